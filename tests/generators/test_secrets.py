@@ -24,6 +24,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OTHER_API_KEY", "anything")
     monkeypatch.setenv("THIRD_API_KEY", "none")
+    monkeypatch.setenv("FOURTH_API_KEY", f"{KEY}-and-more")
     monkeypatch.setenv("MINE", OWN)
 
 
@@ -32,7 +33,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         *("sk-FAKE12****", "sk-FAKE1***********************6789", "sk-...6789"),
         *("sk-proj-ab…yz", "sk-abcdefgh12345678", "hf_abcdefgh12345678"),
-        *("AIzaSyA0123456789abcdef", KEY),
+        *("AIzaSyA0123456789abcdef", KEY, f"{KEY}-and-more"),
     ],
 )
 def test_pieces_of_keys_are_no_part_of_a_reason(piece: str) -> None:

@@ -84,6 +84,7 @@ def test_pipelines_that_are_not_known_draw_one_at_a_time(monkeypatch):
 
 def test_global_generators_are_seeded_by_the_image(monkeypatch):
     """In any order and after any other draws, a seed gives the same image."""
+    torch.manual_seed(98)
     images = pixels(drawer_of(Custom(shared=True), monkeypatch)(PROMPTS, SEEDS))
     torch.manual_seed(99)
     before = torch.random.get_rng_state()
