@@ -27,7 +27,11 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> No
     temporary = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(temporary, data, durable)
+        with temporary.open("wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
         if durable:
             _sync_folder(path.parent)
@@ -51,14 +55,6 @@ def write_error(folder: Path, error: OSError) -> WriteError:
         return error
     number = error.errno or errno.EIO
     return WriteError(number, f"cannot write to {folder}: {error.strerror or error}")
-
-
-def _write(path: Path, data: bytes, durable: bool) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

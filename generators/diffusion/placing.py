@@ -116,17 +116,16 @@ def use_attention(
         return
     denoiser = denoiser_of(pipeline)
     choices = attention_choices(denoiser)
-    named = f"attention {name!r} is not available in {type(denoiser).__name__}"
+    reason = f"attention {name!r} is not available in {type(denoiser).__name__}"
     if name in choices:
         try:
             _switch(denoiser, name, device, dtype)
-        except (ImportError, OSError, RuntimeError, ValueError) as error:
-            named = f"attention {name!r} cannot run on {device.type} in {dtype}"
-            named += f": {first_line(error)}"
-        else:
             return
+        except (ImportError, OSError, RuntimeError, ValueError) as error:
+            place = f"{device.type} in {dtype}"
+            reason = f"attention {name!r} cannot run on {place}: {first_line(error)}"
     others = ", ".join(choice for choice in choices if choice != name)
-    raise AttentionError(f"{named}; choose one of {others}")
+    raise AttentionError(f"{reason}; choose one of {others}")
 
 
 def attention_choices(denoiser: Any) -> list[str]:
@@ -154,16 +153,12 @@ def _dispatches(processors: Sequence[Any]) -> bool:
 
 def _switch(denoiser: Any, name: str, device: torch.device, dtype: torch.dtype) -> None:
     if name == _XFORMERS:
-        _run_xformers(device, dtype)
+        from xformers.ops import memory_efficient_attention
+
+        # A wheel for another torch or CUDA can be imported, and then fails to run.
+        query = torch.zeros(1, 16, 1, 64, device=device, dtype=dtype)
+        memory_efficient_attention(query, query, query)
     if _dispatches(_processors(denoiser)):
         denoiser.set_attention_backend(_NATIVE if name == _SDPA else name)
     elif name == _XFORMERS:
         denoiser.enable_xformers_memory_efficient_attention()
-
-
-def _run_xformers(device: torch.device, dtype: torch.dtype) -> None:
-    """Run one operation: a wheel for another torch or CUDA imports, then fails to run."""
-    from xformers.ops import memory_efficient_attention
-
-    query = torch.zeros(1, 16, 1, 64, device=device, dtype=dtype)
-    memory_efficient_attention(query, query, query)
