@@ -1,18 +1,20 @@
 """What a stage is, the outcomes it can give, and how a job names its result.
 
-A stage is one plain class: `__init__` loads the model, `__call__` gives one outcome per
-input, in order; raising condemns the batch. It knows nothing of Ray, files or other
-stages. Standard library only.
+A stage is one plain class: `__init__` loads the model, `__call__(inputs)` returns one
+outcome per input, in order; raising fails the batch. It knows nothing of Ray, files or
+other stages. A `concurrent` stage takes calls from several threads. One with a ceiling on
+its usage has `continue_from(usage)`, which is called once it is loaded, with what its
+records have used before. Standard library only.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Generator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from generators.document import Candidate, ImageRequest, Request
 from generators.files import safe_name
@@ -29,8 +31,6 @@ SCHEMA_VERSION = 1
 """Bumped when the stored form of a result changes."""
 
 StageInput = Request | ImageRequest | Candidate
-In = TypeVar("In", contravariant=True)
-Out = TypeVar("Out")
 T = TypeVar("T")
 
 
@@ -64,7 +64,7 @@ class Fault(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether running again would fail the same way."""
+        """True if running again would fail the same way."""
         return self in (Fault.BAD_INPUT, Fault.REFUSED, Fault.UNSAFE)
 
 
@@ -134,31 +134,30 @@ class OutcomeName(StrEnum):
 
     @property
     def of_scores(self) -> str:
-        """The same as the count of judgements: `failed_scores` beside failed documents."""
+        """Its name among counts of judgements: `failed_scores` beside failed documents."""
         return f"{self}_scores" if self in (self.FAILED, self.SKIPPED) else str(self)
 
 
-DOCUMENT_OUTCOMES = tuple(OutcomeName(n) for n in ("done", "failed", "skipped", "missing"))
+DOCUMENT_OUTCOMES = tuple(map(OutcomeName, ("done", "failed", "skipped", "missing")))
 SCORE_OUTCOMES = tuple(
-    OutcomeName(n) for n in ("scored", "unscored", "not_applicable", "failed", "skipped")
+    map(OutcomeName, ("scored", "unscored", "not_applicable", "failed", "skipped"))
 )
 """What a document, and a judgement that was asked for, can come to, in tables' order."""
 VALUED = (OutcomeName.DONE, OutcomeName.SCORED, OutcomeName.NOT_APPLICABLE)
 """Of which nothing is missing: that a scorer does not apply to a query is no loss."""
 
 
+_NAMES: Mapping[type, OutcomeName] = {
+    Result: OutcomeName.DONE,
+    Failure: OutcomeName.FAILED,
+    Skip: OutcomeName.SKIPPED,
+    NotApplicable: OutcomeName.NOT_APPLICABLE,
+}
+
+
 def outcome_name(outcome: Outcome[Any]) -> OutcomeName:
-    """`done`, `failed`, `skipped`, `unscored` or `not_applicable`."""
-    match outcome:
-        case Result():
-            return OutcomeName.DONE
-        case Failure():
-            return OutcomeName.FAILED
-        case Skip():
-            return OutcomeName.SKIPPED
-        case NotApplicable():
-            return OutcomeName.NOT_APPLICABLE
-    return OutcomeName.UNSCORED
+    """Return `done`, `failed`, `skipped`, `unscored` or `not_applicable`."""
+    return _NAMES.get(type(outcome), OutcomeName.UNSCORED)
 
 
 PEAKS = frozenset({"peak_memory_mb"})
@@ -173,18 +172,6 @@ def add_usage(total: MutableMapping[str, float], usage: Mapping[str, float]) -> 
 
 
 Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable
-
-
-class Stage(Protocol[In, Out]):
-    """The contract of a stage. `concurrent` stages take calls from several threads.
-
-    A stage with a ceiling on its usage has `continue_from(usage)`, which is called once it
-    is loaded, with what its records have used before.
-    """
-
-    def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
-        """One outcome per input, in the order of the inputs."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +277,7 @@ class StageSpec:
 
     @property
     def shares_process(self) -> bool:
-        """Whether its process may host another stage before or after it.
+        """True if its process may host another stage before or after it.
 
         A user's class may change what all code of a process shares, a device's memory is
         surely free only when a process has ended, and nobody else may read secrets.
@@ -306,7 +293,7 @@ class StageSpec:
 
 
 def imported(target: str) -> Any:
-    """The object `module:name`; ImportError or AttributeError where there is none."""
+    """Return the object `module:name`; ImportError or AttributeError if there is none."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
 

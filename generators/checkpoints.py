@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import hashlib
 import os
-from collections import defaultdict
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,16 +21,18 @@ _SHIPPED = ("generators", "mini", "weights")
 
 
 def fingerprint(folder: Path) -> str:
-    """Digest of a checkpoint folder: names and sizes of all files, content of small ones.
+    """Return a digest of a folder: names and sizes of all files, content of small ones.
 
     Of files over 1 MiB only the first and last 64 KiB are read: hashing 150 GB at every
     start would take minutes, and safetensors keep their tensor index at the head.
     """
     state = hashlib.sha256()
-    files = [p for p in sorted(folder.rglob("*")) if p.is_file()]
-    for path in (p for p in files if not _hidden(p.relative_to(folder))):
+    names = {path: path.relative_to(folder) for path in sorted(folder.rglob("*"))}
+    for path, name in names.items():
+        if not path.is_file() or any(part.startswith(".") for part in name.parts):
+            continue
         size = path.stat().st_size
-        state.update(f"{path.relative_to(folder).as_posix()}\n{size}\n".encode())
+        state.update(f"{name.as_posix()}\n{size}\n".encode())
         with path.open("rb") as file:
             if size <= _WHOLE_FILE_BYTES:
                 state.update(file.read())
@@ -39,10 +41,6 @@ def fingerprint(folder: Path) -> str:
             file.seek(-_EDGE_BYTES, os.SEEK_END)
             state.update(file.read())
     return state.hexdigest()[:32]
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 class UnavailableWeights(CheckpointError):
@@ -69,16 +67,16 @@ class Pins:
     @property
     def missing(self) -> tuple[str, ...]:
         """What could not be pinned, and why: a line for each cause."""
-        lines: dict[object, str] = {}
-        names: dict[type, list[str]] = defaultdict(list)
+        lines: dict[object, CheckpointError] = {}
         for error in self.errors:
             if isinstance(error, UnavailableWeights):
-                cause = type(error.cause)
-                names[cause] += error.names
-                lines[cause] = str(UnavailableWeights(names[cause], error.cause))
+                before = lines.get(type(error.cause))
+                names = before.names if isinstance(before, UnavailableWeights) else ()
+                together = UnavailableWeights([*names, *error.names], error.cause)
+                lines[type(error.cause)] = together
             else:
-                lines[str(error)] = str(error)
-        return tuple(lines.values())
+                lines[str(error)] = error
+        return tuple(map(str, lines.values()))
 
 
 _pins: contextvars.ContextVar[Pins | None] = contextvars.ContextVar("pins", default=None)
@@ -100,7 +98,7 @@ def pinning(known: Mapping[str, str]) -> Iterator[Pins]:
 
 
 def identity(model: str, revision: str | None = None) -> str:
-    """Name of the exact weights: `folder:<fingerprint>` or `hub:<id>@<commit>`.
+    """Return the name of the exact weights: `folder:<fingerprint>` or `hub:<id>@<commit>`.
 
     Raises CheckpointError when a folder is missing or a Hub revision can be pinned
     neither from the local cache nor from the network.
@@ -109,7 +107,7 @@ def identity(model: str, revision: str | None = None) -> str:
 
 
 def pinned(name: str, resolve: Callable[[], str]) -> str:
-    """What `name` stood for when the run was planned, else what it stands for now.
+    """Return what `name` stood for when the run was planned, else what it does now.
 
     `resolve` raises CheckpointError where that cannot be known.
     """
@@ -131,18 +129,19 @@ def _resolved(model: str, revision: str | None) -> str:
         if not folder.exists():
             raise CheckpointError(f"checkpoint {model!r}: no such file or folder")
         if folder.is_file():
-            return f"file:{_file_digest(folder)}"
+            with folder.open("rb") as file:
+                return f"file:{hashlib.file_digest(file, 'sha256').hexdigest()[:32]}"
         return f"folder:{fingerprint(folder)}"
     return f"hub:{model}@{_commit(model, revision)}"
 
 
 def looks_like_path(model: str) -> bool:
-    """Whether `model` names a folder or file rather than a Hub repository."""
+    """Return whether `model` names a folder or file rather than a Hub repository."""
     return model.startswith((".", "/", "~")) or model.count("/") > 1 or Path(model).exists()
 
 
 def on_this_machine(options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` of a stage with a checkpoint that comes with plait as it lies here.
+    """Return a stage's `options` with a checkpoint that comes with plait as it lies here.
 
     A cluster's workers have a checkout of their own, elsewhere than the one that planned.
     """
@@ -156,26 +155,22 @@ def on_this_machine(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_revision(name: str) -> tuple[str, str | None]:
-    """Model and revision of `ID@REVISION`; folders and plain ids have no revision."""
+    """Return model and revision of `ID@REVISION`; folders and plain ids have none."""
     model, at, revision = name.rpartition("@")
     if not at or looks_like_path(name):
         return name, None
     return model, revision
 
 
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:32]
-
-
 def _commit(repo_id: str, revision: str | None) -> str:
-    if revision and len(revision) == 40 and set(revision) <= set("0123456789abcdef"):
+    if revision and re.fullmatch("[0-9a-f]{40}", revision):
         return revision
-    cached = _cached_commit(repo_id, revision or "main")
-    if cached:
-        return cached
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
 
+    name = "models--" + repo_id.replace("/", "--")
+    ref = Path(constants.HF_HUB_CACHE) / name / "refs" / (revision or "main")
+    if ref.is_file():
+        return ref.read_text().strip()
     try:
         sha = HfApi().model_info(repo_id, revision=revision, timeout=10).sha
     except Exception as error:
@@ -187,15 +182,7 @@ def _commit(repo_id: str, revision: str | None) -> str:
     return sha
 
 
-def _cached_commit(repo_id: str, revision: str) -> str | None:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    name = "models--" + repo_id.replace("/", "--")
-    ref = Path(HF_HUB_CACHE) / name / "refs" / revision
-    return ref.read_text().strip() if ref.is_file() else None
-
-
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class where it has none."""
+    """Return the first line of an error's message, or its class where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__

@@ -17,7 +17,7 @@ EMPTY_REPLY = "(empty reply)"
 
 
 def joined(segments: Iterable[Text | Image]) -> Content:
-    """`segments` with neighbouring texts joined into one, and without empty texts."""
+    """Return `segments` with neighbouring texts joined, and without empty texts."""
     parts: list[Text | Image] = []
     for segment in segments:
         last = parts[-1] if parts else None
@@ -29,7 +29,7 @@ def joined(segments: Iterable[Text | Image]) -> Content:
 
 
 def filled(template: str, fields: Mapping[str, Content]) -> Content:
-    """`template` with content in place of its `{fields}`, as `str.format` fills in text.
+    """Return `template` with content in its `{fields}`, as `str.format` fills in text.
 
     Braces inside the content are left as they are. Raises KeyError for a field that is
     not given.
@@ -42,26 +42,26 @@ def filled(template: str, fields: Mapping[str, Content]) -> Content:
 
 
 def followed_up(turns: Sequence[Turn], reply: str, text: str) -> tuple[Turn, ...]:
-    """The conversation so far, the model's reply to it, and `text` as the user's answer."""
+    """Return the conversation, the model's reply to it, and `text` as the user's answer."""
     answer = Turn("assistant", (Text(reply or EMPTY_REPLY),))
     return (*turns, answer, Turn("user", (Text(text),)))
 
 
 def unanswerable(request: Request, sampled: bool) -> Failure | None:
-    """The failure of a request without content, or of one that cannot be sampled."""
+    """Return the failure of a request without content, or of one that cannot be sampled."""
     content = (s for turn in request.turns for s in turn.content)
     return unseeded(request, sampled) or empty(content)
 
 
 def unseeded(request: Request, sampled: bool) -> Failure | None:
-    """The failure of a request without a seed where tokens are `sampled`."""
+    """Return the failure of a request without a seed where tokens are `sampled`."""
     if not sampled or request.seed is not None:
         return None
     return Failure("the request has no seed, but tokens are sampled")
 
 
 def empty(content: Iterable[Text | Image]) -> Failure | None:
-    """The failure of content with neither pictures nor text but white space."""
+    """Return the failure of content with neither images nor text but white space."""
     if any(isinstance(s, Image) or s.text.strip() for s in content):
         return None
     return Failure("the request holds neither text nor pictures")
@@ -70,7 +70,7 @@ def empty(content: Iterable[Text | Image]) -> Failure | None:
 def answered(
     read: Sequence[T | Skip | Failure], answer: Callable[[list[T]], Iterable[Outcome[V]]]
 ) -> list[Outcome[V]]:
-    """One outcome per input, in order.
+    """Return one outcome per input, in order.
 
     `read` holds each input as a model reads it, or why it cannot; `answer` is given those
     that can be answered, if there are any, as one batch.
@@ -81,5 +81,5 @@ def answered(
 
 
 def display_text(parts: Iterable[str | Image]) -> str:
-    """The prompt for readers of the result, with a mark for each image."""
+    """Return the prompt for readers of the result, with a mark for each image."""
     return "".join("<image>" if isinstance(part, Image) else part for part in parts)

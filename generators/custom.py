@@ -9,36 +9,22 @@ its results do not depend on one, so that repeats share them.
 from __future__ import annotations
 
 import importlib
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from generators.base import (
-    Kind,
-    Outcome,
-    Placement,
-    Result,
-    StageSpec,
-    WeightsName,
-    imported,
-)
-from generators.document import Image, ImageRequest, Payload
+from generators.base import Kind, Placement, StageSpec, Weights, WeightsName, imported
 from generators.errors import UsageError
-from generators.mini.resolve import loadable
 from generators.names import unknown, validated
 from generators.registry import known_prefixes
 from generators.settings import StageSettings
 from generators.system import System
 
-if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
-
 
 def custom_spec(
     name: str, weights: WeightsName, overrides: Mapping[str, Any], kinds: Sequence[Kind]
 ) -> tuple[StageSpec, type]:
-    """The stage `module:Class` with `overrides` as constructor arguments, and the class."""
+    """Return the stage `module:Class` with `overrides` as arguments, and the class."""
     module, _, attribute = name.partition(":")
     try:
         cls = imported(name)
@@ -52,14 +38,16 @@ def custom_spec(
         raise unknown(f"class in module {module!r}", attribute, module_names) from None
     kind = _kind(name, cls, kinds)
     settings = {k: v for k, v in overrides.items() if k not in StageSettings.placed}
+    # Under `mini` a class of one's own loads what it always loads.
+    loaded: Weights = "pretrained" if weights == "mini" else weights
     spec = StageSpec(
         name=attribute,
         kind=kind,
         target=name,
         version=getattr(cls, "version", 1),
-        weights=loadable(weights),
+        weights=loaded,
         settings=settings,
-        options={"weights": loadable(weights)},
+        options={"weights": loaded},
         seeded=getattr(cls, "seeded", kind in (Kind.DRAFT, Kind.RENDER)),
         placement=_placement(name, cls, overrides),
     )
@@ -67,7 +55,7 @@ def custom_spec(
 
 
 def _placement(name: str, cls: Any, overrides: Mapping[str, Any]) -> Placement:
-    """The class's own placement with the user's overrides."""
+    """Return the class's own placement with the user's overrides."""
     placed = {k: v for k, v in overrides.items() if k in StageSettings.placed}
     checked = validated(StageSettings, placed, name)
     own: Placement = getattr(cls, "placement", Placement())
@@ -85,42 +73,6 @@ def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
 
 
 def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any]) -> System:
-    """A system whose one stage drafts, and may draw its own pictures."""
+    """Return a system whose one stage drafts, and may draw: a draft may hold images."""
     draft, _ = custom_spec(name, weights, overrides, [Kind.DRAFT])
-    as_drawn = StageSpec(
-        name="as-drawn",
-        kind=Kind.RENDER,
-        stage="as-drawn",
-        target="generators.custom:AsDrawn",
-        placement=Placement(num_cpus=0.25, batch_size=32),
-    )
-    return System(name=name, draft=draft, render=as_drawn, max_images=4)
-
-
-def drawn(picture: "Picture") -> ImageRequest:
-    """A request for a picture that a stage has drawn while it wrote."""
-    import numpy as np
-    from safetensors.numpy import save
-
-    file = io.BytesIO()
-    picture.save(file, "PNG")
-    data = np.frombuffer(file.getvalue(), dtype=np.uint8)
-    return ImageRequest(payload=Payload.of(save({"png": data})))
-
-
-class AsDrawn:
-    """Renders the requests of `drawn`: the picture is in the payload."""
-
-    def __init__(self, **_: Any) -> None:
-        pass
-
-    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
-        """The pictures in the payloads."""
-        return [Result(self._unpacked(request)) for request in inputs]
-
-    def _unpacked(self, request: ImageRequest) -> Image:
-        from safetensors.numpy import load
-
-        if request.payload is None:
-            raise ValueError("a drafting stage without a renderer must draw its pictures")
-        return Image.of(load(request.payload.read())["png"].tobytes())
+    return System(name=name, draft=draft, max_images=4)

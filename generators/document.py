@@ -1,4 +1,4 @@
-"""Text, pictures, drafts, documents and samples: the values that flow between stages.
+"""Text, images, drafts, documents and samples: the values that flow between stages.
 
 Standard library only, so that importing it costs nothing. All values are frozen. Bytes
 are a `Blob`, known by its digest, whose data may still have to be read.
@@ -10,8 +10,9 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum
 from itertools import accumulate, pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 Role = Literal["system", "user", "assistant"]
 
@@ -33,12 +34,12 @@ class Blob:
     """A file path, or `part.parquet#row#column[#item]` inside a stage's store."""
 
     @classmethod
-    def of(cls, data: bytes) -> "Blob":
-        """The blob that holds `data`."""
+    def of(cls, data: bytes) -> Self:
+        """Return the value that holds `data`."""
         return cls(hashlib.sha256(data).hexdigest(), data)
 
     def read(self) -> bytes:
-        """The bytes; ValueError when they have not been read yet."""
+        """Return the bytes; ValueError when they have not been read yet."""
         if self.data is None:
             raise ValueError(f"bytes {self.digest[:12]} are still at {self.place}")
         return self.data
@@ -46,12 +47,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Image(Blob):
-    """An encoded picture (PNG, JPEG, WebP, ...); `generators.pictures` decodes it."""
-
-    @classmethod
-    def of(cls, data: bytes) -> "Image":
-        """The picture whose encoded form is `data`."""
-        return cls(hashlib.sha256(data).hexdigest(), data)
+    """An encoded image (PNG, JPEG, WebP, ...); `generators.pictures` decodes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,55 +57,50 @@ class Payload(Blob):
     origin: str | None = field(default=None, compare=False)
     """Names the record it comes from, and its place there; None for one made by hand."""
 
-    @classmethod
-    def of(cls, data: bytes) -> "Payload":
-        """The payload whose safetensors form is `data`."""
-        return cls(hashlib.sha256(data).hexdigest(), data)
-
 
 Content = tuple[Text | Image, ...]
-"""Ordered text and pictures, as a question, an answer or a conversation turn."""
+"""Ordered text and images, as a question, an answer or a conversation turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """A picture that a draft asks for, by prompt or by payload."""
+    """An image that a draft asks for, by prompt or by payload."""
 
     prompt: str | None = None
     """What a text-to-image model is asked to draw."""
     payload: Payload | None = None
     """What a native model's image decoder draws from."""
     context: Content = ()
-    """What the picture is conditioned on besides the prompt (Emu2-Gen reads images)."""
+    """What the image is conditioned on besides the prompt (Emu2-Gen reads images)."""
     seed: int | None = None
-    """Seed of the picture's noise; None until the draft's requests have their seeds."""
+    """Seed of the image's noise; None until the draft's requests have their seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An answer: text, requests for pictures, and pictures that are drawn already."""
+    """An answer: text, requests for images, and images that are drawn already."""
 
     segments: tuple[Text | Image | ImageRequest, ...]
 
     @property
     def text(self) -> str:
-        """All text, in order, without pictures and requests."""
+        """All text, in order, without images and requests."""
         return "".join(s.text for s in self.segments if isinstance(s, Text))
 
     @property
     def requests(self) -> tuple[ImageRequest, ...]:
-        """The pictures asked for, in order."""
+        """The images asked for, in order."""
         return tuple(s for s in self.segments if isinstance(s, ImageRequest))
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The pictures that came with the answer (from a server that draws), in order."""
+        """The images that came with the answer (from a server that draws), in order."""
         return tuple(s for s in self.segments if isinstance(s, Image))
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An interleaved answer: text and pictures in order."""
+    """An interleaved answer: text and images in order."""
 
     segments: Content = ()
     ends: tuple[int, ...] = ()
@@ -117,7 +108,7 @@ class Document:
 
     @classmethod
     def of(cls, answers: Sequence[Content]) -> "Document":
-        """The answers to the turns of a conversation; one alone is a plain document."""
+        """Return the answers to the turns of a talk; one alone is a plain document."""
         segments = tuple(s for answer in answers for s in answer)
         ends = tuple(accumulate(map(len, answers)))
         return cls(segments, ends if len(ends) > 1 else ())
@@ -135,7 +126,7 @@ class Document:
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The pictures, in order."""
+        """The images, in order."""
         return tuple(s for s in self.segments if isinstance(s, Image))
 
 
@@ -155,14 +146,14 @@ class Request:
     seed: int | None = None
     """Seed of the record's own sampling; None for a stage that decodes greedily."""
     modality: Literal["text"] | None = None
-    """What the answer may hold, for a stage that can be told; None for pictures too."""
+    """What the answer may hold, for a stage that can be told; None for images too."""
     max_tokens: int | None = None
     """Longest answer where it is shorter than the stage's own limit; read by stages that
     declare `takes_max_tokens`."""
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """All pictures of the conversation, in order."""
+        """All images of the conversation, in order."""
         return tuple(s for t in self.turns for s in t.content if isinstance(s, Image))
 
 
@@ -199,7 +190,7 @@ class Sample:
     criteria: str | None = None
     """What a judge should look for in answers to this query."""
     wants_images: bool = True
-    """Whether an answer is expected to hold pictures (not in multi-step reasoning)."""
+    """Whether an answer is expected to hold images (not in multi-step reasoning)."""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -235,7 +226,7 @@ class Malformed:
 
 
 def key_of(sample: Sample | Malformed) -> str:
-    """A unique name: a malformed row may have the id of a valid one."""
+    """Return a unique name: a malformed row may have the id of a valid one."""
     if isinstance(sample, Malformed):
         return f"{sample.id} (row {sample.row})"
     return sample.id
@@ -245,20 +236,17 @@ V = TypeVar("V")
 
 
 def with_blobs(value: V, change: Callable[[Any], Any]) -> V:
-    """`value` with every `Blob` inside it replaced by `change(blob)`."""
+    """Return `value` with every `Blob` inside it replaced by `change(blob)`."""
     return changed(value, Blob, change)
 
 
-def with_strings(value: V, change: Callable[[str], str]) -> V:
-    """`value` with every plain string inside it replaced by `change(string)`.
-
-    Those of enumerations and of blobs stay: they are names, not text.
-    """
-    return changed(value, str, lambda s: change(s) if type(s) is str else s)
-
-
 def changed(value: V, kind: type, change: Callable[[Any], Any]) -> V:
-    """`value` with every part of a `kind` replaced by `change(part)`, save inside blobs."""
+    """Return `value` with every part of a `kind` replaced by `change(part)`.
+
+    Members of enumerations stay, which are names and no text, and so does what is in blobs.
+    """
+    if isinstance(value, Enum):
+        return value
     if isinstance(value, kind):
         return change(value)  # type: ignore[no-any-return]
     if isinstance(value, tuple | list):

@@ -27,7 +27,11 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> No
     temporary = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(temporary, data, durable)
+        with temporary.open("wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
         if durable:
             _sync_folder(path.parent)
@@ -38,7 +42,7 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> No
 
 
 def safe_name(text: str, replacement: str = "_") -> str:
-    """`text` as part of a file's name: letters, digits and -._ stay.
+    """Return `text` as part of a file's name: letters, digits and -._ stay.
 
     Folders of records are named with it, so a change of it would lose them.
     """
@@ -46,19 +50,11 @@ def safe_name(text: str, replacement: str = "_") -> str:
 
 
 def write_error(folder: Path, error: OSError) -> WriteError:
-    """`error`, raised on writing into `folder`, as a WriteError."""
+    """Return `error`, raised on writing into `folder`, as a WriteError."""
     if isinstance(error, WriteError):
         return error
     number = error.errno or errno.EIO
     return WriteError(number, f"cannot write to {folder}: {error.strerror or error}")
-
-
-def _write(path: Path, data: bytes, durable: bool) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -42,7 +42,7 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 
 
 def canonical(value: Any) -> Any:
-    """`value` as plain JSON data in which equal content has only one form.
+    """Return `value` as plain JSON data in which equal content has only one form.
 
     Input values become objects without their empty fields, so that a field added later
     with an empty default changes no existing digest; blobs are named by their digest, but
@@ -67,13 +67,13 @@ def canonical(value: Any) -> Any:
 
 
 def digest(*values: Any) -> str:
-    """Hex digest (32 characters) of the canonical form of `values`."""
+    """Return the hex digest (32 characters) of the canonical form of `values`."""
     text = _ENCODER.encode(canonical(values))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def derived_seed(run_seed: int, sample_id: str, repeat: int, position: int) -> int:
-    """Seed of one drawing of one record, in [0, 2**63).
+    """Return the seed of one drawing of one record, in [0, 2**63).
 
     It depends on no model and no setting, so all text-to-image models of a row start
     from the same noise, and a subset of a task set gives the same documents.

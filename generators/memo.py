@@ -11,10 +11,6 @@ V = TypeVar("V")
 F = TypeVar("F")
 
 
-def _one(_: object) -> int:
-    return 1
-
-
 class Memo(Generic[K, V, F]):
     """Results by key, computed in groups; the latest ones up to `size` are remembered.
 
@@ -26,7 +22,7 @@ class Memo(Generic[K, V, F]):
         compute: Callable[[list[V]], list[F]],
         group: int,
         size: int,
-        size_of: Callable[[F], int] = _one,
+        size_of: Callable[[F], int] = lambda result: 1,
     ) -> None:
         self._compute = compute
         self._group = group
@@ -35,7 +31,7 @@ class Memo(Generic[K, V, F]):
         self._recent: OrderedDict[K, F] = OrderedDict()
 
     def __call__(self, inputs: Mapping[K, V]) -> dict[K, F]:
-        """The result of every key; those not remembered are computed in groups."""
+        """Return the result of every key; those not remembered are computed in groups."""
         results = {k: self._recent[k] for k in inputs if k in self._recent}
         missing = [k for k in inputs if k not in results]
         for first in range(0, len(missing), self._group):

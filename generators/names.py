@@ -15,7 +15,7 @@ _MOST_SHOWN = 30
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> UnknownName:
-    """`unknown system 'anloe'; did you mean 'anole'? Valid: ...`."""
+    """Return `unknown system 'anloe'; did you mean 'anole'? Valid: ...`."""
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
@@ -26,7 +26,7 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> UnknownName:
 
 
 def validated(model: type[M], values: Mapping[str, Any], where: str) -> M:
-    """`values` as `model`; a UsageError names each wrong key or value and the rule."""
+    """Return `values` as `model`; UsageError names each wrong key or value and the rule."""
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -35,7 +35,7 @@ def validated(model: type[M], values: Mapping[str, Any], where: str) -> M:
 
 
 def with_overrides(settings: M, overrides: Mapping[str, Any], where: str) -> M:
-    """A copy of `settings` in which `overrides` have been validated like any input."""
+    """Return `settings` with `overrides`, which are validated like any input."""
     if not overrides:
         return settings
     return validated(type(settings), settings.model_dump() | dict(overrides), where)

@@ -28,7 +28,7 @@ S = TypeVar("S", bound=BaseModel)
 def native(
     name: str, weights: WeightsName, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> System:
-    """The native system a user named; UsageError names the valid ones."""
+    """Return the native system a user named; UsageError names the valid ones."""
     if name not in NATIVE:
         raise unknown("native model", name, NATIVE)
     make: Callable[..., System] = imported(NATIVE[name])
@@ -61,7 +61,7 @@ def interleaved(
 def part_settings(
     stages: Mapping[str, S], overrides: Mapping[str, Any], where: str
 ) -> dict[str, S]:
-    """Each stage's settings with the user's overrides of one model.
+    """Return each stage's settings with the user's overrides of one model.
 
     A key that names a stage holds that stage's own settings; any other key goes to
     every stage that has such a field (`model` and `revision` to all). UsageError for a

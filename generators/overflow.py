@@ -16,7 +16,7 @@ def no_numbers(
     usage: Mapping[str, float] | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> Failure:
-    """The failure of a record; `dtype`, torch's or its name, is what was computed in.
+    """Return the failure of a record that was computed in `dtype`, torch's or its name.
 
     The advice is given only where it can help: bfloat16 reaches as far as float32.
     """

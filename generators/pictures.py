@@ -6,15 +6,15 @@ GIF or a CMYK scan looks the same to every model and every judge.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags, UnidentifiedImageError
 from PIL import Image as Pillow
+from PIL import ImageOps, UnidentifiedImageError
 
 from generators.document import Image
 from generators.errors import PlaitError
@@ -26,18 +26,6 @@ FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are read. Pillow knows more, but passes some to other programs (EPS)."""
 
 
-_TURNS = {
-    2: Pillow.Transpose.FLIP_LEFT_RIGHT,
-    3: Pillow.Transpose.ROTATE_180,
-    4: Pillow.Transpose.FLIP_TOP_BOTTOM,
-    5: Pillow.Transpose.TRANSPOSE,
-    6: Pillow.Transpose.ROTATE_270,
-    7: Pillow.Transpose.TRANSVERSE,
-    8: Pillow.Transpose.ROTATE_90,
-}
-"""EXIF orientation -> the transposition that turns such a picture upright."""
-
-
 class PictureError(PlaitError, ValueError):
     """Bytes that cannot be read as a picture; the message says why."""
 
@@ -47,7 +35,7 @@ class BombError(PictureError):
 
 
 def decode(image: Image | bytes) -> Pillow.Image:
-    """The picture as 8-bit RGB, upright, transparency over white; its first frame.
+    """Return the image as 8-bit RGB, upright, transparency over white; its first frame.
 
     Raises PictureError for bytes that are not a picture or a truncated one, and BombError
     for pictures of more than MAX_PIXELS pixels. Safe to call from several threads.
@@ -55,7 +43,9 @@ def decode(image: Image | bytes) -> Pillow.Image:
     data = image if isinstance(image, bytes) else image.read()
     try:
         picture = Pillow.open(io.BytesIO(data), formats=FORMATS)
-        _refuse_bombs(picture.size)
+        width, height = picture.size
+        if width * height > MAX_PIXELS:
+            raise BombError(_bomb(f"{width} x {height}"))
         picture.load()
         return _as_rgb(_upright(picture))
     except PictureError:
@@ -72,25 +62,18 @@ def decode(image: Image | bytes) -> Pillow.Image:
         raise PictureError(f"the picture cannot be decoded: {error}") from error
 
 
-def _refuse_bombs(size: tuple[int, int]) -> None:
-    width, height = size
-    if width * height > MAX_PIXELS:
-        raise BombError(_bomb(f"{width} x {height}"))
-
-
 def _bomb(size: str) -> str:
     return f"the picture has {size} pixels; at most {MAX_PIXELS:,} are read"
 
 
 def _upright(picture: Pillow.Image) -> Pillow.Image:
-    """The picture turned as its EXIF data asks (Pillow's own way fails on broken data)."""
-    try:
-        orientation: Any = picture.getexif().get(ExifTags.Base.Orientation)
-        turn = _TURNS.get(orientation)
-    except Exception:
-        # Broken metadata does not matter: the pixels have been read.
-        return picture
-    return picture if turn is None else picture.transpose(turn)
+    """Return the image turned as its EXIF data asks; broken data do not matter."""
+    with contextlib.suppress(Exception):
+        # Once it has been read: Pillow would write the rest again, which may fail.
+        picture.getexif()
+        picture.info.pop("exif", None)
+        picture = ImageOps.exif_transpose(picture)
+    return picture
 
 
 def _as_rgb(picture: Pillow.Image) -> Pillow.Image:
@@ -125,12 +108,12 @@ class Drawing:
     """(height, width, 3)"""
 
     def encoded(self) -> Image:
-        """The picture as PNG, lossless; compressed for speed, not for size."""
+        """Return the image as PNG, lossless; compressed for speed, not for size."""
         file = io.BytesIO()
         Pillow.fromarray(self.pixels).save(file, "PNG", compress_level=1)
         return Image.of(file.getvalue())
 
 
 def encode(picture: Pillow.Image) -> Image:
-    """`picture` as PNG."""
+    """Return `picture` as PNG."""
     return Drawing(np.asarray(picture.convert("RGB"))).encoded()

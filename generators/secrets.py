@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from generators.base import Failure, Outcome
-from generators.document import with_strings
+from generators.document import changed
 from generators.visible import visible
 
 MASK = "***"
@@ -40,19 +40,19 @@ def know(variables: Iterable[str]) -> None:
 
 
 def without_known_keys(text: str) -> str:
-    """`text` without the keys that this process knows."""
+    """Return `text` without the keys that this process knows."""
     return _replaced(text, _known_keys())
 
 
 def without_keys(text: str) -> str:
-    """An error's text without keys, also without those that only look like keys."""
+    """Return an error's text without keys, also without those that only look like keys."""
     return _KEY_LIKE.sub(MASK, without_known_keys(text))
 
 
 def without_keys_in(outcomes: Sequence[Outcome[Any]]) -> list[Outcome[Any]]:
-    """The outcomes of a stage as they may be stored and printed."""
+    """Return the outcomes of a stage as they may be stored and printed."""
     keys = _known_keys()
-    kept = [with_strings(o, lambda text: _replaced(text, keys)) for o in outcomes]
+    kept = [changed(o, str, lambda text: _replaced(text, keys)) for o in outcomes]
     return [
         replace(o, reason=without_keys(o.reason)) if isinstance(o, Failure) else o
         for o in kept
@@ -81,7 +81,7 @@ class MaskedStream:
 
 
 def _known_keys() -> list[str]:
-    """The longest first, as one may begin like another."""
+    """Return the longest first, as one may begin like another."""
     values = (
         value.strip()
         for name, value in os.environ.items()
@@ -91,7 +91,7 @@ def _known_keys() -> list[str]:
 
 
 def _is_key(value: str) -> bool:
-    """Not a word, as `none` or `anything`, which local servers are given for a key."""
+    """Return False for words such as `none`, which local servers are given for a key."""
     return len(value) >= (_SHORTEST_WORD if value.isalpha() else _SHORTEST)
 
 

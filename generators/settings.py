@@ -20,7 +20,7 @@ SMALL_BATCH = 16
 
 
 def unkeyed(default: Any, **constraints: Any) -> Any:
-    """A field that may change between runs without changing any result's key."""
+    """Declare a field that may change between runs without changing any result's key."""
     return Field(default, json_schema_extra={"keyed": False}, **constraints)
 
 
@@ -37,15 +37,8 @@ class StageSettings(BaseModel):
     version: ClassVar[int] = 1
     seeded: ClassVar[bool] = False
     placed: ClassVar[frozenset[str]] = frozenset(
-        {
-            "batch_size",
-            "workers",
-            "num_gpus",
-            "num_cpus",
-            "memory_gib",
-            "batch_timeout_s",
-            "load_timeout_s",
-        }
+        {"batch_size", "workers", "num_gpus", "num_cpus", "memory_gib"}
+        | {"batch_timeout_s", "load_timeout_s"}
     )
     """Fields that go to the placement and not to the constructor."""
 
@@ -75,50 +68,40 @@ class StageSettings(BaseModel):
         return num_gpus
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
-        """The fields that enter the key, in plain JSON form."""
+        """Return the fields that enter the key, in plain JSON form."""
         return {k: v for k, v in self.model_dump(mode="json").items() if _is_keyed(self, k)}
 
     def options(self, weights: Weights) -> dict[str, Any]:
-        """The constructor arguments that do not enter the key."""
-        dump = self.model_dump(mode="json")
-        skipped = self.placed
-        return {
-            k: v for k, v in dump.items() if not _is_keyed(self, k) and k not in skipped
-        }
+        """Return the constructor arguments that do not enter the key."""
+        dump = self.model_dump(mode="json", exclude=set(self.placed))
+        return {k: v for k, v in dump.items() if not _is_keyed(self, k)}
 
     def identity(self, weights: Weights) -> str:
-        """Which model exactly; CheckpointError when it cannot be pinned."""
+        """Return which model exactly; CheckpointError when it cannot be pinned."""
         return ""
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """Device memory of one replica, weights and working memory; 0 when unknown."""
+        """Return the device memory of one replica with its working memory; 0 if unknown."""
         return 0.0
 
     def is_seeded(self) -> bool:
-        """Whether results depend on the input's seed."""
+        """Return whether results depend on the input's seed."""
         return self.seeded
 
     def placement(self, weights: Weights, gpu_gib: float) -> Placement:
-        """How the stage is run on GPUs of `gpu_gib` GiB each."""
+        """Return how the stage is run on GPUs of `gpu_gib` GiB each."""
         estimate = self.memory_estimate_gib(weights)
-        return Placement(
-            batch_size=self.batch_size,
-            workers=self.workers,
-            num_gpus=self._num_gpus(weights, estimate, gpu_gib),
-            num_cpus=self.num_cpus,
-            memory_gib=self.memory_gib,
-            gpu_memory_gib=estimate,
-            batch_timeout_s=self.batch_timeout_s,
-            load_timeout_s=self.load_timeout_s,
-            longest_first=self.kind is Kind.DRAFT,
-        )
+        given: dict[str, Any] = {name: getattr(self, name) for name in StageSettings.placed}
+        given["num_gpus"] = self._num_gpus(weights, estimate, gpu_gib)
+        longest_first = self.kind is Kind.DRAFT
+        return Placement(**given, gpu_memory_gib=estimate, longest_first=longest_first)
 
     def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
         # A stage without a model has a GPU only on request.
         return self.num_gpus or 0.0
 
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
-        """The stage that these settings describe, shown to people as `name`."""
+        """Return the stage that these settings describe, shown to people as `name`."""
         return StageSpec(
             name=name,
             kind=self.kind,
@@ -138,7 +121,7 @@ class WeightlessSettings(StageSettings):
     """Settings of a stage that computes without a model."""
 
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
-        """As for every stage, without weights."""
+        """Return the stage, without weights."""
         spec = super().spec(name, weights, gpu_gib)
         return replace(spec, weights=None, options={})
 
@@ -162,7 +145,7 @@ class ModelSettings(StageSettings):
     """Fields, each `unkeyed`, that name further checkpoints this one is used with: a
     folder, a Hub id, or `ID@REVISION`. None where one is not used."""
     spans_gpus: ClassVar[bool] = True
-    """Whether a replica takes as many GPUs as its estimate fills. If not, the weights fit
+    """True if a replica takes as many GPUs as its estimate fills. If not, the weights fit
     one, and the stage halves a batch whose caches do not."""
 
     def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
@@ -173,31 +156,31 @@ class ModelSettings(StageSettings):
         return float(max(1, math.ceil(estimate / gpu_gib))) if self.spans_gpus else 1.0
 
     def per_record_gib(self) -> float:
-        """Device memory that each record of a batch takes besides the weights."""
+        """Return the device memory of each record of a batch besides the weights."""
         return 0.0
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
-        """As for every stage; tiny weights are always float32."""
+        """Return the fields that enter the key; tiny weights are always float32."""
         settings = super().keyed(weights)
         return settings | {"dtype": "float32"} if weights == "tiny" else settings
 
     def identity(self, weights: Weights) -> str:
-        """The pinned checkpoint, or just the architecture's name for random weights."""
+        """Return the pinned checkpoint, or the architecture's name for random weights."""
         if weights == "pretrained":
             return "+".join([self.checkpoint_identity(), *self._companions().values()])
         return self.model
 
     def checkpoint_identity(self) -> str:
-        """The pinned checkpoint of `model` alone, without its companions."""
+        """Return the pinned checkpoint of `model` alone, without its companions."""
         return identity(self.model, self.revision)
 
     def _companions(self) -> dict[str, str]:
-        """Identity of each companion in use, by the field that names it."""
+        """Return the identity of each companion in use, by the field that names it."""
         models = {name: getattr(self, name) for name in self.companions}
         return {n: identity(*with_revision(m)) for n, m in models.items() if m is not None}
 
     def options(self, weights: Weights) -> dict[str, Any]:
-        """As for every stage, with revisions pinned to their commits."""
+        """Return the options, with revisions pinned to their commits."""
         options = super().options(weights)
         if weights != "pretrained":
             return options
@@ -207,7 +190,7 @@ class ModelSettings(StageSettings):
         return options | {name: i.removeprefix("hub:") for name, i in pinned.items()}
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """Weights with a fifth for working memory, and what the records of a batch take."""
+        """Return the weights with a fifth for working memory, and a batch's records."""
         if weights == "tiny" or self.params_b is None:
             return 0.0
         width = 4 if self.dtype == "float32" else 2
@@ -216,7 +199,7 @@ class ModelSettings(StageSettings):
 
 
 def with_small_batch(overrides: Mapping[str, Any], weights: Weights) -> Mapping[str, Any]:
-    """The user's `overrides` of a model, with larger batches where its weights are tiny.
+    """Return the user's `overrides` of a model, with larger batches of tiny weights.
 
     The defaults are what the memory of a GPU has room for besides the published weights.
     """

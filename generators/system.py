@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -25,19 +25,19 @@ Variant = Literal["text", "interleaved", "plain"]
 """Wording of a task's prompt: for text-only models, for interleaved ones, none."""
 
 TEXT_POSITION = -1
-"""Position in `derived_seed` of the first draft; later ones go down, pictures up from 0."""
+"""Position in `derived_seed` of the first draft; later ones go down, images up from 0."""
 
 
 class Prompter(Protocol):
     """A task set's wording of its queries."""
 
     def __call__(self, sample: Sample, variant: Variant) -> tuple[Turn, ...]:
-        """The conversation to be answered."""
+        """Return the conversation to be answered."""
         ...
 
 
 def as_drafted(draft: Draft, sample: Sample) -> Draft:
-    """The draft unchanged: native models place their pictures themselves."""
+    """Return the draft unchanged: native models place their images themselves."""
     return draft
 
 
@@ -49,20 +49,19 @@ class System:
     draft: StageSpec | None
     """None where the documents are given: the ground truth, or another tool's outputs."""
     answers: Mapping[str, Document | Skip | Failure] | None = None
-    """Given documents, or why there is none, by sample id; None for the ground truth of
-    each sample."""
+    """Given documents, or why there is none, by query; None for the ground truth."""
     condition: StageSpec | None = None
     render: StageSpec | None = None
     variant: Variant = "interleaved"
     instruction: str | None = None
-    """The system turn before questions whose answers should hold pictures."""
+    """The system turn before questions whose answers should hold images."""
     compose: Callable[[Draft, Sample], Draft] = as_drafted
     max_images: int = 1
-    """Most pictures in one draft, for upper bounds in a plan."""
+    """Most images in one draft, for upper bounds in a plan."""
     rounds: int = 1
     """How often the chain runs; later rounds read the document so far."""
     tells_modality: bool = False
-    """Whether the drafting stage can be told that an answer should hold no pictures."""
+    """True if the drafting stage can be told that an answer should hold no images."""
     writer: str | None = None
     """Name of the LVLM, for the LVLM x T2I matrix."""
     artist: str | None = None
@@ -76,17 +75,10 @@ class System:
 
 
 def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
-    """`system` with every stage replaced by `change(stage)`."""
-
-    def changed(stage: StageSpec | None) -> StageSpec | None:
-        return None if stage is None else change(stage)
-
-    return replace(
-        system,
-        draft=changed(system.draft),
-        condition=changed(system.condition),
-        render=changed(system.render),
-    )
+    """Return `system` with every stage replaced by `change(stage)`."""
+    named = {name: getattr(system, name) for name in ("draft", "condition", "render")}
+    changed: dict[str, Any] = {n: change(s) for n, s in named.items() if s is not None}
+    return replace(system, **changed)
 
 
 @dataclass(frozen=True)
@@ -100,22 +92,8 @@ class Repetition:
     """Which of the repeats this is, from 0."""
 
     def seed_at(self, sample: Sample, position: int) -> int:
-        """Seed of the picture at `position`, or of the text at TEXT_POSITION."""
+        """Return the seed of the image at `position`, or of the text at TEXT_POSITION."""
         return derived_seed(self.seed, sample.id, self.repeat, position)
-
-
-@dataclass
-class _Progress:
-    """What one walk has produced so far."""
-
-    drafts: int = 0
-    images: int = 0
-    notes: dict[str, Any] = field(default_factory=dict)
-    """By the stage's name, one entry for each of its records that has notes."""
-
-    def note(self, stage: StageSpec, notes: Mapping[str, Any]) -> None:
-        if notes:
-            self.notes.setdefault(stage.name, []).append(dict(notes))
 
 
 def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Document]:
@@ -125,53 +103,26 @@ def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Docum
     """
     if system.draft is None:
         return _given_document(system, sample)
-    progress = _Progress()
+    walker = _Walker(system, repetition)
     answers: list[Content] = []
     turns: tuple[Turn, ...] = ()
     for opening in sample.openings:
         turns += opening
-        so_far = replace(sample, turns=turns)
-        reply = yield from _reply(system, so_far, repetition, progress)
+        reply = yield from walker.reply(replace(sample, turns=turns))
         if not isinstance(reply, Result):
             return reply
         answers.append(reply.value)
         turns += (Turn("assistant", reply.value),)
-    return Result(Document.of(answers), notes=progress.notes)
+    return Result(Document.of(answers), notes=walker.notes)
 
 
 def continuation(system: System, sample: Sample, repetition: Repetition) -> Walk[Document]:
     """Walk the chain of `system` for the last turn alone, after the answers in `sample`."""
-    progress = _Progress()
-    reply = yield from _reply(system, sample, repetition, progress)
+    walker = _Walker(system, repetition)
+    reply = yield from walker.reply(sample)
     if not isinstance(reply, Result):
         return reply
-    return Result(Document(reply.value), notes=progress.notes)
-
-
-def _reply(
-    system: System, sample: Sample, repetition: Repetition, progress: _Progress
-) -> Walk[Content]:
-    """The answer to the last turn, in as many rounds as the system takes."""
-    assert system.draft is not None
-    written: Content = ()
-    for _ in range(system.rounds):
-        request = _request(system, sample, repetition, written, progress.drafts)
-        job = Job(system.draft, request, sample.id)
-        drafted = (yield [job])[0]
-        if not isinstance(drafted, Result):
-            return drafted
-        progress.drafts += 1
-        progress.note(system.draft, drafted.notes)
-        draft = _with_origins(drafted.value, job)
-        draft = _with_seeds(system, sample, repetition, draft, progress.images)
-        if lost := _lost_pictures(drafted.value, draft):
-            return lost
-        images = yield from _pictures(system, draft.requests, sample, progress)
-        if not isinstance(images, Result):
-            return images
-        progress.images += len(images.value) + len(draft.images)
-        written += _assemble(draft, images.value)
-    return Result(written)
+    return Result(Document(reply.value), notes=walker.notes)
 
 
 def _given_document(system: System, sample: Sample) -> Outcome[Document]:
@@ -184,25 +135,101 @@ def _given_document(system: System, sample: Sample) -> Outcome[Document]:
     return Result(document) if isinstance(document, Document) else document
 
 
-def _request(
-    system: System, sample: Sample, repetition: Repetition, written: Content, drafts: int
-) -> Request:
-    turns = repetition.prompt(sample, system.variant)
-    if system.instruction and sample.wants_images:
-        turns = (Turn("system", (Text(system.instruction),)), *turns)
-    if written:
-        turns = (*turns, Turn("assistant", written))
-    seeded = system.draft is not None and system.draft.seeded
-    seed = repetition.seed_at(sample, TEXT_POSITION - drafts) if seeded else None
-    textual = system.tells_modality and not sample.wants_images
-    return Request(turns, seed, "text" if textual else None)
+@dataclass
+class _Walker:
+    """The steps of one walk, and what it has produced so far."""
+
+    system: System
+    repetition: Repetition
+    drafts: int = 0
+    images: int = 0
+    notes: dict[str, Any] = field(default_factory=dict)
+    """By the stage's name, one entry for each of its records that has notes."""
+
+    def reply(self, sample: Sample) -> Walk[Content]:
+        """Walk the chain for the last turn, in as many rounds as the system takes."""
+        assert self.system.draft is not None
+        written: Content = ()
+        for _ in range(self.system.rounds):
+            job = Job(self.system.draft, self._request(sample, written), sample.id)
+            drafted = self._values((yield [job]), job.spec)
+            if not isinstance(drafted, Result):
+                return drafted
+            self.drafts += 1
+            draft = self._seeded(_with_origins(drafted.value[0], job), sample)
+            if lost := _lost_images(drafted.value[0], draft):
+                return lost
+            images = yield from self._images(draft, sample)
+            if not isinstance(images, Result):
+                return images
+            self.images += len(images.value) + len(draft.images)
+            written += _assemble(draft, images.value)
+        return Result(written)
+
+    def _request(self, sample: Sample, written: Content) -> Request:
+        system = self.system
+        turns = self.repetition.prompt(sample, system.variant)
+        if system.instruction and sample.wants_images:
+            turns = (Turn("system", (Text(system.instruction),)), *turns)
+        if written:
+            turns = (*turns, Turn("assistant", written))
+        position = TEXT_POSITION - self.drafts
+        seeded = system.draft is not None and system.draft.seeded
+        seed = self.repetition.seed_at(sample, position) if seeded else None
+        textual = system.tells_modality and not sample.wants_images
+        return Request(turns, seed, "text" if textual else None)
+
+    def _seeded(self, draft: Draft, sample: Sample) -> Draft:
+        """Return the composed draft; each request has the seed of its position."""
+        seeded = self.system.render is not None and self.system.render.seeded
+        position = self.images
+        segments: list[Text | Image | ImageRequest] = []
+        for segment in self.system.compose(draft, sample).segments:
+            if isinstance(segment, ImageRequest):
+                seed = self.repetition.seed_at(sample, position) if seeded else None
+                segment = replace(segment, seed=seed)
+            position += not isinstance(segment, Text)
+            segments.append(segment)
+        return Draft(tuple(segments))
+
+    def _images(self, draft: Draft, sample: Sample) -> Walk[tuple[Image, ...]]:
+        """Walk the drawing half of the chain for the requests of one draft."""
+        system, requests = self.system, draft.requests
+        if not requests:
+            return Result(())
+        if system.render is None:
+            return Failure(f"system {system.name!r} asks for images but renders none")
+        if (stage := system.condition) is not None:
+            # Conditioning draws no noise, so the image's seed stays out of its key.
+            jobs = [Job(stage, replace(r, seed=None), sample.id) for r in requests]
+            payloads = self._values((yield jobs), stage)
+            if not isinstance(payloads, Result):
+                return payloads
+            requests = tuple(
+                replace(r, payload=replace(payload, origin=j.key), prompt=None, context=())
+                for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
+            )
+        drawn = yield [Job(system.render, r, sample.id) for r in requests]
+        return self._values(drawn, system.render)
+
+    def _values(
+        self, outcomes: Sequence[Outcome[Any]], stage: StageSpec
+    ) -> Outcome[tuple[Any, ...]]:
+        """Return all values, whose notes are kept, or the first outcome that is none."""
+        results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
+        if len(results) < len(outcomes):
+            return next(o for o in outcomes if not isinstance(o, Result))
+        for result in results:
+            if result.notes:
+                self.notes.setdefault(stage.name, []).append(dict(result.notes))
+        return Result(tuple(result.value for result in results))
 
 
 def _with_origins(draft: Draft, job: Job) -> Draft:
-    """The draft of `job`, whose payloads are named by their places in its record.
+    """Return the draft of `job`, whose payloads are named by their places in its record.
 
     The text is part of the name: a draft that is made again in other words has other
-    pictures, one whose payloads differ in the last digits alone has the same.
+    images, one whose payloads differ in the last digits alone has the same.
     """
     segments = list(draft.segments)
     for place, segment in enumerate(segments):
@@ -212,23 +239,8 @@ def _with_origins(draft: Draft, job: Job) -> Draft:
     return Draft(tuple(segments))
 
 
-def _with_seeds(
-    system: System, sample: Sample, repetition: Repetition, draft: Draft, drawn: int
-) -> Draft:
-    """The composed draft; each request has the seed of its position."""
-    seeded = system.render is not None and system.render.seeded
-    segments: list[Text | Image | ImageRequest] = []
-    for segment in system.compose(draft, sample).segments:
-        if isinstance(segment, ImageRequest):
-            seed = repetition.seed_at(sample, drawn) if seeded else None
-            segment = replace(segment, seed=seed)
-        drawn += not isinstance(segment, Text)
-        segments.append(segment)
-    return Draft(tuple(segments))
-
-
-def _lost_pictures(draft: Draft, composed: Draft) -> Failure | None:
-    """The failure of an answer whose own pictures the composition would drop."""
+def _lost_images(draft: Draft, composed: Draft) -> Failure | None:
+    """Return the failure of an answer whose own images the composition would drop."""
     lost = Counter(draft.images) - Counter(composed.images)
     if not lost:
         return None
@@ -236,42 +248,6 @@ def _lost_pictures(draft: Draft, composed: Draft) -> Failure | None:
         f"the LVLM answered with {lost.total()} picture(s) of its own, which this system "
         "does not keep; use the model alone as a system"
     )
-
-
-def _pictures(
-    system: System,
-    requests: tuple[ImageRequest, ...],
-    sample: Sample,
-    progress: _Progress,
-) -> Walk[tuple[Image, ...]]:
-    if not requests:
-        return Result(())
-    if system.render is None:
-        raise ValueError(f"system {system.name!r} asks for pictures but renders none")
-    if system.condition is not None:
-        # Conditioning draws no noise, so the picture's seed stays out of its key.
-        jobs = [Job(system.condition, replace(r, seed=None), sample.id) for r in requests]
-        payloads = yield jobs
-        if stopped := _first_not_done(payloads):
-            return stopped
-        for payload in payloads:
-            progress.note(system.condition, getattr(payload, "notes", {}))
-        requests = tuple(
-            replace(r, payload=replace(p.value, origin=j.key), prompt=None, context=())
-            for r, j, p in zip(requests, jobs, payloads, strict=True)
-            if isinstance(p, Result)
-        )
-    images = yield [Job(system.render, r, sample.id) for r in requests]
-    if stopped := _first_not_done(images):
-        return stopped
-    drawn = [i for i in images if isinstance(i, Result)]
-    for image in drawn:
-        progress.note(system.render, image.notes)
-    return Result(tuple(i.value for i in drawn))
-
-
-def _first_not_done(outcomes: list[Outcome[Any]]) -> Outcome[Any] | None:
-    return next((o for o in outcomes if not isinstance(o, Result)), None)
 
 
 def _assemble(draft: Draft, images: tuple[Image, ...]) -> Content:

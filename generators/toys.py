@@ -33,7 +33,7 @@ class Spelling:
     def vocabulary(
         self, first: Sequence[str], size: int | None = None
     ) -> tuple[dict[str, int], list[tuple[str, str]]]:
-        """Ids of all tokens, those of `first` before the words, and the words' merges.
+        """Return the ids of all tokens, `first` before the words, and the words' merges.
 
         Padded with made-up words to `size` tokens where one is given.
         """
@@ -49,12 +49,12 @@ class Spelling:
         return {name: i for i, name in enumerate(names)}, merges
 
     def ids(self, tokenizer: Tokenizer) -> list[int]:
-        """Ids of the words and of punctuation."""
+        """Return the ids of the words and of punctuation."""
         ids = tokenizer.get_vocab()
         return [ids[token] for token in self.tokens]
 
     def made_up_ids(self, tokenizer: Tokenizer) -> list[int]:
-        """Ids of the made-up words."""
+        """Return the ids of the made-up words."""
         made_up = re.compile(rf"{re.escape(self.space)}w\d+")
         ids = tokenizer.get_vocab()
         return [i for name, i in ids.items() if made_up.fullmatch(name)]

@@ -20,7 +20,7 @@ REPLACED = "replaced_characters"
 
 
 def trouble(text: str) -> str | None:
-    """What is wrong with a text; None where it is valid."""
+    """Return what is wrong with a text; None where it is valid."""
     lone = _LONE.search(text)
     return None if lone is None else f"a lone surrogate at character {lone.start()}"
 
@@ -31,7 +31,7 @@ def valid_text(text: str) -> str:
 
 
 def with_valid_text(outcome: Outcome[Any]) -> Outcome[Any]:
-    """`outcome` with U+FFFD for every lone surrogate; how many there were is noted."""
+    """Return `outcome` with U+FFFD for every lone surrogate; their number is noted."""
     count = 0
 
     def valid(text: str) -> str:

@@ -10,5 +10,5 @@ lone surrogates, which no terminal can be sent."""
 
 
 def visible(text: str) -> str:
-    r"""`text` with escapes such as `\x1b` in place of characters that a terminal obeys."""
+    r"""Return `text` with escapes such as `\x1b` for characters that a terminal obeys."""
     return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)

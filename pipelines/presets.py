@@ -114,4 +114,4 @@ T2IS: Mapping[str, TextToImageSettings] = {
     for design in DESIGNS.values()
     if design.preset is not None
 }
-"""The named text-to-image models, each an entry of `generators.diffusion.designs`."""
+"""The named text-to-image models, each a table of `generators/diffusion/designs.toml`."""

@@ -20,7 +20,6 @@ from generators.registry import (
     forms,
     has_prefix,
     is_custom,
-    is_reserved,
     prefix_of,
 )
 from generators.settings import ModelSettings, StageSettings, with_small_batch
@@ -118,7 +117,7 @@ def _splits(pair: str) -> Iterator[tuple[str, str]]:
 def _may_draw(name: str) -> bool:
     """Whether `name` is meant as a text-to-image model, `@` and anything after it aside."""
     bare = name.partition("@")[0]
-    return is_artist(bare) or is_artist(name) or is_custom(bare) or is_reserved(name)
+    return is_artist(bare) or is_artist(name) or is_custom(bare)
 
 
 def resolve(name: str, models: Models) -> System:

@@ -25,8 +25,7 @@ class TextToImage:
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = TextToImageSettings(**settings)
         self.drawer = Drawer(self.settings, weights)
-        limit = self.settings.max_sequence_length
-        self.readers = readers_of(self.drawer.pipeline, limit, self.settings.arguments)
+        self.readers = readers_of(self.drawer.pipeline, self.settings)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """One picture per request; a request that cannot be drawn fails alone."""

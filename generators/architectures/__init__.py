@@ -3,7 +3,8 @@
 `NAME.json` holds the sizes that the authors publish in the `config.json` (or, for native
 models, in the code) of a checkpoint; fields that the library's configuration class sets by
 itself are left out. `dummy` weights have these sizes. `tiny.json` says what `tiny` weights
-change in them, `pipelines.json` of which modules a text-to-image model consists.
+change in them. Which of them a text-to-image model consists of stands in
+`generators/diffusion/designs.toml`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Config = Mapping[str, Any]
 
 @cache
 def stored(name: str) -> dict[str, Any]:
-    """The content of `NAME.json`."""
+    """Return the content of `NAME.json`."""
     content: dict[str, Any] = json.loads(
         (Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8")
     )
@@ -27,7 +28,7 @@ def stored(name: str) -> dict[str, Any]:
 
 
 def config_of(name: str, *, tiny: bool) -> dict[str, Any]:
-    """The configuration of `NAME.json`, as published or at toy size."""
+    """Return the configuration of `NAME.json`, as published or at toy size."""
     return _scaled(stored(name), stored("tiny")[name] if tiny else {})
 
 
@@ -39,7 +40,7 @@ def cache_gib(name: str) -> float:
 
 
 def _scaled(config: Config, changes: Config) -> dict[str, Any]:
-    """A copy of `config` with `changes`, of nested sections too."""
+    """Return `config` with `changes`, of nested sections too."""
     nested = {
         key: _scaled(value, changes.get(key, {}))
         for key, value in config.items()

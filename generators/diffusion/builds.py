@@ -6,8 +6,9 @@ without a download.
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import diffusers
@@ -17,13 +18,19 @@ from accelerate import init_empty_weights
 from diffusers.pipelines.stable_diffusion.safety_checker import (
     StableDiffusionSafetyChecker,
 )
+from tokenizers.pre_tokenizers import ByteLevel
 
-from generators.diffusion.designs import DESIGNS, Architecture, PipelineDesign
-from generators.diffusion.tokenizers import CLIP_IDS, small_tokenizer
+from generators.diffusion.designs import (
+    DESIGNS,
+    Architecture,
+    PipelineDesign,
+    TokenizerKind,
+)
+from generators.loading.strict import assign
 
 SEED = 20241014
 
-_FLOAT32 = {"T5EncoderModel": ("wo",)}
+_FLOAT32 = {"T5EncoderModel": {"wo"}}
 """Submodules that transformers keeps in float32 beside float16 ones."""
 
 
@@ -33,7 +40,7 @@ def build_pipeline(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Any:
-    """The pipeline of an architecture with `dummy` or `tiny` weights, on `device`.
+    """Return the pipeline of an architecture with `dummy` or `tiny` weights on `device`.
 
     Dummy values are sampled on the device in `dtype`, tensor by tensor, so the device
     holds no second copy. Tiny values are sampled on the CPU in float32, so they are the
@@ -45,50 +52,64 @@ def build_pipeline(
     else:
         empty = {k: empty_module(design, k) for k in design.modules}
         modules = {k: materialise(m, device, dtype) for k, m in empty.items()}
-    return _assembled(design, modules)
+    parts: dict[str, Any] = {**modules, "scheduler": _scheduler(design.scheduler)}
+    parts |= {name: small_tokenizer(kind) for name, kind in design.tokenizers.items()}
+    if "safety_checker" in parts:
+        side = parts["safety_checker"].config.vision_config.image_size
+        parts["feature_extractor"] = transformers.CLIPImageProcessor(
+            size={"shortest_edge": side}, crop_size=side
+        )
+    return assembled(design, parts)
+
+
+def assembled(design: PipelineDesign, parts: Mapping[str, Any]) -> Any:
+    """Return the pipeline made of `parts`; components that it lacks are None."""
+    kind = getattr(diffusers, design.pipeline)
+    taken = inspect.signature(kind).parameters
+    absent = {name: None for name, p in taken.items() if p.default is p.empty}
+    return kind(**{**absent, **design.arguments, **parts})
 
 
 def tiny_modules(design: PipelineDesign) -> dict[str, torch.nn.Module]:
-    """The modules of a design at toy size, float32 on the CPU, always the same values."""
+    """Return the modules at toy size, float32 on the CPU, always with the same values."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         return {name: _instance(design, name, tiny=True).eval() for name in design.modules}
 
 
 def empty_module(design: PipelineDesign, name: str) -> torch.nn.Module:
-    """A full-size module with its parameters on the meta device and real buffers."""
+    """Return a full-size module, its parameters on the meta device and its buffers real."""
     with init_empty_weights(include_buffers=False):
         module = _instance(design, name, tiny=False)
-    if isinstance(module, transformers.PreTrainedModel):
-        module.tie_weights()
-    return module
+    return _tied(module)
 
 
 def materialise(
     module: torch.nn.Module, device: torch.device, dtype: torch.dtype
 ) -> torch.nn.Module:
-    """`module` with random values on `device` instead of meta parameters, in place."""
+    """Return `module` with random values on `device` in the place of meta parameters."""
     generator = torch.Generator(device).manual_seed(SEED)
-    exact = _FLOAT32.get(type(module).__name__, ()) if dtype == torch.float16 else ()
-    parameters: dict[int, torch.nn.Parameter] = {}
-    for path, child in module.named_modules():
-        precise = any(part in exact for part in path.split("."))
-        precision = torch.float32 if precise else dtype
-        own = {"recurse": False, "remove_duplicate": False}
-        for name, meta in list(child.named_parameters(**own)):
-            if id(meta) not in parameters:
-                value = torch.empty(meta.shape, device=device, dtype=precision)
-                _fill(name, value, generator)
-                parameters[id(meta)] = torch.nn.Parameter(value, requires_grad=False)
-            setattr(child, name, parameters[id(meta)])
-        for name, buffer in list(child.named_buffers(**own)):
-            target = dtype if buffer.is_floating_point() else buffer.dtype
-            setattr(child, name, buffer.to(device, target))
-    return module.eval()
+    exact = _FLOAT32.get(type(module).__name__, set()) if dtype == torch.float16 else set()
+    for name, meta in list(module.named_parameters()):
+        precision = torch.float32 if exact & set(name.split(".")) else dtype
+        value = torch.empty(meta.shape, device=device, dtype=precision)
+        _fill(name, value, generator)
+        assign(module, name, value)
+    for name, buffer in list(module.named_buffers()):
+        precision = dtype if buffer.is_floating_point() else buffer.dtype
+        assign(module, name, buffer.to(device, precision))
+    return _tied(module).eval()
+
+
+def _tied(module: torch.nn.Module) -> torch.nn.Module:
+    """Return `module` with one tensor where several layers share it."""
+    if isinstance(module, transformers.PreTrainedModel):
+        module.tie_weights()
+    return module
 
 
 def _fill(name: str, value: torch.Tensor, generator: torch.Generator) -> None:
-    """Unit gain for matrices and convolutions, identity for norms, no bias.
+    """Sample matrices and convolutions with unit gain; norms are 1 and biases 0.
 
     `*_weights` are the safety checker's thresholds on a cosine: at 1 it blocks nothing.
     """
@@ -110,28 +131,62 @@ def _instance(design: PipelineDesign, name: str, tiny: bool) -> torch.nn.Module:
 
 
 def module_class(name: str) -> Any:
-    """The class of that name in diffusers or transformers."""
+    """Return the class of that name in diffusers or transformers."""
     if name == "StableDiffusionSafetyChecker":
         return StableDiffusionSafetyChecker
     return getattr(diffusers if hasattr(diffusers, name) else transformers, name)
 
 
-def _assembled(design: PipelineDesign, modules: Mapping[str, torch.nn.Module]) -> Any:
-    parts: dict[str, Any] = {**modules, **design.arguments}
-    parts["scheduler"] = scheduler_of(design.scheduler)
-    for name, kind in design.tokenizers.items():
-        parts[name] = small_tokenizer(kind)
-    if "safety_checker" in modules:
-        parts["feature_extractor"] = _image_processor(modules["safety_checker"])
-    return getattr(diffusers, design.pipeline)(**parts)
+def _scheduler(config: Mapping[str, Any]) -> Any:
+    """Return the scheduler whose class `config` names as `_class_name`."""
+    return getattr(diffusers, config["_class_name"]).from_config(dict(config))
 
 
-def scheduler_of(config: Mapping[str, Any]) -> Any:
-    """The scheduler whose class `config` names as `_class_name`."""
-    settings = {name: value for name, value in config.items() if name != "_class_name"}
-    return getattr(diffusers, config["_class_name"])(**settings)
+CLIP_IDS = {"bos_token_id": 512, "eos_token_id": 513, "pad_token_id": 513}
+"""Where a CLIP pools that reads by the small tokenizer."""
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
+_CHAT = """{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}<|im_start|>assistant
+{% endif -%}"""
 
 
-def _image_processor(checker: Any) -> Any:
-    side = checker.config.vision_config.image_size
-    return transformers.CLIPImageProcessor(size={"shortest_edge": side}, crop_size=side)
+def small_tokenizer(kind: TokenizerKind) -> Any:
+    """Return a tokenizer of the published class with one token for each character.
+
+    Its special tokens and its length (`model_max_length`) are those of the published files.
+    """
+    letters = sorted(ByteLevel.alphabet())
+    if kind == "clip":
+        ends = [letter + "</w>" for letter in letters]
+        # CLIP pools at the largest id when its config has the old end token.
+        vocabulary = _numbered([*letters, *ends, "<|startoftext|>", "<|endoftext|>"])
+        return transformers.CLIPTokenizer(vocabulary, [], model_max_length=77)
+    if kind == "t5":
+        special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -10.0)]
+        ascii_pieces = [(piece, -2.0) for piece in (_SPACE, *map(chr, range(33, 127)))]
+        pieces = [*special, *ascii_pieces]
+        return transformers.T5Tokenizer(pieces, extra_ids=0, model_max_length=512)
+    if kind == "qwen":
+        return transformers.Qwen2Tokenizer(
+            vocab=_numbered([*letters, "<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+            merges=[],
+            eos_token="<|im_end|>",
+            extra_special_tokens=["<|im_start|>"],
+            chat_template=_CHAT,
+            model_max_length=131072,
+        )
+    special_tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
+    octets = [f"<0x{byte:02X}>" for byte in range(256)]
+    return transformers.GemmaTokenizer(
+        vocab=_numbered([*special_tokens, *octets, _SPACE]),
+        merges=[],
+        add_bos_token=True,
+        model_max_length=8192,
+    )
+
+
+def _numbered(tokens: Sequence[str]) -> dict[str, int]:
+    return {token: i for i, token in enumerate(tokens)}

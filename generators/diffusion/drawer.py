@@ -1,27 +1,25 @@
-"""A pipeline according to its settings, and batches of pictures drawn with it."""
+"""A pipeline according to its settings, and batches of images drawn with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.diffusion.builds import build_pipeline
-from generators.diffusion.calls import call_of, draws_in_batches
+from generators.diffusion.calls import Call, draws_in_batches
 from generators.diffusion.loading import load_published, quiet
-from generators.diffusion.outputs import Floats, pictures_of
 from generators.diffusion.placing import (
-    OWN,
-    DeviceMap,
     compile_denoiser,
     denoiser_of,
     place,
     use_attention,
 )
-from generators.diffusion.randomness import UNSEEDED, global_generators
 from generators.diffusion.settings import DiffusionSettings, architecture_of
 from generators.loading.strict import device_of
 from generators.overflow import no_numbers
@@ -30,14 +28,15 @@ from generators.pictures import Drawing
 ROUNDING = 1e-3
 """How far values may lie beyond black and white."""
 
+Floats = npt.NDArray[np.float32]
 PipelineReader = Callable[[DiffusionSettings, torch.dtype], Any]
 """Loads the published pipeline that the settings name, onto the CPU."""
 
 
 def load_pipeline(
-    settings: DiffusionSettings, weights: Weights, read: PipelineReader | None = None
+    settings: DiffusionSettings, weights: Weights, read: PipelineReader = load_published
 ) -> Any:
-    """The pipeline on its device; CheckpointError or ValueError say why there is none.
+    """Return the pipeline on its device; CheckpointError or ValueError say why not.
 
     The ValueErrors (AttentionError among them) name the valid choices. `read` is for
     checkpoints that are more than a pipeline of diffusers.
@@ -45,55 +44,24 @@ def load_pipeline(
     device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     with quiet():
         if weights == "pretrained":
-            pipeline = (read or _published)(settings, dtype)
+            pipeline = read(settings, dtype)
         else:
-            pipeline = _random(settings, weights, device, dtype)
+            pipeline = build_pipeline(architecture_of(settings), weights, device, dtype)
+            if settings.safety_checker == "off" and "safety_checker" in pipeline.components:
+                pipeline.safety_checker = None
         _set_scheduler(pipeline, settings.scheduler)
-        # Whether SDXL marks its pictures would depend on another package being installed.
+        # Whether SDXL marks its images would depend on another package being installed.
         pipeline.watermark = None
         pipeline.set_progress_bar_config(disable=True)
         if settings.vae_slicing:
-            _autoencoder(pipeline).enable_slicing()
-        if settings.attention != OWN:
-            use_attention(denoiser_of(pipeline), settings.attention, device, dtype)
-        device_map = settings.device_map or _device_map(settings)
-        place(pipeline, device, settings.offload, device_map)
+            if (vae := pipeline.components.get("vae")) is None:
+                raise ValueError(f"{type(pipeline).__name__} has no vae for vae_slicing")
+            vae.enable_slicing()
+        use_attention(pipeline, settings.attention, device, dtype)
+        place(pipeline, settings, device)
         if settings.compile:
             compile_denoiser(denoiser_of(pipeline))
     return pipeline
-
-
-def _published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
-    """A pipeline as diffusers stores it."""
-    where = (settings.model, settings.revision)
-    return load_published(*where, dtype, settings.variant, settings.safety_checker)
-
-
-def _random(
-    settings: DiffusionSettings,
-    weights: Literal["dummy", "tiny"],
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Any:
-    """The pipeline with random weights."""
-    pipeline = build_pipeline(architecture_of(settings), weights, device, dtype)
-    if settings.safety_checker == "off" and "safety_checker" in pipeline.components:
-        pipeline.safety_checker = None
-    return pipeline
-
-
-def _device_map(settings: DiffusionSettings) -> DeviceMap | None:
-    """All GPUs allocated to a replica, where the user names none."""
-    if settings.device != "auto" or settings.offload or torch.cuda.device_count() < 2:
-        return None
-    return "balanced"
-
-
-def _autoencoder(pipeline: Any) -> Any:
-    vae = pipeline.components.get("vae")
-    if vae is None:
-        raise ValueError(f"{type(pipeline).__name__} has no vae for vae_slicing")
-    return vae
 
 
 def _set_scheduler(pipeline: Any, name: str | None) -> None:
@@ -110,96 +78,110 @@ def _set_scheduler(pipeline: Any, name: str | None) -> None:
     if pipeline.scheduler.config.get("stochastic_sampling"):
         raise ValueError(
             f"{type(pipeline.scheduler).__name__} with stochastic_sampling samples noise "
-            "for the whole batch at once, so pictures would depend on their batch"
+            "for the whole batch at once, so images would depend on their batch"
         )
 
 
-class Drawer:
-    """A loaded pipeline that takes, per picture, its conditions and its seed.
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed torch's global generators, and restore them at the end.
 
-    Each picture's noise comes from its own CPU generator, so the other pictures of a
-    batch, their order and the device change a picture by no more than rounding; pipelines
-    that mix the prompts of a batch, or that may, are given one at a time. On a CPU,
-    pictures are equal among calls of one size: products of matrices with a row per picture
-    (of the step, of a pooled prompt) and, on several threads, group norms are summed in an
-    order that follows the number of pictures. Of 64 tiny pictures, up to 30 differed
-    between sizes, by one grey level; none with other neighbours or in another order. The
-    pipeline samples the noise in its own dtype: two models whose latents have the same
-    shape and dtype start from the same noise for the same seed, before each scheduler
-    scales it.
+    A part of a pipeline may use them, such as a language model that samples (GLM-Image).
+    They get another seed than the image's generator: from the same one, noise of the same
+    shape would repeat the image's first latents.
+    """
+    known = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count() if known else 0)):
+        torch.manual_seed((seed + 1) % 2**63)
+        yield
+
+
+def images_of(output: Any, count: int) -> Floats:
+    """Return a pipeline's images, (count, height, width, 3), black 0 and white 1.
+
+    ValueError for any other output, such as videos.
+    """
+    found = (getattr(output, name, None) for name in ("images", "image"))
+    images = np.asarray(next((i for i in found if i is not None), None))
+    if images.ndim != 4 or images.shape[-1] != 3 or len(images) != count:
+        raise ValueError(
+            f"the pipeline returned a {type(output).__name__} with images of shape "
+            f"{images.shape}; {count} images have the shape ({count}, height, width, 3)"
+        )
+    return images.astype(np.float32, copy=False)
+
+
+class Drawer:
+    """A loaded pipeline that takes, per image, its conditions and its seed.
+
+    Each image's noise comes from its own CPU generator, so the other images of a batch,
+    their order and the device change an image by no more than rounding; pipelines that mix
+    the prompts of a batch, or that may, or that draw from global generators, are given one
+    at a time. On a CPU, images are equal among calls of one size: products of matrices with
+    a row per image (of the step, of a pooled prompt) and, on several threads, group norms
+    are summed in an order that follows the number of images. Of 64 tiny images, up to 30
+    differed between sizes, by one grey level; none with other neighbours or in another
+    order. The pipeline samples the noise in its own dtype: two models whose latents have
+    the same shape and dtype start from the same noise for the same seed, before each
+    scheduler scales it.
     """
 
     def __init__(
         self,
         settings: DiffusionSettings,
         weights: Weights,
-        read: PipelineReader | None = None,
+        read: PipelineReader = load_published,
     ) -> None:
         self.settings = settings
         self.pipeline = load_pipeline(settings, weights, read)
-        call = call_of(self.pipeline, settings)
-        self.arguments = dict(call.arguments)
-        self.negative_prompt = call.negative_prompt
-        self.notes = dict(call.notes)
-        """Noted with every picture."""
+        call = Call(self.pipeline, settings)
+        self.arguments, self.negative_prompt = call.arguments, call.negative_prompt
+        self.notes = call.notes
+        """Noted with every image."""
         self.batch = settings.batch_size
-        """Pictures in one compiled batch; halved when the device runs out of memory."""
+        """Images in one compiled batch; halved when the device runs out of memory."""
         self.alone = not draws_in_batches(self.pipeline)
-        """Whether pictures are drawn one at a time, whatever the batch."""
+        """Whether images are drawn one at a time, whatever the batch."""
 
     def __call__(
         self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int]
     ) -> list[Outcome[Drawing]]:
-        """One outcome per seed.
+        """Return one outcome per seed.
 
-        `conditions` are arguments of the pipeline with one entry per picture: prompts, or
-        tensors (pictures, ...) such as `prompt_embeds`.
+        `conditions` are arguments of the pipeline with one entry per image: prompts, or
+        tensors (images, ...) such as `prompt_embeds`.
         """
+        size = 1 if self.alone else self.batch if self.settings.compile else len(seeds)
         outcomes: list[Outcome[Drawing]] = []
-        while len(outcomes) < len(seeds):
-            first = len(outcomes)
-            part = slice(first, first + self._size(len(seeds)))
+        for first in range(0, len(seeds), max(size, 1)):
+            part = slice(first, first + size)
             batch = {name: values[part] for name, values in conditions.items()}
-            if (drawn := self._sampled(batch, seeds[part])) is not None:
-                outcomes += map(self._outcome, *drawn)
+            outcomes += map(self._outcome, *self._sampled(batch, seeds[part], size))
         return outcomes
 
-    def _size(self, count: int) -> int:
-        """Pictures of one call of the pipeline."""
-        if self.alone:
-            return 1
-        return self.batch if self.settings.compile else count
-
     def _sampled(
-        self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int]
-    ) -> tuple[Floats, list[bool]] | None:
-        """Pictures as (n, height, width, 3) in [0, 1], and which the checker blocked.
+        self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int], size: int
+    ) -> tuple[Floats, list[bool]]:
+        """Return the images, and which of them the safety checker blocked.
 
-        None when several were drawn at once, and parts of the pipeline turned out to share
-        a generator among them: then they are to be drawn one at a time, as later ones.
+        The pipeline is given as many images as the `size` of a batch.
         """
-        count = len(seeds)
-        padding = self.batch - count if self.settings.compile and not self.alone else 0
+        padding = size - len(seeds)
         padded = [*seeds, *[seeds[0]] * padding]
         arguments = {**self._conditions(conditions, padded, padding), **self.arguments}
         try:
-            with quiet(), global_generators(seeds[0]) as used:
+            with quiet(), _seeded(seeds[0]):
                 output = self.pipeline(**arguments)
-                shared = used()
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
             raise
-        if shared:
-            self.alone, self.notes["unseeded"] = True, UNSEEDED
-            if len(padded) > 1:
-                return None
         blocked = getattr(output, "nsfw_content_detected", None) or [False] * len(padded)
-        return pictures_of(output, len(padded))[:count], blocked[:count]
+        return images_of(output, len(padded))[: len(seeds)], blocked[: len(seeds)]
 
     def _conditions(
         self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int], padding: int
     ) -> dict[str, Any]:
-        """What differs from picture to picture; single values where drawn one at a time."""
+        """Return what differs between images; single values where drawn one at a time."""
         each = {k: _padded(v, padding) for k, v in conditions.items()}
         each["generator"] = [torch.Generator("cpu").manual_seed(s) for s in seeds]
         if self.negative_prompt is not None:
@@ -208,32 +190,32 @@ class Drawer:
             return each
         return {k: v[0] if isinstance(v, list) else v for k, v in each.items()}
 
-    def _outcome(self, picture: Floats, unsafe: bool) -> Outcome[Drawing]:
-        """A drawing, or the reason why these values are not a valid picture."""
+    def _outcome(self, image: Floats, unsafe: bool) -> Outcome[Drawing]:
+        """Return a drawing, or the reason why these values are not a valid image."""
         usage: dict[str, float] = {"images": 1}
         if (steps := self.arguments.get("num_inference_steps")) is not None:
             usage["steps"] = steps
-        height, width = picture.shape[:2]
+        height, width = image.shape[:2]
         notes = {"size": [width, height], **self.notes}
         if unsafe:
             reason = "the checkpoint's safety checker blocked the picture"
             return Failure(reason, Fault.UNSAFE, usage, notes)
-        if not np.isfinite(picture).all():
+        if not np.isfinite(image).all():
             return no_numbers("values of the picture", self.settings.dtype, usage, notes)
-        if picture.min() < -ROUNDING or picture.max() > 1 + ROUNDING:
+        if image.min() < -ROUNDING or image.max() > 1 + ROUNDING:
             reason = (
-                f"the pipeline returned values from {picture.min():.3g} to "
-                f"{picture.max():.3g}; those of a picture lie between 0 and 1"
+                f"the pipeline returned values from {image.min():.3g} to "
+                f"{image.max():.3g}; those of a picture lie between 0 and 1"
             )
             return Failure(reason, Fault.ERROR, usage, notes)
-        pixels = np.rint(picture.clip(0, 1) * 255).astype(np.uint8)
+        pixels = np.rint(image.clip(0, 1) * 255).astype(np.uint8)
         if not pixels.any():
             return Failure("the picture is wholly black", Fault.ERROR, usage, notes)
         return Result(Drawing(pixels), usage, notes)
 
 
 def _padded(values: Sequence[Any], padding: int) -> Any:
-    """`values` with the first repeated `padding` times at the end."""
+    """Return `values` with the first repeated `padding` times at the end."""
     if isinstance(values, torch.Tensor):
         return torch.cat([values, values[:1].expand(padding, *values.shape[1:])])
     return [*values, *list(values[:1]) * padding]

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from generators.diffusion.designs import DESIGNS
+from generators.diffusion.settings import DiffusionSettings
 
 _UNLIMITED = 1_000_000
 """Tokenizers that have no limit declare a huge one."""
-
-
-@dataclass(frozen=True, slots=True)
-class PromptReading:
-    """How much of one prompt one text encoder read."""
-
-    kept: int
-    """Tokens of the prompt itself, without the start and end tokens."""
-    dropped: int
-    cut: str = ""
-    """The prompt from the first dropped token on."""
+_TEMPLATES = {design.pipeline: design.template for design in DESIGNS.values()}
+_MARK = "PROMPT"
+_INSTRUCTION = "complex_human_instruction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +31,18 @@ class PromptReader:
     before: int = 0
     """Tokens of a chat template or an instruction that take their place in the limit."""
 
-    def read(self, prompt: str) -> PromptReading:
-        """Count the tokens of `prompt` as the pipeline does, and locate the cut."""
+    def read(self, prompt: str) -> dict[str, Any]:
+        """Return how many tokens of the prompt itself are `kept` and `dropped`.
+
+        They are counted as the pipeline does; `cut` is the prompt from the first dropped
+        one on.
+        """
         tokens = self.tokenizer(prompt, truncation=False, verbose=False)["input_ids"]
         special = self.tokenizer.num_special_tokens_to_add(pair=False)
         count = len(tokens) - special
         kept = min(count, max(0, self.limit - special - self.before))
-        if kept == count:
-            return PromptReading(kept, 0)
-        return PromptReading(kept, count - kept, self._after(prompt, kept))
+        cut = "" if kept == count else self._after(prompt, kept)
+        return {"kept": kept, "dropped": count - kept, "cut": cut, "limit": self.limit}
 
     def _after(self, prompt: str, kept: int) -> str:
         plain = {"truncation": False, "add_special_tokens": False, "verbose": False}
@@ -57,12 +53,8 @@ class PromptReader:
         return prompt[spans["offset_mapping"][kept][0] :]
 
 
-def readers_of(
-    pipeline: Any,
-    max_sequence_length: int | None,
-    arguments: Mapping[str, Any] | None = None,
-) -> tuple[PromptReader, ...]:
-    """The readers of a pipeline, one for each text encoder that has a tokenizer.
+def readers_of(pipeline: Any, settings: DiffusionSettings) -> tuple[PromptReader, ...]:
+    """Return the readers of a pipeline, one for each text encoder that has a tokenizer.
 
     CLIP towers are cut at the pipeline's `tokenizer_max_length`, or at their tokenizer's
     own; other encoders at `max_sequence_length`, or at the pipeline's default for it
@@ -71,21 +63,29 @@ def readers_of(
     """
     readers = []
     for name, tokenizer in pipeline.components.items():
-        encoder_name = name.replace("tokenizer", "text_encoder")
-        encoder = pipeline.components.get(encoder_name)
-        if not name.startswith("tokenizer") or encoder is None:
+        encoder = name.replace("tokenizer", "text_encoder")
+        if not name.startswith("tokenizer") or pipeline.components.get(encoder) is None:
             continue
-        if not isinstance(tokenizer, PreTrainedTokenizerBase):
-            continue
-        limit = _limit(pipeline, tokenizer, encoder, max_sequence_length)
-        if limit < _UNLIMITED:
-            before = _before(pipeline, tokenizer, arguments or {})
-            readers.append(PromptReader(encoder_name, tokenizer, limit, before))
-    return tuple(readers)
+        if isinstance(tokenizer, PreTrainedTokenizerBase):
+            limit = _limit(pipeline, tokenizer, pipeline.components[encoder], settings)
+            before = _before(pipeline, tokenizer, settings)
+            readers.append(PromptReader(encoder, tokenizer, limit, before))
+    return tuple(reader for reader in readers if reader.limit < _UNLIMITED)
 
 
-def _before(pipeline: Any, tokenizer: Any, arguments: Mapping[str, Any]) -> int:
-    """Tokens that the pipeline puts before the prompt and counts towards the limit."""
+def _limit(pipeline: Any, tokenizer: Any, encoder: Any, settings: DiffusionSettings) -> int:
+    own = int(tokenizer.model_max_length)
+    if type(encoder).__name__.startswith("CLIPText"):
+        return int(getattr(pipeline, "tokenizer_max_length", own))
+    if settings.max_sequence_length is not None:
+        return settings.max_sequence_length
+    parameter = inspect.signature(pipeline.__call__).parameters.get("max_sequence_length")
+    default = parameter.default if parameter else None
+    return default if isinstance(default, int) else own
+
+
+def _before(pipeline: Any, tokenizer: Any, settings: DiffusionSettings) -> int:
+    """Return the tokens put before the prompt that count towards the limit."""
     match _TEMPLATES.get(type(pipeline).__name__):
         case "chat":
             messages = [{"role": "user", "content": _MARK}]
@@ -98,30 +98,14 @@ def _before(pipeline: Any, tokenizer: Any, arguments: Mapping[str, Any]) -> int:
         case "instruction":
             # Of its instruction, the last token stays.
             default = inspect.signature(pipeline.__call__).parameters[_INSTRUCTION].default
-            return int(bool(arguments.get(_INSTRUCTION, default)))
+            return int(bool(settings.arguments.get(_INSTRUCTION, default)))
     return 0
-
-
-_TEMPLATES = {design.pipeline: design.template for design in DESIGNS.values()}
-_MARK = "PROMPT"
-_INSTRUCTION = "complex_human_instruction"
 
 
 def _length(tokenizer: Any, text: str) -> int:
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _limit(pipeline: Any, tokenizer: Any, encoder: Any, max_length: int | None) -> int:
-    own = int(tokenizer.model_max_length)
-    if type(encoder).__name__.startswith("CLIPText"):
-        return int(getattr(pipeline, "tokenizer_max_length", own))
-    if max_length is not None:
-        return max_length
-    parameter = inspect.signature(pipeline.__call__).parameters.get("max_sequence_length")
-    default = parameter.default if parameter else None
-    return default if isinstance(default, int) else own
-
-
 def readings(readers: Sequence[PromptReader], prompt: str) -> dict[str, dict[str, Any]]:
-    """What each text encoder read of `prompt`, by the encoder's name, as plain data."""
-    return {r.name: asdict(r.read(prompt)) | {"limit": r.limit} for r in readers}
+    """Return what each text encoder read of `prompt`, by the encoder's name."""
+    return {reader.name: reader.read(prompt) for reader in readers}

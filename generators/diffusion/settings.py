@@ -76,7 +76,7 @@ class DiffusionSettings(ModelSettings):
     offload: Literal["model", "sequential"] | None = unkeyed(None)
     """Keep idle modules (`model`) or all layers (`sequential`) in host memory; slow."""
     vae_slicing: bool = unkeyed(False)
-    """Decode one picture at a time: less memory for large batches."""
+    """Decode one image at a time: less memory for large batches."""
 
     @field_validator("arguments")
     @classmethod
@@ -103,7 +103,7 @@ class DiffusionSettings(ModelSettings):
         return self
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
-        """As for every model; tiny weights draw small pictures in few steps.
+        """Return the fields that enter the key; tiny weights draw small images, quickly.
 
         `arguments` enter where there are any: keys are older than that setting.
         """
@@ -119,13 +119,13 @@ class DiffusionSettings(ModelSettings):
         }
 
     def identity(self, weights: Weights) -> str:
-        """As for every model; random weights need a known architecture."""
+        """Return which model exactly; random weights need a known architecture."""
         if weights != "pretrained":
             architecture_of(self)
         return super().identity(weights)
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """Weights, plus the memory for decoding one batch of pictures."""
+        """Return the weights, plus the memory for decoding one batch of images."""
         if weights == "tiny" or self.params_b is None:
             return 0.0
         together = 1 if self.vae_slicing else self.batch_size
@@ -135,12 +135,12 @@ class DiffusionSettings(ModelSettings):
 
 
 DECODING_BYTES = 3900
-"""Peak memory of a float32 autoencoder for one pixel of the picture it decodes (measured
+"""Peak memory of a float32 autoencoder for one pixel of the image it decodes (measured
 with SDXL's at 256 and 512 pixels on a CPU: 3876 and 3849)."""
 
 
 def architecture_of(settings: DiffusionSettings) -> Architecture:
-    """The architecture of random weights; CheckpointError when the model's is unknown."""
+    """Return the architecture of random weights; CheckpointError when it is unknown."""
     architecture = settings.architecture or PUBLISHED.get(settings.model)
     if architecture is None:
         raise CheckpointError(

@@ -46,8 +46,7 @@ from generators.loading.files import (
     shape_of,
     stored_tensors,
 )
-from generators.loading.llama import LlamaPieces
-from generators.loading.pieces import trained_pieces
+from generators.loading.llama import LlamaPieces, trained_pieces
 from generators.loading.strict import Layout, Place, fill, listed, randomised, revived
 from generators.toys import WORDS
 

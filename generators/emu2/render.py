@@ -26,7 +26,7 @@ from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.checkpoints import looks_like_path
 from generators.content import answered
 from generators.decoding.payloads import received
-from generators.diffusion.builds import empty_module
+from generators.diffusion.builds import assembled, empty_module
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.loading import modules_of
@@ -74,9 +74,8 @@ def published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
         kinds = {name: KINDS[name] for name in names}
         parts = modules_of(folder, kinds, dtype, settings.variant or None)
     checker = parts.pop("safety_checker", None)
-    pipeline = diffusers.StableDiffusionXLPipeline(
-        **parts, **DESIGN.arguments, scheduler=_scheduler(folder), add_watermarker=False
-    )
+    parts |= {"scheduler": _scheduler(folder), "add_watermarker": False}
+    pipeline = assembled(DESIGN, parts)
     pipeline.safety_checker = checker
     return pipeline
 

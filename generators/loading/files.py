@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from generators.checkpoints import looks_like_path
+from generators.checkpoints import first_line, looks_like_path
 from generators.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Files:
     revision: str | None = None
 
     def find(self, name: str) -> Path | None:
-        """The file of that name; None where the checkpoint has none."""
+        """Return the file of that name; None where the checkpoint has none."""
         if looks_like_path(self.model):
             path = Path(self.model).expanduser() / name
             return path if path.is_file() else None
@@ -47,25 +47,25 @@ class Files:
             # Also raised when the Hub does not answer and the file is not cached.
             return None
         except HfHubHTTPError as error:
-            first_line = str(error).strip().partition("\n")[0]
-            raise CheckpointError(f"{name} of {self.describe()}: {first_line}") from error
+            told = f"{name} of {self.describe()}: {first_line(error)}"
+            raise CheckpointError(told) from error
 
     def need(self, name: str) -> Path:
-        """The file of that name; CheckpointError where the checkpoint has none."""
+        """Return the file of that name; CheckpointError where the checkpoint has none."""
         path = self.find(name)
         if path is None:
             raise CheckpointError(f"{self.describe()} has no file {name!r}")
         return path
 
     def describe(self) -> str:
-        """The checkpoint, for errors."""
+        """Return the name of the checkpoint, for errors."""
         if looks_like_path(self.model):
             return f"the folder {self.model!r}"
         return f"the Hub repository {self.model!r} (or its cached part, when offline)"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; CheckpointError when it holds anything else."""
+    """Return the JSON object in a file; CheckpointError when it holds anything else."""
     try:
         content = json.loads(path.read_text())
     except ValueError as error:
@@ -78,7 +78,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer in a `tokenizer.json`; CheckpointError when the file is broken."""
+    """Return the tokenizer in a `tokenizer.json`; CheckpointError when it is broken."""
     from tokenizers import Tokenizer
 
     try:
@@ -89,7 +89,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def count(values: Mapping[str, Any], name: str, source: str) -> int:
-    """The value `name` of a configuration file.
+    """Return the value `name` of a configuration file.
 
     Raises CheckpointError, in which `source` names the file, when it is missing or is not
     a whole number above 0.
@@ -103,14 +103,14 @@ def count(values: Mapping[str, Any], name: str, source: str) -> int:
 
 
 def divided(whole: int, parts: int, what: str, source: str) -> int:
-    """`whole` / `parts`; CheckpointError says `what` does not divide evenly."""
+    """Return `whole` / `parts`; CheckpointError says `what` does not divide evenly."""
     if whole % parts:
         raise CheckpointError(f"{source}: {what}, but {whole} is not divisible by {parts}")
     return whole // parts
 
 
 def section(values: Mapping[str, Any], name: str, source: str) -> Mapping[str, Any]:
-    """The named values below `name`; CheckpointError when there are none."""
+    """Return the named values below `name`; CheckpointError when there are none."""
     value = _value(values, name, source)
     if not isinstance(value, Mapping):
         raise CheckpointError(f"{source}: {name} is {value!r}; it must hold named values")
@@ -124,7 +124,7 @@ def _value(values: Mapping[str, Any], name: str, source: str) -> Any:
 
 
 def configured(kind: Any, fields: Mapping[str, Any], source: str) -> Any:
-    """The configuration of transformers' class `kind`, or of that name, with `fields`.
+    """Return the configuration of transformers' class, or class name, `kind` with `fields`.
 
     Raises CheckpointError, in which `source` names the file, with the field that is not
     valid and the rule it breaks.
@@ -157,7 +157,7 @@ def stored_tensors(
     safe: str = _SAFE,
     pickled: str | None = _PICKLED,
 ) -> Iterator[tuple[str, Tensor]]:
-    """The `wanted` tensors of a checkpoint in the layout of `save_pretrained`.
+    """Yield the `wanted` tensors of a checkpoint in the layout of `save_pretrained`.
 
     `safe` and `pickled` are the names of the unsharded files (`pickled` None where
     pickles are not read); the index of a sharded one has the same name and
@@ -196,7 +196,7 @@ def _shards(files: Files, name: str, wanted: Callable[[str], bool]) -> list[Path
 def in_safetensors(
     path: Path, wanted: Callable[[str], bool] = _all
 ) -> Iterator[tuple[str, Tensor]]:
-    """The `wanted` tensors of one file; CheckpointError when it is broken."""
+    """Yield the `wanted` tensors of one file; CheckpointError when it is broken."""
     try:
         with safe_open(str(path), framework="pt") as shard:
             for name in shard.keys():  # noqa: SIM118
@@ -207,12 +207,11 @@ def in_safetensors(
 
 
 def in_pickle(path: Path, *below: str) -> Mapping[str, Any]:
-    """The mapping that `torch.save` wrote, or the one nested in it at `below`.
+    """Return the mapping that `torch.save` wrote, or the one nested in it at `below`.
 
-    It is memory-mapped unless the file is compressed or of torch < 1.6.
-
-    Only tensors and plain containers are unpickled. CheckpointError for anything else,
-    for broken files, and where `below` is not there.
+    It is memory-mapped unless the file is compressed or of torch < 1.6. Only tensors and
+    plain containers are unpickled. CheckpointError for anything else, for broken files, and
+    where `below` is not there.
     """
     content: Any = _unpickled(path)
     for name in below:
@@ -227,7 +226,7 @@ def in_pickle(path: Path, *below: str) -> Mapping[str, Any]:
 def shape_of(
     stored: Mapping[str, Any], name: str, source: str, rank: int | None = None
 ) -> tuple[int, ...]:
-    """Shape of a stored tensor.
+    """Return the shape of a stored tensor.
 
     Raises CheckpointError, in which `source` names the file, when it is missing, is not a
     tensor, or does not have `rank` dimensions.
@@ -246,22 +245,19 @@ def shape_of(
 
 
 def _unpickled(path: Path) -> Any:
+    mmap = _is_mappable(path)
     try:
-        return torch.load(
-            path, map_location="cpu", weights_only=True, mmap=_is_mappable(path)
-        )
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except (RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
         # torch looks for the end of a short broken archive before its beginning (EINVAL).
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CheckpointError(
-            f"{path} is broken or holds more than tensors: {first}"
-        ) from None
+        told = f"{path} is broken or holds more than tensors: {first_line(error)}"
+        raise CheckpointError(told) from None
 
 
 def _is_mappable(path: Path) -> bool:
-    """Whether the file holds the tensors as they are in memory.
+    """Return whether the file holds the tensors as they are in memory.
 
     Files of torch < 1.6 are not zip archives, and others may have been compressed.
     """

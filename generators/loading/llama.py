@@ -9,9 +9,11 @@ text are read letter by letter.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ class LlamaPieces:
 
     @classmethod
     def parsed(cls, model: bytes, source: str) -> LlamaPieces:
-        """From the content of `tokenizer.model`; CheckpointError names `source`."""
+        """Read the content of `tokenizer.model`; CheckpointError names `source`."""
         from sentencepiece import SentencePieceProcessor
 
         try:
@@ -42,23 +44,23 @@ class LlamaPieces:
 
     @classmethod
     def stored(cls, path: Path) -> LlamaPieces:
-        """From a file; CheckpointError when it is broken."""
+        """Read a file; CheckpointError when it is broken."""
         return cls.parsed(path.read_bytes(), str(path))
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the text's pieces, a space assumed before the first word."""
+        """Return the ids of the text's pieces, a space assumed before the first word."""
         ids: list[int] = self.processor.encode(text)
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text; control and unknown pieces, and ids beyond the pieces, are left out."""
+        """Return the text without control and unknown pieces, and ids beyond the pieces."""
         special = self._special
         plain = [i for i in ids if i < self.size and i not in special]
         text: str = self.processor.decode(plain)
         return text
 
     def id_of(self, piece: str) -> int | None:
-        """The id of a piece; None when there is no such piece."""
+        """Return the id of a piece; None when there is no such piece."""
         piece_id: int = self.processor.piece_to_id(piece)
         return piece_id if self.processor.id_to_piece(piece_id) == piece else None
 
@@ -103,15 +105,21 @@ class LlamaTokenizer:
         self.added = {token.name: token for token in added}
 
     def id(self, control: Control) -> int:
-        """The id of an added token; CheckpointError if the tokenizer does not have it."""
+        """Return the id of an added token; CheckpointError if there is no such token."""
         if control.name not in self.added:
             raise CheckpointError(f"the tokenizer has no added token {control.name!r}")
         return self.added[control.name].id
 
     def encode(self, parts: Sequence[str | Control]) -> list[int]:
-        """Ids of text and added tokens in order; adjoining texts are one."""
+        """Return the ids of text and added tokens in order; adjoining texts are one."""
+        runs = [(kind, list(group)) for kind, group in groupby(parts, type)]
+        joined: list[Any] = []
+        for kind, run in runs:
+            joined += ["".join(map(str, run))] if kind is str else run
         ids: list[int] = []
-        for part, before, after in _with_neighbours(_joined(parts)):
+        # Beside a text there are only added tokens.
+        beside = zip([None, *joined], joined, [*joined[1:], None], strict=False)
+        for before, part, after in beside:
             if isinstance(part, Control):
                 ids.append(self.id(part))
             else:
@@ -119,7 +127,7 @@ class LlamaTokenizer:
         return ids
 
     def stripped(self, text: str, before: Control | None, after: Control | None) -> str:
-        """A text without the white space that the tokens beside it take."""
+        """Return a text without the white space that the tokens beside it take."""
         if before is not None and self.added[before.name].strips_right:
             text = text.lstrip()
         if after is not None and self.added[after.name].strips_left:
@@ -127,24 +135,28 @@ class LlamaTokenizer:
         return text
 
     def chunk(self, text: str) -> list[int]:
-        """Ids of a text between added tokens."""
+        """Return the ids of a text between added tokens."""
         return self.pieces.encode(text)
 
 
-def _joined(parts: Sequence[str | Control]) -> list[str | Control]:
-    joined: list[str | Control] = []
-    for part in parts:
-        if isinstance(part, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += part
-        else:
-            joined.append(part)
-    return joined
+def trained_pieces(texts: Iterable[str], most: int, **options: Any) -> bytes:
+    """Train a model of at most `most` pieces that reads any text, by byte fallback.
 
+    It is the same on every machine. `options` are SentencePiece's, added to LLaMA's.
+    """
+    from sentencepiece import SentencePieceTrainer
 
-def _with_neighbours(
-    parts: list[str | Control],
-) -> list[tuple[str | Control, Control | None, Control | None]]:
-    """Each part with the added tokens before and after it."""
-    around = [None, *parts, None]
-    sides = [p if isinstance(p, Control) else None for p in around]
-    return list(zip(parts, sides, sides[2:], strict=False))
+    written = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter([*texts]),
+        model_writer=written,
+        model_type="bpe",
+        vocab_size=most,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        num_threads=1,
+        minloglevel=2,
+        **options,
+    )
+    return written.getvalue()

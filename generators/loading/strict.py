@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,14 +14,14 @@ from generators.errors import CheckpointError
 
 
 def device_of(name: str) -> torch.device:
-    """`auto` is the first visible GPU, else the CPU; any other name is taken as it is."""
+    """Return the device of that name; `auto` is the first visible GPU, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(name)
 
 
 def same(tensor: Tensor) -> Tensor:
-    """The stored tensor as it is."""
+    """Return the stored tensor as it is."""
     return tensor
 
 
@@ -38,7 +38,7 @@ Layout = Mapping[str, Place]
 
 
 def identical(names: Iterable[str], prefix: str = "") -> Layout:
-    """The layout of a file that uses the module's own names, after `prefix`."""
+    """Return the layout of a file that uses the module's own names, after `prefix`."""
     return {prefix + name: Place(name) for name in names}
 
 
@@ -58,26 +58,6 @@ _NAMED = 8
 
 Where = torch.device | Callable[[str], torch.device]
 """The device of a module, or of each of its parameters by name."""
-
-
-@dataclass
-class _Differences:
-    missing: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
-    misshapen: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-
-    def raise_if_any(self, source: str) -> None:
-        """One error for all of them."""
-        differences = {
-            "missing": self.missing,
-            "unexpected": self.unexpected,
-            "of the wrong shape": self.misshapen,
-            "not a tensor": self.others,
-        }
-        parts = [f"{len(k)} {what}: {listed(k)}" for what, k in differences.items() if k]
-        if parts:
-            raise CheckpointError(f"{source} does not fit the model: {'; '.join(parts)}")
 
 
 Put = Callable[..., None]
@@ -103,26 +83,33 @@ def fill(
     not a tensor.
     """
     shapes = {name: value.shape for name, value in module.state_dict().items()}
-    differences = _Differences()
-    open_places = dict(layout)
+    missing = dict(layout)
+    unexpected, misshapen, others = list[str](), list[str](), list[str]()
     for key, tensor in stored:
-        place = open_places.pop(key, None)
+        place = missing.pop(key, None)
         if place is None:
             if not any(key == t or key.startswith(f"{t}.") for t in tolerated):
-                differences.unexpected.append(key)
+                unexpected.append(key)
             continue
         if not isinstance(tensor, Tensor):
-            differences.others.append(f"{key} is a {type(tensor).__name__}")
+            others.append(f"{key} is a {type(tensor).__name__}")
             continue
         value = _changed(place.change, tensor)
         if value is None or value.shape != shapes[place.name]:
             expected = tuple(shapes[place.name])
-            differences.misshapen.append(f"{key} {tuple(tensor.shape)}, not {expected}")
+            misshapen.append(f"{key} {tuple(tensor.shape)}, not {expected}")
             continue
         home = device if isinstance(device, torch.device) else device(place.name)
-        _assign(module, place.name, value.to(home, dtype).contiguous())
-    differences.missing = sorted(open_places)
-    differences.raise_if_any(source)
+        assign(module, place.name, value.to(home, dtype).contiguous())
+    differences = {
+        "missing": sorted(missing),
+        "unexpected": unexpected,
+        "of the wrong shape": misshapen,
+        "not a tensor": others,
+    }
+    parts = [f"{len(k)} {what}: {listed(k)}" for what, k in differences.items() if k]
+    if parts:
+        raise CheckpointError(f"{source} does not fit the model: {'; '.join(parts)}")
 
 
 def _changed(change: Any, tensor: Tensor) -> Tensor | None:
@@ -134,7 +121,8 @@ def _changed(change: Any, tensor: Tensor) -> Tensor | None:
     return result
 
 
-def _assign(module: nn.Module, name: str, value: Tensor) -> None:
+def assign(module: nn.Module, name: str, value: Tensor) -> None:
+    """Put `value` in the place of the parameter or buffer `name`."""
     owner, _, leaf = name.rpartition(".")
     place = module.get_submodule(owner)
     buffer = leaf in dict(place.named_buffers(recurse=False))
@@ -142,7 +130,7 @@ def _assign(module: nn.Module, name: str, value: Tensor) -> None:
 
 
 def listed(keys: list[str]) -> str:
-    """The first keys, and how many more there are."""
+    """Return the first keys, and how many more there are."""
     more = f", and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     return ", ".join(keys[:_NAMED]) + more
 
@@ -170,7 +158,7 @@ def randomised(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: in
         else:
             inputs = 1 if "embed" in name else value[0].numel()
             new.normal_(0.0, inputs**-0.5, generator=generators[source])
-        _assign(module, name, new.to(home))
+        assign(module, name, new.to(home))
 
 
 def revived(module: nn.Module, config: Any, device: torch.device) -> None:

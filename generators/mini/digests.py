@@ -5,7 +5,6 @@ python -m generators.mini.digests [FOLDER]      write FOLDER/digests.json
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import sys
@@ -14,24 +13,23 @@ from pathlib import Path
 
 from generators.checkpoints import fingerprint
 from generators.errors import CheckpointError
-from generators.mini.table import MINI, ROOT, SHIPPED, root
+from generators.mini.table import MINI, ROOT, SHIPPED, folder_of, root
 
 DIGESTS = "digests.json"
 
 
 def verified(name: str) -> str:
-    """Identity of the mini checkpoint `name`, whose files are checked first.
+    """Return the identity of the mini checkpoint `name`, whose files are checked first.
 
     Raises CheckpointError where files are missing, or differ from those pinned beside them.
     """
-    folder = root() / MINI[name].folder
-    state = _state(folder)
-    if not any(file.endswith(".safetensors") for file, *_ in state):
+    folder = folder_of(name)
+    if not any(file.suffix == ".safetensors" for file in _files(folder)):
         raise CheckpointError(
             f"the mini weights of {name!r} are not in {folder}. They come with plait's "
             f"checkout; the environment variable {ROOT} may name another folder"
         )
-    digest, expected = digest_of(folder, state), _pinned(root()).get(folder.name)
+    digest, expected = digest_of(folder), _pinned(root()).get(folder.name)
     if expected is None and root() == SHIPPED:
         raise CheckpointError(f"{folder}: {DIGESTS} does not name these weights")
     if expected not in (None, digest):
@@ -43,48 +41,34 @@ def verified(name: str) -> str:
     return f"folder:{fingerprint(folder)}"
 
 
-State = tuple[tuple[str, int, int], ...]
-"""Path, size and time of change of every file of a folder."""
+def _files(folder: Path) -> list[Path]:
+    return [p for p in sorted(folder.rglob("*")) if p.is_file() and p.name[0] != "."]
 
 
-def _state(folder: Path) -> State:
-    files = [p for p in sorted(folder.rglob("*")) if p.is_file() and p.name[0] != "."]
-    facts = ((p.relative_to(folder).as_posix(), p.stat()) for p in files)
-    return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in facts)
-
-
-@functools.lru_cache(maxsize=64)
-def digest_of(folder: Path, state: State) -> str:
-    """SHA-256 over names and whole contents of a folder's files.
-
-    `state` is that of the files; while it stays the same they are read once.
-    """
+def digest_of(folder: Path) -> str:
+    """Return the SHA-256 over names and whole contents of a folder's files."""
     total = hashlib.sha256()
-    for name, *_ in state:
-        with (folder / name).open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        total.update(f"{name}\n{content}\n".encode())
+    for path in _files(folder):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        total.update(f"{path.relative_to(folder).as_posix()}\n{content}\n".encode())
     return total.hexdigest()
 
 
 def _pinned(folder: Path) -> Mapping[str, str]:
     file = folder / DIGESTS
-    if not file.is_file():
-        return {}
-    pinned: Mapping[str, str] = json.loads(file.read_text())
+    pinned: Mapping[str, str] = json.loads(file.read_text()) if file.is_file() else {}
     return pinned
 
 
 def present(folder: Path) -> dict[str, str]:
-    """Digest of every mini checkpoint in `folder`, by its own folder's name."""
-    names = sorted({model.folder for model in MINI.values()})
-    states = {name: _state(folder / name) for name in names}
-    return {n: digest_of(folder / n, state) for n, state in states.items() if state}
+    """Return the digest of every mini checkpoint in `folder`, by its own folder's name."""
+    places = {name: folder / name for name in sorted({m.folder for m in MINI.values()})}
+    return {name: digest_of(place) for name, place in places.items() if _files(place)}
 
 
 def size_of(folder: Path) -> float:
-    """Megabytes of a checkpoint folder; 0 where there is none."""
-    return sum(size for _, size, _ in _state(folder)) / 1e6
+    """Return the megabytes of a checkpoint folder; 0 where there is none."""
+    return sum(path.stat().st_size for path in _files(folder)) / 1e6
 
 
 def main(arguments: list[str]) -> None:

@@ -50,14 +50,9 @@ class MiniModel:
 
 _EVERY: Mapping[str, Any] = {"dtype": "float32", "num_gpus": 0.0, "params_b": None}
 """Small enough for a CPU; stored in half precision, computed in full."""
-_BATCH: Mapping[str, Any] = {"batch_size": SMALL_BATCH}
-_DRAWING: Mapping[str, Any] = {
-    "steps": 10,
-    "guidance": 1.5,
-    "height": 64,
-    "width": 64,
-    **_BATCH,
-}
+_BATCH: dict[str, Any] = {"batch_size": SMALL_BATCH}
+_DRAWING = {"steps": 10, "guidance": 1.5, "height": 64, "width": 64} | _BATCH
+_JUDGE = {"max_new_tokens": 200, "context": 2048, "max_tiles": 1} | _BATCH
 _ANOLE: Mapping[str, Any] = {
     "context": 512,
     "max_text_tokens": 80,
@@ -66,12 +61,6 @@ _ANOLE: Mapping[str, Any] = {
     "repetition_penalty": 1.0,
     "guidance_text": 1.0,
     "guidance_image": 1.0,
-    **_BATCH,
-}
-_JUDGE: Mapping[str, Any] = {
-    "max_new_tokens": 200,
-    "context": 2048,
-    "max_tiles": 1,
     **_BATCH,
 }
 _WRITER = MiniModel("qwen2-vl", {"max_new_tokens": 160})
@@ -93,20 +82,20 @@ MINI: Mapping[str, MiniModel] = {
 
 
 def root() -> Path:
-    """The folder that holds the mini weights on this machine."""
+    """Return the folder that holds the mini weights on this machine."""
     return Path(os.environ.get(ROOT) or SHIPPED).expanduser().resolve()
 
 
 def folder_of(name: str) -> Path:
-    """The checkpoint folder of the mini model `name`, whether or not it is there."""
+    """Return the folder of the mini model `name`, whether or not it is there."""
     return root() / MINI[name].folder
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """The settings of the mini model `name`, its folder included."""
+    """Return the settings of the mini model `name`, its folder included."""
     return {**_EVERY, **MINI[name].settings, "model": str(folder_of(name))}
 
 
 def is_mini_only(name: str) -> bool:
-    """Whether `name` has no weights but its mini ones."""
+    """Return whether `name` has no weights but its mini ones."""
     return name in MINI and MINI[name].preset is not None

@@ -27,8 +27,8 @@ from generators.loading.llama import (
     Control,
     LlamaPieces,
     LlamaTokenizer,
+    trained_pieces,
 )
-from generators.loading.pieces import trained_pieces
 from scorers.judging.rubrics import OWN
 
 END = Control("<|end|>")

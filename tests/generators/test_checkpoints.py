@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from generators.checkpoints import fingerprint, identity, pinning
+from generators.checkpoints import fingerprint, identity, pinning, with_revision
 from generators.errors import CheckpointError
 
 LARGE = 3 << 20
@@ -30,24 +30,21 @@ def test_a_fingerprint_is_of_content_and_not_of_place(folder: Path, tmp_path: Pa
     assert fingerprint(moved) == before
 
 
-@pytest.mark.parametrize("at", [0, LARGE - 1])
-def test_either_end_of_a_large_file_counts(folder: Path, at: int) -> None:
-    before = fingerprint(folder)
-    content = bytearray(LARGE)
-    content[at] = 1
-    (folder / "unet" / "model.safetensors").write_bytes(content)
-    assert fingerprint(folder) != before
-
-
-def test_names_sizes_and_small_files_count(folder: Path) -> None:
-    found = {fingerprint(folder)}
-    (folder / "config.json").write_text('{"a": 1}')
-    found.add(fingerprint(folder))
-    (folder / "config.json").rename(folder / "other.json")
-    found.add(fingerprint(folder))
-    (folder / "unet" / "model.safetensors").write_bytes(bytes(LARGE + 1))
-    found.add(fingerprint(folder))
-    assert len(found) == 4
+def test_names_sizes_small_files_and_the_ends_of_large_ones_count(folder: Path) -> None:
+    config, large = folder / "config.json", folder / "unet" / "model.safetensors"
+    first, last = bytearray(LARGE), bytearray(LARGE)
+    first[0] = last[-1] = 1
+    seen = [fingerprint(folder)]
+    for change in (
+        lambda: config.write_text('{"a": 1}'),
+        lambda: config.rename(folder / "other.json"),
+        lambda: large.write_bytes(first),
+        lambda: large.write_bytes(last),
+        lambda: large.write_bytes(bytes(LARGE + 1)),
+    ):
+        change()
+        seen.append(fingerprint(folder))
+    assert len(set(seen)) == 6
 
 
 def test_a_run_keeps_the_weights_it_was_made_with(folder: Path) -> None:
@@ -61,15 +58,7 @@ def test_a_run_keeps_the_weights_it_was_made_with(folder: Path) -> None:
         assert identity(str(folder)) != first
 
 
-def test_weights_that_are_missing_are_listed_within_a_plan_and_raise_without() -> None:
-    with pinning({}) as pins:
-        assert identity("./nowhere/at/all") == "unpinned:./nowhere/at/all@main"
-    assert pins.missing == ("checkpoint './nowhere/at/all': no such file or folder",)
-    with pytest.raises(CheckpointError, match="no such file"):
-        identity("./nowhere/at/all")
-
-
-def test_weights_that_miss_for_the_same_reason_are_named_in_one_line(
+def test_missing_weights_are_named_in_a_line_for_each_cause(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     refusals: dict[str, Exception] = {"b/gated": PermissionError("401 (request 7)")}
@@ -79,9 +68,11 @@ def test_weights_that_miss_for_the_same_reason_are_named_in_one_line(
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", refused)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(CheckpointError, match="/nowhere"):
+        identity("/nowhere")
     with pinning({}) as pins:
         for model in ("a/one", "b/gated", "/nowhere", "c/another"):
-            identity(model)
+            assert identity(model) == f"unpinned:{model}@main"
         identity("a/one", "v2")
     for names, line in zip(
         (["a/one", "c/another", "a/one@v2"], ["b/gated"], ["/nowhere"]),
@@ -89,3 +80,16 @@ def test_weights_that_miss_for_the_same_reason_are_named_in_one_line(
         strict=True,
     ):
         assert re.findall(r"'([^']+)'", line) == names
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "revision"),
+    [
+        ("org/x", "org/x", None),
+        ("org/x@v1", "org/x", "v1"),
+        ("./x@v1", "./x@v1", None),
+        ("/some/folder@home", "/some/folder@home", None),
+    ],
+)
+def test_revisions_are_read_of_hub_ids_only(name, model, revision):
+    assert with_revision(name) == (model, revision)

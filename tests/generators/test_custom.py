@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -39,11 +39,7 @@ def spec_of(cls: type, **overrides: Any) -> StageSpec:
     return custom_spec(f"{__name__}:{cls.__name__}", "tiny", overrides, [Kind.DRAFT])[0]
 
 
-PLACED = {
-    "batch_size": 5,
-    "workers": 2,
-    "num_gpus": 1.0,
-    "num_cpus": 3.0,
+PLACED = {"batch_size": 5, "workers": 2, "num_gpus": 1.0, "num_cpus": 3.0} | {
     "memory_gib": 4.0,
     "batch_timeout_s": 60.0,
     "load_timeout_s": 7200.0,
@@ -58,50 +54,37 @@ def test_how_a_stage_is_run_goes_to_its_placement_and_into_no_key() -> None:
     assert spec_of(Sampler, load_timeout_s=1).digest == usual.digest
     assert (usual.placement.batch_size, usual.placement.num_cpus) == (3, 2)
     assert spec_of(Sampler, batch_size=5).placement.num_cpus == 2
+    for wrong in ({"batch_size": 0}, {"num_gpus": 1.5}):
+        with pytest.raises(UsageError, match="Sampler"):
+            spec_of(Sampler, **wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"num_gpus": 1.5}])
-def test_a_placement_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="Sampler"):
-        spec_of(Sampler, **wrong)
+def first_jobs(plan: Any) -> Iterator[Job]:
+    for walk in plan.walks():
+        step = read(walk, lambda job: None)
+        yield from step.missing if isinstance(step, Pending) else ()
 
 
-def first_jobs(write: StageSpec) -> list[Job]:
-    """What three repeats ask of the drafting stage."""
-    plan = plan_of([sample(0)], write=write, paint=[painter()], repeats=3)
-    steps = [read(walk, lambda job: None) for walk in plan.walks()]
-    return [job for step in steps if isinstance(step, Pending) for job in step.missing]
-
-
-def test_a_drafting_stage_is_given_a_seed_so_that_repeats_differ() -> None:
-    jobs = first_jobs(spec_of(Sampler))
-    assert all(isinstance(job.input, Request) and job.input.seed for job in jobs)
-    assert len({job.key for job in jobs}) == 3
-
-
-def test_a_drafting_stage_that_says_it_is_greedy_is_asked_once() -> None:
-    jobs = first_jobs(spec_of(Greedy))
-    assert len({job.key for job in jobs}) == 1
+@pytest.mark.parametrize(("cls", "seeds"), [(Sampler, 3), (Greedy, 1)])
+def test_a_drafting_stage_is_given_a_seed_so_that_repeats_differ(cls, seeds) -> None:
+    """One that says that it is greedy is asked once."""
+    plan = plan_of([sample(0)], write=spec_of(cls), paint=[painter()], repeats=3)
+    jobs = list(first_jobs(plan))
+    assert len({job.key for job in jobs}) == len({job.input.seed for job in jobs}) == seeds
+    assert all((job.input.seed is None) == (cls is Greedy) for job in jobs)
 
 
 def judge_seeds(run_seed: int, **settings: Any) -> set[int | None]:
     """Seeds with which a run's judge, which samples, is asked about ground truths."""
     name = f"judge:{__name__}:Sampler"
-    flags = {
-        "systems": ("gt",),
-        "scorers": (name,),
-        "weights": "tiny",
-        "seed": run_seed,
-        "models": {name: settings},
-    }
-    plan = open_experiment(load_config(None, flags)).plan
-    steps = [read(walk, lambda job: None) for walk in plan.walks()]
-    jobs = [job for step in steps if isinstance(step, Pending) for job in step.missing]
-    assert jobs
-    return {job.input.seed for job in jobs if isinstance(job.input, Request)}
+    flags = {"systems": ("gt",), "scorers": (name,), "weights": "tiny", "seed": run_seed}
+    plan = open_experiment(load_config(None, {**flags, "models": {name: settings}})).plan
+    return {job.input.seed for job in first_jobs(plan) if isinstance(job.input, Request)}
 
 
 def test_the_seed_of_a_run_reaches_its_judges() -> None:
-    assert None not in judge_seeds(0)
-    assert not judge_seeds(0) & judge_seeds(5)
-    assert judge_seeds(5, seed=0) == judge_seeds(0), "a judge's own seed counts more"
+    seeds = judge_seeds(0)
+    assert seeds
+    assert None not in seeds
+    assert not seeds & judge_seeds(5)
+    assert judge_seeds(5, seed=0) == seeds, "a judge's own seed counts more"

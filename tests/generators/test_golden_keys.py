@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from paths import DATA
 
@@ -55,14 +56,7 @@ def test_named_stages_keep_their_digests(monkeypatch) -> None:
 def test_a_stage_may_move_and_be_renamed() -> None:
     for spec in stages(Models(weights="tiny")):
         assert spec.stage, f"{spec.name} declares no name for its keys"
-        moved = StageSpec(
-            **{
-                name: getattr(spec, name)
-                for name in ("name", "kind", "stage", "version", "identity", "weights")
-            },
-            settings=spec.settings,
-            target="elsewhere.entirely:Renamed",
-        )
+        moved = replace(spec, target="elsewhere.entirely:Renamed")
         assert moved.digest == spec.digest
 
 

@@ -3,44 +3,21 @@
 from generators.memo import Memo
 
 
-def counting(group: int, size: int, **options):
+def test_the_latest_results_are_remembered_and_the_others_computed_in_groups():
     calls: list[list[int]] = []
 
     def doubled(values: list[int]) -> list[int]:
         calls.append(values)
         return [2 * value for value in values]
 
-    return Memo(doubled, group, size, **options), calls
-
-
-def test_what_is_remembered_is_not_computed_again():
-    memo, calls = counting(group=2, size=9)
+    memo = Memo(doubled, group=2, size=12, size_of=lambda result: result)
     assert memo({"a": 1, "b": 2, "c": 3}) == {"a": 2, "b": 4, "c": 6}
     assert calls == [[1, 2], [3]]
-    assert memo({"c": 3, "d": 4}) == {"c": 6, "d": 8}
-    assert calls == [[1, 2], [3], [4]]
-
-
-def test_the_latest_results_are_remembered():
-    memo, calls = counting(group=9, size=2)
-    memo({"a": 1, "b": 2})
     memo({"a": 1})
-    memo({"c": 3})
-    calls.clear()
-    assert memo({"a": 1, "c": 3}) == {"a": 2, "c": 6}
-    assert calls == []
-    assert memo({"b": 2}) == {"b": 4}
-    assert calls == [[2]]
-
-
-def test_results_larger_than_the_room_are_given_and_forgotten():
-    memo, calls = counting(group=9, size=10, size_of=lambda result: result)
-    assert memo({"a": 2, "b": 4}) == {"a": 4, "b": 8}
-    assert memo({"b": 4}) == {"b": 8}
-    assert calls == [[2, 4]], "4 + 8 do not fit, 8 does"
-    assert memo({"c": 50, "d": 60}) == {"c": 100, "d": 120}
-    assert memo({"b": 4, "d": 1}) == {"b": 8, "d": 2}
-    assert calls[-1] == [4, 1]
-    memo({"d": 1})
-    memo({"b": 4})
-    assert calls[-1] == [4, 1], "the room that was given back is there again"
+    assert memo({"c": 3, "d": 2}) == {"c": 6, "d": 4}
+    assert calls[2:] == [[2]]
+    assert memo({"a": 1, "b": 1}) == {"a": 2, "b": 2}
+    assert calls[3:] == [[1]], "used less lately than the others"
+    assert memo({"e": 50}) == {"e": 100}, "larger than the room: given and forgotten"
+    assert memo({"e": 50, "c": 3}) == {"e": 100, "c": 6}
+    assert calls[4:] == [[50], [50, 3]]

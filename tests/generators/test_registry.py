@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,100 +10,60 @@ from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import open_experiment
 from benchmarks.tasks.task_set import READERS, load
 from generators.errors import UsageError
-from generators.registry import PREFIXES, RESERVED, Named, is_custom
-from pipelines.systems import (
-    ARTISTS,
-    WRITERS,
-    Models,
-    SystemName,
-    is_writer,
-    parts_of,
-)
-from pipelines.systems import resolve as resolve_system
+from generators.registry import PREFIXES, Named, is_custom
+from pipelines.systems import ARTISTS, WRITERS, SystemName, is_writer, parts_of
 from scorers import resolve_scorer
-
-TINY = Models(weights="tiny")
 
 
 def test_every_room_maps_the_prefixes_of_the_registry() -> None:
     assert set(WRITERS) == set(PREFIXES[Named.LVLM])
     assert set(ARTISTS) == set(PREFIXES[Named.ARTIST])
     assert {*READERS, "hf", "miniature", "official"} == set(PREFIXES[Named.DATA])
-    assert not set(RESERVED) & {p for known in PREFIXES.values() for p in known}
 
 
 @pytest.mark.parametrize(
-    ("name", "parts"),
+    ("name", *SystemName._fields),
     [
-        ("gpt-4o+sdxl", ("gpt-4o", "sdxl", None)),
-        ("gpt-4o+sdxl@outline", ("gpt-4o", "sdxl", "outline")),
-        ("gpt-4o@text", ("gpt-4o", None, "text")),
-        ("openai:model@2026-01", ("openai:model@2026-01", None, None)),
-        ("openai:model@2026-01@text", ("openai:model@2026-01", None, "text")),
-        ("openai:model@2026-01+flux", ("openai:model@2026-01", "flux", None)),
-        ("hf:a/b@text", ("hf:a/b", None, "text")),
-        ("openai:a+b", ("openai:a+b", None, None)),
-        ("openai:a+b@text", ("openai:a+b", None, "text")),
-        ("openai:a+b+sdxl@mmie", ("openai:a+b", "sdxl", "mmie")),
-        (
-            "hf:org/name+diffusers:org/name@mmie",
-            ("hf:org/name", "diffusers:org/name", "mmie"),
-        ),
-        ("hf:a/b+diffusers:c/d+e", ("hf:a/b", "diffusers:c/d+e", None)),
-        ("mine:Writer+mine:Artist@outline", ("mine:Writer", "mine:Artist", "outline")),
-        ("gpt-4o+images:dall-e", ("gpt-4o", "images:dall-e", None)),
-        ("gpt-4o+sdxl-trubo", ("gpt-4o", "sdxl-trubo", None)),
-        ("anole", ("anole", None, None)),
+        ("gpt-4o+sdxl", "gpt-4o", "sdxl", None),
+        ("gpt-4o+sdxl@outline", "gpt-4o", "sdxl", "outline"),
+        ("gpt-4o@text", "gpt-4o", None, "text"),
+        ("openai:model@2026-01", "openai:model@2026-01", None, None),
+        ("openai:model@2026-01@text", "openai:model@2026-01", None, "text"),
+        ("openai:model@2026-01+flux", "openai:model@2026-01", "flux", None),
+        ("hf:a/b@text", "hf:a/b", None, "text"),
+        ("openai:a+b", "openai:a+b", None, None),
+        ("openai:a+b@text", "openai:a+b", None, "text"),
+        ("openai:a+b+sdxl@mmie", "openai:a+b", "sdxl", "mmie"),
+        ("hf:o/n+diffusers:o/n@mmie", "hf:o/n", "diffusers:o/n", "mmie"),
+        ("hf:a/b+diffusers:c/d+e", "hf:a/b", "diffusers:c/d+e", None),
+        ("mine:Writer+mine:Artist@outline", "mine:Writer", "mine:Artist", "outline"),
+        ("gpt-4o+images:dall-e", "gpt-4o", "images:dall-e", None),
+        ("gpt-4o+sdxl-trubo", "gpt-4o", "sdxl-trubo", None),
+        ("anole", "anole", None, None),
     ],
 )
 def test_names_are_split_from_the_right_at_what_is_known(
-    name: str, parts: tuple[str, str | None, str | None]
+    name: str, writer: str, artist: str | None, protocol: str | None
 ) -> None:
-    assert parts_of(name) == SystemName(*parts)
+    assert parts_of(name) == SystemName(writer, artist, protocol)
 
 
-@pytest.mark.parametrize(
-    ("name", "custom"),
-    [
-        ("mine:Class", True),
-        ("package.module:Class", True),
-        ("hf:Model", False),
-        ("gt:no_images", False),
-        ("judge:gpt4", False),
-        ("creation:table", False),
-        ("images:toy", False),
-        ("mini:qwen", False),
-        ("mini-qwen:chat", False),
-        ("truth:shapes", False),
-        ("mine:not-a-class", False),
-        ("mine/path:Class", False),
-        ("anole", False),
-    ],
-)
-def test_a_known_or_reserved_prefix_never_names_a_module(name: str, custom: bool) -> None:
-    assert is_custom(name) is custom
-
-
-@pytest.mark.parametrize("prefix", [*RESERVED, "mini-2"])
-def test_reserved_prefixes_are_not_available_yet(prefix: str) -> None:
-    for name in (f"{prefix}:toy", f"gpt-4o+{prefix}:toy"):
-        with pytest.raises(UsageError, match=f"{prefix!r} is reserved for .*not available"):
-            resolve_system(name, TINY)
-    with pytest.raises(UsageError, match="not available yet"):
-        resolve_scorer(f"{prefix}:toy", "tiny", {})
-    with pytest.raises(UsageError, match="not available yet"):
-        load(f"{prefix}:toy")
+def test_a_known_prefix_never_names_a_module() -> None:
+    assert all(map(is_custom, ("mine:Class", "package.module:Class")))
+    prefixed = ("hf:Model", "gt:no_images", "judge:gpt4", "creation:table", "truth:shapes")
+    others = ("mine:not-a-class", "mine/path:Class", "anole")
+    assert not any(map(is_custom, (*prefixed, *others)))
 
 
 def test_a_scorers_prefix_is_told_from_a_models() -> None:
-    with pytest.raises(UsageError, match=r"'openai' names another kind.*judge:NAME"):
+    with pytest.raises(UsageError, match="judge:NAME"):
         resolve_scorer("openai:gpt-4.1", "tiny", {})
     with pytest.raises(UsageError, match="did you mean 'judge'"):
         resolve_scorer("jugde:gpt-4.1", "tiny", {})
 
 
 def test_unknown_data_lists_the_readers_and_a_path_may_hold_a_colon(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'creaton'; did you mean 'creation'\?.*mllm"):
+    with pytest.raises(UsageError, match=r"did you mean 'creation'.*mllm"):
         load_config(None, {"data": "creaton:table.tsv"})
     folder = tmp_path / "a:b"
     folder.mkdir()
@@ -118,21 +76,11 @@ def test_data_may_be_a_function_of_the_users() -> None:
     assert (experiment.task.name, len(experiment.samples)) == ("three", 3)
     with pytest.raises(UsageError, match=r"nowhere_at_all.*creation:PLACE"):
         load("nowhere_at_all:tasks")
-    with pytest.raises(UsageError, match="must return a TaskSet, not a value of type str"):
+    with pytest.raises(UsageError, match="TaskSet"):
         load("platform:system")
 
 
 def test_a_composition_is_no_lvlm() -> None:
     """A benchmark of `hf:a/b+sdxl` took it for the model `a/b+sdxl` of the Hub."""
-    assert is_writer("hf:a/b")
-    assert is_writer("openai:a+b")
-    assert not is_writer("hf:a/b+sdxl")
-    assert not is_writer("hf:a/b@text")
-
-
-def test_a_reserved_prefix_is_wrong_use() -> None:
-    command = [sys.executable, "plait.py", "plan", "--system", "mini:toy"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "not available yet" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert all(map(is_writer, ("hf:a/b", "openai:a+b")))
+    assert not any(map(is_writer, ("hf:a/b+sdxl", "hf:a/b@text")))

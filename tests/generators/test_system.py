@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,8 @@ from pipelines.composition import composite, protocol
 from pipelines.systems import Models, resolve
 
 REPETITION = Repetition(as_asked, seed=7)
-
-
-def follow(walk: Walk[Any], stage: Callable[[Job], Outcome[Any]]) -> tuple[Any, list[Job]]:
-    """Run a walk with `stage` answering every job."""
-    asked: list[Job] = []
-
-    def lookup(job: Job) -> Outcome[Any]:
-        asked.append(job)
-        return stage(job)
-
-    return read(walk, lookup), asked
+SYSTEM = System(name="s", draft=writer(), render=painter())
+SAMPLED = replace(SYSTEM, draft=replace(writer(), seeded=True))
 
 
 def drawing(job: Job) -> Outcome[Any]:
@@ -51,17 +42,34 @@ def drawing(job: Job) -> Outcome[Any]:
     return Result(Image.of(f"{job.input.prompt} {job.input.seed}".encode()))
 
 
-def test_pictures_stand_where_they_were_asked_for() -> None:
-    system = System(name="s", draft=writer(), render=painter())
-    outcome, asked = follow(answer(system, sample(0), REPETITION), drawing)
+def follow(
+    system: System, stage: Callable[[Job], Outcome[Any]] = drawing, query: Any = None
+) -> tuple[Any, list[Job]]:
+    """Walk a system with `stage` answering every job; the outcome, and what was asked."""
+    asked: list[Job] = []
+
+    def lookup(job: Job) -> Outcome[Any]:
+        asked.append(job)
+        return stage(job)
+
+    walk = answer(system, sample(0) if query is None else query, REPETITION)
+    return read(walk, lookup), asked
+
+
+def inputs(asked: list[Job], kind: type) -> list[Any]:
+    return [job.input for job in asked if isinstance(job.input, kind)]
+
+
+def test_images_stand_where_they_were_asked_for() -> None:
+    outcome, asked = follow(SYSTEM)
     texts = [s.text if isinstance(s, Text) else s.read() for s in outcome.value.segments]
     seeds = [REPETITION.seed_at(sample(0), i) for i in range(2)]
-    pictures = [f"{p} {s}".encode() for p, s in zip(("one", "two"), seeds, strict=True)]
-    assert texts == ["start", pictures[0], "between", pictures[1]]
+    images = [f"{p} {s}".encode() for p, s in zip(("one", "two"), seeds, strict=True)]
+    assert texts == ["start", images[0], "between", images[1]]
     assert [j.spec.kind for j in asked] == [Kind.DRAFT, Kind.RENDER, Kind.RENDER]
 
 
-def test_pictures_that_came_with_the_answer_keep_their_places_and_numbers() -> None:
+def test_images_that_came_with_the_answer_keep_their_places_and_numbers() -> None:
     ready = Image.of(b"drawn by the server")
 
     def half_drawn(job: Job) -> Outcome[Any]:
@@ -69,95 +77,74 @@ def test_pictures_that_came_with_the_answer_keep_their_places_and_numbers() -> N
             return Result(Draft((ready, Text("then"), ImageRequest("one"), ready)))
         return drawing(job)
 
-    system = System(name="s", draft=writer(), render=painter(), rounds=2)
-    outcome, asked = follow(answer(system, sample(0), REPETITION), half_drawn)
+    outcome, asked = follow(replace(SYSTEM, rounds=2), half_drawn)
     seeds = [REPETITION.seed_at(sample(0), i) for i in (1, 4)]
     drawn = [Image.of(f"one {seed}".encode()) for seed in seeds]
     half = [(ready, Text("then"), image, ready) for image in drawn]
     assert outcome.value == Document((*half[0], *half[1]))
-    second = [j.input for j in asked if isinstance(j.input, Request)][1]
-    assert second.turns[-1] == Turn("assistant", half[0])
+    assert inputs(asked, Request)[1].turns[-1] == Turn("assistant", half[0])
 
 
-def test_a_system_that_would_drop_pictures_of_an_answer_fails_instead() -> None:
+def test_a_system_that_would_drop_images_of_an_answer_fails_instead() -> None:
     def showing(job: Job) -> Outcome[Any]:
         return Result(Draft((Text("look"), Image.of(b"a"), Image.of(b"a"))))
 
-    rule = protocol("mmie")
-    system = composite("s", writer(), painter(), rule, ("w", "p"))
-    outcome, asked = follow(answer(system, sample(0), REPETITION), showing)
+    system = composite("s", writer(), painter(), protocol("mmie"), ("w", "p"))
+    outcome, asked = follow(system, showing)
     assert isinstance(outcome, Failure)
-    assert "2 picture(s) of its own" in outcome.reason
+    assert "2" in outcome.reason
     assert len(asked) == 1
-    alone = System(name="s", draft=writer())
-    outcome, _ = follow(answer(alone, sample(0), REPETITION), showing)
+    outcome, _ = follow(replace(SYSTEM, render=None), showing)
     assert len(outcome.value.images) == 2
 
 
-def test_all_painters_of_a_row_start_from_the_same_noise() -> None:
-    seeds = []
+def test_a_system_that_asks_for_images_and_renders_none_fails() -> None:
+    outcome, asked = follow(replace(SYSTEM, render=None))
+    assert isinstance(outcome, Failure)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+def test_only_sampled_text_has_seeds_and_all_models_of_a_row_the_same(seeded: bool) -> None:
+    """Every round has seeds of its own, and images do not depend on who draws them."""
+    rows = []
     for hue in (0, 1):
-        system = System(name="s", draft=writer(), render=painter(hue))
-        _, asked = follow(answer(system, sample(0), REPETITION), drawing)
-        seeds.append([j.input.seed for j in asked if isinstance(j.input, ImageRequest)])
-    assert seeds[0] == seeds[1]
+        system = replace(SAMPLED if seeded else SYSTEM, render=painter(hue), rounds=3)
+        _, asked = follow(system)
+        texts = [request.seed for request in inputs(asked, Request)]
+        images = [request.seed for request in inputs(asked, ImageRequest)]
+        assert len({*texts, *images}) == (3 if seeded else 1) + 6
+        assert (None in texts) is not seeded
+        rows.append(images)
+    assert rows[0] == rows[1]
 
 
-def test_greedy_text_has_no_seed_and_sampled_text_has_one() -> None:
-    for seeded in (False, True):
-        system = System(name="s", draft=replace(writer(), seeded=seeded), render=painter())
-        _, asked = follow(answer(system, sample(0), REPETITION), drawing)
-        request = asked[0].input
-        assert isinstance(request, Request)
-        assert (request.seed is not None) is seeded
-
-
-def test_sampled_text_of_every_round_has_a_seed_of_its_own() -> None:
-    drafting = replace(writer(), seeded=True)
-    system = System(name="s", draft=drafting, render=painter(), rounds=3)
-    _, asked = follow(answer(system, sample(0), REPETITION), drawing)
-    seeds = [j.input.seed for j in asked if isinstance(j.input, Request)]
-    pictures = [j.input.seed for j in asked if isinstance(j.input, ImageRequest)]
-    assert len(seeds) == 3
-    assert len({*seeds, *pictures}) == 3 + 6
-
-
-def test_a_failed_picture_fails_the_document_and_a_skip_skips_it() -> None:
+def test_a_failed_image_fails_the_document_and_a_skip_skips_it() -> None:
     def second_fails(job: Job) -> Outcome[Any]:
-        if isinstance(job.input, ImageRequest) and job.input.prompt == "two":
-            return Failure("no memory")
-        return drawing(job)
+        lost = isinstance(job.input, ImageRequest) and job.input.prompt == "two"
+        return Failure("no memory") if lost else drawing(job)
 
-    system = System(name="s", draft=writer(), render=painter())
-    outcome, _ = follow(answer(system, sample(0), REPETITION), second_fails)
-    assert outcome == Failure("no memory")
-    outcome, asked = follow(
-        answer(system, sample(0), REPETITION), lambda _: Skip("one only")
-    )
+    assert follow(SYSTEM, second_fails)[0] == Failure("no memory")
+    outcome, asked = follow(SYSTEM, lambda _: Skip("one only"))
     assert outcome == Skip("one only")
     assert len(asked) == 1
 
 
 def test_every_turn_is_answered_after_the_systems_own_answers() -> None:
-    drafting = replace(writer(), seeded=True)
-    system = System(name="s", draft=drafting, render=painter(), rounds=2)
-    outcome, asked = follow(answer(system, talk(0), REPETITION), drawing)
+    outcome, asked = follow(replace(SAMPLED, rounds=2), query=talk(0))
     first, second = outcome.value.answers
     assert outcome.value.segments == first.segments + second.segments
     assert [len(a.segments) for a in (first, second)] == [8, 8]
-    asks = [j.input for j in asked if isinstance(j.input, Request)]
     question, _, follow_up = talk(0).turns
     mine = Turn("assistant", first.segments)
-    assert asks[0].turns == (question,)
-    assert asks[2].turns == (question, mine, follow_up), "not the published answer"
-    assert asks[3].turns == (
-        question,
-        mine,
-        follow_up,
-        Turn("assistant", second.segments[:4]),
-    )
-    seeds = [j.input.seed for j in asked]
-    assert len(set(seeds)) == 4 + 8
+    before = [
+        (question,),
+        (question, Turn("assistant", first.segments[:4])),
+        (question, mine, follow_up),  # not the published answer
+        (question, mine, follow_up, Turn("assistant", second.segments[:4])),
+    ]
+    assert [request.turns for request in inputs(asked, Request)] == before
+    assert len({j.input.seed for j in asked}) == 4 + 8
 
 
 def test_a_turn_that_fails_ends_the_conversation() -> None:
@@ -165,8 +152,7 @@ def test_a_turn_that_fails_ends_the_conversation() -> None:
         long = isinstance(job.input, Request) and len(job.input.turns) > 1
         return Failure("too long") if long else drawing(job)
 
-    system = System(name="s", draft=writer(), render=painter())
-    outcome, asked = follow(answer(system, talk(0), REPETITION), fails)
+    outcome, asked = follow(SYSTEM, fails, talk(0))
     assert outcome == Failure("too long")
     assert len(asked) == 1 + 2 + 1
 
@@ -183,83 +169,57 @@ def test_answers_of_a_document() -> None:
 
 
 def test_conditioning_stands_between_draft_and_render() -> None:
-    conditioner = StageSpec(name="c", kind=Kind.CONDITION, target="m:C")
-
     def stage(job: Job) -> Outcome[Any]:
         if job.spec.kind is Kind.CONDITION:
-            assert isinstance(job.input, ImageRequest)
             assert job.input.seed is None
             return Result(Payload.of(f"matrix of {job.input.prompt}".encode()))
         if job.spec.kind is Kind.RENDER:
-            assert isinstance(job.input, ImageRequest)
             assert job.input.prompt is None
-            assert job.input.payload is not None
             return Result(Image.of(job.input.payload.read()))
         return drawing(job)
 
-    system = System(name="s", draft=writer(), condition=conditioner, render=painter())
-    outcome, _ = follow(answer(system, sample(0), REPETITION), stage)
+    conditioner = StageSpec(name="c", kind=Kind.CONDITION, target="m:C")
+    outcome, _ = follow(replace(SYSTEM, condition=conditioner), stage)
     assert [i.read() for i in outcome.value.images] == [b"matrix of one", b"matrix of two"]
 
 
-def asked_with(system: System, noise: bytes, text: str = "so") -> list[Job]:
-    """The jobs of an answer in which every payload holds `noise`."""
+def keys_with(system: System, noise: bytes, text: str = "so") -> list[tuple[str, ...]]:
+    """The keys of an answer in which every payload holds `noise`."""
     request = ImageRequest(payload=Payload.of(b"states" + noise))
     values: dict[Kind, Any] = {
         Kind.DRAFT: Draft((Text("first"), request, Text(text), request)),
         Kind.CONDITION: Payload.of(b"matrix" + noise),
         Kind.RENDER: Image.of(b"drawn" + noise),
     }
-    walk = answer(system, sample(0), REPETITION)
-    return follow(walk, lambda job: Result(values[job.spec.kind]))[1]
-
-
-def keys_of(jobs: Sequence[Job]) -> list[str]:
-    return [job.key for job in jobs]
+    _, asked = follow(system, lambda job: Result(values[job.spec.kind]))
+    return [job.keys for job in asked]
 
 
 @pytest.mark.parametrize("name", NATIVE)
 def test_no_key_tells_the_last_digits_of_a_payload(name: str) -> None:
     system = resolve(name, Models(weights="tiny"))
-    one, other = asked_with(system, b"1"), asked_with(system, b"2")
-    assert keys_of(one) == keys_of(other)
-    assert len({*keys_of(one)}) == len(one)
-    # Keys of earlier versions did.
-    assert one[-1].keys[1] != other[-1].keys[1]
+    one, other = keys_with(system, b"1"), keys_with(system, b"2")
+    assert [key for key, *_ in one] == [key for key, *_ in other]
+    assert len({key for key, *_ in one}) == len(one)
+    assert one[-1][1] != other[-1][1], "keys of earlier versions did"
 
 
-def test_another_draft_has_other_pictures() -> None:
+def test_another_draft_has_other_images() -> None:
     """Of another version of its stage, or the same one with other text; not of a system."""
-    system = System(name="s", draft=writer(), render=painter())
-    pictures = keys_of(asked_with(system, b""))[1:]
-    # Those of records already made.
-    assert pictures == [
-        "8e35d8326d1d433303f442d99c6c3b94",
-        "4f4c77532661642d9729f6a1fe1b0771",
-    ]
-    assert keys_of(asked_with(replace(system, name="t"), b""))[1:] == pictures
-    changed = replace(system, draft=replace(writer(), version=2))
-    for other in (asked_with(changed, b""), asked_with(system, b"", text="therefore")):
-        assert {*keys_of(other)}.isdisjoint(pictures)
-
-
-def test_a_later_round_reads_the_document_so_far() -> None:
-    system = System(name="s", draft=writer(), render=painter(), rounds=2)
-    outcome, asked = follow(answer(system, sample(0), REPETITION), drawing)
-    requests = [j.input for j in asked if isinstance(j.input, Request)]
-    assert requests[0].turns == sample(0).turns
-    assert requests[1].turns[-1].role == "assistant"
-    assert requests[1].turns[-1].content == outcome.value.segments[:4]
-    seeds = [j.input.seed for j in asked if isinstance(j.input, ImageRequest)]
-    assert len(set(seeds)) == 4
+    images = [key for key, *_ in keys_with(SYSTEM, b"")[1:]]
+    already_made = ("8e35d8326d1d433303f442d99c6c3b94", "4f4c77532661642d9729f6a1fe1b0771")
+    assert images == [*already_made]
+    assert [k for k, *_ in keys_with(replace(SYSTEM, name="t"), b"")[1:]] == images
+    changed = replace(SYSTEM, draft=replace(writer(), version=2))
+    for other in (keys_with(changed, b""), keys_with(SYSTEM, b"", text="therefore")):
+        assert {key for key, *_ in other}.isdisjoint(images)
 
 
 def test_the_ground_truth_is_a_system_without_stages() -> None:
     truth = Document((Text("the answer"),))
     system = System(name="gt", draft=None)
-    known = replace(sample(0), reference=truth)
-    assert read(answer(system, known, REPETITION), lambda _: None) == Result(truth)
-    assert isinstance(read(answer(system, sample(0), REPETITION), lambda _: None), Skip)
+    assert follow(system, query=replace(sample(0), reference=truth))[0] == Result(truth)
+    assert isinstance(follow(system)[0], Skip)
 
 
 def test_walks_side_by_side_share_their_steps() -> None:
@@ -282,14 +242,11 @@ def test_walks_side_by_side_share_their_steps() -> None:
     assert batches == [["a", "b"], ["b"], ["b"]]
 
 
-def test_a_walk_stands_still_at_the_first_unknown_job() -> None:
-    system = System(name="s", draft=writer(), render=painter())
-    found = read(answer(system, sample(0), REPETITION), lambda _: None)
+def test_a_plan_counts_shared_jobs_once_and_bounds_what_follows(tmp_path: Path) -> None:
+    """A walk stands still at the first job that is not known."""
+    found = read(answer(SYSTEM, sample(0), REPETITION), lambda _: None)
     assert isinstance(found, Pending)
     assert [j.spec.kind for j in found.missing] == [Kind.DRAFT]
-
-
-def test_a_plan_counts_shared_jobs_once_and_bounds_what_follows(tmp_path: Path) -> None:
     plan = plan_of([sample(i) for i in range(5)], paint=[painter(0), painter(1)])
     counts = {c.spec.name: c for c in count(plan, Store(tmp_path))}
     assert (counts["writer"].requests, counts["writer"].distinct) == (10, 5)
@@ -299,6 +256,5 @@ def test_a_plan_counts_shared_jobs_once_and_bounds_what_follows(tmp_path: Path) 
 
 
 def test_scorers_see_only_finished_documents() -> None:
-    scorer = Measuring()
-    walk = scorer.judge(sample(0), Document())
+    walk = Measuring().judge(sample(0), Document())
     assert next(walk)[0].spec.kind is Kind.SCORE

@@ -54,6 +54,10 @@ def tiny_pipeline(architecture: Any) -> Any:
     return build_pipeline(architecture, "tiny", CPU, torch.float32)
 
 
+pipeline_of = functools.cache(tiny_pipeline)
+"""One that several tests may read but not change."""
+
+
 def from_folder(folder: Path, name: str, **changes: Any) -> TextToImage:
     """The stage that a published checkpoint in `folder` would be hosted as."""
     given = {"weights": "pretrained", "model": str(folder), "variant": None, **changes}

@@ -33,42 +33,23 @@ def pinned(root: Path) -> Path:
 
 def tiny(root: Path, folders: Iterable[str]) -> Path:
     """Tiny random checkpoints in the published layouts, under the folders' names."""
-    for folder in folders:
-        {
-            "anole": _anole,
-            "clip": _clip,
-            "mmie-score": _judge,
-            "openjourney": _artist,
-            "qwen2-vl": _writer,
-        }[folder](root / folder)
-    return root
-
-
-def _anole(folder: Path) -> None:
-    import anole_helpers as helpers
-
-    helpers.save_hf(folder, helpers.language(), helpers.taming_tensors(helpers.VQ))
-
-
-def _clip(folder: Path) -> None:
+    import anole_helpers
     from clipscore_helpers import save_transformers_clip
-
-    save_transformers_clip(folder)
-
-
-def _judge(folder: Path) -> None:
-    from internvl_helpers import save
-
-    save(folder)
-
-
-def _artist(folder: Path) -> None:
     from diffusion_helpers import tiny_pipeline
-
-    tiny_pipeline("sd15").save_pretrained(folder)
-
-
-def _writer(folder: Path) -> None:
+    from internvl_helpers import save as save_judge
     from vlm_helpers import save_tiny
 
-    save_tiny(folder)
+    def save_anole(folder: Path) -> None:
+        tensors = anole_helpers.taming_tensors(anole_helpers.VQ)
+        anole_helpers.save_hf(folder, anole_helpers.language(), tensors)
+
+    savers = {
+        "anole": save_anole,
+        "clip": save_transformers_clip,
+        "mmie-score": save_judge,
+        "openjourney": lambda folder: tiny_pipeline("sd15").save_pretrained(folder),
+        "qwen2-vl": save_tiny,
+    }
+    for folder in folders:
+        savers[folder](root / folder)
+    return root

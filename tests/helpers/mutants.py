@@ -47,15 +47,15 @@ MUTANTS = (
     Mutant(
         "red and blue of drawn pictures are swapped",
         "generators/diffusion/drawer.py",
-        "pixels = np.rint(picture.clip(0, 1) * 255).astype(np.uint8)",
-        "pixels = np.rint(picture.clip(0, 1) * 255).astype(np.uint8)[..., ::-1]",
+        "pixels = np.rint(image.clip(0, 1) * 255).astype(np.uint8)",
+        "pixels = np.rint(image.clip(0, 1) * 255).astype(np.uint8)[..., ::-1]",
         DRAWING,
     ),
     Mutant(
         "guidance is ignored",
         "generators/diffusion/calls.py",
-        "rule.argument: settings.guidance,",
-        "rule.argument: settings.guidance and 1.0,",
+        "self._guiding: settings.guidance,",
+        "self._guiding: settings.guidance and 1.0,",
         DRAWING,
     ),
     Mutant(

@@ -1,0 +1,131 @@
+"""Attention kernels, compilation, and several devices."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from diffusion_helpers import (
+    REQUESTS,
+    furthest,
+    pipeline_of,
+    pixels,
+    shared,
+    stage,
+    tiny_pipeline,
+)
+
+from generators.diffusion.designs import DESIGNS
+from generators.diffusion.placing import (
+    AttentionError,
+    attention_choices,
+    compile_denoiser,
+    denoiser_of,
+    spread,
+    use_attention,
+)
+
+pytestmark = pytest.mark.models
+CPU = torch.device("cpu")
+DISPATCH = {"flux", "flux2-klein", "z-image", "qwen-image"}
+
+
+@pytest.mark.parametrize("architecture", DESIGNS)
+def test_choices_depend_on_the_model(architecture):
+    """diffusers would put xformers in the place of SANA's linear attention."""
+    choices = attention_choices(denoiser_of(pipeline_of(architecture)))
+    if architecture in DISPATCH:
+        assert {"sdpa", "xformers", "_native_math", "own"} < set(choices)
+        assert not [name for name in choices if "hub" in name]
+    else:
+        xformers = [] if architecture == "sana" else ["xformers"]
+        assert choices == ["sdpa", *xformers, "own"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "name"),
+    [("sdxl", "_native_math"), ("sd3", "flash"), ("flux", "flash_hub"), ("flux", "quick")]
+    # On a CPU it has no operation to run.
+    + [(architecture, "xformers") for architecture in ("sd15", "flux")],
+)
+def test_kernels_that_a_model_cannot_run_are_refused(architecture, name):
+    """Kernels of the Hub are code from the network."""
+    with pytest.raises(AttentionError, match=f"'{name}'.*sdpa"):
+        use_attention(pipeline_of(architecture), name, CPU, torch.float32)
+
+
+ATTENDED = []
+
+
+def attend(query, key, value, attn_bias=None, op=None, scale=None):
+    """xformers' memory_efficient_attention on (batch, tokens, width)."""
+    ATTENDED.append(query.shape)
+    weights = query @ key.transpose(-1, -2) * (scale or 1 / math.sqrt(query.shape[-1]))
+    return torch.softmax(weights if attn_bias is None else weights + attn_bias, -1) @ value
+
+
+@pytest.mark.parametrize("name", ["openjourney", "sdxl", "sd3"])
+def test_xformers_is_used_where_the_setter_does_nothing(name, monkeypatch):
+    """In plain arithmetic; diffusers believes that there is a GPU."""
+    pytest.importorskip("xformers")
+    normal = torch.randn
+    monkeypatch.setattr("xformers.ops.memory_efficient_attention", attend)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(torch, "randn", lambda *size, device=None, **k: normal(*size, **k))
+    drawing = stage(name, attention="xformers", device="cpu")
+    ATTENDED.clear()
+    drawn = pixels(drawing(REQUESTS[:2]))
+    assert ATTENDED
+    assert furthest(drawn, pixels(stage(name, device="cpu")(REQUESTS[:2]))) <= 1
+
+
+@pytest.mark.parametrize("name", ["flux", "z-image-turbo"])
+def test_a_model_that_dispatches_runs_the_named_kernel(name, monkeypatch):
+    used = []
+    drawing = stage(name, attention="_native_math")
+    kernel = torch.nn.attention.sdpa_kernel
+    monkeypatch.setattr(
+        torch.nn.attention, "sdpa_kernel", lambda b: used.append(b) or kernel(b)
+    )
+    drawn = pixels(drawing(REQUESTS[:2]))
+    assert torch.nn.attention.SDPBackend.MATH in used
+    assert furthest(drawn, pixels(shared(name)(REQUESTS[:2]))) <= 1
+
+
+@pytest.mark.parametrize(
+    ("architecture", "compiled"),
+    [
+        ("sdxl", {"BasicTransformerBlock"}),
+        ("flux", {"FluxTransformerBlock", "FluxSingleTransformerBlock"}),
+        ("sd3", {"SD3Transformer2DModel"}),
+    ],
+)
+def test_repeated_blocks_are_compiled_where_declared(architecture, compiled, monkeypatch):
+    seen = set()
+    monkeypatch.setattr(
+        torch.nn.Module, "compile", lambda self: seen.add(type(self).__name__)
+    )
+    compile_denoiser(denoiser_of(tiny_pipeline(architecture)))
+    assert seen == compiled
+
+
+def test_text_encoders_go_to_further_devices(monkeypatch):
+    homes = {}
+    monkeypatch.setattr(
+        "generators.diffusion.placing.dispatch_model",
+        lambda module, where, force_hooks: homes.update({id(module): where[""].index}),
+    )
+    pipeline = tiny_pipeline("sd3")
+    spread(pipeline, [torch.device("cuda", i) for i in range(3)])
+    placed = {n: homes.get(id(m)) for n, m in pipeline.components.items()}
+    assert placed["transformer"] == placed["vae"] == 0
+    assert placed["text_encoder_3"] == 1, "the largest first"
+    assert placed["text_encoder"] == placed["text_encoder_2"] == 2
+
+
+def test_pipeline_without_denoiser():
+    pipeline = tiny_pipeline("sd15")
+    pipeline.unet = None
+    with pytest.raises(ValueError, match="attention"):
+        denoiser_of(pipeline)
