@@ -18,7 +18,7 @@ from generators.settings import StageSettings, unkeyed
 from pipelines.servers.settings import EngineModelSettings
 
 OPENAI_URL = "https://api.openai.com/v1"
-"""Where the `openai` SDK sends requests by default."""
+"""Where requests go by default."""
 
 _REPLY_BYTES = 128 << 20
 _TEXT_BYTES = 8 << 20
@@ -157,6 +157,15 @@ class ServerSettings(StageSettings):
     def url(self) -> str:
         """Base URL that requests go to."""
         return self.base_url or plain_url(os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+
+    def headers(self, key: str) -> dict[str, str]:
+        """Return what names the caller in each request."""
+        account = {
+            "openai-organization": os.environ.get("OPENAI_ORG_ID"),
+            "openai-project": os.environ.get("OPENAI_PROJECT_ID"),
+        }
+        named = {name: value for name, value in account.items() if value}
+        return {"authorization": f"Bearer {key}", **named}
 
     @property
     def prices_tokens(self) -> bool:

@@ -1,79 +1,223 @@
 """Text from a language model, each record independent of the others in its batch.
 
-`transformers` samples all rows from one global generator and applies the repetition
-penalty to padding; both would make an answer depend on its neighbours.
+Qwen2-VL, Qwen2.5-VL and LLaVA-NeXT write by streams: prompts are not padded, beginnings
+that they share are read once, and a text that ends makes room for the next. Other models
+write by the library's `generate`, padded on the left. The tokens are the same up to
+rounding: a near tie of two tokens in float32 may fall the other way.
+
+`generate` samples all rows from one global generator and applies the repetition penalty to
+padding; both would make an answer depend on its neighbours. So `TokenChooser` chooses for
+both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
 
 import torch
-from transformers import (
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from generators.decoding.sampling import (
+    drawn,
+    nucleus,
+    penalised,
+    read_tokens,
+    shortlist,
+    uniforms,
 )
+from generators.decoding.streams import Stream, Streams
+from generators.decoding.texts import TextTrack, TextWriter
+from pipelines.chat.settings import ChatSettings
+from pipelines.vlm.reading import EmbeddedPromptReader
 
-from generators.decoding.sampling import NO_NUMBERS, NumberCheck, drawn, uniforms
-from generators.decoding.texts import Finish
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is chosen."""
-
-    temperature: float = 0.0
-    """0 takes the likeliest token."""
-    top_p: float = 1.0
-    top_k: int = 0
-    repetition_penalty: float = 1.0
+_FAMILIES = frozenset({"qwen2_vl", "qwen2_5_vl", "llava_next"})
+_DECODERS = frozenset({"qwen2_vl_text", "qwen2_5_vl_text", "llama", "mistral", "qwen2"})
+_CHANGING_ROPE = frozenset({"dynamic", "longrope"})
+"""Rules whose frequencies depend on the longest text of a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """The text a model wrote for one record, as tokens."""
+class Writer(Protocol):
+    """Continues the prompts of a batch."""
 
-    ids: tuple[int, ...]
-    """Token ids without the one that ended the text."""
-    finish: Finish
-    num_tokens: int
-    """Tokens written, the ending one included."""
+    def __call__(
+        self,
+        inputs: Any,
+        images: Sequence[Sequence[str]],
+        limits: Sequence[int],
+        seeds: Sequence[int],
+    ) -> list[TextTrack]:
+        """Return what follows each row of `inputs`, at most `limits[row]` tokens.
+
+        `inputs` is what a processor returns, padded on the left; `images` are the digests
+        of each row's images; `seeds`, one a row, are read where tokens are sampled.
+        """
 
 
-def complete(
-    model: Any,
-    inputs: Any,
-    limits: Sequence[int],
-    sampling: Sampling,
-    seeds: Sequence[int] | None = None,
-) -> list[Completion]:
-    """Continue each left-padded row of `inputs` by at most `limits[row]` tokens.
+def writer_of(model: Any, settings: ChatSettings, may_stream: bool = True) -> Writer:
+    """Return the streams where they serve the model, else `generate`."""
+    if may_stream and is_streamable(model.config):
+        return StreamedWriter(model, settings)
+    return GenerateWriter(model, settings)
 
-    `inputs` is what a processor returns, with input_ids of shape (rows, length);
-    `seeds`, one a row, are needed when the temperature is above 0.
+
+def is_streamable(config: Any) -> bool:
+    """Return whether streams write what `generate` would, by the model's configuration.
+
+    They attend over every position of a text, by masks that transformers' `sdpa` reads.
     """
-    start = inputs["input_ids"].shape[1]
-    check = NumberCheck()
-    written = model.generate(
-        **inputs,
-        max_new_tokens=max(limits),
-        do_sample=False,
-        logits_processor=[check, *_processors(inputs["attention_mask"], sampling, seeds)],
+    text = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    return (
+        config.model_type in _FAMILIES
+        and text.model_type in _DECODERS
+        and text._attn_implementation == "sdpa"
+        and getattr(text, "sliding_window", None) is None
+        and "sliding_attention" not in (getattr(text, "layer_types", None) or ())
+        and rope.get("rope_type") not in _CHANGING_ROPE
     )
-    ends = end_ids(model.generation_config)
-    rows = zip(written[:, start:].tolist(), check.rows, limits, strict=True)
-    return [_completion(r[:n], numbers, ends) for r, numbers, n in rows]
+
+
+class StreamedWriter:
+    """Writes by streams, at most `rows` texts at a time."""
+
+    def __init__(self, model: Any, settings: ChatSettings) -> None:
+        self._model = model
+        self._settings = settings
+        self._reader = EmbeddedPromptReader(model)
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        inputs: Any,
+        images: Sequence[Sequence[str]],
+        limits: Sequence[int],
+        seeds: Sequence[int],
+    ) -> list[TextTrack]:
+        """As `Writer` says."""
+        prompts = self._reader(inputs, images)
+        longest = max(len(p.ids) + n for p, n in zip(prompts, limits, strict=True))
+        streams = Streams(self._model.model.language_model, longest, self._reader.axes)
+        chooser = TokenChooser(self._settings, [p.ids for p in prompts], seeds)
+
+        def opened(records: list[int]) -> list[Stream]:
+            new = [prompts[record] for record in records]
+            return streams.open([p.embeddings for p in new], [p.position_ids for p in new])
+
+        def chosen(states: Tensor, records: list[int]) -> list[int]:
+            return chooser(self._model.lm_head(states).float(), records)
+
+        ends = end_ids(self._model.generation_config)
+        rows = self._settings.rows
+        write = TextWriter(streams, opened, chosen, self._embedded, ends, rows)
+        return write(limits)
+
+    def _embedded(self, tokens: list[int]) -> Tensor:
+        embedding = self._model.get_input_embeddings()
+        ids = torch.tensor(tokens, device=embedding.weight.device)
+        embeddings: Tensor = embedding(ids)
+        return embeddings
+
+
+class GenerateWriter:
+    """Writes by `generate`, all rows at once."""
+
+    def __init__(self, model: Any, settings: ChatSettings) -> None:
+        self._model = model
+        self._settings = settings
+
+    def __call__(
+        self,
+        inputs: Any,
+        images: Sequence[Sequence[str]],
+        limits: Sequence[int],
+        seeds: Sequence[int],
+    ) -> list[TextTrack]:
+        """As `Writer` says."""
+        inputs = inputs.to(self._model.device, dtype=self._model.dtype)
+        rows = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)
+        chooser = TokenChooser(self._settings, [ids[real] for ids, real in rows], seeds)
+        tracks = [TextTrack(limit) for limit in limits]
+        ends = end_ids(self._model.generation_config)
+        self._model.generate(
+            **inputs,
+            max_new_tokens=max(limits),
+            do_sample=False,
+            logits_processor=LogitsProcessorList([ChosenTokens(chooser, tracks, ends)]),
+        )
+        return tracks
+
+
+class ChosenTokens(LogitsProcessor):  # type: ignore[misc]
+    """Gives every track its next token, and leaves `generate` no other choice."""
+
+    def __init__(
+        self, chooser: TokenChooser, tracks: Sequence[TextTrack], ends: Collection[int]
+    ) -> None:
+        self._chooser = chooser
+        self._tracks = tracks
+        self._ends = ends
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return scores (rows, vocabulary) that are 0 at the token and -inf elsewhere."""
+        live = [row for row, track in enumerate(self._tracks) if track.stop is None]
+        tokens = [min(self._ends, default=0)] * len(self._tracks)
+        for row, token in zip(live, self._chooser(scores[live], live), strict=True):
+            self._tracks[row].take(token, self._ends)
+            if self._tracks[row].stop is None:
+                tokens[row] = token
+        columns = torch.tensor(tokens, device=scores.device)[:, None]
+        return torch.full_like(scores, -torch.inf).scatter(1, columns, 0.0)
+
+
+class TokenChooser:
+    """The next token of each record: by its own generator, and its own earlier tokens."""
+
+    def __init__(
+        self, settings: ChatSettings, prompts: Sequence[Tensor], seeds: Sequence[int]
+    ) -> None:
+        """`prompts` are the token ids of each record's prompt, without padding."""
+        self._settings = settings
+        self._prompts = prompts
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._seen: Tensor | None = None
+        """Of each record, which tokens it has: (records, vocabulary)."""
+
+    def __call__(self, logits: Tensor, records: Sequence[int]) -> list[int]:
+        """Return the records' tokens by their logits (records, vocabulary).
+
+        NONE stands where these are no numbers.
+        """
+        penalty = self._settings.repetition_penalty
+        if penalty == 1.0:
+            return read_tokens(self._chosen(logits, records), logits)
+        if self._seen is None:
+            self._seen = self._of_prompts(logits)
+        scores = penalised(logits, self._seen[records], penalty)
+        tokens = read_tokens(self._chosen(scores, records), logits)
+        self._seen[records, tokens] = True
+        return tokens
+
+    def _of_prompts(self, logits: Tensor) -> Tensor:
+        shape = len(self._prompts), logits.shape[1]
+        seen = torch.zeros(shape, dtype=torch.bool, device=logits.device)
+        for row, ids in zip(seen, self._prompts, strict=True):
+            row[ids] = True
+        return seen
+
+    def _chosen(self, scores: Tensor, records: Sequence[int]) -> Tensor:
+        s = self._settings
+        if s.temperature == 0:
+            return scores.argmax(dim=-1)
+        limited = nucleus(shortlist(scores / s.temperature, s.top_k), s.top_p)
+        generators = (self._generators[record] for record in records)
+        # In vocabulary order, in float64.
+        return drawn(limited.double().softmax(-1), uniforms(generators))
 
 
 def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:
-    """A generation config with the checkpoint's special tokens and nothing else of it.
+    """Return a generation config with the checkpoint's special tokens and nothing else.
 
     The sampling settings of a published `generation_config.json` would apply silently
     wherever plait's settings are at their defaults.
@@ -87,80 +231,6 @@ def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:
 
 
 def end_ids(holder: Any) -> set[int]:
-    """The tokens that end a text, of a generation config or a tokenizer."""
+    """Return the tokens that end a text, of a generation config or a tokenizer."""
     ends = holder.eos_token_id
     return set(ends) if isinstance(ends, list | tuple) else {ends} - {None}
-
-
-def _completion(row: list[int], numbers: list[bool], ends: set[int]) -> Completion:
-    end = next((i for i, token in enumerate(row) if token in ends), None)
-    length = len(row) if end is None else end + 1
-    finish: Finish = "length" if end is None else "stop"
-    if not all(numbers[:length]):
-        finish = NO_NUMBERS
-    return Completion(tuple(row[:end]), finish, length)
-
-
-def required(seeds: Sequence[int] | None) -> Sequence[int]:
-    """The seeds; ValueError where there are none."""
-    if seeds is None:
-        raise ValueError("sampling needs a seed for each record")
-    return seeds
-
-
-def _processors(
-    attention_mask: torch.Tensor, sampling: Sampling, seeds: Sequence[int] | None
-) -> LogitsProcessorList:
-    processors = LogitsProcessorList()
-    if sampling.repetition_penalty != 1.0:
-        processors.append(RepetitionPenalty(sampling.repetition_penalty, attention_mask))
-    if sampling.temperature == 0:
-        return processors
-    processors.append(TemperatureLogitsWarper(sampling.temperature))
-    if sampling.top_k:
-        processors.append(TopKLogitsWarper(sampling.top_k))
-    if sampling.top_p < 1:
-        processors.append(TopPLogitsWarper(sampling.top_p))
-    processors.append(DrawToken(required(seeds)))
-    return processors
-
-
-def draw(scores: torch.Tensor, generators: Iterable[torch.Generator]) -> torch.Tensor:
-    """A token for each row of scores (rows, vocabulary), by the row's own generator.
-
-    It inverts the cumulative distribution over the vocabulary, in vocabulary order.
-    """
-    return drawn(scores.double().softmax(-1), uniforms(generators))
-
-
-class RepetitionPenalty(LogitsProcessor):  # type: ignore[misc]
-    """The penalty of Keskar et al. (2019) on all tokens of a row but its padding.
-
-    The padding token often is an end token too: penalised with the padding, a row would
-    end later the longer its neighbours are.
-    """
-
-    def __init__(self, penalty: float, attention_mask: torch.Tensor) -> None:
-        self._penalise = RepetitionPenaltyLogitsProcessor(penalty)
-        self._padding = attention_mask == 0
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores (rows, vocabulary) after the penalty."""
-        ids = input_ids.clone()
-        prompt = ids[:, : self._padding.shape[1]]
-        last = prompt[:, -1:].expand_as(prompt)
-        prompt[self._padding] = last[self._padding]
-        penalised: torch.Tensor = self._penalise(ids, scores)
-        return penalised
-
-
-class DrawToken(LogitsProcessor):  # type: ignore[misc]
-    """Samples each row's token with the row's own generator and leaves no other choice."""
-
-    def __init__(self, seeds: Sequence[int]) -> None:
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores (rows, vocabulary) that are 0 at the sampled token and -inf elsewhere."""
-        columns = draw(scores, self._generators)
-        return torch.full_like(scores, -torch.inf).scatter(1, columns[:, None], 0.0)

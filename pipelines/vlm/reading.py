@@ -1,4 +1,4 @@
-"""What a model's decoder reads of encoded prompts: embeddings, and where tokens stand."""
+"""What a model's decoder reads of encoded prompts: embeddings and position ids."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from generators.memo import Memo
 
-PictureInput = dict[str, Tensor]
-"""The vision model's inputs for one picture, by the names of the processor."""
+ImageInput = dict[str, Tensor]
+"""The vision model's inputs for one image, by the names of the processor."""
 
-_PICTURES_AT_ONCE = 16
+_IMAGES_AT_ONCE = 16
 """More at once take longer on a CPU, where their states then exceed its caches."""
 _REMEMBERED_BYTES = 2**30
-"""Of pictures' features, kept in the host's memory."""
+"""Of images' features, kept in the host's memory."""
+_PER_TOKEN = ("input_ids", "attention_mask", "mm_token_type_ids")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,16 @@ class ReadPrompt:
 
     embeddings: Tensor
     """(positions, width)."""
-    places: Tensor
+    position_ids: Tensor
     """(positions, axes); see `generators.decoding.places`."""
     ids: Tensor
-    """(positions,); those of a picture's positions are all its placeholder's."""
+    """(positions,); those of an image's positions are all its placeholder's."""
 
 
 class EmbeddedPromptReader:
     """Reads what a processor has encoded for Qwen2-VL, Qwen2.5-VL or LLaVA-NeXT.
 
-    A picture that was read lately, with this prompt or another, is not read again.
+    An image that was read lately, with this prompt or another, is not read again.
     """
 
     def __init__(self, model: Any) -> None:
@@ -45,32 +46,29 @@ class EmbeddedPromptReader:
         self._embedding = model.get_input_embeddings()
         self._image_id: int = model.config.image_token_id
         self._has_mrope = hasattr(self._model, "get_rope_index")
-        self._features: Memo[str, PictureInput, Tensor] = Memo(
-            self._read_pictures, _PICTURES_AT_ONCE, _REMEMBERED_BYTES, lambda f: f.nbytes
+        self.axes = 3 if self._has_mrope else 1
+        """How many numbers say where a token stands."""
+        self._features: Memo[str, ImageInput, Tensor] = Memo(
+            self._read_images, _IMAGES_AT_ONCE, _REMEMBERED_BYTES, lambda f: f.nbytes
         )
 
-    @property
-    def axes(self) -> int:
-        """How many numbers say where a token stands."""
-        return 3 if self._has_mrope else 1
-
     @torch.inference_mode()
-    def __call__(self, inputs: Any, pictures: Sequence[Sequence[str]]) -> list[ReadPrompt]:
-        """Every prompt of `inputs`, which the processor has padded.
+    def __call__(self, inputs: Any, images: Sequence[Sequence[str]]) -> list[ReadPrompt]:
+        """Read every prompt of `inputs`, which the processor has padded.
 
-        `pictures` are the digests of each prompt's pictures.
+        `images` are the digests of each prompt's images.
         """
-        digests = [digest for digests in pictures for digest in digests]
-        each = list(_of_each_picture(inputs)) if digests else []
+        digests = [digest for own in images for digest in own]
+        each = list(_of_each_image(inputs)) if digests else []
         features = self._features(dict(zip(digests, each, strict=True)))
-        grids = (picture.get("image_grid_thw") for picture in each)
+        grids = (image.get("image_grid_thw") for image in each)
         return [
             self._prompt(
                 {name: inputs[name][row] for name in _PER_TOKEN if name in inputs},
                 [features[digest] for digest in own],
                 list(islice(grids, len(own))),
             )
-            for row, own in enumerate(pictures)
+            for row, own in enumerate(images)
         ]
 
     def _prompt(
@@ -86,26 +84,28 @@ class EmbeddedPromptReader:
         if features:
             at = (ids == self._image_id).to(embeddings.device)
             embeddings[at] = torch.cat(list(features)).to(embeddings)
-        return ReadPrompt(embeddings, self._places(tokens, grids), ids)
+        return ReadPrompt(embeddings, self._position_ids(tokens, grids), ids)
 
-    def _places(self, tokens: dict[str, Tensor], grids: Sequence[Tensor | None]) -> Tensor:
+    def _position_ids(
+        self, tokens: dict[str, Tensor], grids: Sequence[Tensor | None]
+    ) -> Tensor:
         ids = tokens["input_ids"]
         if not self._has_mrope:
             return torch.arange(len(ids))[:, None]
         known = [grid for grid in grids if grid is not None]
-        places, _ = self._model.get_rope_index(
+        position_ids, _ = self._model.get_rope_index(
             ids[None],
             mm_token_type_ids=tokens["mm_token_type_ids"][None],
             image_grid_thw=torch.cat(known).cpu() if known else None,
         )
-        of_prompt: Tensor = places[:, 0].T
+        of_prompt: Tensor = position_ids[:, 0].T
         return of_prompt
 
-    def _read_pictures(self, pictures: list[PictureInput]) -> list[Tensor]:
-        """Features (positions, width) of each picture, in the host's memory."""
+    def _read_images(self, images: list[ImageInput]) -> list[Tensor]:
+        """Return features (positions, width) of each image, in the host's memory."""
         inputs = {
-            name: self._moved(torch.cat([picture[name] for picture in pictures]))
-            for name in pictures[0]
+            name: self._moved(torch.cat([image[name] for image in images]))
+            for name in images[0]
         }
         read = self._model.get_image_features(**inputs, return_dict=True)
         # Copies: parts of one tensor would keep all of it.
@@ -117,17 +117,14 @@ class EmbeddedPromptReader:
         return values.to(weight.device, dtype)
 
 
-_PER_TOKEN = ("input_ids", "attention_mask", "mm_token_type_ids")
-
-
-def _of_each_picture(inputs: Any) -> Iterator[PictureInput]:
-    """The vision model's inputs of all prompts, picture by picture."""
+def _of_each_image(inputs: Any) -> Iterator[ImageInput]:
+    """Yield the vision model's inputs of all prompts, image by image."""
     pixels = inputs["pixel_values"]
     if "image_grid_thw" not in inputs:
         for tiles, size in zip(pixels, inputs["image_sizes"], strict=True):
             yield {"pixel_values": tiles[None], "image_sizes": size[None]}
         return
-    # Patches of all pictures, one after another, without a dimension for pictures.
+    # Patches of all images, one after another, without a dimension for images.
     grids = inputs["image_grid_thw"]
     for patches, grid in zip(pixels.split(grids.prod(-1).tolist()), grids, strict=True):
         yield {"pixel_values": patches, "image_grid_thw": grid[None]}
