@@ -14,7 +14,7 @@ from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import DiffusionSettings
 from generators.settings import unkeyed
 from pipelines.chat.settings import OPENAI_URL, ChatSettings, EndpointSettings
-from pipelines.servers.settings import EngineModelSettings
+from pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 
@@ -101,9 +101,7 @@ class TextToImageSettings(EngineModelSettings, DiffusionSettings):
 
     stage: ClassVar[str] = "text-to-image"
     target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
-    placed: ClassVar[frozenset[str]] = (
-        DiffusionSettings.placed | EngineModelSettings.engine_fields
-    )
+    placed: ClassVar[frozenset[str]] = DiffusionSettings.placed | ENGINE_FIELDS
 
     engine: Literal["vllm-omni", "sglang"] | None = unkeyed(None)
     """Program that runs the model; None for plait's own stage."""

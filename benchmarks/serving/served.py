@@ -11,7 +11,7 @@ from generators.errors import UsageError
 from generators.keys import digest
 from generators.registry import is_custom
 from generators.system import System
-from pipelines.composition import protocol, text_alone
+from pipelines.composition import text_alone
 from pipelines.systems import (
     Models,
     artist_spec,
@@ -73,7 +73,7 @@ def served(name: str, models: Models) -> ServedModel:
     if is_artist(name):
         return _artist(name, artist_spec(name, models), models)
     if is_writer(name):
-        system = text_alone(name, writer_spec(name, models), protocol("text"), name)
+        system = text_alone(name, writer_spec(name, models), name)
         return ServedModel(name=name, weights=models.weights, system=system)
     system = resolve(name, models)
     if system.draft is None:

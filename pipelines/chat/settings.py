@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from generators.base import Kind, Placement, StageSpec, Weights
 from generators.settings import StageSettings, unkeyed
-from pipelines.servers.settings import EngineModelSettings
+from pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
 OPENAI_URL = "https://api.openai.com/v1"
 """Where requests go by default."""
@@ -37,9 +37,7 @@ class ChatSettings(EngineModelSettings):
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "vision-language-model"
     target: ClassVar[str] = "pipelines.vlm.stage:VisionLanguageModel"
-    placed: ClassVar[frozenset[str]] = (
-        EngineModelSettings.placed | EngineModelSettings.engine_fields
-    )
+    placed: ClassVar[frozenset[str]] = EngineModelSettings.placed | ENGINE_FIELDS
 
     engine: Literal["vllm", "sglang"] | None = unkeyed(None)
     """Program that runs the model; None for plait's own stage."""

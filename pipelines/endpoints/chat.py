@@ -6,23 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from generators.base import Outcome
-from generators.document import Draft, Request
+from generators.base import Fault, Outcome, Result, Weights
+from generators.document import Draft, Request, Text
 from pipelines.chat.settings import EndpointSettings
+from pipelines.chat.turns import ControlTokens
 from pipelines.endpoints.errors import StatusError
-from pipelines.endpoints.replies import (
-    ChatCompletion,
-    EndpointReply,
-    read_body,
-    text_outcome,
-)
+from pipelines.endpoints.replies import ChatCompletion, EndpointReply, read_body
 from pipelines.endpoints.settings import ChatImagesSettings
-from pipelines.endpoints.stage import (
-    ConversationEndpoint,
-    InterleavedEndpoint,
-    Message,
-    SentImage,
-)
+from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
+from pipelines.servers.engines import EngineChatSettings
+from pipelines.vlm.prompts import control_tokens
 
 _FIRST = [{"role": "user", "content": "Reply with the word: ready"}]
 _FIRST_TOKENS = 16
@@ -41,15 +34,15 @@ class CompletionEndpoint(ConversationEndpoint):
         """
         s = self.settings
         limits = [n for n in (s.max_tokens, request.max_tokens) if n is not None]
-        body = {
-            "model": s.model,
-            "messages": list(messages),
-            "temperature": s.temperature,
-            "top_p": s.top_p,
-            s.max_tokens_field: min(limits, default=None),
-            "seed": self.seed(request),
-        }
-        return {k: v for k, v in body.items() if v is not None} | s.extra_body
+        body = given(
+            model=s.model,
+            messages=list(messages),
+            temperature=s.temperature,
+            top_p=s.top_p,
+            seed=self.seed(request),
+            **{s.max_tokens_field: min(limits, default=None)},
+        )
+        return body | s.extra_body
 
     def part(self, image: SentImage) -> dict[str, Any]:
         """Return an image by its data URL."""
@@ -75,12 +68,45 @@ class ChatEndpoint(CompletionEndpoint):
         request = Request((), seed=0, max_tokens=_FIRST_TOKENS)
         return await self.sent(self.body(_FIRST, request))
 
+    def remarks(self, request: Request) -> dict[str, Any]:
+        """Note nothing else."""
+        return {}
+
     async def outcome(self, reply: EndpointReply) -> Outcome[Draft]:
-        """Return the one text."""
-        return text_outcome(replace(reply, notes={**reply.notes, **reply.usage}))
+        """Return the one text; a reply with images is a failure, never its text."""
+        reply = replace(reply, notes={**reply.notes, **reply.usage})
+        if failure := reply.problem():
+            return failure
+        if not reply.images:
+            return Result(Draft((Text(reply.text),)), reply.usage, reply.notes)
+        reason = (
+            f"the reply holds {len(reply.images)} picture(s), which an LVLM's answer "
+            "cannot keep; as a system of its own, chat-images:MODEL, the model keeps them"
+        )
+        return reply.failure(reason, Fault.ERROR)
 
 
-class ChatImagesEndpoint(CompletionEndpoint, InterleavedEndpoint):
+class EngineChat(ChatEndpoint):
+    """As every chat endpoint, by an engine that plait starts.
+
+    The tokens of the checkpoint's chat template are broken in users' text, as plait's own
+    stage does.
+    """
+
+    settings_class: ClassVar[type[EngineChatSettings]] = EngineChatSettings
+    settings: EngineChatSettings
+
+    def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
+        """As for every endpoint."""
+        from transformers import AutoProcessor
+
+        super().__init__(weights, **settings)
+        source = {"revision": self.settings.revision, "trust_remote_code": False}
+        processor = AutoProcessor.from_pretrained(self.settings.checkpoint, **source)
+        self._control = ControlTokens(control_tokens(processor))
+
+
+class ChatImagesEndpoint(CompletionEndpoint):
     """Text and images by the chat API: OpenRouter, LiteLLM, vLLM-Omni, SGLang-Omni."""
 
     settings_class: ClassVar[type[ChatImagesSettings]] = ChatImagesSettings

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import httpx2
@@ -39,6 +38,7 @@ _NO_KEY = "none"
 """Sent where no key is set: local servers accept any, others answer with 401."""
 _LONGEST_WAIT_S = 60.0
 _TOKENS = {"input_tokens", "output_tokens"}
+_FAULTS = {Meaning.REFUSED: Fault.REFUSED, Meaning.RECORD: Fault.BAD_INPUT}
 _RETRIED = (Meaning.AGAIN, Meaning.UNREACHABLE, Meaning.REJECTED)
 T = TypeVar("T")
 
@@ -132,9 +132,7 @@ class EndpointClient:
             about = {**notes, **reply.notes, "attempts": attempts}
             return replace(reply, usage=self._ceiling.spend(reply.usage), notes=about)
 
-    async def preflight(
-        self, attempt: Callable[[], Awaitable[EndpointReply | None]]
-    ) -> None:
+    async def begin(self, attempt: Callable[[], Awaitable[EndpointReply | None]]) -> None:
         """Send a first, small request as any other; EndpointError without an answer.
 
         The usage of its reply counts.
@@ -153,7 +151,7 @@ class EndpointClient:
     async def _tried(
         self,
         attempt: Callable[[], Awaitable[T]],
-        most_in_a_row: Mapping[Meaning, int] = MappingProxyType({}),
+        most_in_a_row: Mapping[Meaning, int],
     ) -> tuple[T, int]:
         """Return the result of `attempt` and how many attempts it took.
 
@@ -192,21 +190,15 @@ class EndpointClient:
         """Return the failure of a request that had no reply."""
         reason, what = described(error), meaning(error)
         self._rejected = self._rejected + 1 if what is Meaning.REJECTED else 0
-        match what:
-            case Meaning.REFUSED:
-                return Failure(reason, Fault.REFUSED, notes=notes)
-            case Meaning.RECORD:
-                return Failure(reason, Fault.BAD_INPUT, notes=notes)
-            case Meaning.REPLY:
-                return Failure(reason, Fault.ENDPOINT, notes=notes)
-            case Meaning.REJECTED | Meaning.ENDPOINT:
-                reason = self._explained(error)
-                if what is Meaning.ENDPOINT or self._rejected >= _REJECTIONS:
-                    self._hopeless = reason
-                return Failure(reason, Fault.ENDPOINT, notes=notes)
-        if isinstance(error, StatusError) and error.pause is not None:
-            reason += f" (it asks to wait {error.pause:.0f} s)"
-        return Failure(f"given up: {reason}", Fault.ENDPOINT, notes=notes)
+        if what in (Meaning.REJECTED, Meaning.ENDPOINT):
+            reason = self._explained(error)
+            if what is Meaning.ENDPOINT or self._rejected >= _REJECTIONS:
+                self._hopeless = reason
+        elif what in _RETRIED:
+            reason = f"given up: {reason}"
+            if isinstance(error, StatusError) and error.pause is not None:
+                reason += f" (it asks to wait {error.pause:.0f} s)"
+        return Failure(reason, _FAULTS.get(what, Fault.ENDPOINT), notes=notes)
 
     def _explained(self, error: Exception) -> str:
         s = self.settings

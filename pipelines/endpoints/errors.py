@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import email.utils
 import json
-import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -27,7 +27,6 @@ _ACCOUNT_CODES = ("insufficient_quota", "billing_hard_limit_reached")
 _STATUSES = {"API_KEY_INVALID": 401, "FAILED_PRECONDITION": 403}
 """Google's codes that it gives with status 400. By the second, the account or its region
 may not use the API."""
-_SECONDS = re.compile(r"(\d+(?:\.\d+)?)s")
 _SETTINGS = {"model", "size", "quality", "response_format", "output_format", "seed"}
 _SETTINGS |= {"num_inference_steps", "guidance_scale", "true_cfg_scale"}
 _SETTINGS |= {"negative_prompt", "generator_device", "max_sequence_length"}
@@ -78,9 +77,10 @@ class StatusError(Exception):
         self.status = next(
             (s for code, s in _STATUSES.items() if code in self.codes), response.status_code
         )
-        self.named = {about.get("param"), *_places(about.get("detail"))}
+        self.named = {str(about.get("param")), *_places(about.get("detail"))}
         """Fields of the request that the error is about."""
-        pauses = (response.headers.get("retry-after"), *map(_delay, details))
+        delays = [d["retryDelay"] for d in details if "retryDelay" in d]
+        pauses = [response.headers.get("retry-after"), *delays]
         self.pause = next((_seconds(p) for p in pauses if p is not None), None)
         """How long the server asks to wait, in seconds."""
 
@@ -112,23 +112,16 @@ def _listed(value: Any) -> list[Any]:
 def _places(detail: Any) -> list[str]:
     """Return the fields that FastAPI servers name in `detail[].loc`; others use `param`."""
     places = (d.get("loc") for d in _listed(detail) if isinstance(d, Mapping))
-    return [part for place in places for part in place or () if isinstance(part, str)]
+    return [str(part) for place in places for part in _listed(place)]
 
 
-def _delay(detail: Mapping[str, Any]) -> str | None:
-    """Return Google's pause, as it would stand in a header."""
-    match = _SECONDS.fullmatch(str(detail.get("retryDelay")))
-    return match[1] if match else None
-
-
-def _seconds(value: str) -> float | None:
-    """Return a pause in seconds (RFC 9110, section 10.2.3)."""
+def _seconds(value: Any) -> float | None:
+    """Return a pause in seconds: a header's (RFC 9110, section 10.2.3) or Google's."""
+    said = str(value).strip()
+    with suppress(ValueError):
+        return max(float(said.removesuffix("s")), 0.0)
     try:
-        return max(float(value), 0.0)
-    except ValueError:
-        pass
-    try:
-        moment = email.utils.parsedate_to_datetime(value.strip())
+        moment = email.utils.parsedate_to_datetime(said)
     except ValueError:
         return None
     return max(moment.timestamp() - time.time(), 0.0)
@@ -136,9 +129,6 @@ def _seconds(value: str) -> float | None:
 
 async def read_bounded(response: httpx2.Response, most_bytes: int) -> bytes:
     """Return the body of a response that is still to be read; ReplyTooLarge."""
-    announced = response.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > most_bytes:
-        raise ReplyTooLarge(most_bytes)
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
@@ -226,29 +216,21 @@ def start_of(text: str, most: int) -> str:
 
 def remedy(error: Exception, settings: ServerSettings, has_key: bool) -> str:
     """Return what the user can do about an endpoint that does not work."""
-    if isinstance(error, StatusError):
-        return _remedy_by_status(error, settings, has_key)
     if isinstance(error, TIMEOUTS):
         return (
             "It accepts connections but does not answer; see its log, or raise timeout_s."
         )
     if isinstance(error, MalformedReply | Redirected):
         return f"Does base_url {settings.url_form}?"
-    return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
-
-
-def _remedy_by_status(error: StatusError, settings: ServerSettings, has_key: bool) -> str:
-    api_key_env = settings.api_key_env
+    if not isinstance(error, StatusError):
+        return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
     if not error.codes.isdisjoint(_ACCOUNT_CODES):
         return "The account has no credit left."
     if meaning(error) is Meaning.AGAIN:
         return "Try again later."
-    match error.status:
-        case 401:
-            wrong = "is not accepted" if has_key else "is not set"
-            return f"The key in {api_key_env} {wrong}."
-        case 403:
-            return f"The key in {api_key_env} may not use this model."
-        case 404:
-            return f"Check the model's name. Does base_url {settings.url_form}?"
-    return f"Check {settings.checked}."
+    key = f"The key in {settings.api_key_env}"
+    return {
+        401: f"{key} is not {'accepted' if has_key else 'set'}.",
+        403: f"{key} may not use this model.",
+        404: f"Check the model's name. Does base_url {settings.url_form}?",
+    }.get(error.status, f"Check {settings.checked}.")

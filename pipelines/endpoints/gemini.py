@@ -13,24 +13,13 @@ from pipelines.endpoints.errors import MalformedReply, StatusError
 from pipelines.endpoints.media import Media
 from pipelines.endpoints.replies import Counts, EndpointReply, ReplyParts, read_body
 from pipelines.endpoints.settings import GeminiSettings
-from pipelines.endpoints.stage import InterleavedEndpoint, Message, SentImage
+from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
 
 _WHOLE = (None, "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED")
 """Finish reasons of answers that are as whole as they get."""
-_FINAL = frozenset(
-    {
-        "SAFETY",
-        "PROHIBITED_CONTENT",
-        "BLOCKLIST",
-        "SPII",
-        "RECITATION",
-        "MODEL_ARMOR",
-        "ESCALATION",
-        "IMAGE_SAFETY",
-        "IMAGE_PROHIBITED_CONTENT",
-        "IMAGE_RECITATION",
-    }
-)
+_FINAL = {"SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION"}
+_FINAL |= {"MODEL_ARMOR", "ESCALATION"}
+_FINAL |= {"IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"}
 """Finish reasons by which the provider refuses: asking again is no use."""
 _BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution")
 """Fields of a part that say something about its content."""
@@ -48,7 +37,7 @@ _LEFT_OUT = dict.fromkeys(
 """Counts that the API leaves out where they are 0."""
 
 
-class GeminiEndpoint(InterleavedEndpoint):
+class GeminiEndpoint(ConversationEndpoint):
     """Answers with text and images by `models/MODEL:generateContent`."""
 
     settings_class: ClassVar[type[GeminiSettings]] = GeminiSettings
@@ -76,8 +65,8 @@ class GeminiEndpoint(InterleavedEndpoint):
         """Return what `generateContent` is sent, without what is left to the server."""
         s = self.settings
         textual = request.modality == "text"
-        image = _given(aspectRatio=s.aspect_ratio, imageSize=s.image_size)
-        config = _given(
+        image = given(aspectRatio=s.aspect_ratio, imageSize=s.image_size)
+        config = given(
             responseModalities=["TEXT"] if textual else ["TEXT", "IMAGE"],
             imageConfig=None if textual else image or None,
             temperature=s.temperature,
@@ -89,7 +78,7 @@ class GeminiEndpoint(InterleavedEndpoint):
         contents = [_content(m) for m in messages if m["role"] in _ROLES]
         instruction = {"role": "user", "parts": [{"text": system}]} if system else None
         body = {"contents": contents, "generationConfig": config}
-        return _merged(body | _given(systemInstruction=instruction), s.extra_body)
+        return _merged(body | given(systemInstruction=instruction), s.extra_body)
 
     def text_part(self, text: str) -> dict[str, Any]:
         """Return a text as a part."""
@@ -97,16 +86,12 @@ class GeminiEndpoint(InterleavedEndpoint):
 
     def part(self, image: SentImage) -> dict[str, Any]:
         """Return an image by its bytes."""
-        return {"inlineData": {"mimeType": image.mime, "data": image.base64}}
+        return {"inlineData": {"mimeType": image.mime, "data": image.data}}
 
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange(f"{self._path}:generateContent", body)
         return read_body(GeminiResponse, GeminiResponse.reply, content)
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _content(message: Message) -> dict[str, Any]:
@@ -118,8 +103,8 @@ def _content(message: Message) -> dict[str, Any]:
 def _merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return `body` with the fields of `extra`, of nested objects too, in either case."""
     merged = dict(body)
-    for given, value in extra.items():
-        name = camel if (camel := to_camel(given)) in body else given
+    for key, value in extra.items():
+        name = to_camel(key) if to_camel(key) in body else key
         nested = isinstance(value, Mapping) and isinstance(body.get(name), Mapping)
         merged[name] = _merged(body[name], value) if nested else value
     return merged
@@ -174,7 +159,7 @@ def _counts(usage: Mapping[str, Any] | None) -> Counts:
     """Return the counts; thoughts are billed as output."""
     if usage is None:
         return Counts.of(None, _USAGE)
-    counts = Counts.of(_LEFT_OUT | usage, _USAGE)
+    counts = Counts.of({**_LEFT_OUT, **usage}, _USAGE)
     details = usage.get("candidatesTokensDetails")
     drawn = [
         Counts.of(d, {"tokens": "tokenCount"}).known.get("tokens", 0)

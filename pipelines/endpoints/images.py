@@ -13,11 +13,11 @@ from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.document import Image, ImageRequest
 from generators.pictures import decode
 from pipelines.endpoints.errors import EndpointError, MalformedReply, StatusError
-from pipelines.endpoints.media import Media, MediaError, MediaReader
+from pipelines.endpoints.media import Media, MediaError
 from pipelines.endpoints.replies import Counts, EndpointReply, read_body
 from pipelines.endpoints.settings import DIALECTS, ImagesSettings
-from pipelines.endpoints.stage import NO_SEED, EndpointStage, PreparedCall
-from pipelines.prompts import input_error, prompt_and_seed
+from pipelines.endpoints.stage import NO_SEED, EndpointStage, PreparedCall, given
+from pipelines.prompts import prompt_and_seed
 
 _USAGE = {"input_tokens": "input_tokens", "output_tokens": "output_tokens"}
 _OF_SGLANG = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
@@ -91,7 +91,6 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
         """As for every endpoint; no image is drawn for it."""
         super().__init__(weights, **settings)
-        self._media = MediaReader(self.settings.image_hosts)
         self._response_format = self.settings.sent_response_format
         self._accepted = False
         """Whether the server has answered any request with a reply."""
@@ -120,17 +119,17 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
 
     def prepared(self, request: ImageRequest) -> PreparedCall | Failure:
         """Return what the server is sent for a request."""
-        if reason := input_error(request):
-            return Failure(reason, Fault.BAD_INPUT)
         s, dialect = self.settings, DIALECTS[self.settings.dialect]
-        prompt, seed = prompt_and_seed(request, s.prompt_prefix)
-        body = {"prompt": prompt, "model": s.model, "size": s.size, **dialect.defaults}
+        read = prompt_and_seed(request, s.prompt_prefix)
+        if isinstance(read, Failure):
+            return read
+        prompt, seed = read
+        body = given(prompt=prompt, model=s.model, size=s.size, **dialect.defaults)
         body |= {dialect.fields[name]: value for name, value in s.chosen.items()}
-        # Not shortened: the same number gives the same noise as a stage run here.
-        body["seed"] = seed if dialect.own_model else None
-        notes = {"prompt": prompt, "dialect": dialect.name}
-        notes["seed"] = seed if dialect.own_model else NO_SEED
-        body = {name: value for name, value in body.items() if value is not None}
+        notes = given(prompt=prompt, dialect=dialect.name, seed=NO_SEED)
+        if dialect.own_model:
+            # Not shortened: the same number gives the same noise as a stage run here.
+            body["seed"] = notes["seed"] = seed
         return PreparedCall(body | s.extra_body, notes)
 
     async def answer(self, call: PreparedCall) -> Outcome[Image]:
@@ -138,13 +137,13 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
 
         A rejection is final for its record only where the settings have worked once.
         """
-        outcome = await super().answer(call)
-        rejected = isinstance(outcome, Failure) and outcome.fault is Fault.BAD_INPUT
-        if self._accepted or not rejected:
-            return outcome
-        advice = f"no request has been accepted yet; check {self.settings.checked}"
-        reason = f"{outcome.reason.rstrip('.')} ({advice})"
-        return replace(outcome, reason=reason, fault=Fault.ENDPOINT)
+        match await super().answer(call):
+            case Failure(fault=Fault.BAD_INPUT) as failure if not self._accepted:
+                advice = f"no request has been accepted yet; check {self.settings.checked}"
+                reason = f"{failure.reason.rstrip('.')} ({advice})"
+                return replace(failure, reason=reason, fault=Fault.ENDPOINT)
+            case outcome:
+                return outcome
 
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""

@@ -175,7 +175,7 @@ class MediaReader:
         return await asyncio.to_thread(picture_of, data, media.sha256)
 
     async def _fetched(self, url: str) -> bytes:
-        """Return the bytes at `url`; MediaError says which rule it breaks, or what failed."""
+        """Return the bytes at `url`; MediaError says what failed or is not allowed."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return await self._attempt(url)

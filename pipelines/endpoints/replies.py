@@ -1,4 +1,4 @@
-"""What servers answer: the parts of a reply, its usage, and the outcome that follows."""
+"""What servers answer: the parts of a reply, and its usage."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from generators.base import Failure, Fault, Outcome, Result
-from generators.content import joined
-from generators.document import Draft, Image, Text
+from generators.base import Failure, Fault
+from generators.document import Text
 from pipelines.endpoints.errors import MalformedReply, start_of
-from pipelines.endpoints.media import Media, MediaError, MediaReader
+from pipelines.endpoints.media import Media
 
 ORDER_UNKNOWN = "unknown: the server gives pictures apart from the text"
 
@@ -79,38 +78,6 @@ class EndpointReply:
         return self.failure(reason, Fault.ERROR)
 
 
-def text_outcome(reply: EndpointReply) -> Outcome[Draft]:
-    """Return the draft of one text; a reply with images is a failure, never its text."""
-    if failure := reply.problem():
-        return failure
-    if reply.images:
-        return reply.failure(
-            f"the reply holds {len(reply.images)} picture(s), which an LVLM's answer cannot "
-            "keep; as a system of its own, chat-images:MODEL, the model keeps them",
-            Fault.ERROR,
-        )
-    return Result(Draft((Text(reply.text),)), reply.usage, reply.notes)
-
-
-async def interleaved_outcome(reply: EndpointReply, reader: MediaReader) -> Outcome[Draft]:
-    """Return the draft of text and images; a failure where one image cannot be read."""
-    if failure := reply.problem():
-        return failure
-    segments: list[Text | Image] = []
-    for number, segment in enumerate(reply.segments, start=1):
-        if isinstance(segment, Text):
-            segments.append(segment)
-            continue
-        try:
-            segments.append(await reader.read(segment))
-        except MediaError as error:
-            reason = f"picture (part {number} of the reply) cannot be read: {error}"
-            return reply.failure(reason, Fault.ENDPOINT)
-    trimmed = (Text(s.text.strip()) if isinstance(s, Text) else s for s in joined(segments))
-    content = tuple(s for s in trimmed if isinstance(s, Image) or s.text)
-    return Result(Draft(content), reply.usage, reply.notes)
-
-
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Numbers that a server gives; what is no count of anything counts as not given."""
@@ -123,13 +90,12 @@ class Counts:
     @classmethod
     def of(cls, usage: Any, paths: Mapping[str, str]) -> Counts:
         """Read `usage` at the paths, as `details.cached_tokens`, of plait's names."""
-        values = {name: (path, _at(usage, path)) for name, path in paths.items()}
-        given = {n: pair for n, pair in values.items() if pair[1] is not None}
-        known = {n: value for n, (_, value) in given.items() if _is_count(value)}
+        given = {name: _at(usage, path) for name, path in paths.items()}
+        known = {name: value for name, value in given.items() if _is_count(value)}
         refused = [
-            f"{path.rpartition('.')[2]}: {value}"[:_SHOWN_OF_COUNT]
-            for name, (path, value) in given.items()
-            if name not in known
+            f"{paths[name].rpartition('.')[2]}: {value}"[:_SHOWN_OF_COUNT]
+            for name, value in given.items()
+            if value is not None and name not in known
         ]
         return cls(known, {"usage_refused": refused} if refused else {})
 
@@ -140,9 +106,8 @@ class Counts:
 
     def total(self, *names: str) -> float | None:
         """Return the sum of counts, unknown where one of them is."""
-        values = [self.known.get(name) for name in names]
-        numbers = [value for value in values if value is not None]
-        return sum(numbers) if len(numbers) == len(values) else None
+        known = all(name in self.known for name in names)
+        return sum(self.known[name] for name in names) if known else None
 
 
 def _at(value: Any, path: str) -> Any:

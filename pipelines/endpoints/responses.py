@@ -18,10 +18,13 @@ from pipelines.endpoints.replies import (
     read_body,
 )
 from pipelines.endpoints.settings import ResponsesSettings
-from pipelines.endpoints.stage import InterleavedEndpoint, Message, SentImage
+from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
 
 _SILENT = ("compaction", "web_search_call", "file_search_call")
 """Items that are no part of the answer."""
+_TOOL = "image_generation"
+_OF_TOOL = ("size", "quality", "output_format", "background")
+"""Settings that the tool takes."""
 _USAGE = {
     "input_tokens": "model.input_tokens",
     "output_tokens": "model.output_tokens",
@@ -32,7 +35,7 @@ _USAGE = {
 }
 
 
-class ResponsesEndpoint(InterleavedEndpoint):
+class ResponsesEndpoint(ConversationEndpoint):
     """Answers with text and images by the Responses API."""
 
     settings_class: ClassVar[type[ResponsesSettings]] = ResponsesSettings
@@ -41,31 +44,16 @@ class ResponsesEndpoint(InterleavedEndpoint):
     def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
         """Return what `/responses` is sent, without what is left to the server."""
         s = self.settings
-        body: dict[str, Any] = {
-            "model": s.model,
-            "input": list(messages),
-            "temperature": s.temperature,
-            "top_p": s.top_p,
-            "max_output_tokens": s.max_tokens,
-            # Nothing of a benchmark is to be kept by the provider.
-            "store": False,
-        }
+        # Nothing of a benchmark is to be kept by the provider.
+        body = {"model": s.model, "input": list(messages), "store": False}
+        body |= given(
+            temperature=s.temperature, top_p=s.top_p, max_output_tokens=s.max_tokens
+        )
         if request.modality != "text":
-            body["tools"] = [self._tool()]
-            body["tool_choice"] = {"type": "image_generation"} if s.must_draw else None
-        return {k: v for k, v in body.items() if v is not None} | s.extra_body
-
-    def _tool(self) -> dict[str, Any]:
-        s = self.settings
-        tool = {
-            "type": "image_generation",
-            "model": s.image_model,
-            "size": s.size,
-            "quality": s.quality,
-            "output_format": s.output_format,
-            "background": s.background,
-        }
-        return {name: value for name, value in tool.items() if value is not None}
+            tool = {name: getattr(s, name) for name in _OF_TOOL}
+            body["tools"] = [given(type=_TOOL, model=s.image_model, **tool)]
+            body |= {"tool_choice": {"type": _TOOL}} if s.must_draw else {}
+        return body | s.extra_body
 
     def text_part(self, text: str) -> dict[str, Any]:
         """Return a text beside images."""

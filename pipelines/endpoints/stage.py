@@ -13,16 +13,16 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from PIL import ExifTags
 from PIL import Image as Pillow
 
-from generators.base import Failure, Outcome, Skip, Weights
+from generators.base import Failure, Fault, Outcome, Result, Skip, Weights
+from generators.content import answered, joined
 from generators.document import Draft, Image, Request, Text, Turn
 from generators.pictures import PictureError, decode
 from pipelines.chat.settings import ConversationSettings, ServerSettings
 from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 from pipelines.endpoints.client import EndpointClient
 from pipelines.endpoints.errors import StatusError
-from pipelines.endpoints.media import MediaReader
-from pipelines.endpoints.replies import EndpointReply, interleaved_outcome
-from pipelines.endpoints.settings import InterleavedSettings
+from pipelines.endpoints.media import MediaError, MediaReader
+from pipelines.endpoints.replies import EndpointReply
 
 Message = dict[str, Any]
 """A role and a content: a plain text, or parts `{"type": "text", "text": ...}` and
@@ -63,9 +63,10 @@ class EndpointStage(ABC, Generic[In, Out]):
         accepted. `weights` do not apply to endpoints.
         """
         self.settings = self.settings_class.model_validate(settings)
+        self._media = MediaReader(getattr(self.settings, "image_hosts", ()))
         self._client = EndpointClient(self.settings)
         try:
-            self._client.run(self._client.preflight(self.probe))
+            self._client.run(self._client.begin(self.probe))
         except BaseException:
             self.close()
             raise
@@ -112,17 +113,14 @@ class EndpointStage(ABC, Generic[In, Out]):
     def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
         """Return one outcome per input; what cannot be answered fails alone."""
         calls = [self.prepared(request) for request in inputs]
-        return self._client.run(self._all(calls))
+        return answered(calls, lambda ready: self._client.run(self._all(ready)))
 
-    async def _all(self, calls: Sequence[PreparedCall | Skip | Failure]) -> list[Any]:
-        async def one(call: PreparedCall | Skip | Failure) -> Outcome[Out]:
-            return await self.answer(call) if isinstance(call, PreparedCall) else call
-
-        return list(await asyncio.gather(*map(one, calls)))
+    async def _all(self, calls: Sequence[PreparedCall]) -> list[Outcome[Out]]:
+        return list(await asyncio.gather(*map(self.answer, calls)))
 
 
 class ConversationEndpoint(EndpointStage[Request, Draft]):
-    """Request -> Draft, by a server."""
+    """Request -> Draft of text and images, by a server."""
 
     settings: ConversationSettings
     own_images: ClassVar[bool] = False
@@ -147,7 +145,9 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
 
     def remarks(self, request: Request) -> dict[str, Any]:
         """Return what the record notes of a request besides its messages."""
-        return {}
+        seed = self.seed(request)
+        notes: dict[str, Any] = {"seed": NO_SEED if seed is None else seed}
+        return notes | given(modality=request.modality)
 
     def seed(self, request: Request) -> int | None:
         """Return the record's seed as servers take it; None where it is not sent."""
@@ -175,6 +175,25 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
         body = self.body([self._in_form(m, images) for m in messages], request)
         return PreparedCall(body, notes | self.remarks(request))
 
+    async def outcome(self, reply: EndpointReply) -> Outcome[Draft]:
+        """Return text and images, in order; a failure where one image cannot be read."""
+        if failure := reply.problem():
+            return failure
+        segments: list[Text | Image] = []
+        for number, segment in enumerate(reply.segments, start=1):
+            if isinstance(segment, Text):
+                segments.append(segment)
+                continue
+            try:
+                segments.append(await self._media.read(segment))
+            except MediaError as error:
+                reason = f"picture (part {number} of the reply) cannot be read: {error}"
+                return reply.failure(reason, Fault.ENDPOINT)
+        whole = joined(segments)
+        trimmed = (Text(s.text.strip()) if isinstance(s, Text) else s for s in whole)
+        content = tuple(s for s in trimmed if isinstance(s, Image) or s.text)
+        return Result(Draft(content), reply.usage, reply.notes)
+
     def _in_form(self, message: Message, images: Mapping[str, SentImage]) -> Message:
         if isinstance(message["content"], str):
             return message
@@ -187,25 +206,9 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
         return message | {"content": parts}
 
 
-class InterleavedEndpoint(ConversationEndpoint):
-    """Request -> Draft of text and images, by a server."""
-
-    settings: InterleavedSettings
-
-    def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
-        """As for every endpoint."""
-        super().__init__(weights, **settings)
-        self._media = MediaReader(self.settings.image_hosts)
-
-    def remarks(self, request: Request) -> dict[str, Any]:
-        """Return the seed, and whether text alone is asked for."""
-        seed = self.seed(request)
-        remarks: dict[str, Any] = {"seed": NO_SEED if seed is None else seed}
-        return remarks | ({"modality": request.modality} if request.modality else {})
-
-    async def outcome(self, reply: EndpointReply) -> Outcome[Draft]:
-        """Return the text and images, in order."""
-        return await interleaved_outcome(reply, self._media)
+def given(**values: Any) -> dict[str, Any]:
+    """Return the values that are not left to the server."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def messages_of(turns: Sequence[Turn], own_images: bool = False) -> list[Message]:
@@ -244,14 +247,15 @@ class SentImage(NamedTuple):
     """An image as servers are sent it."""
 
     mime: str
-    base64: str
+    data: str
+    """In base64."""
     size: tuple[int, int]
     """Width and height in pixels."""
 
     @property
     def url(self) -> str:
         """A data URL."""
-        return f"data:{self.mime};base64,{self.base64}"
+        return f"data:{self.mime};base64,{self.data}"
 
     @classmethod
     def of(cls, image: Image, settings: ConversationSettings) -> SentImage:

@@ -12,8 +12,11 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,37 +32,46 @@ from generators.decoding.sampling import (
 )
 from generators.decoding.streams import Stream, Streams
 from generators.decoding.texts import TextTrack, TextWriter
+from generators.memo import Memo
 from pipelines.chat.settings import ChatSettings
-from pipelines.vlm.reading import EmbeddedPromptReader
 
+ImageInput = dict[str, Tensor]
+"""The vision model's inputs for one image, by the names of the processor."""
+
+_IMAGES_AT_ONCE = 16
+"""More at once take longer on a CPU, where their states then exceed its caches."""
+_REMEMBERED_BYTES = 2**30
+"""Of images' features, kept in the host's memory."""
+_PER_TOKEN = ("input_ids", "attention_mask", "mm_token_type_ids")
 _FAMILIES = frozenset({"qwen2_vl", "qwen2_5_vl", "llava_next"})
 _DECODERS = frozenset({"qwen2_vl_text", "qwen2_5_vl_text", "llama", "mistral", "qwen2"})
 _CHANGING_ROPE = frozenset({"dynamic", "longrope"})
 """Rules whose frequencies depend on the longest text of a batch."""
 
 
-class Writer(Protocol):
-    """Continues the prompts of a batch."""
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of a batch, one a row."""
 
-    def __call__(
-        self,
-        inputs: Any,
-        images: Sequence[Sequence[str]],
-        limits: Sequence[int],
-        seeds: Sequence[int],
-    ) -> list[TextTrack]:
-        """Return what follows each row of `inputs`, at most `limits[row]` tokens.
+    inputs: Any
+    """What a processor returns, padded on the left."""
+    images: Sequence[Sequence[str]]
+    """Digests of each row's images."""
+    limits: Sequence[int]
+    """Most tokens that may follow each row."""
+    seeds: Sequence[int]
+    """Read where tokens are sampled."""
 
-        `inputs` is what a processor returns, padded on the left; `images` are the digests
-        of each row's images; `seeds`, one a row, are read where tokens are sampled.
-        """
+
+Writer = Callable[[Prompts], list[TextTrack]]
+"""Writes what follows each row."""
 
 
 def writer_of(model: Any, settings: ChatSettings, may_stream: bool = True) -> Writer:
     """Return the streams where they serve the model, else `generate`."""
     if may_stream and is_streamable(model.config):
-        return StreamedWriter(model, settings)
-    return GenerateWriter(model, settings)
+        return partial(by_streams, model, EmbeddedPromptReader(model), settings)
+    return partial(by_generate, model, settings)
 
 
 def is_streamable(config: Any) -> bool:
@@ -79,74 +91,155 @@ def is_streamable(config: Any) -> bool:
     )
 
 
-class StreamedWriter:
-    """Writes by streams, at most `rows` texts at a time."""
+@dataclass(frozen=True, slots=True)
+class ReadPrompt:
+    """A prompt as the decoder reads it."""
 
-    def __init__(self, model: Any, settings: ChatSettings) -> None:
-        self._model = model
-        self._settings = settings
-        self._reader = EmbeddedPromptReader(model)
+    embeddings: Tensor
+    """(positions, width)."""
+    position_ids: Tensor
+    """(positions, axes); see `generators.decoding.places`."""
+    ids: Tensor
+    """(positions,); those of an image's positions are all its placeholder's."""
+
+
+class EmbeddedPromptReader:
+    """Reads what a processor has encoded for Qwen2-VL, Qwen2.5-VL or LLaVA-NeXT.
+
+    An image that was read lately, with this prompt or another, is not read again.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """`model` is the `...ForConditionalGeneration` of transformers."""
+        self._model = model.model
+        self._embedding = model.get_input_embeddings()
+        self._image_id: int = model.config.image_token_id
+        self._has_mrope = hasattr(self._model, "get_rope_index")
+        self.axes = 3 if self._has_mrope else 1
+        """How many numbers say where a token stands."""
+        self._features: Memo[str, ImageInput, Tensor] = Memo(
+            self._read_images, _IMAGES_AT_ONCE, _REMEMBERED_BYTES, lambda f: f.nbytes
+        )
 
     @torch.inference_mode()
-    def __call__(
+    def __call__(self, inputs: Any, images: Sequence[Sequence[str]]) -> list[ReadPrompt]:
+        """Read every prompt of `inputs`, which the processor has padded.
+
+        `images` are the digests of each prompt's images.
+        """
+        digests = [digest for own in images for digest in own]
+        each = list(_of_each_image(inputs)) if digests else []
+        features = self._features(dict(zip(digests, each, strict=True)))
+        grids = (image.get("image_grid_thw") for image in each)
+        return [
+            self._prompt(
+                {name: inputs[name][row] for name in _PER_TOKEN if name in inputs},
+                [features[digest] for digest in own],
+                list(islice(grids, len(own))),
+            )
+            for row, own in enumerate(images)
+        ]
+
+    def _prompt(
         self,
-        inputs: Any,
-        images: Sequence[Sequence[str]],
-        limits: Sequence[int],
-        seeds: Sequence[int],
-    ) -> list[TextTrack]:
-        """As `Writer` says."""
-        prompts = self._reader(inputs, images)
-        longest = max(len(p.ids) + n for p, n in zip(prompts, limits, strict=True))
-        streams = Streams(self._model.model.language_model, longest, self._reader.axes)
-        chooser = TokenChooser(self._settings, [p.ids for p in prompts], seeds)
+        padded: dict[str, Tensor],
+        features: Sequence[Tensor],
+        grids: Sequence[Tensor | None],
+    ) -> ReadPrompt:
+        real = padded.pop("attention_mask").bool()
+        tokens = {name: values[real].cpu() for name, values in padded.items()}
+        ids = tokens["input_ids"]
+        embeddings = self._embedding(ids.to(self._embedding.weight.device))
+        if features:
+            at = (ids == self._image_id).to(embeddings.device)
+            embeddings[at] = torch.cat(list(features)).to(embeddings)
+        return ReadPrompt(embeddings, self._position_ids(tokens, grids), ids)
 
-        def opened(records: list[int]) -> list[Stream]:
-            new = [prompts[record] for record in records]
-            return streams.open([p.embeddings for p in new], [p.position_ids for p in new])
-
-        def chosen(states: Tensor, records: list[int]) -> list[int]:
-            return chooser(self._model.lm_head(states).float(), records)
-
-        ends = end_ids(self._model.generation_config)
-        rows = self._settings.rows
-        write = TextWriter(streams, opened, chosen, self._embedded, ends, rows)
-        return write(limits)
-
-    def _embedded(self, tokens: list[int]) -> Tensor:
-        embedding = self._model.get_input_embeddings()
-        ids = torch.tensor(tokens, device=embedding.weight.device)
-        embeddings: Tensor = embedding(ids)
-        return embeddings
-
-
-class GenerateWriter:
-    """Writes by `generate`, all rows at once."""
-
-    def __init__(self, model: Any, settings: ChatSettings) -> None:
-        self._model = model
-        self._settings = settings
-
-    def __call__(
-        self,
-        inputs: Any,
-        images: Sequence[Sequence[str]],
-        limits: Sequence[int],
-        seeds: Sequence[int],
-    ) -> list[TextTrack]:
-        """As `Writer` says."""
-        inputs = inputs.to(self._model.device, dtype=self._model.dtype)
-        rows = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)
-        chooser = TokenChooser(self._settings, [ids[real] for ids, real in rows], seeds)
-        tracks = [TextTrack(limit) for limit in limits]
-        ends = end_ids(self._model.generation_config)
-        self._model.generate(
-            **inputs,
-            max_new_tokens=max(limits),
-            do_sample=False,
-            logits_processor=LogitsProcessorList([ChosenTokens(chooser, tracks, ends)]),
+    def _position_ids(
+        self, tokens: dict[str, Tensor], grids: Sequence[Tensor | None]
+    ) -> Tensor:
+        ids = tokens["input_ids"]
+        if not self._has_mrope:
+            return torch.arange(len(ids))[:, None]
+        known = [grid for grid in grids if grid is not None]
+        position_ids, _ = self._model.get_rope_index(
+            ids[None],
+            mm_token_type_ids=tokens["mm_token_type_ids"][None],
+            image_grid_thw=torch.cat(known).cpu() if known else None,
         )
-        return tracks
+        of_prompt: Tensor = position_ids[:, 0].T
+        return of_prompt
+
+    def _read_images(self, images: list[ImageInput]) -> list[Tensor]:
+        """Return features (positions, width) of each image, in the host's memory."""
+        inputs = {
+            name: self._moved(torch.cat([image[name] for image in images]))
+            for name in images[0]
+        }
+        read = self._model.get_image_features(**inputs, return_dict=True)
+        # Copies: parts of one tensor would keep all of it.
+        return [features.to("cpu", copy=True) for features in read.pooler_output]
+
+    def _moved(self, values: Tensor) -> Tensor:
+        weight = self._embedding.weight
+        dtype = weight.dtype if values.is_floating_point() else values.dtype
+        return values.to(weight.device, dtype)
+
+
+def _of_each_image(inputs: Any) -> Iterator[ImageInput]:
+    """Yield the vision model's inputs of all prompts, image by image."""
+    pixels = inputs["pixel_values"]
+    if "image_grid_thw" not in inputs:
+        for tiles, size in zip(pixels, inputs["image_sizes"], strict=True):
+            yield {"pixel_values": tiles[None], "image_sizes": size[None]}
+        return
+    # Patches of all images, one after another, without a dimension for images.
+    grids = inputs["image_grid_thw"]
+    for patches, grid in zip(pixels.split(grids.prod(-1).tolist()), grids, strict=True):
+        yield {"pixel_values": patches, "image_grid_thw": grid[None]}
+
+
+@torch.inference_mode()
+def by_streams(
+    model: Any, reader: EmbeddedPromptReader, settings: ChatSettings, prompts: Prompts
+) -> list[TextTrack]:
+    """Write by streams, at most `rows` texts at a time."""
+    read = reader(prompts.inputs, prompts.images)
+    longest = max(len(p.ids) + n for p, n in zip(read, prompts.limits, strict=True))
+    streams = Streams(model.model.language_model, longest, reader.axes)
+    chooser = TokenChooser(settings, [p.ids for p in read], prompts.seeds)
+    embedding = model.get_input_embeddings()
+
+    def opened(records: list[int]) -> list[Stream]:
+        new = [read[record] for record in records]
+        return streams.open([p.embeddings for p in new], [p.position_ids for p in new])
+
+    def chosen(states: Tensor, records: list[int]) -> list[int]:
+        return chooser(model.lm_head(states).float(), records)
+
+    def embedded(tokens: list[int]) -> Tensor:
+        ids = torch.tensor(tokens, device=embedding.weight.device)
+        return embedding(ids)  # type: ignore[no-any-return]
+
+    ends = end_ids(model.generation_config)
+    write = TextWriter(streams, opened, chosen, embedded, ends, settings.rows)
+    return write(prompts.limits)
+
+
+def by_generate(model: Any, settings: ChatSettings, prompts: Prompts) -> list[TextTrack]:
+    """Write by `generate`, all rows at once."""
+    inputs = prompts.inputs.to(model.device, dtype=model.dtype)
+    rows = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)
+    chooser = TokenChooser(settings, [ids[real] for ids, real in rows], prompts.seeds)
+    tracks = [TextTrack(limit) for limit in prompts.limits]
+    chosen = ChosenTokens(chooser, tracks, end_ids(model.generation_config))
+    model.generate(
+        **inputs,
+        max_new_tokens=max(prompts.limits),
+        do_sample=False,
+        logits_processor=LogitsProcessorList([chosen]),
+    )
+    return tracks
 
 
 class ChosenTokens(LogitsProcessor):  # type: ignore[misc]

@@ -32,11 +32,6 @@ class ChatPrompt:
     """Control tokens that were broken in the user's text."""
     request: Request
 
-    @property
-    def digests(self) -> tuple[str, ...]:
-        """Those of the images' files, in order."""
-        return tuple(image.digest for image in self.request.images)
-
 
 class ChatPromptWriter:
     """Fills in a checkpoint's chat template and encodes batches of prompts."""

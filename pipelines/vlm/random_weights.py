@@ -1,7 +1,7 @@
 """Vision-language models with random weights, full-size and tiny, and their tokenizer.
 
-What the checkpoints publish beside their weights (`config.json`, `preprocessor_config.json`,
-the tokens and the chat template) lies in `generators/architectures`.
+What the checkpoints publish beside their weights (`config.json`, the preprocessing, the
+special tokens and the chat template) lies in `generators/architectures`.
 
 The tokenizer's vocabulary consists of whole English words, so that a random model writes
 words; anything else is encoded byte by byte, so that every text can be encoded.

@@ -17,13 +17,12 @@ from generators.decoding.sampling import NO_NUMBERS
 from generators.decoding.texts import TextTrack
 from generators.document import Draft, Request, Text
 from generators.errors import CheckpointError
+from generators.loading.strict import listed
 from generators.overflow import SCORES, no_numbers
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm import random_weights
-from pipelines.vlm.decoding import plain_generation, writer_of
+from pipelines.vlm.decoding import Prompts, plain_generation, writer_of
 from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
-
-_SHOWN_KEYS = 8
 
 
 class VisionLanguageModel:
@@ -100,7 +99,8 @@ class VisionLanguageModel:
     ) -> list[Outcome[Draft]]:
         limits = [self._room(p, length) for p, length in zip(prompts, lengths, strict=True)]
         seeds = [p.request.seed or 0 for p in prompts]
-        texts = self._write(inputs, [p.digests for p in prompts], limits, seeds)
+        digests = [[image.digest for image in p.request.images] for p in prompts]
+        texts = self._write(Prompts(inputs, digests, limits, seeds))
         parts = zip(prompts, texts, lengths, strict=True)
         return [self._result(p, text, length) for p, text, length in parts]
 
@@ -189,16 +189,11 @@ def _require_complete(model: str, info: dict[str, Any]) -> None:
         ],
         "unreadable": sorted(map(str, info.get("error_msgs", ()))),
     }
-    lines = [f"{what}: {_joined(keys)}" for what, keys in wrong.items() if keys]
-    if lines:
+    parts = [f"{what}: {len(k)} ({listed(k)})" for what, k in wrong.items() if k]
+    if parts:
         raise CheckpointError(
-            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(lines)
+            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(parts)
         )
-
-
-def _joined(keys: list[str]) -> str:
-    more = f" and {len(keys) - _SHOWN_KEYS} more" if len(keys) > _SHOWN_KEYS else ""
-    return f"{len(keys)} ({', '.join(keys[:_SHOWN_KEYS])}{more})"
 
 
 def _prepare(processor: Any, model: str) -> None:
