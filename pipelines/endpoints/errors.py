@@ -94,8 +94,6 @@ ERRORS: tuple[type[Exception], ...] = (
     TimeoutError,
 )
 """What a request to an endpoint may raise; anything else is a bug."""
-TIMEOUTS = (httpx2.TimeoutException, TimeoutError)
-"""Errors of a server that did not answer in time."""
 
 
 def _parsed(text: str) -> Any:
@@ -216,7 +214,7 @@ def start_of(text: str, most: int) -> str:
 
 def remedy(error: Exception, settings: ServerSettings, has_key: bool) -> str:
     """Return what the user can do about an endpoint that does not work."""
-    if isinstance(error, TIMEOUTS):
+    if isinstance(error, httpx2.TimeoutException | TimeoutError):
         return (
             "It accepts connections but does not answer; see its log, or raise timeout_s."
         )

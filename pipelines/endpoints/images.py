@@ -126,7 +126,7 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         prompt, seed = read
         body = given(prompt=prompt, model=s.model, size=s.size, **dialect.defaults)
         body |= {dialect.fields[name]: value for name, value in s.chosen.items()}
-        notes = given(prompt=prompt, dialect=dialect.name, seed=NO_SEED)
+        notes = given(prompt=prompt, dialect=s.dialect, seed=NO_SEED)
         if dialect.own_model:
             # Not shortened: the same number gives the same noise as a stage run here.
             body["seed"] = notes["seed"] = seed

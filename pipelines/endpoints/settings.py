@@ -174,7 +174,6 @@ _WITH_LENGTH = _DIFFUSION | {"max_sequence_length": "max_sequence_length"}
 class Dialect:
     """The fields of `/v1/images/generations` that one kind of server reads."""
 
-    name: DialectName
     fields: Mapping[str, str]
     """Setting -> name of the request's field. All servers take a size; a setting that is
     not here is not taken."""
@@ -188,10 +187,10 @@ class Dialect:
 _PNG = {"output_format": "png"}
 _OPENAI = {"quality": "quality", "output_format": "output_format"}
 DIALECTS: Mapping[DialectName, Dialect] = {
-    "openai": Dialect("openai", _OPENAI, own_model=False),
-    "sglang": Dialect("sglang", _WITH_LENGTH, defaults=_PNG),
-    "vllm-omni": Dialect("vllm-omni", _DIFFUSION, defaults=_PNG),
-    "plait": Dialect("plait", _WITH_LENGTH),  # of `plait serve`
+    "openai": Dialect(_OPENAI, own_model=False),
+    "sglang": Dialect(_WITH_LENGTH, defaults=_PNG),
+    "vllm-omni": Dialect(_DIFFUSION, defaults=_PNG),
+    "plait": Dialect(_WITH_LENGTH),  # of `plait serve`
 }
 """Read from the servers' released code: sglang 0.5.23, vllm-omni 0.30.0, openai 3.54."""
 
@@ -279,5 +278,4 @@ class ImagesSettings(DrawingSettings):
 
 
 def _takers(setting: str) -> str:
-    names = [d.name for d in DIALECTS.values() if setting in d.fields]
-    return f"taken by {', '.join(names)}"
+    return f"taken by {', '.join(n for n, d in DIALECTS.items() if setting in d.fields)}"

@@ -111,8 +111,7 @@ ENGINES: Mapping[tuple[str, Kind], Engine] = {
     ),
     # Its dtype is the pipeline's own.
     ("sglang", Kind.RENDER): Engine(
-        _SGLANG.replace("--dtype {dtype} ", "") + "--model-type diffusion "
-        "--strict-ports true",
+        _SGLANG.replace("--dtype {dtype} ", "--model-type diffusion --strict-ports true"),
         _SPLIT,
     ),
 }

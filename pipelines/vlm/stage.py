@@ -89,15 +89,13 @@ class VisionLanguageModel:
         """Return how many tokens the answer may have, whatever the prompt's length."""
         return min(self._new_tokens, prompt.request.max_tokens or self._new_tokens)
 
-    def _room(self, prompt: ChatPrompt, length: int) -> int:
-        """Return how many tokens may follow a prompt of this length."""
-        longest = self._longest(prompt)
-        return longest if self._context is None else min(longest, self._context - length)
-
     def _generate(
         self, prompts: list[ChatPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Draft]]:
-        limits = [self._room(p, length) for p, length in zip(prompts, lengths, strict=True)]
+        limits = [self._longest(prompt) for prompt in prompts]
+        if (context := self._context) is not None:
+            rooms = (context - length for length in lengths)
+            limits = [min(pair) for pair in zip(limits, rooms, strict=True)]
         seeds = [p.request.seed or 0 for p in prompts]
         digests = [[image.digest for image in p.request.images] for p in prompts]
         texts = self._write(Prompts(inputs, digests, limits, seeds))
@@ -123,8 +121,8 @@ class VisionLanguageModel:
             notes["image_sizes"] = [list(image.size) for image in prompt.images]
         if prompt.neutralised:
             notes["neutralised"] = list(prompt.neutralised)
-        if (room := self._room(prompt, length)) < self._longest(prompt):
-            notes["context"] = {"tokens": self._context, "room": room}
+        if track.limit < self._longest(prompt):
+            notes["context"] = {"tokens": self._context, "room": track.limit}
         return Result(Draft((Text(text.strip()),)), usage, notes)
 
 
