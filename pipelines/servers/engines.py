@@ -67,10 +67,8 @@ class Engine(NamedTuple):
             if (value := model.get(name)) is not None:
                 option, _, key = text.partition(" ")
                 value = {key: value} if key else value
-                argv += [
-                    option,
-                    json.dumps(value) if isinstance(value, dict) else f"{value}",
-                ]
+                shown = json.dumps(value) if isinstance(value, dict) else str(value)
+                argv += [option, shown]
         return argv
 
 

@@ -122,36 +122,14 @@ def test_a_plan_never_counts_fewer_jobs_than_are_made(
     assert bounds == [len(records)] * (len(records) + 1)
 
 
-class TwoStages(Measuring):
-    """A scorer whose second stage reads what its first has said."""
+class Asking(Measuring):
+    """A scorer whose first stage is asked so often, before a second one scores."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds: int) -> None:
         super().__init__()
+        self.rounds = rounds
         self.first, self.second = writer(style="judge"), self.stage
         self.stages = (self.first, self.second)
-
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        turn = Turn("user", document.segments)
-        reply = (yield [Job(self.first, Request((turn,)), sample.id)])[0]
-        assert isinstance(reply, Result)
-        return (yield [Job(self.second, Candidate(document), sample.id)])[0]
-
-
-def test_what_follows_in_a_scorer_is_bounded_too(tmp_path: Path) -> None:
-    plan = replace(plan_with(deep(), samples=2), scorers=[TwoStages()])
-    store = filled(replace(plan, scorers=[]), tmp_path)
-    counts = {c.spec.name: c for c in count(plan, store)}
-    assert (counts["writer"].distinct, counts["writer"].later) == (2, 0)
-    assert (counts["measure"].distinct, counts["measure"].later) == (0, 2)
-    store = filled(plan, tmp_path, Kind.DRAFT)
-    counts = {c.spec.name: c for c in count(plan, store)}
-    assert (counts["measure"].distinct, counts["measure"].later) == (2, 0)
-
-
-class AskedAgain(TwoStages):
-    """A scorer whose first stage is asked up to three times."""
-
-    rounds = 3
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         content = document.segments
@@ -163,13 +141,20 @@ class AskedAgain(TwoStages):
         return (yield [Job(self.second, Candidate(document), sample.id)])[0]
 
 
-def test_what_a_judge_is_asked_again_is_bounded_too(tmp_path: Path) -> None:
-    plan = replace(plan_with(deep(), samples=2), scorers=[AskedAgain()])
-    counts = {c.spec.name: c for c in count(plan, Store(tmp_path / "none"))}
-    assert counts["writer"].later == counts["measure"].later == 2 * 3
-    store = filled(replace(plan, scorers=[]), tmp_path)
-    counts = {c.spec.name: c for c in count(plan, store)}
-    assert (counts["writer"].distinct, counts["writer"].later) == (2, 2 * 2)
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_what_follows_in_a_scorer_is_bounded_too(tmp_path: Path, rounds: int) -> None:
+    plan = replace(plan_with(deep(), samples=2), scorers=[Asking(rounds)])
+
+    def counts(*kinds: Kind) -> dict[str, tuple[int, int]]:
+        store = filled(plan, tmp_path, *kinds) if kinds else Store(tmp_path / "none")
+        return {c.spec.name: (c.distinct, c.later) for c in count(plan, store)}
+
+    assert counts()["writer"] == counts()["measure"] == (0, 2 * rounds)
+    filled(replace(plan, scorers=[]), tmp_path)
+    known = {c.spec.name: c for c in count(plan, Store(tmp_path))}
+    assert (known["writer"].distinct, known["writer"].later) == (2, 2 * (rounds - 1))
+    if rounds == 1:
+        assert counts(Kind.DRAFT)["measure"] == (2, 0)
 
 
 class BothOrders(Measuring):

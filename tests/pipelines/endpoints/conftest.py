@@ -1,8 +1,8 @@
-"""What tests of servers that draw share."""
+"""What tests of servers share."""
 
 import pytest
-from drawing_servers import serving_pictures
-from endpoint_helpers import KEY
+from endpoint_apis import CHAT_IMAGES
+from endpoint_helpers import KEY, serving
 
 
 @pytest.fixture(autouse=True)
@@ -12,7 +12,12 @@ def _keys(monkeypatch):
 
 
 @pytest.fixture
-def server():
-    """A server that draws; files about other servers make their own."""
-    with serving_pictures() as running:
+def api():
+    """The API that `server` speaks, by default the chat API with images."""
+    return CHAT_IMAGES
+
+
+@pytest.fixture
+def server(api):
+    with serving(api.reply) as running:
         yield running
