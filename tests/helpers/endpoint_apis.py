@@ -1,16 +1,17 @@
 """The APIs behind which models may answer: their stages, and replies in their form.
 
-Requests of images servers are refused as the real ones refuse them: fields, ranges and
-defaults as read in openai 3.54, sglang 0.5.23 and vllm-omni 0.30.0.
+Images servers refuse what the real ones refuse, as read in openai 3.54, sglang 0.5.23 and
+vllm-omni 0.30.0.
 """
 
 import base64
 import contextlib
 import hashlib
+import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from endpoint_helpers import (
     MODEL,
@@ -24,9 +25,9 @@ from endpoint_helpers import (
     says,
     serving,
 )
+from openai.types.image_generate_params import ImageGenerateParamsNonStreaming
 from picture_helpers import saved
 from PIL import Image as Pillow
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from generators.base import Result
 from generators.document import Image, ImageRequest, Text
@@ -53,10 +54,10 @@ def url_of(image: Image | bytes, mime: str = "image/png") -> str:
     return f"data:{mime};base64,{base64_of(image)}"
 
 
-def part(url: str | Image | bytes) -> dict[str, Any]:
+def part(url: str | Image | bytes, **about: Any) -> dict[str, Any]:
     """An image in a list `content`."""
     url = url if isinstance(url, str) else url_of(url)
-    return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "image_url", "image_url": {"url": url, **about}}
 
 
 def text(words: str) -> dict[str, Any]:
@@ -117,46 +118,8 @@ def omni(words: str, *more: Any) -> dict[str, Any]:
     return completion(words, segments=segments)
 
 
-class OpenAIRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    prompt: str = Field(max_length=32_000)
-    model: Literal["parrot", "gpt-image-2"]
-    n: int = Field(default=1, ge=1, le=10)
-    size: str = Field(default="64x48", pattern=r"^\d+x\d+$")
-    quality: Literal["low", "medium", "high", "auto"] = "auto"
-    output_format: Literal["png", "jpeg", "webp"] = "png"
-    background: str = "auto"
-    moderation: Literal["low", "auto"] = "auto"
-    response_format: Literal["b64_json", "url"] | None = None
-
-
-class SGLangRequest(BaseModel):
-    model_config = ConfigDict(extra="allow")
-    prompt: str
-    response_format: str | None = "url"
-    size: str | None = Field(default="64x48", pattern=r"^\d+x\d+$")
-    output_format: str | None = None
-    num_inference_steps: int | None = Field(default=None, ge=1)
-    seed: int | None = Field(default=None, ge=0)
-
-
-class VllmOmniRequest(BaseModel):
-    prompt: str
-    model: Literal["parrot"] | None = None
-    n: int = Field(default=1, ge=1, le=10)
-    size: str | None = None
-    response_format: Literal["b64_json", "file"] = "b64_json"
-    output_format: str | None = None
-    num_inference_steps: int | None = Field(default=None, ge=1, le=200)
-    guidance_scale: float | None = Field(default=None, ge=0, le=20)
-    seed: int | None = Field(default=None, ge=-(2**63), le=2**63 - 1)
-
-
-REQUESTS: dict[str, type[BaseModel]] = {
-    "openai": OpenAIRequest,
-    "sglang": SGLangRequest,
-    "vllm-omni": VllmOmniRequest,
-}
+OPENAI_FIELDS = frozenset(typing.get_type_hints(ImageGenerateParamsNonStreaming))
+DIALECTS = ("openai", "sglang", "vllm-omni")
 
 
 def noise(words: str, size: tuple[int, int] = (64, 48)) -> Pillow.Image:
@@ -166,39 +129,33 @@ def noise(words: str, size: tuple[int, int] = (64, 48)) -> Pillow.Image:
 
 
 def draw(dialect: str, body: dict[str, Any]) -> Answer:
-    """As an images server of this dialect answers."""
-    try:
-        request: Any = REQUESTS[dialect].model_validate(body)
-    except ValidationError as wrong:
-        first = wrong.errors()[0]
-        place, words = str(first["loc"][-1]), first["msg"]
-        if dialect == "openai":
-            return Answer(error(f"Invalid {place}: {words}", "invalid_value", place), 400)
-        return Answer({"detail": [{"loc": ["body", place], "msg": words}]}, 422)
-    if "gpt-image" in body["model"] and request.response_format is not None:
+    """As an images server of this dialect answers, and refuses."""
+    form = body.get("response_format")
+    if dialect == "openai" and (unknown := set(body) - OPENAI_FIELDS):
+        return Answer(error("unknown parameter", "unknown_parameter", min(unknown)), 400)
+    if "gpt-image" in body["model"] and form is not None:
         return Answer(error("no", "unknown_parameter", "response_format"), 400)
-    if dialect == "sglang" and request.response_format != "b64_json":
+    if dialect == "sglang" and form != "b64_json":
         return Answer({"detail": "response_format='url' requires cloud storage"}, 400)
-    shape = tuple(map(int, (request.size or "64x48").split("x")))
-    seed = body.get("seed")
-    pixels = noise(f"{body['prompt']} {seed}", shape)  # type: ignore[arg-type]
-    return Answer(_as_answered(dialect, pixels, request))
-
-
-def _as_answered(dialect: str, pixels: Pillow.Image, request: Any) -> dict[str, Any]:
+    if body.get("num_inference_steps", 1) > 200:
+        place = ["body", "num_inference_steps"]
+        return Answer({"detail": [{"loc": place, "msg": "too many"}]}, 422)
+    width, height = map(int, body.get("size", "64x48").split("x"))
+    pixels = noise(f"{body['prompt']} {body.get('seed')}", (width, height))
     # SGLang's default loses quality.
-    lossy = "jpeg" if dialect == "sglang" else "png"
-    data = saved(pixels, request.output_format or lossy)
+    usual = "jpeg" if dialect == "sglang" else "png"
+    data = saved(pixels, body.get("output_format", usual))
     if dialect == "sglang":
         reply = images(data, id="r1", peak_memory_mb=812.5, inference_time_s=0.25)
-        reply["data"][0]["revised_prompt"] = request.prompt
-        return reply
+        reply["data"][0]["revised_prompt"] = body["prompt"]
+        return Answer(reply)
     if dialect == "vllm-omni":
         durations = {"Pipeline.forward": 0.5, "Pipeline.vae.decode": 0.1}
         metrics = {"stage_durations": durations, "peak_memory_mb": 640.0}
-        return images(data, output_format="png", metrics=metrics)
-    usage = {"input_tokens": 12, "output_tokens": 272, "total_tokens": 284}
-    return images(data, usage=usage, quality="low")
+        return Answer(images(data, output_format="png", metrics=metrics))
+    details = {"input_tokens_details": {"image_tokens": 0, "text_tokens": 12}}
+    usage = {"input_tokens": 12, "output_tokens": 272, "total_tokens": 284} | details
+    return Answer(images(data, usage=usage, quality="low"))
 
 
 def wish(prompt: str = "a red cat", seed: int = 7) -> ImageRequest:
@@ -267,6 +224,13 @@ def _counts(key: str, name: str, reply: dict[str, Any], tokens: Any) -> dict[str
     if tokens is None:
         return {n: v for n, v in reply.items() if n != key}
     return {**reply, key: {**reply[key], name: tokens}}
+
+
+def any_of(body: Asked) -> Answer:
+    """The usual answer of the API that is asked."""
+    by_path = {"chat/completions": CHAT_IMAGES if "modalities" in body else CHAT}
+    by_path |= {":generateContent": GEMINI, "responses": RESPONSES}
+    return next(a for end, a in by_path.items() if body.path.endswith(end)).reply(body)
 
 
 def _url_or(holding: Callable[[Any], Any], by_url: Callable[[str], Any]) -> Any:
@@ -348,7 +312,7 @@ IMAGES = {
         ask=wish,
         settings={"dialect": dialect},
     )
-    for dialect in REQUESTS
+    for dialect in DIALECTS
 }
 INTERLEAVED = (CHAT_IMAGES, OMNI, GEMINI, RESPONSES)
 DRAWING = (*INTERLEAVED, *IMAGES.values())

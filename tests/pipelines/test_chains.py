@@ -60,28 +60,30 @@ def shown(document: Document) -> list[str]:
 def test_the_engine_makes_what_the_stages_make_when_called_one_by_one(
     tmp_path: Path,
 ) -> None:
-    shallow = deep(name="shallow", rounds=1, condition=None)
-    plan = plan_with(deep(), shallow)
+    plan = plan_with(deep(), deep(name="shallow", rounds=1, condition=None))
     witness = Witness()
     result = run(plan, tmp_path, witness)
     assert result.counts["done"] == result.counts["scored"] == 6
-    results_by_id = outcomes(plan, tmp_path)
+    assert_as_read(plan, tmp_path)
+    for (name, _), outcome in outcomes(plan, tmp_path).items():
+        images = outcome.value.images
+        assert len({i.digest for i in images}) == (4 if name == "deep" else 2)
+        assert all(read_blob(i).startswith(b"\x89PNG") for i in images)
+    records = {s.name: len(Store(tmp_path).rows(s)) for s in plan.stages}
+    # The first round's drafts are shared; its images are not (payload, not prompt).
+    expected = {"writer2": 6, "conditioner": 12, "painter0": 18, "measure": 6}
+    assert records == expected
+    assert {s.name: sum(s.outcomes.values()) for s in witness.stages} == expected
+    assert run(plan, tmp_path).made == 0
+
+
+def assert_as_read(plan: Plan, root: Path) -> None:
+    """The run's documents are those of the stages called one by one."""
+    made = outcomes(plan, root)
     for system in plan.systems:
         for query in plan.samples:
             expected: Any = read(plan.answer(system, query, 0), answering())  # type: ignore[arg-type]
-            assert shown(results_by_id[system.name, query.id].value) == shown(
-                expected.value
-            )
-            images = results_by_id[system.name, query.id].value.images
-            assert len({i.digest for i in images}) == 2 * system.rounds
-            assert all(read_blob(i).startswith(b"\x89PNG") for i in images)
-    records = {s.name: len(Store(tmp_path).rows(s)) for s in plan.stages}
-    # The first round's drafts are shared; its pictures are not (payload, not prompt).
-    expected_records = {"writer2": 6, "conditioner": 12, "painter0": 18, "measure": 6}
-    assert records == expected_records
-    assert {s.name: sum(s.outcomes.values()) for s in witness.stages} == expected_records
-    again = run(plan, tmp_path)
-    assert again.made == 0
+            assert shown(made[system.name, query.id].value) == shown(expected.value)
 
 
 @pytest.mark.usefixtures("worker_threads")
@@ -90,11 +92,9 @@ def test_the_engine_answers_turn_by_turn(tmp_path: Path) -> None:
     result = run(plan, tmp_path)
     assert result.counts["done"] == result.counts["scored"] == 3
     assert result.made == 3 * (2 + 4 + 4 + 1)
-    for (_, id), results_by_id in outcomes(plan, tmp_path).items():
-        (query,) = [s for s in plan.samples if s.id == id]
-        expected: Any = read(plan.answer(plan.systems[0], query, 0), answering())
-        assert shown(results_by_id.value) == shown(expected.value)
-        assert [len(a.images) for a in results_by_id.value.answers] == [2, 2]
+    assert_as_read(plan, tmp_path)
+    for outcome in outcomes(plan, tmp_path).values():
+        assert [len(a.images) for a in outcome.value.answers] == [2, 2]
     assert run(plan, tmp_path).made == 0
 
 

@@ -1,7 +1,7 @@
 """What tests of servers share."""
 
 import pytest
-from endpoint_apis import CHAT_IMAGES
+from endpoint_apis import any_of
 from endpoint_helpers import KEY, serving
 
 
@@ -12,12 +12,7 @@ def _keys(monkeypatch):
 
 
 @pytest.fixture
-def api():
-    """The API that `server` speaks, by default the chat API with images."""
-    return CHAT_IMAGES
-
-
-@pytest.fixture
-def server(api):
-    with serving(api.reply) as running:
+def server():
+    """A server that answers by the API it is asked by."""
+    with serving(any_of) as running:
         yield running

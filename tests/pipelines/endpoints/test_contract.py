@@ -33,6 +33,12 @@ def api(request):
     return request.param
 
 
+@pytest.fixture
+def server(api):
+    with api.serving() as running:
+        yield running
+
+
 def of(*apis):
     return pytest.mark.parametrize("api", apis, ids=lambda api: api.name, indirect=True)
 
@@ -224,19 +230,6 @@ def test_an_address_where_nobody_listens_is_named_after_three_attempts(api, monk
     assert len(attempts) == 3
 
 
-@of(CHAT)
-def test_a_server_that_goes_away_may_come_back(api, server):
-    with api.asking(server) as stage:
-        server.always(server.default({"messages": [{"content": "a"}]}).body)
-        assert isinstance(api.one(stage), Result)
-        server.always(DROPPED)
-        failure = api.one(stage)
-        assert (failure.fault, failure.fault.final) == (Fault.ENDPOINT, False)
-        assert "no connection" in failure.reason
-        server.script = server.default
-        assert isinstance(api.one(stage), Result)
-
-
 @pytest.mark.parametrize("status", [404, 500])
 @of(CHAT_IMAGES, OMNI, RESPONSES, *IMAGES.values())
 def test_a_server_that_lists_no_models_is_asked_all_the_same(api, server, status):
@@ -261,23 +254,22 @@ def test_the_key_is_that_of_the_named_variable_and_shown_nowhere(api, server, mo
 
 
 @of(CHAT)
-def test_without_a_key_none_is_sent_and_the_error_says_so(api, server, monkeypatch):
+def test_no_key_is_invented_and_the_account_of_the_environment_is_named(
+    api, server, monkeypatch
+):
     monkeypatch.delenv("OPENAI_API_KEY")
-    api.once(server)
-    assert set(server.keys) == {"none"}
-    server.preflight = lambda body: REJECTIONS["key"]
-    with pytest.raises(EndpointError, match="OPENAI_API_KEY is not set"):
-        api.once(server)
-
-
-@of(CHAT)
-def test_the_account_of_the_environment_is_named(api, server, monkeypatch):
     monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-2")
     api.once(server)
     headers = server.bodies[0].headers
-    assert headers["openai-organization"] == "org-1"
-    assert headers["openai-project"] == "proj-2"
+    assert set(server.keys) == {"none"}
+    assert (headers["openai-organization"], headers["openai-project"]) == (
+        "org-1",
+        "proj-2",
+    )
+    server.preflight = lambda body: REJECTIONS["key"]
+    with pytest.raises(EndpointError, match="OPENAI_API_KEY is not set"):
+        api.once(server)
 
 
 @of(CHAT, IMAGES["sglang"])
@@ -288,6 +280,7 @@ def test_no_more_requests_are_in_flight_than_allowed(api, server):
     with api.asking(server, concurrency=3) as stage, ThreadPoolExecutor(3) as threads:
         outcomes = [o for batch in threads.map(stage, batches) for o in batch]
     assert server.most_in_flight == 3
+    assert "endpoint" not in {thread.name for thread in threading.enumerate()}
     for name, outcome in zip(names, outcomes, strict=True):
         assert name in str(outcome.notes["prompt"])
         assert api is not CHAT or outcome.value.text == name
@@ -306,14 +299,6 @@ def test_a_reply_of_any_length_is_not_read_whole(api, server, monkeypatch):
                 assert failure.fault is Fault.ENDPOINT
                 assert "longer than" in failure.reason
     assert len(server.bodies) == 4
-
-
-@of(CHAT)
-def test_close_ends_the_thread(api, server):
-    before = set(threading.enumerate())
-    with api.asking(server):
-        (own,) = (t for t in set(threading.enumerate()) - before if t.name == "endpoint")
-    assert not own.is_alive()
 
 
 # Usage and ceilings

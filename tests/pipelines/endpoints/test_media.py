@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import gzip
-import hashlib
 import io
 import socket
 
@@ -69,8 +68,7 @@ def test_what_cannot_be_read_says_why(source, about, words):
 
 
 def test_too_much_is_refused_before_it_is_decoded(monkeypatch):
-    digest = hashlib.sha256(RED.read()).hexdigest()
-    assert read(url_of(RED), sha256=digest.upper()) == RED
+    assert read(url_of(RED), sha256=RED.digest.upper()) == RED
     monkeypatch.setattr(media, "MAX_PICTURE_BYTES", 10)
     with pytest.raises(MediaError, match="more than"):
         picture_of(RED.read())
@@ -138,21 +136,15 @@ def test_the_address_that_was_checked_is_the_one_connected_to(server, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("url", "words"),
+    "place",
     [
-        ("http://user:pass@127.0.0.1/a.png", "not a valid http"),
-        ("http:///a.png", "not a valid http"),
-        ("http://127.0.0.1:99999/a.png", "not a valid URL"),
-        ("http://2130706433/a.png", "not fetched from"),
-        ("http://127.1/a.png", "not fetched from"),
-        ("http://[::1]/a.png", "not fetched from"),
-        ("http://example.com.evil.org/a.png", "not fetched from"),
-        ("http://evil-example.com/a.png", "not fetched from"),
+        *("user:pass@127.0.0.1", "", "127.0.0.1:99999", "2130706433", "127.1", "[::1]"),
+        *("example.com.evil.org", "evil-example.com"),
     ],
 )
-def test_urls_that_break_a_rule_are_refused(url, words):
-    with pytest.raises(MediaError, match=words):
-        read(url, ["127.0.0.1", "example.com", "*.example.com"])
+def test_urls_that_break_a_rule_are_refused(place):
+    with pytest.raises(MediaError, match=r"valid (http|URL)|not fetched from"):
+        read(f"http://{place}/a.png", ["127.0.0.1", "example.com", "*.example.com"])
 
 
 def test_redirects_are_followed_a_little_and_checked_again(server):
@@ -202,26 +194,21 @@ def test_a_host_that_stalls_is_given_up(server, how):
         read(f"{server.root}/a", ["127.0.0.1"], timeout_s=0.2)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_huge_file_is_not_read_to_its_end(server, monkeypatch, packed):
+def test_a_huge_file_is_not_read_to_its_end(server, monkeypatch):
     monkeypatch.setattr(media, "MAX_PICTURE_BYTES", 100_000)
-    data = bytes(10_000_000)
-    headers = {"content-encoding": "gzip"} if packed else {}
-    server.get = lambda path: Answer(gzip.compress(data) if packed else data, 200, headers)
-    with pytest.raises(MediaError, match="more than"):
-        read(f"{server.root}/a", ["127.0.0.1"])
+    data = bytes(3_000_000)
+    packed = Answer(gzip.compress(data), headers={"content-encoding": "gzip"})
+    for answer in (Answer(data), packed):
+        server.get = lambda path, answer=answer: answer
+        with pytest.raises(MediaError, match="more than"):
+            read(f"{server.root}/a", ["127.0.0.1"])
 
 
-def hosted(*hosts):
-    return ChatImagesSettings(model=MODEL, image_hosts=hosts)
+def test_hosts_of_every_form_are_taken_and_do_not_change_keys():
+    def hosted(*hosts):
+        return ChatImagesSettings(model=MODEL, image_hosts=hosts).spec("x", "tiny").digest
 
-
-@pytest.mark.parametrize("host", ["http://a.org", "a.org:80", "*", "*.*.org", ""])
-def test_hosts_that_are_none_are_refused(host):
-    with pytest.raises(ValueError, match="valid host"):
-        hosted(host)
-
-
-@pytest.mark.parametrize("host", ["a.org", "*.a.org", "10.0.0.0/8", "::1", "fd00::/8"])
-def test_hosts_of_every_form_are_taken_and_do_not_change_keys(host):
-    assert hosted(host).spec("x", "tiny").digest == hosted().spec("x", "tiny").digest
+    assert hosted("a.org", "*.a.org", "10.0.0.0/8", "::1", "fd00::/8") == hosted()
+    for host in ("http://a.org", "a.org:80", "*", "*.*.org", ""):
+        with pytest.raises(ValueError, match="valid host"):
+            hosted(host)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from generators.base import Kind
 from generators.errors import UsageError
 from pipelines.chat.settings import ChatSettings, EndpointSettings
-from pipelines.endpoints.settings import ImagesSettings
+from pipelines.endpoints.settings import GeminiSettings, ImagesSettings, omni_settings
 from pipelines.presets import LVLMS, RETIRED, retirements
 from pipelines.systems import Models, artist_settings, resolve
 
@@ -50,6 +50,11 @@ def test_keys_name_what_changes_an_image():
     def images(**settings):
         return digest(ImagesSettings, **settings)
 
+    def gemini(**settings):
+        return digest(GeminiSettings, **settings)
+
+    assert gemini() == gemini(concurrency=3, price_per_image=1.0, api_version="v1")
+    assert gemini() != gemini(image_size="2K")
     assert images() == images(dialect="openai")
     assert images() == "ae11ddf3aa6d1e1d26c793bf68f18ac9", "people have such records"
     plain = images(dialect="sglang")
@@ -95,21 +100,10 @@ def test_urls_that_are_none_or_hold_a_key_are_refused(url, monkeypatch):
     assert "pw" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "temperature", "seeded"),
-    [
-        (EndpointSettings, 0.0, False),
-        (EndpointSettings, 0.2, True),
-        (EndpointSettings, None, True),
-        (ChatSettings, 0.0, False),
-        (ChatSettings, 0.2, True),
-    ],
-)
-def test_only_what_samples_text_is_seeded(kind, temperature, seeded):
-    assert kind(model="m", temperature=temperature).is_seeded() is seeded
-
-
 def test_keys_of_local_models_say_how_long_and_not_where():
+    for kind in (ChatSettings, EndpointSettings):
+        seeded = [kind(model="m", temperature=t).is_seeded() for t in (0.0, 0.2)]
+        assert seeded == [False, True]
     settings = ChatSettings(model="m")
     assert settings.keyed("pretrained")["max_new_tokens"] == 1024
     assert settings.keyed("tiny")["max_new_tokens"] == 48
@@ -148,17 +142,14 @@ def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
         strict=True,
     ):
         assert all(word in line for word in words)
-    current = stages(*{r.instead for r in RETIRED.values()})
+    names = {r.instead for r in RETIRED.values()}
+    reasoning = [LVLMS[name] for name in names if name in LVLMS]
+    assert all(s.temperature is None and s.is_seeded() for s in reasoning)
+    assert all(s.max_tokens > 1024 for s in reasoning), "room to think"
+    current = stages(*names)
     assert retirements(current, date(2026, 11, 22)) == []
     own = stages("gpt-4o", base_url="http://127.0.0.1:8000/v1")
     assert retirements(own, date(2030, 1, 1)) == []
-
-
-@pytest.mark.parametrize("name", ["gpt-6.1-sol", "gemini-3.8-flash"])
-def test_reasoning_models_get_no_temperature_and_room_to_think(name):
-    settings = LVLMS[name]
-    assert settings.temperature is None
-    assert settings.max_tokens > 1024
 
 
 def test_planning_imports_no_torch_and_no_client():
@@ -192,24 +183,15 @@ def test_settings_that_no_request_could_hold_are_refused(kind, wrong, words):
         kind(model="m", **wrong)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["qwen2-vl-7b+images:black-forest-labs/FLUX.1-dev", "openai:M+images:gpt-image-2"],
-)
-def test_a_composition_may_draw_by_a_server(name, monkeypatch):
+def test_a_composition_may_draw_by_a_server_and_is_refused_while_planning(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    name = "qwen2-vl-7b+images:black-forest-labs/FLUX.1-dev"
     system = resolve(name, Models(weights="tiny"))
     assert (system.name, system.artist) == (name, name.partition("+")[2])
-    stage = system.render
+    stage, placement = system.render, system.render.placement
     assert (stage.kind, stage.stage) == (Kind.RENDER, "images-endpoint")
     assert (stage.weights, stage.seeded) == (None, True)
-    assert stage.secrets == ("OPENAI_API_KEY",)
-    placement = stage.placement
-    assert placement.endpoint == "https://api.openai.com/v1"
     assert (placement.concurrency, placement.batch_size, placement.num_gpus) == (4, 1, 0)
-
-
-def test_the_refusal_of_a_dialect_reaches_the_user_while_planning():
     models = Models(weights="tiny", overrides={"images:m": {"guidance": 3.5}})
     with pytest.raises(UsageError, match=r"models\.images:m.*guidance") as caught:
         resolve("gpt-4o+images:m", models)
@@ -230,6 +212,11 @@ def test_the_refusal_of_a_dialect_reaches_the_user_while_planning():
 def test_the_response_format_follows_the_model_unless_it_is_set(model, chosen, sent):
     settings = ImagesSettings(model=model, response_format=chosen)
     assert settings.sent_response_format == sent
+
+
+def test_servers_that_read_no_images_are_not_sent_any():
+    assert omni_settings("LLaDA2.0-Uni").max_images == 0
+    assert omni_settings("Cosmos3-Omni").max_images is None
 
 
 def test_a_cost_is_known_only_with_a_price_and_a_count():

@@ -73,7 +73,7 @@ def test_gpus_are_a_power_of_two_unless_they_are_asked_for() -> None:
     assert argv[argv.index("--gpu-memory-utilization") + 1] == "0.45"
 
 
-def test_engine_and_version_name_results_and_how_it_is_run_does_not() -> None:
+def test_engine_and_version_name_results_and_how_it_is_run_does_not(tmp_path: Path) -> None:
     spec = spec_of()
     others = [
         spec_of(engine_version="0.33.0"),
@@ -95,15 +95,11 @@ def test_engine_and_version_name_results_and_how_it_is_run_does_not() -> None:
         spec_of(engine_start_timeout_s=5),
     ]
     assert {spec.digest} == {o.digest for o in same}
-
-
-def test_a_moved_folder_keeps_its_results(tmp_path: Path) -> None:
-    digests = set()
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
-        digests.add(spec_of(f"hf:{tmp_path / name}", revision=None).digest)
-    assert len(digests) == 1
+    moved = {spec_of(f"hf:{folder}", revision=None).digest for folder in tmp_path.iterdir()}
+    assert len(moved) == 1
 
 
 def test_a_judge_may_have_an_engine_and_without_one_nothing_changes() -> None:
@@ -211,18 +207,11 @@ def test_wrong_tables_are_refused(table: dict[str, Any], words: str) -> None:
         validated(RunConfig, {"servers": {"local": {**TABLE, **table}}}, "")
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"server": "locl"}, "did you mean 'local'"),
-        ({"base_url": "http://127.0.0.1:1/v1"}, "base_url"),
-    ],
-)
-def test_a_server_that_is_no_table_or_is_elsewhere_is_refused(
-    settings: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(UsageError, match=words):
-        tabled(settings)
+def test_a_server_that_is_no_table_or_is_elsewhere_is_refused() -> None:
+    with pytest.raises(UsageError, match="did you mean 'local'"):
+        tabled({"server": "locl"})
+    with pytest.raises(UsageError, match="base_url"):
+        tabled({"base_url": "http://127.0.0.1:1/v1"})
 
 
 def test_a_config_without_servers_keeps_its_name() -> None:

@@ -29,9 +29,6 @@ from pipelines.servers.settings import ServerTable
 from pipelines.systems import Models, writer_spec
 
 VLLM = os.environ.get("PLAIT_VLLM")
-needs_vllm = pytest.mark.skipif(
-    VLLM is None, reason="needs a real vLLM: set PLAIT_VLLM=/path/to/vllm"
-)
 pytestmark = [pytest.mark.models, pytest.mark.timeout(1800)]
 
 IMAGES = ((), (RED,), (GREEN, BLUE), (BLUE,))
@@ -108,18 +105,15 @@ def kill_server(root: Path, folder: Path, killed: list[int]) -> None:
             killed.append(process.pid)
 
 
-def plan_of(spec: StageSpec, count: int = 16) -> Plan:
-    samples = [sample(i, images=IMAGES[i % 4]) for i in range(count)]
-    systems = [System(name="alone", draft=spec)]
-    return Plan(systems=systems, samples=samples, scorers=(), prompt=as_asked)
-
-
-@needs_vllm
+@pytest.mark.skipif(VLLM is None, reason="set PLAIT_VLLM=/path/to/vllm")
 @pytest.mark.ray
 def test_vllm_answers_as_the_own_stage_and_survives_its_death(
     ray_address: str, tmp_path: Path, folder: Path
 ) -> None:
-    plan, witness, killed = plan_of(spec_of(folder, **ENGINE)), Witness(), list[int]()
+    samples = [sample(i, images=IMAGES[i % 4]) for i in range(16)]
+    systems = [System(name="alone", draft=spec_of(folder, **ENGINE))]
+    plan = Plan(systems=systems, samples=samples, scorers=(), prompt=as_asked)
+    witness, killed = Witness(), list[int]()
     arguments = (tmp_path, folder, killed)
     threading.Thread(target=kill_server, args=arguments, daemon=True).start()
     assert run(plan, tmp_path, witness).counts["done"] == 16
@@ -127,13 +121,3 @@ def test_vllm_answers_as_the_own_stage_and_survives_its_death(
     assert [f.kind for f in witness.failures] == ["died"], witness.failures
     documents: list[Any] = [e.document for e in evaluations(plan, Store(tmp_path))]
     assert [d.value.text for d in documents] == texts(spec_of(folder), 16)
-
-
-@needs_vllm
-@pytest.mark.ray
-def test_a_wrong_argument_of_vllm_is_shown(
-    ray_address: str, tmp_path: Path, folder: Path
-) -> None:
-    wrong, witness = {**ENGINE, "engine_arguments": ["--no-such-option"]}, Witness()
-    run(plan_of(spec_of(folder, **wrong)), tmp_path, witness)
-    assert "--no-such-option" in " ".join(witness.notices)

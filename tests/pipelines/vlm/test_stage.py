@@ -88,12 +88,6 @@ def test_placeholders_in_the_text_move_no_image_and_open_no_turn(name):
     assert [neighbour] == stage([REQUESTS[3]])
 
 
-def test_a_request_without_a_seed_is_not_drawn():
-    (failure,) = loaded("qwen2", temperature=0.5)([REQUESTS[0]])
-    assert isinstance(failure, Failure)
-    assert "seed" in failure.reason
-
-
 def test_a_bad_record_fails_alone_and_changes_no_other():
     """The strip is decoded, but Qwen2-VL's processor refuses its shape of 1 to 300."""
     stage = loaded("qwen2")
@@ -105,6 +99,8 @@ def test_a_bad_record_fails_alone_and_changes_no_other():
     stage._prompts._processor.chat_template = "{{ raise_exception('no system turn') }}"
     (failure,) = stage([REQUESTS[0]])
     assert "no system turn" in failure.reason
+    (unseeded,) = loaded("qwen2", temperature=0.5)([REQUESTS[0]])
+    assert (unseeded.fault, "seed" in unseeded.reason) == (Fault.BAD_INPUT, True)
 
 
 def test_too_long_a_request_fails_with_its_numbers():

@@ -34,6 +34,7 @@ from generators.document import Text
 from generators.pictures import decode, encode
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm.decoding import TokenChooser, is_streamable
+from pipelines.vlm.stage import VisionLanguageModel
 
 pytestmark = pytest.mark.models
 
@@ -70,7 +71,7 @@ def test_a_batch_answers_as_the_library_does_each_request_alone(name, penalty):
     if penalty > 1 and name in STREAMED:
         stages.append(loaded(name, GenerateStage, max_new_tokens=24, **options))
     outcomes = [stage(ASKED[name]) for stage in stages]
-    assert len({text for text, *_ in summaries(outcomes[0])}) > 3
+    assert len({text for text, *_ in summaries(outcomes[0])}) >= 3
     for i, request in enumerate(ASKED[name]):
         content = [
             {"type": "text", "text": s.text}
@@ -163,44 +164,6 @@ def drawn_alone(scores, s, generator) -> int:
     return int(np.searchsorted(sums, number * sums[-1], side="right"))
 
 
-@pytest.mark.parametrize("name", STREAMED)
-def test_logits_are_those_of_a_pass_without_cache(name, monkeypatch):
-    """At every token of every answer, over prompt and answer anew: at most 2e-4 apart."""
-    stage, steps = loaded(name, rows=3), []
-    usual = TokenChooser.__call__
-
-    def noted(self, logits, records):
-        steps.append((list(records), logits.clone()))
-        return usual(self, logits, records)
-
-    monkeypatch.setattr(TokenChooser, "__call__", noted)
-    results = stage(ASKED[name])
-    for record, request in enumerate(ASKED[name]):
-        own = torch.stack(
-            [scores[rows.index(record)] for rows, scores in steps if record in rows]
-        )
-        inputs = stage._prompts.encoded([stage._prompts(request)])
-        start = inputs["input_ids"].shape[1]
-        written = own.argmax(-1)
-        assert len(written) == results[record].usage["output_tokens"]
-        expected = whole_pass(stage._model, inputs, written[:-1])[start - 1 :]
-        assert (own - expected).abs().max() < 2e-4 * expected.abs().max().clamp(min=1)
-
-
-@torch.inference_mode()
-def whole_pass(model, inputs, written) -> torch.Tensor:
-    """Logits (positions, vocabulary) of a prompt and what was written after it."""
-    model.model.rope_deltas = None
-    more = {"input_ids": written, "mm_token_type_ids": torch.zeros_like(written)}
-    tokens = {
-        name: torch.cat([inputs[name], values[None].to(inputs[name])], dim=1)
-        for name, values in more.items()
-        if name in inputs
-    }
-    rest = {n: v for n, v in inputs.items() if n not in (*more, "attention_mask")}
-    return model(**tokens, **rest, use_cache=False).logits[0].float()
-
-
 def test_an_answer_that_ends_makes_room_for_the_next(monkeypatch):
     limits = zip(SEVERAL, (9, 1, 5, 2, 7, 3), strict=True)
     asked = [replace(request, max_tokens=limit) for request, limit in limits]
@@ -255,9 +218,9 @@ def test_a_batch_that_runs_out_of_memory_leaves_the_stage_as_it_was(monkeypatch)
     assert stage(SEVERAL[:3]) + stage(SEVERAL[3:]) == expected
 
 
-@pytest.mark.parametrize("kind", [None, GenerateStage])
+@pytest.mark.parametrize("kind", [VisionLanguageModel, GenerateStage])
 def test_answers_end_at_the_models_token_and_count_it(kind):
-    stage = loaded("qwen2", *([kind] if kind else []))
+    stage = loaded("qwen2", kind)
     long = stage(SEVERAL)
     words = stage._tokenizer(f" {long[0].value.text}")["input_ids"]
     stage._model.generation_config.eos_token_id = [words[7], words[3]]
