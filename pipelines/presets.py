@@ -78,7 +78,7 @@ RETIRED: Mapping[str, Retirement] = {
 
 
 def retirements(stages: Iterable[StageSpec], today: date) -> list[str]:
-    """One line for each stage whose provider turns its model off, with an alternative."""
+    """Return a line for each stage whose provider turns its model off: what to use."""
     lines = []
     for stage in stages:
         model = str(stage.settings.get("model"))

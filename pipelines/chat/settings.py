@@ -58,11 +58,11 @@ class ChatSettings(EngineModelSettings):
     system: str | None = None
     """Text of the system turn, before any that the request has."""
     max_images: int | None = Field(default=None, ge=0)
-    """Requests with more pictures are skipped; None for no limit."""
+    """Requests with more images are skipped; None for no limit."""
     min_pixels: int | None = Field(default=None, ge=1)
-    """Smaller pictures are enlarged (models of dynamic resolution only)."""
+    """Smaller images are enlarged (models of dynamic resolution only)."""
     max_pixels: int | None = Field(default=None, ge=1)
-    """Larger pictures are scaled down; None for the checkpoint's own limit."""
+    """Larger images are scaled down; None for the checkpoint's own limit."""
     max_input_tokens: int | None = Field(default=None, ge=1)
     """Longer requests fail; by default they may fill the model's context."""
     rows: int = unkeyed(64, ge=1)
@@ -79,7 +79,7 @@ class ChatSettings(EngineModelSettings):
         return self
 
     def new_tokens(self, weights: Weights) -> int:
-        """Longest answer in tokens."""
+        """Return the longest answer in tokens."""
         default = _TINY_NEW_TOKENS if weights == "tiny" else _NEW_TOKENS
         return default if self.max_new_tokens is None else self.max_new_tokens
 
@@ -88,7 +88,7 @@ class ChatSettings(EngineModelSettings):
         return super().keyed(weights) | {"max_new_tokens": self.new_tokens(weights)}
 
     def is_seeded(self) -> bool:
-        """Whether text is sampled."""
+        """Return whether text is sampled."""
         return self.temperature > 0
 
 
@@ -172,7 +172,7 @@ class ServerSettings(StageSettings):
 
     @property
     def most_reply_bytes(self) -> int:
-        """Longer replies are refused; several pictures of 4096 x 4096 pixels fit."""
+        """Longer replies are refused; several images of 4096 x 4096 pixels fit."""
         return _REPLY_BYTES
 
     @property
@@ -181,7 +181,7 @@ class ServerSettings(StageSettings):
         return "model, max_tokens_field, temperature and extra_body"
 
     def cost_of(self, usage: Mapping[str, float]) -> float | None:
-        """What a usage costs, None where a price or a count is not known.
+        """Return what a usage costs, None where a price or a count is not known.
 
         Cached input counts at the full price, so the cost is never too low.
         """
@@ -192,7 +192,7 @@ class ServerSettings(StageSettings):
         return (read * price_in + written * price_out) / 1e6
 
     def identity(self, weights: Weights) -> str:
-        """The server; the model's name is one of the keyed settings."""
+        """Return the server; the model's name is one of the keyed settings."""
         parts = urlsplit(self.url)
         return f"endpoint:{self.server or parts.netloc + parts.path}"
 
@@ -232,12 +232,12 @@ class ConversationSettings(ServerSettings):
     system: str | None = None
     """Text of the system turn, before any that the request has."""
     max_images: int | None = Field(default=None, ge=0)
-    """Requests with more pictures are skipped; None for no limit."""
+    """Requests with more images are skipped; None for no limit."""
     image_detail: Literal["auto", "low", "high"] = "auto"
     image_max_side: int = Field(default=2048, ge=16)
-    """Pictures with a longer side are scaled down, in pixels."""
+    """Images with a longer side are scaled down, in pixels."""
     image_format: Literal["png", "jpeg"] = "png"
-    """Encoding of pictures that cannot be sent unchanged."""
+    """Encoding of images that cannot be sent unchanged."""
     control_tokens: tuple[str, ...] = ()
     """Tokens of the server's chat template to break in users' text, such as `<image>`;
     servers of open models (vLLM, SGLang) would read them as their own."""
@@ -266,12 +266,12 @@ class EndpointSettings(ConversationSettings):
         return min(_REPLY_BYTES, _TEXT_BYTES + self.max_tokens * _TOKEN_BYTES)
 
     def is_seeded(self) -> bool:
-        """Whether text is sampled: repeats must then be separate records."""
+        """Return whether text is sampled: repeats must then be separate records."""
         return self.temperature is None or self.temperature > 0
 
 
 def plain_url(url: str) -> str:
-    """`url` without its last slash; ValueError when it is not a valid endpoint."""
+    """Return `url` without its last slash; ValueError when it is no valid endpoint."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("an endpoint's URL looks like https://HOST[:PORT]/PATH")

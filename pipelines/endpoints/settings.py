@@ -57,7 +57,7 @@ class DrawingSettings(ServerSettings):
         return self
 
     def cost_of(self, usage: Mapping[str, float]) -> float | None:
-        """By the token, the image, or both; None where price or count is not known."""
+        """As for every server, by the token, the image, or both."""
         by_token = super().cost_of(usage)
         if by_token is None and (self.prices_tokens or self.price_per_image is None):
             return None
@@ -152,7 +152,7 @@ class GeminiSettings(InterleavedSettings):
 
 
 def omni_settings(model: str) -> OmniSettings:
-    """Of a model behind SGLang-Omni; LLaDA2 reads no images there."""
+    """Return those of a model behind SGLang-Omni; LLaDA2 reads no images there."""
     blind = "llada2" in model.lower().replace("-", "").replace(".", "")
     return OmniSettings(model=model, max_images=0 if blind else None)
 
