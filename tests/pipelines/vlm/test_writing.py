@@ -59,17 +59,22 @@ def summaries(results) -> list[tuple[str, str, int]]:
     return [(r.value.text, r.notes["finish"], r.usage["output_tokens"]) for r in results]
 
 
-@pytest.mark.parametrize("penalty", [1.0, 1.5])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "penalty"),
+    [
+        *((name, 1.0) for name in FAMILIES),
+        *((n, 1.5) for n in ("qwen2", "llava", "internvl")),
+    ],
+)
 def test_a_batch_answers_as_the_library_does_each_request_alone(name, penalty):
     """`apply_chat_template` and `generate` for one conversation, as a model card has it."""
     folder = checkpoint(name)
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
     processor = AutoProcessor.from_pretrained(folder)
     options = {"system": "Be brief.", "repetition_penalty": penalty, "rows": 3}
-    stages = [loaded(name, max_new_tokens=24, **options)]
+    stages = [loaded(name, max_new_tokens=16, **options)]
     if penalty > 1 and name in STREAMED:
-        stages.append(loaded(name, GenerateStage, max_new_tokens=24, **options))
+        stages.append(loaded(name, GenerateStage, max_new_tokens=16, **options))
     outcomes = [stage(ASKED[name]) for stage in stages]
     assert len({text for text, *_ in summaries(outcomes[0])}) >= 3
     for i, request in enumerate(ASKED[name]):
@@ -84,7 +89,7 @@ def test_a_batch_answers_as_the_library_does_each_request_alone(name, penalty):
         how = {"tokenize": True, "return_dict": True, "return_tensors": "pt"}
         inputs = processor.apply_chat_template(talk, add_generation_prompt=True, **how)
         more = {"repetition_penalty": penalty} if penalty > 1 else {}
-        ids = model.generate(**inputs, max_new_tokens=24, do_sample=False, **more)
+        ids = model.generate(**inputs, max_new_tokens=16, do_sample=False, **more)
         start = inputs["input_ids"].shape[1]
         text = processor.tokenizer.decode(ids[0, start:], skip_special_tokens=True)
         for results in outcomes:
@@ -197,11 +202,11 @@ def test_an_image_is_read_once_in_a_run(name, monkeypatch):
 def test_images_of_many_sizes_are_read_as_alone(name):
     """Those of one colour are told apart by their shape alone."""
     black = [Pillow.new("RGB", size) for size in ((112, 28), (28, 112), (56, 56))]
-    sizes = [(20, 20), (31, 200), (200, 31), (57, 56), (113, 229), (640, 480)]
+    sizes = [(20, 20), (31, 200), (57, 56), (640, 480)]
     images = [*map(encode, black), *(picture(*s, i) for i, s in enumerate(sizes))]
     asked = [says(SHARED, image, "what?") for image in images]
-    results = summaries(loaded(name)(asked))
-    own = loaded(name, GenerateStage)
+    results = summaries(loaded(name, max_new_tokens=6)(asked))
+    own = loaded(name, GenerateStage, max_new_tokens=6)
     assert results == [summaries(own([request]))[0] for request in asked]
 
 
