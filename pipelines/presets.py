@@ -1,7 +1,4 @@
-"""Named models with their published settings: LVLMs and text-to-image models.
-
-Imports neither torch nor any SDK, so that the command line can plan without them.
-"""
+"""Named LVLMs and T2I models with their published settings. Imports no torch."""
 
 from __future__ import annotations
 

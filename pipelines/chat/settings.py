@@ -1,7 +1,4 @@
-"""Settings of models that answer in text: local checkpoints, and endpoints.
-
-Imports neither torch nor any SDK, so that the command line can plan without them.
-"""
+"""Settings of LVLMs: local checkpoints, and endpoints. Imports no torch."""
 
 from __future__ import annotations
 

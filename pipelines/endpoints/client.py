@@ -22,6 +22,7 @@ from pipelines.endpoints.errors import (
     Meaning,
     Redirected,
     StatusError,
+    certificates,
     described,
     is_cut_short,
     meaning,
@@ -56,6 +57,7 @@ class EndpointClient:
         self._key = os.environ.get(s.api_key_env)
         # No redirect is followed: a key is for one address, and so is what is sent.
         self._http = httpx2.AsyncClient(
+            verify=certificates(),
             headers={"accept": "application/json", **s.headers(self._key or _NO_KEY)},
             timeout=httpx2.Timeout(s.timeout_s, connect=s.connect_timeout_s),
             limits=httpx2.Limits(max_connections=s.concurrency),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -123,6 +124,10 @@ def _seconds(value: Any) -> float | None:
     except ValueError:
         return None
     return max(moment.timestamp() - time.time(), 0.0)
+
+
+certificates = cache(httpx2.create_ssl_context)
+"""Of this process: reading them takes longer than many a request."""
 
 
 async def read_bounded(response: httpx2.Response, most_bytes: int) -> bytes:

@@ -24,7 +24,7 @@ from PIL import Image as Pillow
 
 from generators.document import Image
 from generators.pictures import PictureError, decode, encode
-from pipelines.endpoints.errors import ReplyTooLarge, read_bounded
+from pipelines.endpoints.errors import ReplyTooLarge, certificates, read_bounded
 
 MAX_PICTURE_BYTES = 64 << 20
 """Longer encoded images are refused."""
@@ -198,7 +198,8 @@ class MediaReader:
 
     async def _followed(self, url: str) -> bytes:
         # Proxies of the environment would resolve names themselves, unchecked.
-        async with httpx2.AsyncClient(trust_env=False, timeout=self._timeout_s) as client:
+        tls, limit = certificates(trust_env=False), self._timeout_s
+        async with httpx2.AsyncClient(trust_env=False, verify=tls, timeout=limit) as client:
             for _ in range(_MOST_REDIRECTS + 1):
                 body, target = await self._one(client, url)
                 if target is None:

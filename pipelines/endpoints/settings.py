@@ -1,4 +1,4 @@
-"""Settings of models behind a server that draw. Imports no SDK."""
+"""Settings of models behind a server that draw. Imports no HTTP client."""
 
 from __future__ import annotations
 

@@ -30,7 +30,6 @@ Message = dict[str, Any]
 _LISTING_FAILURES = (401, 403, 408, 409, 429, 503)
 """Statuses of a listing that end or delay a stage; others say that there is no list."""
 _MIME = {"JPEG": "image/jpeg", "PNG": "image/png"}
-_JPEG_QUALITY = 95
 _LARGEST_SEED = 2**31
 """Most servers read the seed as a 32-bit integer."""
 NO_SEED = "not taken by the server"
@@ -270,7 +269,7 @@ class SentImage(NamedTuple):
         if mime is None:
             pixels.thumbnail((most, most), Pillow.Resampling.LANCZOS)
             file = io.BytesIO()
-            pixels.save(file, settings.image_format, quality=_JPEG_QUALITY)
+            pixels.save(file, settings.image_format, quality=95)
             data, mime = file.getvalue(), f"image/{settings.image_format}"
         return cls(mime, base64.b64encode(data).decode(), pixels.size)
 

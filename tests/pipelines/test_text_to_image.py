@@ -273,7 +273,7 @@ def test_pipeline_defaults_where_nothing_is_set(tmp_path):
     drawing = TextToImage(model=str(tmp_path), dtype="float32")
     drawings = drawing([REQUESTS[0]])[0]
     assert drawings.usage == {"images": 1, "steps": 20}
-    assert drawings.notes["size"] == [64, 64]
+    assert drawings.notes["size"] == [256, 256]
 
 
 def test_sliced_decoding_draws_the_same():
