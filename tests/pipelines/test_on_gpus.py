@@ -32,8 +32,8 @@ pytestmark = pytest.mark.models
 
 HF = "hf:llava-hf/llava-v1.6-34b-hf"
 SHORT: dict[str, Any] = {
-    "anole": {"draft": {"max_text_tokens": 24, "max_images": 1}},
-    "emu2": {"max_new_tokens": 8, "num_beams": 2, "steps": 2},
+    "anole": {"draft": {"max_text_tokens": 16, "max_images": 1}},
+    "emu2": {"max_new_tokens": 4, "num_beams": 2, "steps": 1},
     HF: {"max_new_tokens": 8},
 }
 TINY = Models(weights="tiny", overrides=SHORT)
