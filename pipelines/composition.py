@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 from generators.base import StageSpec
@@ -41,14 +42,14 @@ class CompositionProtocol:
 
 
 def text_only(draft: Draft, sample: Sample) -> Draft:
-    """No pictures at all: the ablation of MMIE's Table 9."""
+    """Keep no image at all: the ablation of MMIE's Table 9."""
     return Draft((Text(draft.text),))
 
 
 def one_picture(draft: Draft, sample: Sample) -> Draft:
-    """MMIE's protocol (section 4.1): the whole text is the prompt of one picture after it.
+    """Take the whole text as the prompt of one image after it (MMIE, section 4.1).
 
-    Multi-step reasoning stays text: its answers hold no pictures (Table 10).
+    Multi-step reasoning stays text: its answers hold no images (Table 10).
     """
     text = Text(draft.text)
     if not sample.wants_images:
@@ -56,8 +57,8 @@ def one_picture(draft: Draft, sample: Sample) -> Draft:
     return Draft((text, ImageRequest(prompt=draft.text.strip())))
 
 
-def outlined(draft: Draft, max_images: int) -> Draft:
-    """Each `<image>what it shows</image>` becomes a picture in its place.
+def outlined(draft: Draft, sample: Sample, *, max_images: int) -> Draft:
+    """Put an image in the place of each `<image>what it shows</image>`.
 
     A mark that is never closed ends with its line. Closing marks alone, empty marks and
     marks beyond `max_images` are dropped; the text always stays.
@@ -74,12 +75,12 @@ def outlined(draft: Draft, max_images: int) -> Draft:
 
 
 def _extent(mark: re.Match[str]) -> tuple[str, int]:
-    """The description of the marked picture, and where the mark ends."""
-    description = mark.group(1)
+    """Return the description of the marked image, and where the mark ends."""
+    description, end = mark.group(1), mark.end()
     if not _CLOSING.match(mark.string, mark.end(1)):
         description = description.partition("\n")[0]
-        return " ".join(description.split()), mark.start(1) + len(description)
-    return " ".join(description.split()), mark.end()
+        end = mark.start(1) + len(description)
+    return " ".join(description.split()), end
 
 
 def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
@@ -92,46 +93,31 @@ def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
 
 
 def protocol(name: str, max_images: int = 4) -> CompositionProtocol:
-    """The protocol of that name; UsageError with the valid ones."""
+    """Return the protocol of that name; UsageError with the valid ones."""
     if name == "text":
         return CompositionProtocol("text", text_only, "text", 0)
     if name == "mmie":
         return CompositionProtocol("mmie", one_picture, "text", 1)
     if name == "outline":
+        read = partial(outlined, max_images=max_images)
         instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
-
-        def read(draft: Draft, sample: Sample) -> Draft:
-            return outlined(draft, max_images)
-
         return CompositionProtocol("outline", read, "interleaved", max_images, instruction)
     raise UsageError(
         f"unknown composition protocol {name!r}; valid are 'text', 'mmie' and 'outline'"
     )
 
 
-def text_alone(
-    name: str, writer: StageSpec, rule: CompositionProtocol, label: str
-) -> System:
-    """The system `LVLM@text`, which has no text-to-image model; `label` is its row."""
-    return System(
-        name=name,
-        draft=writer,
-        variant=rule.variant,
-        compose=rule.read,
-        max_images=0,
-        writer=label,
-        artist="no pictures",
-    )
-
-
 def composite(
     name: str,
     writer: StageSpec,
-    artist: StageSpec,
+    artist: StageSpec | None,
     rule: CompositionProtocol,
     labels: tuple[str, str],
 ) -> System:
-    """The system `LVLM+T2I@protocol`; `labels` are its row and column in the matrix."""
+    """Return the system of an LVLM and a T2I model, or of the LVLM alone (`@text`).
+
+    `labels` are its row and column in the matrix.
+    """
     return System(
         name=name,
         draft=writer,
@@ -143,3 +129,8 @@ def composite(
         writer=labels[0],
         artist=labels[1],
     )
+
+
+def text_alone(name: str, writer: StageSpec, label: str) -> System:
+    """Return the system `LVLM@text`, which has no T2I model; `label` is its row."""
+    return composite(name, writer, None, protocol("text"), (label, "no pictures"))

@@ -1,7 +1,4 @@
-"""Named models with their published settings: LVLMs and text-to-image models.
-
-Imports neither torch nor any SDK, so that the command line can plan without them.
-"""
+"""Named LVLMs and T2I models with their published settings. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import DiffusionSettings
 from generators.settings import unkeyed
 from pipelines.chat.settings import OPENAI_URL, ChatSettings, EndpointSettings
-from pipelines.servers.settings import EngineModelSettings
+from pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 
@@ -78,7 +75,7 @@ RETIRED: Mapping[str, Retirement] = {
 
 
 def retirements(stages: Iterable[StageSpec], today: date) -> list[str]:
-    """One line for each stage whose provider turns its model off, with an alternative."""
+    """Return a line for each stage whose provider turns its model off: what to use."""
     lines = []
     for stage in stages:
         model = str(stage.settings.get("model"))
@@ -101,9 +98,7 @@ class TextToImageSettings(EngineModelSettings, DiffusionSettings):
 
     stage: ClassVar[str] = "text-to-image"
     target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
-    placed: ClassVar[frozenset[str]] = (
-        DiffusionSettings.placed | EngineModelSettings.engine_fields
-    )
+    placed: ClassVar[frozenset[str]] = DiffusionSettings.placed | ENGINE_FIELDS
 
     engine: Literal["vllm-omni", "sglang"] | None = unkeyed(None)
     """Program that runs the model; None for plait's own stage."""

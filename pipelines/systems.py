@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from generators.base import Kind, StageSpec, Weights, WeightsName
@@ -38,25 +38,19 @@ from pipelines.servers.engines import engine_spec
 from pipelines.servers.settings import EngineModelSettings, ServerTable
 from pipelines.servers.start import with_server
 
-WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
-    "hf": lambda model: ChatSettings(model=model),
-    "openai": lambda model: EndpointSettings(model=model),
-}
-"""Prefix of an LVLM -> the settings of the model named after it."""
-
-ARTISTS: Mapping[str, Callable[[str], StageSettings]] = {
-    "diffusers": lambda model: TextToImageSettings(model=model),
-    "images": lambda model: ImagesSettings(model=model),
-}
-"""Prefix of a text-to-image model, likewise."""
-
-INTERLEAVED: Mapping[str, Callable[[str], StageSettings]] = {
-    "gemini": lambda model: GeminiSettings(model=model),
-    "responses": lambda model: ResponsesSettings(model=model),
+Makers = Mapping[str, Callable[..., StageSettings]]
+"""Prefix -> the settings of the `model` named after it."""
+WRITERS: Makers = {"hf": ChatSettings, "openai": EndpointSettings}
+"""Of LVLMs."""
+ARTISTS: Makers = {"diffusers": TextToImageSettings, "images": ImagesSettings}
+"""Of text-to-image models."""
+INTERLEAVED: Makers = {
+    "gemini": GeminiSettings,
+    "responses": ResponsesSettings,
     "omni": omni_settings,
-    "chat-images": lambda model: ChatImagesSettings(model=model),
+    "chat-images": ChatImagesSettings,
 }
-"""Prefix of a model behind a server that answers with text and pictures, likewise."""
+"""Of models behind a server that answer with text and images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +65,10 @@ class Models:
     gpu_gib: float = 80.0
     """Memory of one GPU, to decide how many a model needs."""
     max_images: int = 4
-    """Most pictures of one answer under the `outline` protocol."""
+    """Most images of one answer under the `outline` protocol."""
 
     def of(self, name: str) -> Mapping[str, Any]:
-        """The user's settings for one model."""
+        """Return the user's settings for one model."""
         return self.overrides.get(name, {})
 
 
@@ -92,36 +86,30 @@ class SystemName(NamedTuple):
 
 
 def parts_of(name: str) -> SystemName:
-    """The parts of a system's name, split from the right.
+    """Return the parts of a system's name, split from the right.
 
     Model names may contain `@` and `+`: only a known protocol ends a name, and only what
     may be a text-to-image model follows a `+`.
     """
     pair, at, tail = name.rpartition("@")
     pair, rule = (pair, tail) if at and tail in PROTOCOLS else (name, None)
-    for writer, artist in _splits(pair):
-        if _may_draw(artist):
-            return SystemName(writer, artist, rule)
+    for place in (i for i in reversed(range(len(pair))) if pair[i] == "+"):
+        if _may_draw(pair[place + 1 :]):
+            return SystemName(pair[:place], pair[place + 1 :], rule)
     writer, plus, artist = pair.rpartition("+")
     if plus and not any(has_prefix(pair, kind) for kind in (Named.LVLM, Named.SYSTEM)):
         return SystemName(writer, artist, rule)
     return SystemName(pair, None, rule)
 
 
-def _splits(pair: str) -> Iterator[tuple[str, str]]:
-    """The text left and right of each `+`, the last one first."""
-    places = [i for i, character in enumerate(pair) if character == "+"]
-    return ((pair[:i], pair[i + 1 :]) for i in reversed(places))
-
-
 def _may_draw(name: str) -> bool:
-    """Whether `name` is meant as a text-to-image model, `@` and anything after it aside."""
+    """Return whether `name` is meant as a T2I model, `@` and anything after it aside."""
     bare = name.partition("@")[0]
     return is_artist(bare) or is_artist(name) or is_custom(bare)
 
 
 def resolve(name: str, models: Models) -> System:
-    """The system a user named; UsageError says what would have been valid."""
+    """Return the system a user named; UsageError says what would have been valid."""
     if name == "gt":
         return System(name="gt", draft=None)
     if name in NATIVE:
@@ -145,7 +133,7 @@ def resolve(name: str, models: Models) -> System:
 
 
 def _interleaved(name: str, parts: SystemName, models: Models) -> System:
-    """A model behind a server that draws its own pictures: one drafting stage."""
+    """Return a model behind a server that draws its own images: one drafting stage."""
     if parts != SystemName(name):
         raise UsageError(
             f"system {name!r}: {parts.writer!r} answers with pictures of its own; it takes "
@@ -155,7 +143,7 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
     if not model:
         form = PREFIXES[Named.SYSTEM][prefix].form
         raise UsageError(f"system {name!r} names no model; write {form}")
-    draft = _spec(name, INTERLEAVED[prefix](model), models)
+    draft = _spec(name, INTERLEAVED[prefix](model=model), models)
     return System(name=name, draft=draft, max_images=0, tells_modality=True)
 
 
@@ -165,7 +153,7 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
     if rule.name == "text":
         if artist is not None:
             artist_settings(artist)
-        return text_alone(name, writer_spec(writer, models), rule, writer)
+        return text_alone(name, writer_spec(writer, models), writer)
     if artist is None:
         raise UsageError(
             f"system {name!r}: protocol {rule.name!r} draws pictures; name a text-to-image "
@@ -190,25 +178,25 @@ def _refuse_unknown_protocol(name: str, models: Models) -> None:
 
 
 def is_writer(name: str) -> bool:
-    """Whether `name` is a model that answers in text, not a composition with one."""
+    """Return whether `name` is a model that answers in text, not a composition."""
     whole = parts_of(name) == SystemName(name)
     return name in LVLMS or (has_prefix(name, Named.LVLM) and whole)
 
 
 def is_artist(name: str) -> bool:
-    """Whether `name` is a model that draws from text."""
+    """Return whether `name` is a model that draws from text."""
     return name in T2IS or is_mini_only(name) or has_prefix(name, Named.ARTIST)
 
 
 def writer_spec(name: str, models: Models) -> StageSpec:
-    """The stage of an LVLM, `hf:ORG/NAME`, `openai:MODEL` or `module:Class`."""
+    """Return the stage of an LVLM, `hf:ORG/NAME`, `openai:MODEL` or `module:Class`."""
     if is_custom(name):
         return custom_spec(name, models.weights, models.of(name), [Kind.DRAFT])[0]
     return _spec(name, _settings(name, LVLMS, WRITERS, Named.LVLM), models)
 
 
 def chat_spec(name: str, models: Models) -> StageSpec:
-    """The stage of any model that answers in text, native ones included, as a judge."""
+    """Return the stage of any model that answers in text, native ones too, as a judge."""
     if name in NATIVE:
         draft = native(name, models.weights, models.of(name), models.gpu_gib).draft
         assert draft is not None
@@ -220,7 +208,7 @@ def chat_spec(name: str, models: Models) -> StageSpec:
 
 
 def artist_spec(name: str, models: Models) -> StageSpec:
-    """The stage of a text-to-image model, `diffusers:ORG/NAME` or `module:Class`."""
+    """Return the stage of a T2I model, `diffusers:ORG/NAME` or `module:Class`."""
     settings = artist_settings(name)
     if settings is None:
         return custom_spec(name, models.weights, models.of(name), [Kind.RENDER])[0]
@@ -228,21 +216,18 @@ def artist_spec(name: str, models: Models) -> StageSpec:
 
 
 def artist_settings(name: str) -> StageSettings | None:
-    """The settings of a text-to-image model, None for a user's class; no weights are asked.
+    """Return a T2I model's settings, None for a user's class; no weights are asked.
 
     UsageError for a name that is neither.
     """
+    if is_custom(name):
+        return None
     preset = MINI[name].preset if is_mini_only(name) else None
-    return (
-        None if is_custom(name) else _settings(preset or name, T2IS, ARTISTS, Named.ARTIST)
-    )
+    return _settings(preset or name, T2IS, ARTISTS, Named.ARTIST)
 
 
 def _settings(
-    name: str,
-    presets: Mapping[str, StageSettings],
-    makers: Mapping[str, Callable[[str], StageSettings]],
-    kind: Named,
+    name: str, presets: Mapping[str, StageSettings], makers: Makers, kind: Named
 ) -> StageSettings:
     if name in presets:
         return presets[name]
@@ -250,36 +235,32 @@ def _settings(
     model = name.partition(":")[2]
     if prefix is None or not model:
         raise unknown(kind, name, [*presets, *forms(kind), CUSTOM])
-    return makers[prefix](model)
+    return makers[prefix](model=model)
 
 
 def _spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
     refuse_mini_only(name, models.weights)
-    if models.weights == "mini":
-        return _mini_spec(name, settings, models)
-    overrides = models.of(name)
-    if isinstance(settings, ModelSettings):
-        overrides = with_small_batch(overrides, models.weights)
-    settings = with_overrides(settings, overrides, f"models.{name}")
-    spec = _stage(settings, name, models.weights, models.gpu_gib)
+    overrides, where = models.of(name), f"models.{name}"
+    # Servers of models have no weights of ours.
+    local = isinstance(settings, ModelSettings)
+    if models.weights == "mini" and local:
+        with mini_settings(name, overrides) as values:
+            own = with_overrides(settings, values, where)
+            return as_mini(_stage(own, name, "pretrained", models.gpu_gib))
+    weights: Weights = "pretrained" if models.weights == "mini" else models.weights
+    if local:
+        overrides = with_small_batch(overrides, weights)
+    settings = with_overrides(settings, overrides, where)
+    spec = _stage(settings, name, weights, models.gpu_gib)
     if isinstance(settings, ServerSettings):
         return with_server(spec, settings, models.servers)
     return spec
 
 
-def _mini_spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
-    """The stage of a model under `mini` weights, which servers of models ignore."""
-    if not isinstance(settings, ModelSettings):
-        return _spec(name, settings, replace(models, weights="pretrained"))
-    with mini_settings(name, models.of(name)) as values:
-        settings = with_overrides(settings, values, f"models.{name}")
-        return as_mini(_stage(settings, name, "pretrained", models.gpu_gib))
-
-
 def _stage(
     settings: StageSettings, name: str, weights: Weights, gpu_gib: float
 ) -> StageSpec:
-    """The model's own stage, or the one that asks the engine which runs the model."""
+    """Return the model's own stage, or the one that asks the engine which runs it."""
     if isinstance(settings, EngineModelSettings) and settings.engine is not None:
         return engine_spec(settings, name, weights, gpu_gib)
     return settings.spec(name, weights, gpu_gib)

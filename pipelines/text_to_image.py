@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from generators.base import Failure, Fault, Outcome, Result, Weights
+from generators.base import Failure, Outcome, Result, Weights
+from generators.content import answered
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.prompts import readers_of, readings
 from generators.document import ImageRequest
 from generators.pictures import Drawing
 from pipelines.presets import TextToImageSettings
-from pipelines.prompts import input_error, prompt_and_seed
+from pipelines.prompts import prompt_and_seed
 
 
 class TextToImage:
     """ImageRequest -> Drawing: uint8 pixels of shape (height, width, 3).
 
-    Pictures of a row start from the same noise where two models have latents of one shape
+    Images of a row start from the same noise where two models have latents of one shape
     and dtype (openjourney and sdxl-turbo at 512, sd3 and flux at equal dtype).
     """
 
@@ -28,29 +29,18 @@ class TextToImage:
         self.readers = readers_of(self.drawer.pipeline, self.settings)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
-        """One picture per request; a request that cannot be drawn fails alone."""
-        errors = [input_error(request) for request in inputs]
-        valid = [r for r, error in zip(inputs, errors, strict=True) if error is None]
-        outcomes = iter(self._draw(valid))
-        return [Failure(e, Fault.BAD_INPUT) if e else next(outcomes) for e in errors]
-
-    def _draw(self, requests: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
+        """Return one image per request; a request that cannot be drawn fails alone."""
         prefix = self.settings.prompt_prefix
-        pairs = [prompt_and_seed(request, prefix) for request in requests]
+        return answered([prompt_and_seed(r, prefix) for r in inputs], self._drawn)
+
+    def _drawn(self, pairs: Sequence[tuple[str, int]]) -> list[Outcome[Drawing]]:
         prompts, seeds = [p for p, _ in pairs], [s for _, s in pairs]
         outcomes = self.drawer({"prompt": prompts}, seeds)
-        notes = [self._notes(p, s) for p, s in zip(prompts, seeds, strict=True)]
-        return [_with_notes(o, n) for o, n in zip(outcomes, notes, strict=True)]
+        return [self._noted(o, *p) for o, p in zip(outcomes, pairs, strict=True)]
 
-    def _notes(self, prompt: str, seed: int) -> dict[str, Any]:
-        return {
-            "prompt": prompt,
-            "seed": seed,
-            "text_encoders": readings(self.readers, prompt),
-        }
-
-
-def _with_notes(outcome: Outcome[Drawing], notes: Mapping[str, Any]) -> Outcome[Drawing]:
-    if isinstance(outcome, Result | Failure):
+    def _noted(self, outcome: Outcome[Drawing], prompt: str, seed: int) -> Outcome[Drawing]:
+        if not isinstance(outcome, Result | Failure):
+            return outcome
+        encoders = readings(self.readers, prompt)
+        notes = {"prompt": prompt, "seed": seed, "text_encoders": encoders}
         return replace(outcome, notes={**notes, **outcome.notes})
-    return outcome

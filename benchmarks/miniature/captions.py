@@ -13,8 +13,7 @@ from benchmarks.miniature.wrong_captions import RANDOM, WRONG, CaptionedScene, c
 from benchmarks.results.board import score_value
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable
-from cluster.local import drive
-from cluster.walks import together
+from cluster.walks import drive, together
 from generators.base import Outcome
 from generators.document import Document, Sample, Score, Text, Turn
 from generators.pictures import encode

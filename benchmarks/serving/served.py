@@ -12,7 +12,7 @@ from generators.errors import UsageError
 from generators.keys import digest
 from generators.registry import is_custom
 from generators.system import System
-from pipelines.composition import protocol, text_alone
+from pipelines.composition import text_alone
 from pipelines.systems import (
     Models,
     artist_spec,
@@ -77,8 +77,7 @@ def served(name: str, models: Models) -> ServedModel:
     if is_artist(name):
         return own(artist=artist_spec(name, models), artist_name=name)
     if is_writer(name):
-        system = text_alone(name, writer_spec(name, models), protocol("text"), name)
-        return own(system=system)
+        return own(system=text_alone(name, writer_spec(name, models), name))
     system = resolve(name, models)
     if system.draft is None:
         raise UsageError(f"system {name!r} has its answers from a task set: not served")

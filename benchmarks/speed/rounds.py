@@ -18,7 +18,7 @@ from benchmarks.speed.device import counted, peak_memory, synchronise, weight_tr
 from benchmarks.speed.figures import Speed, images_of
 from benchmarks.speed.watches import Clock, ExchangeTimes, StepTimes, TokenTimes
 from cluster.energy import EnergyMeter
-from cluster.local import load_stage
+from cluster.loading import load_stage
 from generators.base import Outcome, StageSpec, imported
 from generators.errors import UsageError
 

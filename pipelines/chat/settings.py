@@ -1,7 +1,4 @@
-"""Settings of models that answer in text: local checkpoints, and endpoints.
-
-Imports neither torch nor any SDK, so that the command line can plan without them.
-"""
+"""Settings of LVLMs: local checkpoints, and endpoints. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from generators.base import Kind, Placement, StageSpec, Weights
 from generators.settings import StageSettings, unkeyed
-from pipelines.servers.settings import EngineModelSettings
+from pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
 OPENAI_URL = "https://api.openai.com/v1"
-"""Where the `openai` SDK sends requests by default."""
+"""Where requests go by default."""
 
 _REPLY_BYTES = 128 << 20
 _TEXT_BYTES = 8 << 20
@@ -37,9 +34,7 @@ class ChatSettings(EngineModelSettings):
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "vision-language-model"
     target: ClassVar[str] = "pipelines.vlm.stage:VisionLanguageModel"
-    placed: ClassVar[frozenset[str]] = (
-        EngineModelSettings.placed | EngineModelSettings.engine_fields
-    )
+    placed: ClassVar[frozenset[str]] = EngineModelSettings.placed | ENGINE_FIELDS
 
     engine: Literal["vllm", "sglang"] | None = unkeyed(None)
     """Program that runs the model; None for plait's own stage."""
@@ -60,11 +55,11 @@ class ChatSettings(EngineModelSettings):
     system: str | None = None
     """Text of the system turn, before any that the request has."""
     max_images: int | None = Field(default=None, ge=0)
-    """Requests with more pictures are skipped; None for no limit."""
+    """Requests with more images are skipped; None for no limit."""
     min_pixels: int | None = Field(default=None, ge=1)
-    """Smaller pictures are enlarged (models of dynamic resolution only)."""
+    """Smaller images are enlarged (models of dynamic resolution only)."""
     max_pixels: int | None = Field(default=None, ge=1)
-    """Larger pictures are scaled down; None for the checkpoint's own limit."""
+    """Larger images are scaled down; None for the checkpoint's own limit."""
     max_input_tokens: int | None = Field(default=None, ge=1)
     """Longer requests fail; by default they may fill the model's context."""
     rows: int = unkeyed(64, ge=1)
@@ -81,7 +76,7 @@ class ChatSettings(EngineModelSettings):
         return self
 
     def new_tokens(self, weights: Weights) -> int:
-        """Longest answer in tokens."""
+        """Return the longest answer in tokens."""
         default = _TINY_NEW_TOKENS if weights == "tiny" else _NEW_TOKENS
         return default if self.max_new_tokens is None else self.max_new_tokens
 
@@ -90,7 +85,7 @@ class ChatSettings(EngineModelSettings):
         return super().keyed(weights) | {"max_new_tokens": self.new_tokens(weights)}
 
     def is_seeded(self) -> bool:
-        """Whether text is sampled."""
+        """Return whether text is sampled."""
         return self.temperature > 0
 
 
@@ -158,6 +153,15 @@ class ServerSettings(StageSettings):
         """Base URL that requests go to."""
         return self.base_url or plain_url(os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
 
+    def headers(self, key: str) -> dict[str, str]:
+        """Return what names the caller in each request."""
+        account = {
+            "openai-organization": os.environ.get("OPENAI_ORG_ID"),
+            "openai-project": os.environ.get("OPENAI_PROJECT_ID"),
+        }
+        named = {name: value for name, value in account.items() if value}
+        return {"authorization": f"Bearer {key}", **named}
+
     @property
     def prices_tokens(self) -> bool:
         """Whether it is known what tokens cost."""
@@ -165,7 +169,7 @@ class ServerSettings(StageSettings):
 
     @property
     def most_reply_bytes(self) -> int:
-        """Longer replies are refused; several pictures of 4096 x 4096 pixels fit."""
+        """Longer replies are refused; several images of 4096 x 4096 pixels fit."""
         return _REPLY_BYTES
 
     @property
@@ -174,7 +178,7 @@ class ServerSettings(StageSettings):
         return "model, max_tokens_field, temperature and extra_body"
 
     def cost_of(self, usage: Mapping[str, float]) -> float | None:
-        """What a usage costs, None where a price or a count is not known.
+        """Return what a usage costs, None where a price or a count is not known.
 
         Cached input counts at the full price, so the cost is never too low.
         """
@@ -185,7 +189,7 @@ class ServerSettings(StageSettings):
         return (read * price_in + written * price_out) / 1e6
 
     def identity(self, weights: Weights) -> str:
-        """The server; the model's name is one of the keyed settings."""
+        """Return the server; the model's name is one of the keyed settings."""
         parts = urlsplit(self.url)
         return f"endpoint:{self.server or parts.netloc + parts.path}"
 
@@ -225,12 +229,12 @@ class ConversationSettings(ServerSettings):
     system: str | None = None
     """Text of the system turn, before any that the request has."""
     max_images: int | None = Field(default=None, ge=0)
-    """Requests with more pictures are skipped; None for no limit."""
+    """Requests with more images are skipped; None for no limit."""
     image_detail: Literal["auto", "low", "high"] = "auto"
     image_max_side: int = Field(default=2048, ge=16)
-    """Pictures with a longer side are scaled down, in pixels."""
+    """Images with a longer side are scaled down, in pixels."""
     image_format: Literal["png", "jpeg"] = "png"
-    """Encoding of pictures that cannot be sent unchanged."""
+    """Encoding of images that cannot be sent unchanged."""
     control_tokens: tuple[str, ...] = ()
     """Tokens of the server's chat template to break in users' text, such as `<image>`;
     servers of open models (vLLM, SGLang) would read them as their own."""
@@ -259,12 +263,12 @@ class EndpointSettings(ConversationSettings):
         return min(_REPLY_BYTES, _TEXT_BYTES + self.max_tokens * _TOKEN_BYTES)
 
     def is_seeded(self) -> bool:
-        """Whether text is sampled: repeats must then be separate records."""
+        """Return whether text is sampled: repeats must then be separate records."""
         return self.temperature is None or self.temperature > 0
 
 
 def plain_url(url: str) -> str:
-    """`url` without its last slash; ValueError when it is not a valid endpoint."""
+    """Return `url` without its last slash; ValueError when it is no valid endpoint."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("an endpoint's URL looks like https://HOST[:PORT]/PATH")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import accumulate, pairwise
 
 from generators.base import Skip
 from generators.content import joined
@@ -11,7 +12,7 @@ from generators.document import Request, Text, Turn
 
 
 def turns_of(request: Request, system: str | None = None) -> tuple[Turn, ...]:
-    """The turns, `system` before all others, with neighbouring texts joined into one."""
+    """Return the turns, `system` before all others, with neighbouring texts joined."""
     turns = list(request.turns)
     if system:
         if turns and turns[0].role == "system":
@@ -22,7 +23,7 @@ def turns_of(request: Request, system: str | None = None) -> tuple[Turn, ...]:
 
 
 def too_many_images(request: Request, limit: int | None) -> Skip | None:
-    """The skip of a request with more pictures than the model takes."""
+    """Return the skip of a request with more images than the model takes."""
     count = len(request.images)
     if limit is None or count <= limit:
         return None
@@ -32,7 +33,7 @@ def too_many_images(request: Request, limit: int | None) -> Skip | None:
 class ControlTokens:
     """The tokens by which a chat template structures a prompt: `<image>`, `<|im_end|>`.
 
-    Inside a user's text they would move pictures to other places or open turns, so each
+    Inside a user's text they would move images to other places or open turns, so each
     is broken by a space after its first character: `< image>`.
     """
 
@@ -43,36 +44,23 @@ class ControlTokens:
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def neutralise(self, turns: Iterable[Turn]) -> tuple[list[Turn], list[str]]:
-        """The turns with all such tokens broken, and the tokens that were broken."""
+        """Return the turns with all such tokens broken, and the tokens that were."""
         parts = [self._neutralise(turn) for turn in turns]
         return [turn for turn, _ in parts], [t for _, tokens in parts for t in tokens]
 
     def _neutralise(self, turn: Turn) -> tuple[Turn, list[str]]:
-        """One turn.
+        """Return one turn.
 
-        A token cut in two by a picture counts too: some templates (LLaVA's) put all
-        pictures first and so would join its halves.
+        A token cut in two by an image counts too: some templates (LLaVA's) put all images
+        first and so would join its halves.
         """
         texts = [s.text for s in turn.content if isinstance(s, Text)]
-        tokens: list[str] = []
-        while matches := list(self._pattern.finditer("".join(texts))):
+        whole, ends, tokens = "".join(texts), list(accumulate(map(len, texts))), []
+        while matches := list(self._pattern.finditer(whole)):
             tokens += [m.group() for m in matches]
-            texts = _with_spaces(texts, [m.start() + 1 for m in matches])
-        rest = iter(texts)
-        content = tuple(
-            Text(next(rest)) if isinstance(s, Text) else s for s in turn.content
-        )
+            for place in sorted((m.start() + 1 for m in matches), reverse=True):
+                whole = f"{whole[:place]} {whole[place:]}"
+                ends = [end + (end >= place) for end in ends]
+        rest = (Text(whole[a:b]) for a, b in pairwise((0, *ends)))
+        content = tuple(next(rest) if isinstance(s, Text) else s for s in turn.content)
         return Turn(turn.role, content), tokens
-
-
-def _with_spaces(texts: Sequence[str], places: Iterable[int]) -> list[str]:
-    """`texts` with spaces inserted at `places`, counted over all texts joined."""
-    new = list(texts)
-    for place in sorted(places, reverse=True):
-        start = 0
-        for i, text in enumerate(texts):
-            if place <= start + len(text):
-                new[i] = new[i][: place - start] + " " + new[i][place - start :]
-                break
-            start += len(text)
-    return new

@@ -2,108 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import openai
-
-from generators.base import Outcome
-from generators.document import Draft, Request
+from generators.base import Fault, Outcome, Result, Weights
+from generators.document import Draft, Request, Text
 from pipelines.chat.settings import EndpointSettings
-from pipelines.endpoints.client import EndpointClient
-from pipelines.endpoints.replies import (
-    Account,
-    ChatCompletion,
-    EndpointReply,
-    read_body,
-    text_outcome,
-)
+from pipelines.chat.turns import ControlTokens
+from pipelines.endpoints.errors import StatusError
+from pipelines.endpoints.replies import ChatCompletion, EndpointReply, read_body
 from pipelines.endpoints.settings import ChatImagesSettings
-from pipelines.endpoints.stage import ConversationEndpoint, InterleavedEndpoint, Messages
+from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
+from pipelines.servers.engines import EngineChatSettings
+from pipelines.vlm.prompts import control_tokens
 
-_PREFLIGHT = [{"role": "user", "content": "Reply with the word: ready"}]
-_PREFLIGHT_TOKENS = 16
-"""Longest reply asked for: enough to show that key, model and settings are accepted."""
+_FIRST = [{"role": "user", "content": "Reply with the word: ready"}]
+_FIRST_TOKENS = 16
+"""Longest first reply: enough to show that key, model and settings are accepted."""
 
 
-class ChatEndpoint(ConversationEndpoint):
+class CompletionEndpoint(ConversationEndpoint):
+    """Asks for chat completions."""
+
+    settings: EndpointSettings | ChatImagesSettings
+
+    def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
+        """Return what `/chat/completions` is sent, without what is left to the server.
+
+        The reply has at most the request's tokens, where the settings allow more.
+        """
+        s = self.settings
+        limits = [n for n in (s.max_tokens, request.max_tokens) if n is not None]
+        body = given(
+            model=s.model,
+            messages=list(messages),
+            temperature=s.temperature,
+            top_p=s.top_p,
+            seed=self.seed(request),
+            **{s.max_tokens_field: min(limits, default=None)},
+        )
+        return body | s.extra_body
+
+    def part(self, image: SentImage) -> dict[str, Any]:
+        """Return an image by its data URL."""
+        detail = self.settings.image_detail
+        about = {} if detail == "auto" else {"detail": detail}
+        return {"type": "image_url", "image_url": {"url": image.url, **about}}
+
+    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+        """Return the server's reply."""
+        content = await self._client.exchange("/chat/completions", body)
+        return read_body(ChatCompletion, ChatCompletion.reply, content)
+
+
+class ChatEndpoint(CompletionEndpoint):
     """Request -> Draft of one text without white space around it, by a server."""
 
     settings_class: ClassVar[type[EndpointSettings]] = EndpointSettings
     settings: EndpointSettings
     takes_max_tokens: ClassVar[bool] = True
 
-    async def begin(self) -> None:
+    async def probe(self) -> EndpointReply:
         """Send one small request: server, key, model and settings are accepted."""
-        body = self.body(_PREFLIGHT, Request((), seed=0, max_tokens=_PREFLIGHT_TOKENS))
-        await self._client.preflight(lambda: self.sent(body), lambda reply: reply.usage)
+        request = Request((), seed=0, max_tokens=_FIRST_TOKENS)
+        return await self.sent(self.body(_FIRST, request))
 
-    def body(self, messages: Messages, request: Request) -> dict[str, Any]:
-        """Arguments of the SDK's `chat.completions.create`, without those left open."""
-        return _body(self.settings, messages, request, self.seed(request))
+    def remarks(self, request: Request) -> dict[str, Any]:
+        """Note nothing else."""
+        return {}
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
-        """The server's reply."""
-        return await _completed(self._client, body)
-
-    async def outcome(self, reply: EndpointReply, account: Account) -> Outcome[Draft]:
-        """The one text."""
-        return text_outcome(
-            reply, Account(account.usage, {**account.notes, **account.usage})
+    async def outcome(self, reply: EndpointReply) -> Outcome[Draft]:
+        """Return the one text; a reply with images is a failure, never its text."""
+        reply = replace(reply, notes={**reply.notes, **reply.usage})
+        if failure := reply.problem():
+            return failure
+        if not reply.images:
+            return Result(Draft((Text(reply.text),)), reply.usage, reply.notes)
+        reason = (
+            f"the reply holds {len(reply.images)} picture(s), which an LVLM's answer "
+            "cannot keep; as a system of its own, chat-images:MODEL, the model keeps them"
         )
+        return reply.failure(reason, Fault.ERROR)
 
 
-class ChatImagesEndpoint(InterleavedEndpoint):
+class EngineChat(ChatEndpoint):
+    """As every chat endpoint, by an engine that plait starts.
+
+    The tokens of the checkpoint's chat template are broken in users' text, as plait's own
+    stage does.
+    """
+
+    settings_class: ClassVar[type[EngineChatSettings]] = EngineChatSettings
+    settings: EngineChatSettings
+
+    def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
+        """As for every endpoint."""
+        from transformers import AutoProcessor
+
+        super().__init__(weights, **settings)
+        source = {"revision": self.settings.revision, "trust_remote_code": False}
+        processor = AutoProcessor.from_pretrained(self.settings.checkpoint, **source)
+        self._control = ControlTokens(control_tokens(processor))
+
+
+class ChatImagesEndpoint(CompletionEndpoint):
     """Text and images by the chat API: OpenRouter, LiteLLM, vLLM-Omni, SGLang-Omni."""
 
     settings_class: ClassVar[type[ChatImagesSettings]] = ChatImagesSettings
     settings: ChatImagesSettings
 
-    def body(self, messages: Messages, request: Request) -> dict[str, Any]:
+    def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
         """As for a chat endpoint, with the modalities of the answer."""
-        body = _body(self.settings, messages, request, self.seed(request))
+        body = super().body(messages, request)
         if own := list(self.settings.modalities):
             body["modalities"] = [request.modality] if request.modality else own
         return body
 
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
-        """The server's reply.
+        """Return the server's reply.
 
         Some models cannot be told to write text alone (Anole behind `plait serve`); these
         are asked as for any other query, and the record says so.
         """
         try:
-            return await _completed(self._client, body)
-        except openai.BadRequestError as error:
-            if body.get("modalities") != ["text"] or "modalities" not in str(error):
+            return await super().sent(body)
+        except StatusError as error:
+            alone = body.get("modalities") == ["text"]
+            if error.status != 400 or not alone or "modalities" not in str(error):
                 raise
         whole = {**body, "modalities": list(self.settings.modalities)}
-        reply = await _completed(self._client, whole)
+        reply = await super().sent(whole)
         about = {"modality": "text alone is not taken by the server"}
         return replace(reply, notes={**reply.notes, **about})
-
-
-def _body(
-    settings: EndpointSettings | ChatImagesSettings,
-    messages: Messages,
-    request: Request,
-    seed: int | None,
-) -> dict[str, Any]:
-    """The reply has at most the request's tokens, where the settings allow more."""
-    limits = [n for n in (settings.max_tokens, request.max_tokens) if n is not None]
-    body: dict[str, Any] = {
-        "model": settings.model,
-        "messages": list(messages),
-        "temperature": settings.temperature,
-        "top_p": settings.top_p,
-        settings.max_tokens_field: min(limits, default=None),
-        "seed": seed,
-        "extra_body": settings.extra_body or None,
-    }
-    return {name: value for name, value in body.items() if value is not None}
-
-
-async def _completed(client: EndpointClient, body: Mapping[str, Any]) -> EndpointReply:
-    raw = await client.openai.chat.completions.with_raw_response.create(**body)
-    return read_body(ChatCompletion, ChatCompletion.reply, raw.http_response.content)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import email.utils
+import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 import httpx2
-import openai
 
 from generators.errors import PlaitError
 from generators.secrets import without_keys
@@ -23,17 +25,16 @@ _REFUSAL_WORDS = "safety system"
 """Of OpenAI's message; LiteLLM's proxy passes it on without the code."""
 _ACCOUNT_CODES = ("insufficient_quota", "billing_hard_limit_reached")
 """No credit is left; OpenAI says the second with status 400."""
+_STATUSES = {"API_KEY_INVALID": 401, "FAILED_PRECONDITION": 403}
+"""Google's codes that it gives with status 400. By the second, the account or its region
+may not use the API."""
 _SETTINGS = {"model", "size", "quality", "response_format", "output_format", "seed"}
 _SETTINGS |= {"num_inference_steps", "guidance_scale", "true_cfg_scale"}
 _SETTINGS |= {"negative_prompt", "generator_device", "max_sequence_length"}
 """Fields that are equal in all requests of a stage: rejected once, they always are."""
 
 
-class UnreadReply(ValueError):
-    """A reply that is not read."""
-
-
-class ReplyTooLarge(UnreadReply):
+class ReplyTooLarge(ValueError):
     """A reply that is longer than what is read of one."""
 
     def __init__(self, limit: int) -> None:
@@ -42,7 +43,7 @@ class ReplyTooLarge(UnreadReply):
         )
 
 
-class Redirected(UnreadReply):
+class Redirected(ValueError):
     """A reply that sends the request, which holds a key, to another address."""
 
     def __init__(self, status: int, location: str) -> None:
@@ -58,32 +59,85 @@ class MalformedReply(ValueError):
 
 
 class StatusError(Exception):
-    """An error status of a server that another SDK than OpenAI's has been talking to."""
+    """An error status, and what the server says about it in any API's form."""
 
-    def __init__(
-        self, status: int, message: str, code: str | None, headers: Mapping[str, Any]
-    ) -> None:
-        super().__init__(message)
-        self.status_code = status
-        self.message = message
-        self.code = code
-        self.headers = headers
+    def __init__(self, response: httpx2.Response, body: bytes) -> None:
+        said = _parsed(body.decode(errors="replace").strip())
+        error = said.get("error", said) if isinstance(said, Mapping) else said
+        about = error if isinstance(error, Mapping) else {}
+        message = about.get("message") or about.get("detail") or error
+        super().__init__(str(message or response.reason_phrase))
+        details = [d for d in _listed(about.get("details")) if isinstance(d, Mapping)]
+        codes = (
+            about.get("code"),
+            about.get("status"),
+            *(d.get("reason") for d in details),
+        )
+        self.codes = {str(code) for code in codes if code is not None}
+        """OpenAI's code, Google's status and reasons."""
+        self.status = next(
+            (s for code, s in _STATUSES.items() if code in self.codes), response.status_code
+        )
+        self.named = {str(about.get("param")), *_places(about.get("detail"))}
+        """Fields of the request that the error is about."""
+        delays = [d["retryDelay"] for d in details if "retryDelay" in d]
+        pauses = [response.headers.get("retry-after"), *delays]
+        self.pause = next((_seconds(p) for p in pauses if p is not None), None)
+        """How long the server asks to wait, in seconds."""
 
 
-HttpError = openai.APIStatusError | StatusError
-ERRORS = (
-    openai.OpenAIError,
+ERRORS: tuple[type[Exception], ...] = (
     StatusError,
-    httpx2.TransportError,
-    TimeoutError,
+    ReplyTooLarge,
+    Redirected,
     MalformedReply,
-    UnreadReply,
+    httpx2.RequestError,
+    TimeoutError,
 )
 """What a request to an endpoint may raise; anything else is a bug."""
 
 
-TIMEOUTS = (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)
-"""Errors of a server that did not answer in time."""
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _places(detail: Any) -> list[str]:
+    """Return the fields that FastAPI servers name in `detail[].loc`; others use `param`."""
+    places = (d.get("loc") for d in _listed(detail) if isinstance(d, Mapping))
+    return [str(part) for place in places for part in _listed(place)]
+
+
+def _seconds(value: Any) -> float | None:
+    """Return a pause in seconds: a header's (RFC 9110, section 10.2.3) or Google's."""
+    said = str(value).strip()
+    with suppress(ValueError):
+        return max(float(said.removesuffix("s")), 0.0)
+    try:
+        moment = email.utils.parsedate_to_datetime(said)
+    except ValueError:
+        return None
+    return max(moment.timestamp() - time.time(), 0.0)
+
+
+certificates = cache(httpx2.create_ssl_context)
+"""Of this process: reading them takes longer than many a request."""
+
+
+async def read_bounded(response: httpx2.Response, most_bytes: int) -> bytes:
+    """Return the body of a response that is still to be read; ReplyTooLarge."""
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > most_bytes:
+            raise ReplyTooLarge(most_bytes)
+    return bytes(body)
 
 
 class EndpointError(PlaitError, RuntimeError):
@@ -109,135 +163,77 @@ class Meaning(StrEnum):
     """No request will be answered: a setting that they all share is not accepted."""
 
 
-def meaning(error: BaseException) -> Meaning:
-    """What follows from an error of one request."""
-    match _without_wrapping(error):
+def meaning(error: Exception) -> Meaning:
+    """Return what follows from an error of one request."""
+    match error:
+        case StatusError():
+            return _meaning_of_status(error)
         case ReplyTooLarge():
             return Meaning.REPLY
         case Redirected():
             return Meaning.REJECTED
-    if any(isinstance(e, httpx2.ConnectError) for e in (error, error.__cause__)):
-        return Meaning.UNREACHABLE
-    if not isinstance(error, HttpError):
-        return Meaning.AGAIN if isinstance(error, ERRORS) else Meaning.RECORD
-    status = error.status_code
-    if status in (401, 403, 404) or error.code in _ACCOUNT_CODES:
+        case httpx2.ConnectError():
+            return Meaning.UNREACHABLE
+    return Meaning.AGAIN
+
+
+def _meaning_of_status(error: StatusError) -> Meaning:
+    if error.status in (401, 403, 404) or not error.codes.isdisjoint(_ACCOUNT_CODES):
         return Meaning.REJECTED
-    if status in (408, 409, 429) or status >= 500:
+    if error.status in (408, 409, 429) or error.status >= 500:
         return Meaning.AGAIN
-    if error.code in REFUSAL_CODES or _REFUSAL_WORDS in str(error.message):
+    if not error.codes.isdisjoint(REFUSAL_CODES) or _REFUSAL_WORDS in str(error):
         return Meaning.REFUSED
-    return Meaning.ENDPOINT if _rejects_a_setting(error) else Meaning.RECORD
+    return Meaning.RECORD if error.named.isdisjoint(_SETTINGS) else Meaning.ENDPOINT
 
 
-def _without_wrapping(error: BaseException) -> BaseException:
-    """SDKs raise errors of their own because of those of the transport."""
-    cause = error.__cause__
-    return cause if isinstance(cause, UnreadReply) else error
-
-
-def _rejects_a_setting(error: HttpError) -> bool:
-    """Whether the server names a field that is not the record's own.
-
-    OpenAI and vLLM name it in `param`, other FastAPI servers in `detail[].loc`.
-    """
-    named, body = {getattr(error, "param", None)}, getattr(error, "body", None)
-    details = body.get("detail") if isinstance(body, Mapping) else None
-    for detail in details if isinstance(details, list) else []:
-        place = detail.get("loc") if isinstance(detail, Mapping) else None
-        named.update(part for part in place or () if isinstance(part, str))
-    return not named.isdisjoint(_SETTINGS)
-
-
-def is_cut_short(error: BaseException) -> bool:
-    """Whether a reasoning model spent all its tokens before it wrote a word.
+def is_cut_short(error: Exception) -> bool:
+    """Return whether a reasoning model spent all its tokens before it wrote a word.
 
     OpenAI then answers with status 400 where other servers send an empty reply
     (grafana/grafana-llm-app #780). Key, model and settings are accepted.
     """
-    return (
-        isinstance(error, openai.APIStatusError)
-        and error.status_code == 400
-        and "output limit was reached" in str(error.message)
-    )
+    said = "output limit was reached" in str(error)
+    return isinstance(error, StatusError) and error.status == 400 and said
 
 
-def described(error: BaseException) -> str:
-    """The error as users should read it, without the SDK's wrapping."""
-    error = _without_wrapping(error)
-    if isinstance(error, HttpError):
-        return f"HTTP {error.status_code}: {_server_message(error)}"
-    if isinstance(error, TIMEOUTS):
-        return "no complete reply in time"
-    if isinstance(error, UnreadReply):
-        return str(error)
-    if isinstance(error, openai.APIConnectionError | httpx2.TransportError):
-        cause = error.__cause__ or error
-        return f"no connection: {str(cause) or type(cause).__name__}"
-    if isinstance(error, MalformedReply):
-        return f"malformed reply: {error}"
-    return f"{type(error).__name__}: {error}"
-
-
-def _server_message(error: HttpError) -> str:
-    if isinstance(error, StatusError):
-        return start_of(error.message, _SHOWN_OF_MESSAGE)
-    body = error.body
-    if isinstance(body, Mapping):
-        body = body.get("message") or body.get("detail") or body
-    return start_of(str(body or error.response.reason_phrase), _SHOWN_OF_MESSAGE)
+def described(error: Exception) -> str:
+    """Return the error as users should read it."""
+    match error:
+        case StatusError():
+            return f"HTTP {error.status}: {start_of(str(error), _SHOWN_OF_MESSAGE)}"
+        case MalformedReply():
+            return f"malformed reply: {error}"
+        case httpx2.TimeoutException() | TimeoutError():
+            return "no complete reply in time"
+        case httpx2.RequestError():
+            return f"no connection: {str(error) or type(error).__name__}"
+    return str(error)
 
 
 def start_of(text: str, most: int) -> str:
-    """The start of what a server says, on one line, without keys."""
+    """Return the start of what a server says, on one line, without keys."""
     # Of more than is shown, lest a key be cut in two and not be known any more.
     return without_keys(" ".join(text[: 10 * most].split()))[:most]
 
 
-def remedy(error: BaseException, settings: ServerSettings, has_key: bool) -> str:
-    """What the user can do about an endpoint that does not work."""
-    if isinstance(error, HttpError):
-        return _remedy_by_status(error, settings, has_key)
-    if isinstance(error, TIMEOUTS):
+def remedy(error: Exception, settings: ServerSettings, has_key: bool) -> str:
+    """Return what the user can do about an endpoint that does not work."""
+    if isinstance(error, httpx2.TimeoutException | TimeoutError):
         return (
             "It accepts connections but does not answer; see its log, or raise timeout_s."
         )
-    if isinstance(_without_wrapping(error), MalformedReply | Redirected):
+    if isinstance(error, MalformedReply | Redirected):
         return f"Does base_url {settings.url_form}?"
-    return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
-
-
-def _remedy_by_status(error: HttpError, settings: ServerSettings, has_key: bool) -> str:
-    api_key_env = settings.api_key_env
-    if error.code in _ACCOUNT_CODES:
+    if not isinstance(error, StatusError):
+        return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
+    if not error.codes.isdisjoint(_ACCOUNT_CODES):
         return "The account has no credit left."
     if meaning(error) is Meaning.AGAIN:
         return "Try again later."
-    match error.status_code:
-        case 401:
-            wrong = "is not accepted" if has_key else "is not set"
-            return f"The key in {api_key_env} {wrong}."
-        case 403:
-            return f"The key in {api_key_env} may not use this model."
-        case 404:
-            return f"Check the model's name. Does base_url {settings.url_form}?"
-    return f"Check {settings.checked}."
-
-
-def retry_after_s(error: BaseException | None) -> float | None:
-    """How long the server asks to wait, in seconds (RFC 9110, section 10.2.3)."""
-    if not isinstance(error, HttpError):
-        return None
-    headers: Mapping[str, Any] = (
-        error.headers if isinstance(error, StatusError) else error.response.headers
-    )
-    value = str(headers.get("retry-after", "")).strip()
-    try:
-        return max(float(value), 0.0)
-    except ValueError:
-        pass
-    try:
-        moment = email.utils.parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return max(moment.timestamp() - time.time(), 0.0)
+    key = f"The key in {settings.api_key_env}"
+    return {
+        401: f"{key} is not {'accepted' if has_key else 'set'}.",
+        403: f"{key} may not use this model.",
+        404: f"Check the model's name. Does base_url {settings.url_form}?",
+    }.get(error.status, f"Check {settings.checked}.")

@@ -1,259 +1,176 @@
-"""Gemini's generateContent, by Google's own SDK: ordered parts of text and pictures."""
+"""Gemini's generateContent: ordered parts of text and images."""
 
 from __future__ import annotations
 
-import base64
-import json
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from pydantic.alias_generators import to_camel
 
 from generators.document import Request
-from pipelines.endpoints.client import NO_KEY
-from pipelines.endpoints.errors import EndpointError, MalformedReply, StatusError
+from pipelines.endpoints.errors import MalformedReply, StatusError
 from pipelines.endpoints.media import Media
-from pipelines.endpoints.replies import (
-    Counts,
-    EndpointReply,
-    ReplyParts,
-    read_body,
-    total,
-)
+from pipelines.endpoints.replies import Counts, EndpointReply, ReplyParts, read_body
 from pipelines.endpoints.settings import GeminiSettings
-from pipelines.endpoints.stage import InterleavedEndpoint, Messages
+from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
 
 _WHOLE = (None, "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED")
 """Finish reasons of answers that are as whole as they get."""
-_FINAL = frozenset(
-    {
-        "SAFETY",
-        "PROHIBITED_CONTENT",
-        "BLOCKLIST",
-        "SPII",
-        "RECITATION",
-        "MODEL_ARMOR",
-        "ESCALATION",
-        "IMAGE_SAFETY",
-        "IMAGE_PROHIBITED_CONTENT",
-        "IMAGE_RECITATION",
-    }
-)
+_FINAL = {"SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION"}
+_FINAL |= {"MODEL_ARMOR", "ESCALATION"}
+_FINAL |= {"IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"}
 """Finish reasons by which the provider refuses: asking again is no use."""
 _BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution")
 """Fields of a part that say something about its content."""
-_SECONDS = re.compile(r"(\d+(?:\.\d+)?)s")
 _NO_ROUTE = (404, 405, 501)
 _ROLES = {"user": "user", "assistant": "model"}
+_USAGE = {
+    "input_tokens": "promptTokenCount",
+    "output_tokens": "candidatesTokenCount",
+    "cached_tokens": "cachedContentTokenCount",
+    "reasoning_tokens": "thoughtsTokenCount",
+}
+_LEFT_OUT = dict.fromkeys(
+    ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount"), 0
+)
+"""Counts that the API leaves out where they are 0."""
 
 
-class GeminiEndpoint(InterleavedEndpoint):
-    """Answers with text and pictures by `models/MODEL:generateContent`."""
+class GeminiEndpoint(ConversationEndpoint):
+    """Answers with text and images by `models/MODEL:generateContent`."""
 
     settings_class: ClassVar[type[GeminiSettings]] = GeminiSettings
     settings: GeminiSettings
-    own_pictures: ClassVar[bool] = True
+    own_images: ClassVar[bool] = True
 
-    async def begin(self) -> None:
-        """Make the SDK's client, and ask for the model; EndpointError without the SDK."""
-        try:
-            from google.genai import Client, types
-        except ImportError:
-            raise EndpointError(
-                "gemini: needs Google's SDK: pip install 'plait[gemini]' (google-genai)"
-            ) from None
-        s = self.settings
-        self._genai = Client(
-            api_key=self._client.key or NO_KEY,
-            vertexai=False,
-            http_options=types.HttpOptions(
-                base_url=s.url,
-                api_version=s.api_version,
-                httpx_async_client=self._client.http,
-                timeout=int(s.timeout_s * 1000),
-                extra_body=dict(s.extra_body) or None,
-            ),
-        )
-        await super().begin()
+    @property
+    def _path(self) -> str:
+        model = self.settings.model
+        named = model.startswith(("models/", "tunedModels/"))
+        return f"/{self.settings.api_version}/{model if named else f'models/{model}'}"
 
-    async def probe(self) -> Any:
+    async def probe(self) -> None:
         """Ask for the model: shows whether server, key and model are usable."""
         try:
-            with _own_errors():
-                return await self._genai.aio.models.get(model=self.settings.model)
+            content = await self._client.exchange(self._path)
         except StatusError as error:
-            if error.status_code in _NO_ROUTE and self.settings.model not in str(error):
+            if error.status in _NO_ROUTE and self.settings.model not in str(error):
                 # A gateway that answers questions, but none about models.
-                return None
+                return
             raise
+        read_body(_Model, lambda model: model, content)
 
-    def body(self, messages: Messages, request: Request) -> dict[str, Any]:
-        """Arguments of the SDK's `generate_content`, without those left open."""
+    def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
+        """Return what `generateContent` is sent, without what is left to the server."""
         s = self.settings
         textual = request.modality == "text"
-        image = {"aspect_ratio": s.aspect_ratio, "image_size": s.image_size}
-        image = {name: value for name, value in image.items() if value is not None}
-        system = [m["content"] for m in messages if m["role"] == "system"]
-        config: dict[str, Any] = {
-            "response_modalities": ["TEXT"] if textual else ["TEXT", "IMAGE"],
-            "image_config": None if textual else image or None,
-            "system_instruction": "\n\n".join(system) or None,
-            "temperature": s.temperature,
-            "top_p": s.top_p,
-            "max_output_tokens": s.max_tokens,
-            "seed": self.seed(request),
-            "should_return_http_response": True,
-        }
-        return {
-            "model": s.model,
-            "contents": [_content(m) for m in messages if m["role"] in _ROLES],
-            "config": {name: value for name, value in config.items() if value is not None},
-        }
+        image = given(aspectRatio=s.aspect_ratio, imageSize=s.image_size)
+        config = given(
+            responseModalities=["TEXT"] if textual else ["TEXT", "IMAGE"],
+            imageConfig=None if textual else image or None,
+            temperature=s.temperature,
+            topP=s.top_p,
+            maxOutputTokens=s.max_tokens,
+            seed=self.seed(request),
+        )
+        system = "\n\n".join(m["content"] for m in messages if m["role"] == "system")
+        contents = [_content(m) for m in messages if m["role"] in _ROLES]
+        instruction = {"role": "user", "parts": [{"text": system}]} if system else None
+        body = {"contents": contents, "generationConfig": config}
+        return _merged(body | given(systemInstruction=instruction), s.extra_body)
+
+    def text_part(self, text: str) -> dict[str, Any]:
+        """Return a text as a part."""
+        return {"text": text}
+
+    def part(self, image: SentImage) -> dict[str, Any]:
+        """Return an image by its bytes."""
+        return {"inlineData": {"mimeType": image.mime, "data": image.data}}
 
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
-        """The server's reply."""
-        with _own_errors():
-            answer = await self._genai.aio.models.generate_content(**body)
-        response = answer.sdk_http_response
-        said = ((response and response.body) or "").encode()
-        return read_body(GeminiResponse, GeminiResponse.reply, said)
+        """Return the server's reply."""
+        content = await self._client.exchange(f"{self._path}:generateContent", body)
+        return read_body(GeminiResponse, GeminiResponse.reply, content)
 
 
-@contextmanager
-def _own_errors() -> Iterator[None]:
-    """Raises the SDK's errors as those that all endpoints raise."""
-    from google.genai import errors
-
-    try:
-        yield
-    except errors.APIError as error:
-        raise _status_error(error) from None
-    except (errors.UnknownApiResponseError, json.JSONDecodeError) as error:
-        raise MalformedReply(str(error)) from None
-
-
-def _status_error(error: Any) -> StatusError:
-    """The error with the status that other APIs give it, and its pause as a header."""
-    headers = dict(getattr(error.response, "headers", None) or {})
-    status, code = int(error.code or 0), error.status and str(error.status)
-    for detail in _details(error.details):
-        if detail.get("reason") == "API_KEY_INVALID":
-            status = 401
-        pause = _SECONDS.fullmatch(str(detail.get("retryDelay")))
-        if pause and "retry-after" not in headers:
-            headers["retry-after"] = pause[1]
-    if code == "FAILED_PRECONDITION":
-        # The account or its region may not use the API.
-        status = 403
-    return StatusError(status, str(error.message or code or ""), code, headers)
-
-
-def _details(body: Any) -> list[Mapping[str, Any]]:
-    error = body.get("error", body) if isinstance(body, Mapping) else {}
-    details = error.get("details") if isinstance(error, Mapping) else None
-    return [d for d in details or () if isinstance(d, Mapping)]
-
-
-def _content(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A chat message as a content of Gemini's API."""
+def _content(message: Message) -> dict[str, Any]:
     content = message["content"]
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    return {"role": _ROLES[message["role"]], "parts": [_sent_part(p) for p in content]}
+    parts = [{"text": content}] if isinstance(content, str) else content
+    return {"role": _ROLES[message["role"]], "parts": parts}
 
 
-def _sent_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    if part["type"] == "text":
-        return {"text": part["text"]}
-    head, _, data = part["image_url"]["url"].partition(",")
-    mime = head.removeprefix("data:").partition(";")[0]
-    return {"inline_data": {"mime_type": mime, "data": base64.b64decode(data)}}
+def _merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `body` with the fields of `extra`, of nested objects too, in either case."""
+    merged = dict(body)
+    for key, value in extra.items():
+        name = to_camel(key) if to_camel(key) in body else key
+        nested = isinstance(value, Mapping) and isinstance(body.get(name), Mapping)
+        merged[name] = _merged(body[name], value) if nested else value
+    return merged
 
 
-class _Camel(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+class _Model(BaseModel):
+    name: str | None = None
 
 
-class _Content(_Camel):
+class _Content(BaseModel):
     parts: list[dict[str, Any]] = Field(default_factory=list)
 
 
-class _Candidate(_Camel):
+class _Candidate(BaseModel):
     content: _Content | None = None
-    finish_reason: str | None = None
-    finish_message: str | None = None
+    finishReason: str | None = None
+    finishMessage: str | None = None
 
 
-class _Modality(_Camel, Counts):
-    modality: str | None = None
-    token_count: int | None = 0
+class _Feedback(BaseModel):
+    blockReason: str | None = None
 
 
-class _Usage(_Camel, Counts):
-    """The API leaves out counts of 0."""
-
-    prompt_token_count: int | None = 0
-    candidates_token_count: int | None = 0
-    thoughts_token_count: int | None = 0
-    cached_content_token_count: int | None = None
-    candidates_tokens_details: list[_Modality] = Field(default_factory=list)
-
-    def counts(self) -> dict[str, float]:
-        """As plait names them; thoughts are billed as output."""
-        details = self.candidates_tokens_details
-        drawn = total(*(d.token_count for d in details if d.modality == "IMAGE"))
-        thoughts = self.thoughts_token_count
-        counts = {
-            "input_tokens": self.prompt_token_count,
-            "output_tokens": total(self.candidates_token_count, thoughts),
-            "cached_tokens": self.cached_content_token_count,
-            "reasoning_tokens": thoughts or None,
-            "image_output_tokens": drawn or None,
-        }
-        return {name: count for name, count in counts.items() if count is not None}
-
-
-class _Feedback(_Camel):
-    block_reason: str | None = None
-    block_reason_message: str | None = None
-
-
-class GeminiResponse(_Camel):
+class GeminiResponse(BaseModel):
     """A reply of generateContent, read leniently."""
 
     candidates: list[_Candidate] = Field(default_factory=list)
-    prompt_feedback: _Feedback | None = None
-    usage_metadata: _Usage | None = None
-    model_version: str | None = None
+    promptFeedback: _Feedback | None = None
+    usageMetadata: dict[str, Any] | None = None
+    modelVersion: str | None = None
 
     def reply(self) -> EndpointReply:
-        """The reply; MalformedReply for one without candidates and without a reason."""
-        usage = self.usage_metadata
-        tokens = usage.counts() if usage else {}
+        """Return the reply; MalformedReply without candidates and without a reason."""
+        parts, usage = ReplyParts(), _counts(self.usageMetadata)
         if not self.candidates:
-            if self.prompt_feedback is None or self.prompt_feedback.block_reason is None:
+            if self.promptFeedback is None or self.promptFeedback.blockReason is None:
                 raise MalformedReply("neither candidates nor a block reason")
-            reason = self.prompt_feedback.block_reason
-            blocked = f"the prompt was blocked ({reason})"
-            return EndpointReply(blocked=blocked, tokens=tokens, finish=reason)
-        candidate, parts = self.candidates[0], ReplyParts()
+            reason = self.promptFeedback.blockReason
+            parts.blocked.append(f"the prompt was blocked ({reason})")
+            return parts.reply(usage, reason, None)
+        candidate = self.candidates[0]
         for part in candidate.content.parts if candidate.content else ():
             _add_part(parts, part)
-        finish = candidate.finish_reason
-        why = f"the answer was stopped ({finish}) {candidate.finish_message or ''}".strip()
-        return EndpointReply(
-            segments=tuple(parts.segments),
-            finish=finish,
-            model=self.model_version,
-            tokens=tokens,
-            blocked=why if finish in _FINAL else None,
-            stopped=None if finish in (*_FINAL, *_WHOLE) else why,
-            unreadable=parts.unreadable,
-            notes=parts.notes | (usage.notes if usage else {}),
-        )
+        finish = candidate.finishReason
+        if finish not in _WHOLE:
+            why = f"the answer was stopped ({finish}) {candidate.finishMessage or ''}"
+            (parts.blocked if finish in _FINAL else parts.stopped).append(why.strip())
+        return parts.reply(usage, finish, self.modelVersion)
+
+
+def _counts(usage: Mapping[str, Any] | None) -> Counts:
+    """Return the counts; thoughts are billed as output."""
+    if usage is None:
+        return Counts.of(None, _USAGE)
+    counts = Counts.of({**_LEFT_OUT, **usage}, _USAGE)
+    details = usage.get("candidatesTokensDetails")
+    drawn = [
+        Counts.of(d, {"tokens": "tokenCount"}).known.get("tokens", 0)
+        for d in (details if isinstance(details, list) else ())
+        if isinstance(d, Mapping) and d.get("modality") == "IMAGE"
+    ]
+    return counts.changed(
+        output_tokens=counts.total("output_tokens", "reasoning_tokens"),
+        reasoning_tokens=counts.known.get("reasoning_tokens") or None,
+        image_output_tokens=sum(drawn) or None,
+    )
 
 
 def _add_part(parts: ReplyParts, part: Mapping[str, Any]) -> None:

@@ -24,11 +24,10 @@ from PIL import Image as Pillow
 
 from generators.document import Image
 from generators.pictures import PictureError, decode, encode
-from pipelines.endpoints.client import read_bounded
-from pipelines.endpoints.errors import ReplyTooLarge
+from pipelines.endpoints.errors import ReplyTooLarge, certificates, read_bounded
 
 MAX_PICTURE_BYTES = 64 << 20
-"""Longer encoded pictures are refused."""
+"""Longer encoded images are refused."""
 
 _STORED = ("JPEG", "PNG", "WEBP")
 _SHOWN = 80
@@ -43,12 +42,16 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class MediaError(ValueError):
-    """A picture of a reply cannot be read; the message says why."""
+    """An image of a reply cannot be read; the message says why."""
+
+
+class UnreachablePicture(MediaError):
+    """An image that cannot be fetched now, but perhaps a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A picture as a reply holds it."""
+    """An image as a reply holds it."""
 
     source: str = field(repr=False)
     """A data URL, an http(s) URL, or bare base64."""
@@ -64,12 +67,12 @@ class Media:
 
     @property
     def shown(self) -> str:
-        """Its start, for people; no query, which may hold a signature."""
-        return repr(self.source.partition("?")[0][:_SHOWN])
+        """Its start, for people."""
+        return repr(_shown(self.source)[:_SHOWN])
 
 
 def embedded(media: Media) -> bytes:
-    """The bytes that a data URL or base64 holds; MediaError."""
+    """Return the bytes that a data URL or base64 holds; MediaError."""
     source, mime = media.source, media.mime
     if source[:5].lower() == "data:":
         head, comma, source = source[5:].partition(",")
@@ -103,7 +106,7 @@ def _from_base64(text: str) -> bytes:
 
 
 def picture_of(data: bytes, sha256: str | None = None) -> Image:
-    """The bytes as a picture; MediaError where they are not one.
+    """Return the bytes as an image; MediaError where they are not one.
 
     Formats that records and pages show are kept unchanged, all others become PNG.
     """
@@ -117,23 +120,45 @@ def picture_of(data: bytes, sha256: str | None = None) -> Image:
         pixels = decode(data)
     except PictureError as error:
         raise MediaError(str(error)) from None
-    with Pillow.open(io.BytesIO(data)) as picture:
-        return Image.of(data) if picture.format in _STORED else encode(pixels)
+    with Pillow.open(io.BytesIO(data)) as image:
+        return Image.of(data) if image.format in _STORED else encode(pixels)
 
 
 def _too_long() -> str:
     return f"a picture has more than {MAX_PICTURE_BYTES >> 20} MiB"
 
 
-class UnreachablePicture(MediaError):
-    """A picture that cannot be fetched now, but perhaps a moment later."""
+def networks_of(host: str) -> tuple[Network, ...]:
+    """Return the network of an address, of `ADDRESS/BITS` or of `localhost`."""
+    if host.lower() == "localhost":
+        return _LOOPBACK
+    try:
+        return (ipaddress.ip_network(host.strip("[]"), strict=False),)
+    except ValueError:
+        return ()
 
 
-class PictureFetcher:
-    """Fetches from `hosts`: `NAME`, `*.DOMAIN`, an address or a network.
+def _is_public(address: Address) -> bool:
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return _is_public(inner)
+    return address.is_global and not address.is_multicast
 
-    A name stands for public addresses only. A private, loopback or link-local address
-    must be listed itself, so that no name can be turned against the user's network.
+
+def _shown(url: str) -> str:
+    """Return the start of a URL without its query, which may hold a signature."""
+    return url.partition("?")[0][:120]
+
+
+class MediaReader:
+    """Reads the images of replies, wherever a reply puts them.
+
+    Those named by URL are fetched from `hosts`: `NAME`, `*.DOMAIN`, an address or a
+    network. A name stands for public addresses only. A private, loopback or link-local
+    address must be listed itself, so that no name can be turned against the user's network.
     """
 
     def __init__(self, hosts: Sequence[str] = (), timeout_s: float = 60.0) -> None:
@@ -141,8 +166,16 @@ class PictureFetcher:
         self._networks = [network for host in hosts for network in networks_of(host)]
         self._timeout_s = timeout_s
 
-    async def fetch(self, url: str) -> bytes:
-        """The bytes at `url`; MediaError says which rule it breaks, or what failed."""
+    async def read(self, media: Media) -> Image:
+        """Return the image; MediaError. Decoding does not hold up other replies."""
+        if media.is_remote:
+            data = await self._fetched(media.source)
+        else:
+            data = await asyncio.to_thread(embedded, media)
+        return await asyncio.to_thread(picture_of, data, media.sha256)
+
+    async def _fetched(self, url: str) -> bytes:
+        """Return the bytes at `url`; MediaError says what failed or is not allowed."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return await self._attempt(url)
@@ -158,15 +191,15 @@ class PictureFetcher:
             reason = f"no picture in {self._timeout_s:g} s"
             raise UnreachablePicture(f"{_shown(url)}: {reason}") from None
         except ReplyTooLarge:
-            limit = MAX_PICTURE_BYTES >> 20
-            raise MediaError(f"{_shown(url)}: more than {limit} MiB") from None
+            raise MediaError(f"{_shown(url)}: {_too_long()}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             reason = str(error) or type(error).__name__
             raise UnreachablePicture(f"{_shown(url)} cannot be fetched: {reason}") from None
 
     async def _followed(self, url: str) -> bytes:
         # Proxies of the environment would resolve names themselves, unchecked.
-        async with httpx2.AsyncClient(trust_env=False, timeout=self._timeout_s) as client:
+        tls, limit = certificates(trust_env=False), self._timeout_s
+        async with httpx2.AsyncClient(trust_env=False, verify=tls, timeout=limit) as client:
             for _ in range(_MOST_REDIRECTS + 1):
                 body, target = await self._one(client, url)
                 if target is None:
@@ -175,10 +208,10 @@ class PictureFetcher:
         raise MediaError(f"{_shown(url)}: more than {_MOST_REDIRECTS} redirects")
 
     async def _one(self, client: httpx2.AsyncClient, url: str) -> tuple[bytes, str | None]:
-        """The body, or where the server redirects to."""
+        """Return the body, or where the server redirects to."""
         parts = self._allowed(url)
         host = parts.hostname or ""
-        address = await self._address(parts)
+        address = await self._address(host, parts.port)
         literal = f"[{address}]" if address.version == 6 else str(address)
         request = client.build_request(
             "GET",
@@ -215,15 +248,16 @@ class PictureFetcher:
         return parts
 
     def _lists(self, host: str) -> bool:
-        if (address := _literal(host)) is not None:
-            return any(address in network for network in self._networks)
-        domains = (host[i:] for i, c in enumerate(host) if c == ".")
-        return host in self._names or any(f"*{d}" in self._names for d in domains)
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            domains = {f"*{host[i:]}" for i, c in enumerate(host) if c == "."}
+            return not self._names.isdisjoint({host, *domains})
+        return any(address in network for network in self._networks)
 
-    async def _address(self, parts: SplitResult) -> Address:
-        host = parts.hostname or ""
+    async def _address(self, host: str, port: int | None) -> Address:
         loop = asyncio.get_running_loop()
-        answers = await loop.getaddrinfo(host, parts.port, type=socket.SOCK_STREAM)
+        answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = [ipaddress.ip_address(str(a[4][0]).partition("%")[0]) for a in answers]
         for address in addresses:
             if _is_public(address) or any(address in n for n in self._networks):
@@ -232,50 +266,3 @@ class PictureFetcher:
             f"{host!r} is at the private address {addresses[0]}; list the address itself "
             "in image_hosts to allow it"
         )
-
-
-def networks_of(host: str) -> tuple[Network, ...]:
-    """The network of an address, of `ADDRESS/BITS` or of `localhost`; none for a name."""
-    if host.lower() == "localhost":
-        return _LOOPBACK
-    try:
-        return (ipaddress.ip_network(host.strip("[]"), strict=False),)
-    except ValueError:
-        return ()
-
-
-def _literal(host: str) -> Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def _is_public(address: Address) -> bool:
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if address in _NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return _is_public(inner)
-    return address.is_global and not address.is_multicast
-
-
-def _shown(url: str) -> str:
-    """The URL without its query, which may hold a signature."""
-    return url.partition("?")[0][:120]
-
-
-class MediaReader:
-    """Reads the pictures of replies, wherever a reply puts them."""
-
-    def __init__(self, hosts: Sequence[str] = ()) -> None:
-        self._fetcher = PictureFetcher(hosts)
-
-    async def read(self, media: Media) -> Image:
-        """The picture; MediaError. Decoding does not hold up other replies."""
-        if media.is_remote:
-            data = await self._fetcher.fetch(media.source)
-        else:
-            data = await asyncio.to_thread(embedded, media)
-        return await asyncio.to_thread(picture_of, data, media.sha256)

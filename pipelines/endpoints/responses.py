@@ -8,104 +8,66 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from generators.document import Request
-from pipelines.endpoints.errors import REFUSAL_CODES, MalformedReply
+from pipelines.endpoints.errors import REFUSAL_CODES
 from pipelines.endpoints.media import Media
 from pipelines.endpoints.replies import (
     Counts,
     EndpointReply,
     ReplyParts,
+    of_type,
     read_body,
-    total,
 )
 from pipelines.endpoints.settings import ResponsesSettings
-from pipelines.endpoints.stage import InterleavedEndpoint, Messages
+from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
 
-_SILENT = ("reasoning", "compaction", "web_search_call", "file_search_call")
+_SILENT = ("compaction", "web_search_call", "file_search_call")
 """Items that are no part of the answer."""
+_TOOL = "image_generation"
+_OF_TOOL = ("size", "quality", "output_format", "background")
+"""Settings that the tool takes."""
+_USAGE = {
+    "input_tokens": "model.input_tokens",
+    "output_tokens": "model.output_tokens",
+    "cached_tokens": "model.input_tokens_details.cached_tokens",
+    "reasoning_tokens": "model.output_tokens_details.reasoning_tokens",
+    "image_output_tokens": "tool.output_tokens",
+    "tool_tokens": "tool.input_tokens",
+}
 
 
-class ResponsesEndpoint(InterleavedEndpoint):
-    """Answers with text and pictures by the Responses API."""
+class ResponsesEndpoint(ConversationEndpoint):
+    """Answers with text and images by the Responses API."""
 
     settings_class: ClassVar[type[ResponsesSettings]] = ResponsesSettings
     settings: ResponsesSettings
 
-    def body(self, messages: Messages, request: Request) -> dict[str, Any]:
-        """Arguments of the SDK's `responses.create`, without those left open."""
+    def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
+        """Return what `/responses` is sent, without what is left to the server."""
         s = self.settings
-        body: dict[str, Any] = {
-            "model": s.model,
-            "input": [_item(message) for message in messages],
-            "temperature": s.temperature,
-            "top_p": s.top_p,
-            "max_output_tokens": s.max_tokens,
-            # Nothing of a benchmark is to be kept by the provider.
-            "store": False,
-            "extra_body": s.extra_body or None,
-        }
+        # Nothing of a benchmark is to be kept by the provider.
+        body = {"model": s.model, "input": list(messages), "store": False}
+        body |= given(
+            temperature=s.temperature, top_p=s.top_p, max_output_tokens=s.max_tokens
+        )
         if request.modality != "text":
-            body["tools"] = [self._tool()]
-            body["tool_choice"] = {"type": "image_generation"} if s.must_draw else None
-        return {name: value for name, value in body.items() if value is not None}
+            tool = {name: getattr(s, name) for name in _OF_TOOL}
+            body["tools"] = [given(type=_TOOL, model=s.image_model, **tool)]
+            body |= {"tool_choice": {"type": _TOOL}} if s.must_draw else {}
+        return body | s.extra_body
 
-    def _tool(self) -> dict[str, Any]:
-        s = self.settings
-        tool = {
-            "type": "image_generation",
-            "model": s.image_model,
-            "size": s.size,
-            "quality": s.quality,
-            "output_format": s.output_format,
-            "background": s.background,
-        }
-        return {name: value for name, value in tool.items() if value is not None}
+    def text_part(self, text: str) -> dict[str, Any]:
+        """Return a text beside images."""
+        return {"type": "input_text", "text": text}
+
+    def part(self, image: SentImage) -> dict[str, Any]:
+        """Return an image by its data URL."""
+        detail = self.settings.image_detail
+        return {"type": "input_image", "image_url": image.url, "detail": detail}
 
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
-        """The server's reply."""
-        raw = await self._client.openai.responses.with_raw_response.create(**body)
-        return read_body(ResponseObject, ResponseObject.reply, raw.http_response.content)
-
-
-def _item(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A chat message as an input item."""
-    content = message["content"]
-    if not isinstance(content, str):
-        content = [_input_part(part) for part in content]
-    return {"role": message["role"], "content": content}
-
-
-def _input_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    if part["type"] == "text":
-        return {"type": "input_text", "text": part["text"]}
-    image: Mapping[str, Any] = part["image_url"]
-    detail = image.get("detail", "auto")
-    return {"type": "input_image", "image_url": image["url"], "detail": detail}
-
-
-class _Cached(Counts):
-    cached_tokens: int | None = None
-
-
-class _Reasoned(Counts):
-    reasoning_tokens: int | None = None
-
-
-class _Tokens(Counts):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: _Cached | None = None
-    output_tokens_details: _Reasoned | None = None
-
-
-class _ToolTokens(Counts):
-    """None are used where nothing is drawn."""
-
-    input_tokens: int | None = 0
-    output_tokens: int | None = 0
-
-
-class _ToolUsage(BaseModel):
-    image_gen: _ToolTokens = _ToolTokens()
+        """Return the server's reply."""
+        content = await self._client.exchange("/responses", body)
+        return read_body(ResponseObject, ResponseObject.reply, content)
 
 
 class _Details(BaseModel):
@@ -125,82 +87,55 @@ class ResponseObject(BaseModel):
     incomplete_details: _Details | None = None
     error: _Error | None = None
     model: str | None = None
-    usage: _Tokens = _Tokens()
-    tool_usage: _ToolUsage = _ToolUsage()
+    usage: Any = None
+    tool_usage: dict[str, dict[str, Any] | None] | None = None
 
     def reply(self) -> EndpointReply:
-        """The reply; MalformedReply where an item has another shape."""
-        parts, problems = ReplyParts(), _Problems()
+        """Return the reply; MalformedReply where an item has another shape."""
+        parts = ReplyParts()
         for item in self.output:
-            _add_item(parts, problems, item)
-        details = self.incomplete_details or _Details()
-        if details.reason == "content_filter":
-            problems.blocked.append("stopped by the content filter (content_filter)")
+            _add_item(parts, item)
+        reason = self.incomplete_details and self.incomplete_details.reason
+        if reason == "content_filter":
+            parts.blocked.append("stopped by the content filter (content_filter)")
         if self.error is not None:
-            problems.add(self.error.code, self.error.message or "the response failed")
-        if parts.refusals:
-            problems.blocked.append(f"refused: {' '.join(parts.refusals)}")
-        return EndpointReply(
-            segments=tuple(parts.segments),
-            finish=details.reason or self.status,
-            model=self.model,
-            tokens=self._tokens(),
-            blocked="; ".join(problems.blocked) or None,
-            stopped="; ".join(problems.stopped) or None,
-            unreadable=parts.unreadable,
-            notes=parts.notes | self.usage.notes | self.tool_usage.image_gen.notes,
+            message = self.error.message or "the response failed"
+            _add_problem(parts, self.error.code, message)
+        return parts.reply(self._counts(), reason or self.status, self.model)
+
+    def _counts(self) -> Counts:
+        """Return tokens of the model and of the tool, billed alike by their prices."""
+        given = self.tool_usage.get("image_gen") if self.tool_usage else None
+        tool = {"input_tokens": 0, "output_tokens": 0, **(given or {})}
+        counts = Counts.of({"model": self.usage, "tool": tool}, _USAGE)
+        return counts.changed(
+            input_tokens=counts.total("input_tokens", "tool_tokens"),
+            output_tokens=counts.total("output_tokens", "image_output_tokens"),
+            image_output_tokens=counts.known.get("image_output_tokens") or None,
+            tool_tokens=None,
         )
 
-    def _tokens(self) -> dict[str, float]:
-        """Tokens of the model and of the tool, which are billed alike by their prices."""
-        drawn = self.tool_usage.image_gen
-        read = self.usage.input_tokens_details or _Cached()
-        written = self.usage.output_tokens_details or _Reasoned()
-        counts = {
-            "input_tokens": total(self.usage.input_tokens, drawn.input_tokens),
-            "output_tokens": total(self.usage.output_tokens, drawn.output_tokens),
-            "cached_tokens": read.cached_tokens,
-            "reasoning_tokens": written.reasoning_tokens,
-            "image_output_tokens": drawn.output_tokens or None,
-        }
-        return {name: count for name, count in counts.items() if count is not None}
+
+def _add_problem(parts: ReplyParts, code: str | None, reason: str) -> None:
+    """Add an error: final where the provider blocks the content."""
+    problems = parts.blocked if code in REFUSAL_CODES else parts.stopped
+    problems.append(f"{code}: {reason}" if code else reason)
 
 
-class _Problems:
-    """Why there is no whole answer."""
-
-    def __init__(self) -> None:
-        self.blocked: list[str] = []
-        self.stopped: list[str] = []
-
-    def add(self, code: str | None, reason: str) -> None:
-        """An error: final where the provider blocks the content."""
-        if code in REFUSAL_CODES:
-            self.blocked.append(f"{code}: {reason}")
-        else:
-            self.stopped.append(f"{code}: {reason}" if code else reason)
-
-
-def _add_item(parts: ReplyParts, problems: _Problems, item: Mapping[str, Any]) -> None:
+def _add_item(parts: ReplyParts, item: Mapping[str, Any]) -> None:
     kind = item.get("type")
     if kind == "message":
-        _add_message(parts, item.get("content"))
+        for part in of_type(item.get("content"), list, "a message's content"):
+            parts.add_part(part)
     elif kind == "image_generation_call":
-        _add_picture(parts, problems, item)
+        _add_image(parts, item)
     elif kind == "reasoning":
         parts.add_thought()
     elif kind not in _SILENT:
         parts.unreadable.append(f"an item of type {kind!r}")
 
 
-def _add_message(parts: ReplyParts, content: Any) -> None:
-    if not isinstance(content, Sequence) or isinstance(content, str):
-        raise MalformedReply(f"a message's content is a {type(content).__name__}")
-    for part in content:
-        parts.add_part(part)
-
-
-def _add_picture(parts: ReplyParts, problems: _Problems, item: Mapping[str, Any]) -> None:
+def _add_image(parts: ReplyParts, item: Mapping[str, Any]) -> None:
     result = item.get("result")
     if isinstance(result, str) and result:
         parts.segments.append(Media(result))
@@ -210,4 +145,4 @@ def _add_picture(parts: ReplyParts, problems: _Problems, item: Mapping[str, Any]
     error = item.get("error")
     about: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
     reason = about.get("message") or f"status {item.get('status')}"
-    problems.add(about.get("code"), f"a picture was not drawn: {reason}")
+    _add_problem(parts, about.get("code"), f"a picture was not drawn: {reason}")

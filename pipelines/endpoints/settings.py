@@ -1,9 +1,10 @@
-"""Settings of models behind a server that draw. Imports no SDK."""
+"""Settings of models behind a server that draw. Imports no HTTP client."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -56,7 +57,7 @@ class DrawingSettings(ServerSettings):
         return self
 
     def cost_of(self, usage: Mapping[str, float]) -> float | None:
-        """By the token, the image, or both; None where price or count is not known."""
+        """As for every server, by the token, the image, or both."""
         by_token = super().cost_of(usage)
         if by_token is None and (self.prices_tokens or self.price_per_image is None):
             return None
@@ -145,9 +146,13 @@ class GeminiSettings(InterleavedSettings):
         set_url = self.base_url or os.environ.get("GOOGLE_GEMINI_BASE_URL") or GEMINI_URL
         return plain_url(set_url)
 
+    def headers(self, key: str) -> dict[str, str]:
+        """Return the key, and how long the server may take."""
+        return {"x-goog-api-key": key, "x-server-timeout": f"{math.ceil(self.timeout_s)}"}
+
 
 def omni_settings(model: str) -> OmniSettings:
-    """Of a model behind SGLang-Omni; LLaDA2 reads no images there."""
+    """Return those of a model behind SGLang-Omni; LLaDA2 reads no images there."""
     blind = "llada2" in model.lower().replace("-", "").replace(".", "")
     return OmniSettings(model=model, max_images=0 if blind else None)
 
@@ -169,7 +174,6 @@ _WITH_LENGTH = _DIFFUSION | {"max_sequence_length": "max_sequence_length"}
 class Dialect:
     """The fields of `/v1/images/generations` that one kind of server reads."""
 
-    name: DialectName
     fields: Mapping[str, str]
     """Setting -> name of the request's field. All servers take a size; a setting that is
     not here is not taken."""
@@ -178,44 +182,19 @@ class Dialect:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Sent where the user sets nothing, because the server's own default loses quality."""
 
-    def unknown(self, settings: Iterable[str]) -> str | None:
-        """Why these settings cannot be sent; None when they all can."""
-        wrong = [s for s in settings if s not in self.fields]
-        if not wrong:
-            return None
-        known = [f"{s} ({_takers(s)})" for s in wrong]
-        return (
-            f"the images dialect {self.name!r} takes no {' and no '.join(known)}; "
-            f"it takes width, height, {', '.join(self.fields)}, and extra_body"
-        )
-
-
-def _takers(setting: str) -> str:
-    names = [d.name for d in DIALECTS.values() if setting in d.fields]
-    return f"taken by {', '.join(names)}"
-
 
 # The default of SGLang is JPEG of quality 75.
 _PNG = {"output_format": "png"}
 _OPENAI = {"quality": "quality", "output_format": "output_format"}
 DIALECTS: Mapping[DialectName, Dialect] = {
-    "openai": Dialect("openai", _OPENAI, own_model=False),
-    "sglang": Dialect("sglang", _WITH_LENGTH, defaults=_PNG),
-    "vllm-omni": Dialect("vllm-omni", _DIFFUSION, defaults=_PNG),
-    "plait": Dialect("plait", _WITH_LENGTH),  # of `plait serve`
+    "openai": Dialect(_OPENAI, own_model=False),
+    "sglang": Dialect(_WITH_LENGTH, defaults=_PNG),
+    "vllm-omni": Dialect(_DIFFUSION, defaults=_PNG),
+    "plait": Dialect(_WITH_LENGTH),  # of `plait serve`
 }
 """Read from the servers' released code: sglang 0.5.23, vllm-omni 0.30.0, openai 3.54."""
 
-_OPTIONAL = (
-    "quality",
-    "output_format",
-    "steps",
-    "guidance",
-    "true_cfg_scale",
-    "negative_prompt",
-    "max_sequence_length",
-    "generator_device",
-)
+_OPTIONAL = frozenset(name for d in DIALECTS.values() for name in d.fields)
 """Settings that not every dialect takes."""
 _OWN_FIELDS = ("model", "prompt", "n", "stream", "size", "seed", "response_format")
 """Fields that `extra_body` may not set: the stage does, or needs them as they are."""
@@ -264,8 +243,13 @@ class ImagesSettings(DrawingSettings):
             raise ValueError("width and height are set together or not at all")
         if own := [name for name in _OWN_FIELDS if name in self.extra_body]:
             raise ValueError(f"extra_body must not set {', '.join(own)}")
-        if reason := DIALECTS[self.dialect].unknown(self.chosen):
-            raise ValueError(reason)
+        taken = DIALECTS[self.dialect].fields
+        if wrong := [name for name in self.chosen if name not in taken]:
+            known = " and no ".join(f"{name} ({_takers(name)})" for name in wrong)
+            raise ValueError(
+                f"the images dialect {self.dialect!r} takes no {known}; it takes width, "
+                f"height, {', '.join(taken)}, and extra_body"
+            )
         return self
 
     @property
@@ -276,7 +260,7 @@ class ImagesSettings(DrawingSettings):
     @property
     def chosen(self) -> dict[str, Any]:
         """The settings that not every server takes, and that the user has set."""
-        values = {name: getattr(self, name) for name in _OPTIONAL}
+        values = {n: getattr(self, n) for n in type(self).model_fields if n in _OPTIONAL}
         return {name: value for name, value in values.items() if value is not None}
 
     @property
@@ -291,3 +275,7 @@ class ImagesSettings(DrawingSettings):
             return None if self.response_format == "none" else self.response_format
         named = any(part in self.model for part in _NO_RESPONSE_FORMAT)
         return None if named else "b64_json"
+
+
+def _takers(setting: str) -> str:
+    return f"taken by {', '.join(n for n, d in DIALECTS.items() if setting in d.fields)}"

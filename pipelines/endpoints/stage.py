@@ -1,8 +1,4 @@
-"""Stages behind a server: many requests at once, each answered alone.
-
-Conversations are written as the OpenAI chat API takes them, images as data URLs; APIs of
-another form are given what follows from these messages.
-"""
+"""Stages behind a server: many requests at once, each answered alone."""
 
 from __future__ import annotations
 
@@ -12,79 +8,33 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-import openai
 from PIL import ExifTags
 from PIL import Image as Pillow
 
-from generators.base import Failure, Outcome, Skip, Weights
+from generators.base import Failure, Fault, Outcome, Result, Skip, Weights
+from generators.content import answered, joined
 from generators.document import Draft, Image, Request, Text, Turn
 from generators.pictures import PictureError, decode
 from pipelines.chat.settings import ConversationSettings, ServerSettings
 from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
-from pipelines.endpoints.client import LISTING_FAILURES, EndpointClient
-from pipelines.endpoints.media import MediaReader
-from pipelines.endpoints.replies import Account, EndpointReply, interleaved_outcome
-from pipelines.endpoints.settings import InterleavedSettings
+from pipelines.endpoints.client import EndpointClient
+from pipelines.endpoints.errors import StatusError
+from pipelines.endpoints.media import MediaError, MediaReader
+from pipelines.endpoints.replies import EndpointReply
 
 Message = dict[str, Any]
-"""A message as the OpenAI chat API takes it."""
-Messages = Sequence[Message]
+"""A role and a content: a plain text, or parts `{"type": "text", "text": ...}` and
+`{"type": "image", "sha256": ...}`. So are prompts noted; each API is sent its own form."""
+_LISTING_FAILURES = (401, 403, 408, 409, 429, 503)
+"""Statuses of a listing that end or delay a stage; others say that there is no list."""
 _MIME = {"JPEG": "image/jpeg", "PNG": "image/png"}
-_JPEG_QUALITY = 95
 _LARGEST_SEED = 2**31
 """Most servers read the seed as a 32-bit integer."""
 NO_SEED = "not taken by the server"
 In = TypeVar("In")
-Prepared = TypeVar("Prepared")
 Out = TypeVar("Out")
-
-
-class EndpointStage(ABC, Generic[In, Prepared, Out]):
-    """A stage by a server; calls may come from several threads."""
-
-    concurrent: ClassVar[bool] = True
-
-    def __init__(self, settings: ServerSettings) -> None:
-        """Ask the server what `begin` asks; EndpointError where it cannot be used."""
-        self._client = EndpointClient(settings)
-        try:
-            self._client.run(self.begin())
-        except BaseException:
-            self.close()
-            raise
-
-    @abstractmethod
-    async def begin(self) -> None:
-        """Find out whether server, key, model and settings are usable."""
-
-    @abstractmethod
-    def prepared(self, request: In) -> Prepared | Skip | Failure:
-        """What is sent for a request; runs in the caller's thread."""
-
-    @abstractmethod
-    async def answer(self, call: Prepared) -> Outcome[Out]:
-        """The server's answer to one request, retried and counted by the client."""
-
-    def continue_from(self, usage: Mapping[str, float]) -> None:
-        """Count what earlier workers of the stage have used towards its ceilings."""
-        self._client.continue_from(usage)
-
-    def close(self) -> None:
-        """Close the connections and end the thread."""
-        self._client.close()
-
-    def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
-        """One outcome per input, in order; what cannot be answered fails alone."""
-        calls = [self.prepared(request) for request in inputs]
-        return self._client.run(self._all(calls))
-
-    async def _all(self, calls: Sequence[Prepared | Skip | Failure]) -> list[Outcome[Out]]:
-        async def one(call: Prepared | Skip | Failure) -> Outcome[Out]:
-            return call if isinstance(call, Skip | Failure) else await self.answer(call)
-
-        return list(await asyncio.gather(*map(one, calls)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,207 +45,240 @@ class PreparedCall:
     notes: dict[str, Any]
 
 
-class ConversationEndpoint(EndpointStage[Request, PreparedCall, Draft]):
-    """Request -> Draft, by a server.
+class EndpointStage(ABC, Generic[In, Out]):
+    """A stage by a server; calls may come from several threads.
 
     A subclass says what its API is sent, and how its replies are read.
     """
 
-    settings_class: ClassVar[type[ConversationSettings]]
-    settings: ConversationSettings
-    own_pictures: ClassVar[bool] = False
-    """Whether the API takes images in turns of the assistant."""
+    concurrent: ClassVar[bool] = True
+    settings_class: ClassVar[type[ServerSettings]]
+    settings: ServerSettings
 
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
-        """Ask the server what `begin` asks; `settings` are those of `settings_class`.
+        """Ask the server what `probe` asks; `settings` are those of `settings_class`.
 
-        Raises EndpointError when the server is dead or the key wrong. `weights` do not
-        apply to endpoints.
+        Raises EndpointError when the server is dead, or its key, model or settings are not
+        accepted. `weights` do not apply to endpoints.
         """
         self.settings = self.settings_class.model_validate(settings)
-        self._control = ControlTokens(self.settings.control_tokens)
-        super().__init__(self.settings)
+        self._media = MediaReader(getattr(self.settings, "image_hosts", ()))
+        self._client = EndpointClient(self.settings)
+        try:
+            self._client.run(self._client.begin(self.probe))
+        except BaseException:
+            self.close()
+            raise
+
+    async def probe(self) -> EndpointReply | None:
+        """Ask for what costs nothing, to see whether server and key are usable."""
+        await self.listing("/models")
+        return None
+
+    async def listing(self, path: str) -> bytes | None:
+        """Return the server's answer to GET; None where it has none to give."""
+        try:
+            return await self._client.exchange(path)
+        except StatusError as error:
+            if error.status in _LISTING_FAILURES:
+                raise
+            return None
 
     @abstractmethod
-    def body(self, messages: Messages, request: Request) -> dict[str, Any]:
-        """What the API is sent."""
+    def prepared(self, request: In) -> PreparedCall | Skip | Failure:
+        """Return what is sent for a request; runs in the caller's thread."""
 
     @abstractmethod
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
-        """The API's reply to a body."""
+        """Return the API's reply to a body."""
 
     @abstractmethod
-    async def outcome(self, reply: EndpointReply, account: Account) -> Outcome[Draft]:
-        """The draft that a reply holds, or the failure that it is."""
+    async def outcome(self, reply: EndpointReply) -> Outcome[Out]:
+        """Return what a reply holds, or the failure that it is."""
+
+    async def answer(self, call: PreparedCall) -> Outcome[Out]:
+        """Return what the server's reply holds, retried and counted by the client."""
+        reply = await self._client.request(lambda: self.sent(call.body), call.notes)
+        return reply if isinstance(reply, Failure) else await self.outcome(reply)
+
+    def continue_from(self, usage: Mapping[str, float]) -> None:
+        """Count what earlier workers of the stage have used towards its ceilings."""
+        self._client.continue_from(usage)
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        self._client.close()
+
+    def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
+        """Return one outcome per input; what cannot be answered fails alone."""
+        calls = [self.prepared(request) for request in inputs]
+        return answered(calls, lambda ready: self._client.run(self._all(ready)))
+
+    async def _all(self, calls: Sequence[PreparedCall]) -> list[Outcome[Out]]:
+        return list(await asyncio.gather(*map(self.answer, calls)))
+
+
+class ConversationEndpoint(EndpointStage[Request, Draft]):
+    """Request -> Draft of text and images, by a server."""
+
+    settings: ConversationSettings
+    own_images: ClassVar[bool] = False
+    """Whether the API takes images in turns of the assistant."""
+
+    def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
+        """As for every endpoint."""
+        super().__init__(weights, **settings)
+        self._control = ControlTokens(self.settings.control_tokens)
+
+    @abstractmethod
+    def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
+        """Return what the API is sent; images of the messages are in their API's form."""
+
+    @abstractmethod
+    def part(self, image: SentImage) -> dict[str, Any]:
+        """Return an image as the API takes it in a message."""
+
+    def text_part(self, text: str) -> dict[str, Any]:
+        """Return a text as the API takes it beside images."""
+        return {"type": "text", "text": text}
 
     def remarks(self, request: Request) -> dict[str, Any]:
-        """What the record notes of a request besides its messages."""
-        return {}
+        """Return what the record notes of a request besides its messages."""
+        seed = self.seed(request)
+        notes: dict[str, Any] = {"seed": NO_SEED if seed is None else seed}
+        return notes | given(modality=request.modality)
 
     def seed(self, request: Request) -> int | None:
-        """The record's seed as servers take it; None where it is not sent."""
+        """Return the record's seed as servers take it; None where it is not sent."""
         if not getattr(self.settings, "send_seed", False) or request.seed is None:
             return None
         return request.seed % _LARGEST_SEED
 
     def prepared(self, request: Request) -> PreparedCall | Skip | Failure:
-        """What the API is sent for a request, or why it cannot be sent."""
+        """Return what the API is sent for a request, or why it cannot be sent."""
         if skip := too_many_images(request, self.settings.max_images):
             return skip
-        turns, broken = self._control.neutralise(turns_of(request, self.settings.system))
         try:
-            messages = messages_of(turns, self.settings, self.own_pictures)
+            images = {i.digest: SentImage.of(i, self.settings) for i in request.images}
         except PictureError as error:
             return Failure(str(error))
-        notes: dict[str, Any] = {"prompt": _readable(messages, turns)}
-        notes["images"] = len(request.images)
+        turns, broken = self._control.neutralise(turns_of(request, self.settings.system))
+        messages = messages_of(turns, self.own_images)
+        notes: dict[str, Any] = {"prompt": messages, "images": len(request.images)}
         if request.images:
-            notes["image_sizes"] = _image_sizes(messages)
+            parts = [p for m in messages for p in m["content"] if isinstance(p, Mapping)]
+            shown = [images[p["sha256"]] for p in parts if p["type"] == "image"]
+            notes["image_sizes"] = [list(image.size) for image in shown]
         if broken:
             notes["neutralised"] = broken
-        return PreparedCall(self.body(messages, request), notes | self.remarks(request))
+        body = self.body([self._in_form(m, images) for m in messages], request)
+        return PreparedCall(body, notes | self.remarks(request))
 
-    async def answer(self, call: PreparedCall) -> Outcome[Draft]:
-        """What the server's reply holds."""
-        answered = await self._client.request(
-            lambda: self.sent(call.body), lambda reply: reply.usage, call.notes
-        )
-        if isinstance(answered, Failure):
-            return answered
-        reply = answered.reply
-        about = {"finish": reply.finish, "model": reply.model, **reply.notes}
-        notes = call.notes | about | {"attempts": answered.attempts}
-        return await self.outcome(reply, Account(answered.usage, notes))
+    async def outcome(self, reply: EndpointReply) -> Outcome[Draft]:
+        """Return text and images, in order; a failure where one image cannot be read."""
+        if failure := reply.problem():
+            return failure
+        segments: list[Text | Image] = []
+        for number, segment in enumerate(reply.segments, start=1):
+            if isinstance(segment, Text):
+                segments.append(segment)
+                continue
+            try:
+                segments.append(await self._media.read(segment))
+            except MediaError as error:
+                reason = f"picture (part {number} of the reply) cannot be read: {error}"
+                return reply.failure(reason, Fault.ENDPOINT)
+        whole = joined(segments)
+        trimmed = (Text(s.text.strip()) if isinstance(s, Text) else s for s in whole)
+        content = tuple(s for s in trimmed if isinstance(s, Image) or s.text)
+        return Result(Draft(content), reply.usage, reply.notes)
 
-
-class InterleavedEndpoint(ConversationEndpoint):
-    """Request -> Draft of text and images, by a server."""
-
-    settings_class: ClassVar[type[InterleavedSettings]]
-    settings: InterleavedSettings
-
-    async def begin(self) -> None:
-        """Send a request that costs nothing."""
-        self._media = MediaReader(self.settings.image_hosts)
-        await self._client.preflight(self.probe)
-
-    async def probe(self) -> Any:
-        """A request that costs nothing and shows whether server and key are usable."""
-        try:
-            return await self._client.openai.get("/models", cast_to=object)
-        except openai.APIStatusError as error:
-            if error.status_code in LISTING_FAILURES:
-                raise
-            return None
-
-    def remarks(self, request: Request) -> dict[str, Any]:
-        """The seed, and whether text alone is asked for."""
-        seed = self.seed(request)
-        remarks: dict[str, Any] = {"seed": NO_SEED if seed is None else seed}
-        return remarks | ({"modality": request.modality} if request.modality else {})
-
-    async def outcome(self, reply: EndpointReply, account: Account) -> Outcome[Draft]:
-        """The text and images, in order."""
-        return await interleaved_outcome(reply, account, self._media)
+    def _in_form(self, message: Message, images: Mapping[str, SentImage]) -> Message:
+        if isinstance(message["content"], str):
+            return message
+        parts = [
+            self.text_part(p["text"])
+            if p["type"] == "text"
+            else self.part(images[p["sha256"]])
+            for p in message["content"]
+        ]
+        return message | {"content": parts}
 
 
-def messages_of(
-    turns: Sequence[Turn], settings: ConversationSettings, own_pictures: bool = False
-) -> list[Message]:
-    """The messages of a request; PictureError for a picture that cannot be read.
+def given(**values: Any) -> dict[str, Any]:
+    """Return the values that are not left to the server."""
+    return {name: value for name, value in values.items() if value is not None}
 
-    The API takes pictures only from users, so those of an assistant's turn follow it in
-    a user's message; with `own_pictures` they stay in their place.
+
+def messages_of(turns: Sequence[Turn], own_images: bool = False) -> list[Message]:
+    """Return the messages of a request.
+
+    APIs take images only from users, so those of an assistant's turn follow it in a user's
+    message; with `own_images` they stay in their place.
     """
     messages = []
     for turn in turns:
-        if turn.role == "user" or (own_pictures and turn.role == "assistant"):
-            messages.append(_message(turn.role, turn, settings))
+        if turn.role == "user" or (own_images and turn.role == "assistant"):
+            messages.append(_message(turn.role, turn.content))
             continue
-        text = "".join(s.text for s in turn.content if isinstance(s, Text))
-        messages.append({"role": turn.role, "content": text})
-        pictures = tuple(s for s in turn.content if isinstance(s, Image))
-        if pictures:
-            messages.append(_message("user", Turn("user", pictures), settings))
+        texts = [s for s in turn.content if isinstance(s, Text)]
+        messages.append(_message(turn.role, texts))
+        if images := [s for s in turn.content if isinstance(s, Image)]:
+            messages.append(_message("user", images))
     return messages
 
 
-def _message(role: str, turn: Turn, settings: ConversationSettings) -> Message:
-    """Text alone as a plain string, which every server takes."""
-    texts = [s.text for s in turn.content if isinstance(s, Text)]
-    if len(texts) == len(turn.content):
+def _message(role: str, content: Sequence[Text | Image]) -> Message:
+    """Return text alone as a plain string, which every server takes."""
+    texts = [s.text for s in content if isinstance(s, Text)]
+    if len(texts) == len(content):
         return {"role": role, "content": "".join(texts)}
-    return {"role": role, "content": [_part(s, settings) for s in turn.content]}
-
-
-def _part(segment: Text | Image, settings: ConversationSettings) -> Message:
-    if isinstance(segment, Text):
-        return {"type": "text", "text": segment.text}
-    url = data_url(segment, settings.image_max_side, settings.image_format)
-    image = {"url": url}
-    if settings.image_detail != "auto":
-        image["detail"] = settings.image_detail
-    return {"type": "image_url", "image_url": image}
-
-
-def _image_sizes(messages: Messages) -> list[list[int]]:
-    """Width and height of every image as sent, in order."""
-    contents = (m["content"] for m in messages if isinstance(m["content"], list))
-    parts = (part for content in contents for part in content)
-    return [_size_of(p["image_url"]["url"]) for p in parts if p["type"] == "image_url"]
-
-
-def _readable(messages: Messages, turns: Sequence[Turn]) -> list[Message]:
-    """The messages with each image's digest in place of its bytes, for the notes."""
-    digests = iter([s.digest for t in turns for s in t.content if isinstance(s, Image)])
-
-    def shown(part: Message) -> Message:
-        return (
-            part if part["type"] == "text" else {"type": "image", "sha256": next(digests)}
-        )
-
-    return [
-        m if isinstance(m["content"], str) else m | {"content": [*map(shown, m["content"])]}
-        for m in messages
+    parts = [
+        {"type": "text", "text": s.text}
+        if isinstance(s, Text)
+        else {"type": "image", "sha256": s.digest}
+        for s in content
     ]
+    return {"role": role, "content": parts}
 
 
-def data_url(image: Image, max_side: int, encoding: Literal["png", "jpeg"]) -> str:
-    """The picture as a data URL with neither side longer than `max_side` pixels.
+class SentImage(NamedTuple):
+    """An image as servers are sent it."""
 
-    JPEG and PNG bytes that every server reads alike are sent unchanged; pictures that are
-    too large, rotated, transparent or in another format are encoded again. PictureError
-    for bytes that are not a picture.
-    """
-    picture = decode(image)
-    mime = _sendable(image.read(), max_side)
-    if mime is not None:
-        return _url(image.read(), mime)
-    picture.thumbnail((max_side, max_side), Pillow.Resampling.LANCZOS)
-    file = io.BytesIO()
-    if encoding == "jpeg":
-        picture.save(file, "JPEG", quality=_JPEG_QUALITY)
-    else:
-        picture.save(file, "PNG")
-    return _url(file.getvalue(), f"image/{encoding}")
+    mime: str
+    data: str
+    """In base64."""
+    size: tuple[int, int]
+    """Width and height in pixels."""
 
+    @property
+    def url(self) -> str:
+        """A data URL."""
+        return f"data:{self.mime};base64,{self.data}"
 
-def _size_of(url: str) -> list[int]:
-    """Width and height, in pixels, of the picture in a data URL of `data_url`."""
-    data = base64.b64decode(url.partition(",")[2])
-    with Pillow.open(io.BytesIO(data)) as picture:
-        return list(picture.size)
+    @classmethod
+    def of(cls, image: Image, settings: ConversationSettings) -> SentImage:
+        """Encode an image with neither side longer than `image_max_side` pixels.
+
+        JPEG and PNG bytes that every server reads alike are sent unchanged; images that
+        are too large, rotated, transparent or in another format are encoded again.
+        PictureError for bytes that are not an image.
+        """
+        pixels, most = decode(image), settings.image_max_side
+        data, mime = image.read(), _sendable(image.read(), most)
+        if mime is None:
+            pixels.thumbnail((most, most), Pillow.Resampling.LANCZOS)
+            file = io.BytesIO()
+            pixels.save(file, settings.image_format, quality=95)
+            data, mime = file.getvalue(), f"image/{settings.image_format}"
+        return cls(mime, base64.b64encode(data).decode(), pixels.size)
 
 
 def _sendable(data: bytes, max_side: int) -> str | None:
-    """Media type of bytes that need no change."""
-    with Pillow.open(io.BytesIO(data)) as picture:
-        upright = picture.getexif().get(ExifTags.Base.Orientation, 1) == 1
-        opaque = picture.mode in ("RGB", "L") and "transparency" not in picture.info
-        if not (upright and opaque) or max(picture.size) > max_side:
+    """Return the media type of bytes that need no change."""
+    with Pillow.open(io.BytesIO(data)) as image:
+        upright = image.getexif().get(ExifTags.Base.Orientation, 1) == 1
+        opaque = image.mode in ("RGB", "L") and "transparency" not in image.info
+        if not (upright and opaque) or max(image.size) > max_side:
             return None
-        return _MIME.get(picture.format or "")
-
-
-def _url(data: bytes, mime: str) -> str:
-    return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+        return _MIME.get(image.format or "")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,8 +27,7 @@ from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettin
 from pipelines.endpoints.settings import DIALECTS, DialectName, ImagesSettings
 from pipelines.presets import TextToImageSettings
 from pipelines.servers.settings import EngineModelSettings, ServerTable
-from pipelines.servers.software import Software, engine_software
-from pipelines.servers.start import started
+from pipelines.servers.start import Software, engine_software, started
 
 SERVED_NAME = "model"
 """What requests call a model that lies in a folder: its place is no part of a key."""
@@ -47,110 +46,97 @@ class EngineChatSettings(EndpointSettings):
     """A chat model behind an engine's server that plait starts."""
 
     stage: ClassVar[str] = "chat-engine"
-    target: ClassVar[str] = "pipelines.servers.chat_stage:EngineChat"
+    target: ClassVar[str] = "pipelines.endpoints.chat:EngineChat"
 
     checkpoint: str = unkeyed("")
     """Folder or Hub id: its processor tells which tokens are the chat template's."""
     revision: str | None = unkeyed(None)
 
 
-class Option(NamedTuple):
-    """An option of a command."""
-
-    name: str
-    key: str | None = None
-    """The value is given as a JSON object, under this key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(NamedTuple):
     """A preset command: its words, and its options for what not every model sets."""
 
     words: str
-    options: Mapping[str, Option]
+    options: Mapping[str, str]
+    """Value -> its option; after a space, the key under which a JSON object holds it."""
 
     def command(self, model: Mapping[str, Any]) -> list[str]:
-        """The command for a model of these values by name."""
+        """Return the command for a model of these values by name."""
         argv = [word.format_map(model) for word in self.words.split()]
-        for name, option in self.options.items():
+        for name, text in self.options.items():
             if (value := model.get(name)) is not None:
-                value = value if option.key is None else {option.key: value}
-                shown = json.dumps(value) if isinstance(value, Mapping) else str(value)
-                argv += [option.name, shown]
+                option, _, key = text.partition(" ")
+                value = {key: value} if key else value
+                shown = json.dumps(value) if isinstance(value, dict) else str(value)
+                argv += [option, shown]
         return argv
 
 
 _SERVE = "{executable} serve {model} --served-model-name {name} --host 127.0.0.1 "
 _SERVE += "--port {{port}} --dtype {dtype} "
 _SGLANG = _SERVE.replace("{model}", "--model-path {model}")
-_REVISION = {"revision": Option("--revision")}
-_SPLIT = {"gpus": Option("--num-gpus")}
+_SPLIT = {"revision": "--revision", "gpus": "--num-gpus"}
 ENGINES: Mapping[tuple[str, Kind], Engine] = {
     # Of both: defaults of the checkpoint's own sampling do not apply.
     ("vllm", Kind.DRAFT): Engine(
         _SERVE + "--seed 0 --generation-config vllm",
-        _REVISION
-        | {
-            "gpus": Option("--tensor-parallel-size"),
-            "memory_share": Option("--gpu-memory-utilization"),
-            "context": Option("--max-model-len"),
-            "max_images": Option("--limit-mm-per-prompt", "image"),
-            "pixels": Option("--mm-processor-kwargs"),
-            "random": Option("--load-format"),
+        {
+            "revision": "--revision",
+            "gpus": "--tensor-parallel-size",
+            "memory_share": "--gpu-memory-utilization",
+            "context": "--max-model-len",
+            "max_images": "--limit-mm-per-prompt image",
+            "pixels": "--mm-processor-kwargs",
+            "random": "--load-format",
         },
     ),
     ("sglang", Kind.DRAFT): Engine(
         _SGLANG + "--model-type llm --random-seed 0 --sampling-defaults openai",
-        _REVISION
-        | {
-            "gpus": Option("--tp-size"),
-            "memory_share": Option("--mem-fraction-static"),
-            "context": Option("--context-length"),
-            "max_images": Option("--limit-mm-data-per-request", "image"),
-            "pixels": Option("--mm-process-config", "image"),
-            "random": Option("--load-format"),
+        {
+            "revision": "--revision",
+            "gpus": "--tp-size",
+            "memory_share": "--mem-fraction-static",
+            "context": "--context-length",
+            "max_images": "--limit-mm-data-per-request image",
+            "pixels": "--mm-process-config image",
+            "random": "--load-format",
         },
     ),
     ("vllm-omni", Kind.RENDER): Engine(
         _SERVE + "--omni",
-        _REVISION
-        | _SPLIT
-        | {
-            "sampling": Option("--default-sampling-params", "0"),
-            "random": Option("--diffusion-load-format"),
-        },
+        _SPLIT
+        | {"sampling": "--default-sampling-params 0", "random": "--diffusion-load-format"},
     ),
     # Its dtype is the pipeline's own.
     ("sglang", Kind.RENDER): Engine(
-        _SGLANG.replace("--dtype {dtype} ", "") + "--model-type diffusion "
-        "--strict-ports true",
-        _REVISION | _SPLIT,
+        _SGLANG.replace("--dtype {dtype} ", "--model-type diffusion --strict-ports true"),
+        _SPLIT,
     ),
 }
 """By name and kind of stage."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """How an engine's server is asked, and what of its command may change a result."""
 
     settings: ServerSettings
     told: dict[str, Any]
     """What the server's command says of the model besides what all commands do."""
-    result: Mapping[str, Any]
+    result: dict[str, Any]
 
 
 def engine_spec(
     settings: EngineModelSettings, name: str, weights: Weights, gpu_gib: float
 ) -> StageSpec:
-    """The stage of a model that an engine runs; UsageError, CheckpointError."""
+    """Return the stage of a model that an engine runs; UsageError, CheckpointError."""
+    model = _model(settings, weights, gpu_gib)
     if isinstance(settings, TextToImageSettings):
         _refuse_unknown(settings, name, weights)
-    model = _model(settings, weights, gpu_gib)
-    ask = _image_question if isinstance(settings, TextToImageSettings) else _chat_question
-    question = ask(settings, name, model, weights)
-    software, num_gpus = _software(settings), model["num_gpus"]
-    engine = ENGINES[software.name, settings.kind]
+        question = _image_question(settings, name, model)
+    else:
+        assert isinstance(settings, ChatSettings)
+        question = _chat_question(settings, model, weights)
+    software = engine_software(settings)
     placement = replace(
         settings.placement(weights, gpu_gib),
         batch_size=1,
@@ -163,11 +149,12 @@ def engine_spec(
         weights=weights,
         placement=placement,
     )
+    command = ENGINES[software.name, settings.kind].command(model | question.told)
     # On CPUs alone, each server would take all of them.
-    alone = settings.workers is None and not num_gpus
+    alone = settings.workers is None and not model["num_gpus"]
     table = ServerTable(
-        command=(*engine.command(model | question.told), *settings.engine_arguments),
-        num_gpus=num_gpus,
+        command=(*command, *settings.engine_arguments),
+        num_gpus=model["num_gpus"],
         num_cpus=placement.num_cpus,
         memory_gib=placement.memory_gib,
         env=settings.engine_env,
@@ -181,7 +168,7 @@ def engine_spec(
 def _model(
     settings: EngineModelSettings, weights: Weights, gpu_gib: float
 ) -> dict[str, Any]:
-    """What every engine is told of a checkpoint; UsageError for tiny weights."""
+    """Return what every engine is told of a checkpoint; UsageError for tiny weights."""
     if weights == "tiny":
         raise UsageError(
             f"engine {settings.engine!r} reads a checkpoint, and tiny weights are made in "
@@ -191,7 +178,10 @@ def _model(
     is_folder = looks_like_path(settings.model)
     own = str(Path(settings.model).expanduser().resolve()) if is_folder else settings.model
     num_gpus = _gpus(settings, weights, gpu_gib)
+    patience = settings.batch_timeout_s
+    limits = {"timeout_s": patience, "give_up_s": patience}
     return {
+        "limits": limits | {"concurrency": settings.engine_concurrency},
         "executable": settings.engine_executable or settings.engine,
         "model": own,
         "name": SERVED_NAME if is_folder else settings.model,
@@ -206,7 +196,7 @@ def _model(
 
 
 def _gpus(settings: EngineModelSettings, weights: Weights, gpu_gib: float) -> float:
-    """GPUs of one server: as asked, else the estimate as a power of two.
+    """Return the GPUs of one server: as asked, else the estimate as a power of two.
 
     Engines split the heads of a model evenly.
     """
@@ -214,15 +204,6 @@ def _gpus(settings: EngineModelSettings, weights: Weights, gpu_gib: float) -> fl
     if settings.num_gpus is not None or gpus <= 1:
         return gpus
     return float(2 ** math.ceil(math.log2(gpus)))
-
-
-def _software(settings: EngineModelSettings) -> Software:
-    """The engine and its version; CheckpointError where it is not installed."""
-    engine = settings.engine
-    assert engine is not None
-    if settings.engine_version is not None:
-        return Software(engine, settings.engine_version)
-    return engine_software(engine, settings.engine_executable or engine)
 
 
 def _identity(
@@ -238,18 +219,9 @@ def _identity(
     return f"{settings.identity(weights)} by {software} {text}"
 
 
-def _limits(settings: EngineModelSettings) -> dict[str, Any]:
-    return {
-        "concurrency": settings.engine_concurrency,
-        "timeout_s": settings.batch_timeout_s,
-        "give_up_s": settings.batch_timeout_s,
-    }
-
-
 def _chat_question(
-    settings: EngineModelSettings, name: str, model: dict[str, Any], weights: Weights
+    settings: ChatSettings, model: dict[str, Any], weights: Weights
 ) -> Question:
-    assert isinstance(settings, ChatSettings)
     longest, answer = settings.max_input_tokens, settings.new_tokens(weights)
     context = None if longest is None else longest + answer
     limits = {"min_pixels": settings.min_pixels, "max_pixels": settings.max_pixels}
@@ -270,24 +242,22 @@ def _chat_question(
         extra_body=more,
         checkpoint=model["model"],
         revision=model["revision"],
-        **_limits(settings),
+        **model["limits"],
     )
-    images = {"max_images": settings.max_images, "pixels": pixels or None}
-    result = {"dtype": settings.dtype, "context": context, **pixels}
-    return Question(asking, {"context": context, **images}, result)
+    told = {"context": context, "max_images": settings.max_images, "pixels": pixels or None}
+    return Question(asking, told, {"dtype": settings.dtype, "context": context, **pixels})
 
 
 def _image_question(
-    settings: EngineModelSettings, name: str, model: Mapping[str, Any], weights: Weights
+    settings: TextToImageSettings, name: str, model: Mapping[str, Any]
 ) -> Question:
-    assert isinstance(settings, TextToImageSettings)
     is_sglang = settings.engine == "sglang"
     dialect: DialectName = "sglang" if is_sglang else "vllm-omni"
     chosen = _chosen(settings)
     # What requests do not take is said once, when the server is started.
     unasked = set(_TOLD) - DIALECTS[dialect].fields.keys()
     told = {n: chosen.pop(n) for n in sorted(unasked & chosen.keys())}
-    about = {"model": model["name"], "dialect": dialect, **_limits(settings)}
+    about = {"model": model["name"], "dialect": dialect, **model["limits"]}
     asking = validated(ImagesSettings, chosen | about, name)
     # SGLang keeps to the precision of the pipeline's own parts, whatever `dtype` says.
     result = {"dtype": None if is_sglang else settings.dtype, **told}
@@ -312,7 +282,7 @@ def _refuse_unknown(settings: TextToImageSettings, name: str, weights: Weights) 
 
 
 def _chosen(settings: TextToImageSettings) -> dict[str, Any]:
-    """What each request says: the model's settings, and noise drawn as plait draws it."""
+    """Return what each request says: the settings, and noise drawn as plait draws it."""
     architecture = settings.architecture or PUBLISHED.get(settings.model)
     design = DESIGNS[architecture] if architecture else None
     by_true_cfg = design is not None and design.pipeline == "QwenImagePipeline"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -123,22 +123,16 @@ class EngineModelSettings(ModelSettings):
     engine_start_timeout_s: float = unkeyed(1800.0, gt=0)
     """How long a server may load before it counts as failed."""
 
-    engine_fields: ClassVar[frozenset[str]] = frozenset(
-        {
-            "engine",
-            "engine_executable",
-            "engine_arguments",
-            "engine_env",
-            "engine_version",
-            "engine_concurrency",
-            "engine_start_timeout_s",
-        }
-    )
-
     @model_validator(mode="after")
     def _has_an_engine(self) -> Self:
         fields = type(self).model_fields
-        for name in sorted(self.engine_fields) if self.engine is None else ():
+        for name in sorted(ENGINE_FIELDS) if self.engine is None else ():
             if getattr(self, name) != fields[name].get_default(call_default_factory=True):
                 raise ValueError(f"{name} is for an engine; name one in engine")
         return self
+
+
+ENGINE_FIELDS = frozenset(EngineModelSettings.model_fields) - set(
+    ModelSettings.model_fields
+)
+"""Not for the constructor of plait's own stage."""

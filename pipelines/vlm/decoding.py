@@ -1,79 +1,316 @@
 """Text from a language model, each record independent of the others in its batch.
 
-`transformers` samples all rows from one global generator and applies the repetition
-penalty to padding; both would make an answer depend on its neighbours.
+Qwen2-VL, Qwen2.5-VL and LLaVA-NeXT write by streams: prompts are not padded, beginnings
+that they share are read once, and a text that ends makes room for the next. Other models
+write by the library's `generate`, padded on the left. The tokens are the same up to
+rounding: a near tie of two tokens in float32 may fall the other way.
+
+`generate` samples all rows from one global generator and applies the repetition penalty to
+padding; both would make an answer depend on its neighbours. So `TokenChooser` chooses for
+both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
-from transformers import (
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from generators.decoding.sampling import (
+    drawn,
+    nucleus,
+    penalised,
+    read_tokens,
+    shortlist,
+    uniforms,
 )
+from generators.decoding.streams import Stream, Streams
+from generators.decoding.texts import TextTrack, TextWriter
+from generators.memo import Memo
+from pipelines.chat.settings import ChatSettings
 
-from generators.decoding.sampling import NO_NUMBERS, NumberCheck, drawn, uniforms
-from generators.decoding.texts import Finish
+ImageInput = dict[str, Tensor]
+"""The vision model's inputs for one image, by the names of the processor."""
+
+_IMAGES_AT_ONCE = 16
+"""More at once take longer on a CPU, where their states then exceed its caches."""
+_REMEMBERED_BYTES = 2**30
+"""Of images' features, kept in the host's memory."""
+_PER_TOKEN = ("input_ids", "attention_mask", "mm_token_type_ids")
+_FAMILIES = frozenset({"qwen2_vl", "qwen2_5_vl", "llava_next"})
+_DECODERS = frozenset({"qwen2_vl_text", "qwen2_5_vl_text", "llama", "mistral", "qwen2"})
+_CHANGING_ROPE = frozenset({"dynamic", "longrope"})
+"""Rules whose frequencies depend on the longest text of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is chosen."""
+class Prompts:
+    """The prompts of a batch, one a row."""
 
-    temperature: float = 0.0
-    """0 takes the likeliest token."""
-    top_p: float = 1.0
-    top_k: int = 0
-    repetition_penalty: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """The text a model wrote for one record, as tokens."""
-
-    ids: tuple[int, ...]
-    """Token ids without the one that ended the text."""
-    finish: Finish
-    num_tokens: int
-    """Tokens written, the ending one included."""
+    inputs: Any
+    """What a processor returns, padded on the left."""
+    images: Sequence[Sequence[str]]
+    """Digests of each row's images."""
+    limits: Sequence[int]
+    """Most tokens that may follow each row."""
+    seeds: Sequence[int]
+    """Read where tokens are sampled."""
 
 
-def complete(
-    model: Any,
-    inputs: Any,
-    limits: Sequence[int],
-    sampling: Sampling,
-    seeds: Sequence[int] | None = None,
-) -> list[Completion]:
-    """Continue each left-padded row of `inputs` by at most `limits[row]` tokens.
+Writer = Callable[[Prompts], list[TextTrack]]
+"""Writes what follows each row."""
 
-    `inputs` is what a processor returns, with input_ids of shape (rows, length);
-    `seeds`, one a row, are needed when the temperature is above 0.
+
+def writer_of(model: Any, settings: ChatSettings, may_stream: bool = True) -> Writer:
+    """Return the streams where they serve the model, else `generate`."""
+    if may_stream and is_streamable(model.config):
+        return partial(by_streams, model, EmbeddedPromptReader(model), settings)
+    return partial(by_generate, model, settings)
+
+
+def is_streamable(config: Any) -> bool:
+    """Return whether streams write what `generate` would, by the model's configuration.
+
+    They attend over every position of a text, by masks that transformers' `sdpa` reads.
     """
-    start = inputs["input_ids"].shape[1]
-    check = NumberCheck()
-    written = model.generate(
-        **inputs,
-        max_new_tokens=max(limits),
-        do_sample=False,
-        logits_processor=[check, *_processors(inputs["attention_mask"], sampling, seeds)],
+    text = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    return (
+        config.model_type in _FAMILIES
+        and text.model_type in _DECODERS
+        and text._attn_implementation == "sdpa"
+        and getattr(text, "sliding_window", None) is None
+        and "sliding_attention" not in (getattr(text, "layer_types", None) or ())
+        and rope.get("rope_type") not in _CHANGING_ROPE
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPrompt:
+    """A prompt as the decoder reads it."""
+
+    embeddings: Tensor
+    """(positions, width)."""
+    position_ids: Tensor
+    """(positions, axes); see `generators.decoding.streams`."""
+    ids: Tensor
+    """(positions,); those of an image's positions are all its placeholder's."""
+
+
+class EmbeddedPromptReader:
+    """Reads what a processor has encoded for Qwen2-VL, Qwen2.5-VL or LLaVA-NeXT.
+
+    An image that was read lately, with this prompt or another, is not read again.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """`model` is the `...ForConditionalGeneration` of transformers."""
+        self._model = model.model
+        self._embedding = model.get_input_embeddings()
+        self._image_id: int = model.config.image_token_id
+        self._has_mrope = hasattr(self._model, "get_rope_index")
+        self.axes = 3 if self._has_mrope else 1
+        """How many numbers say where a token stands."""
+        self._features: Memo[str, ImageInput, Tensor] = Memo(
+            self._read_images, _IMAGES_AT_ONCE, _REMEMBERED_BYTES, lambda f: f.nbytes
+        )
+
+    @torch.inference_mode()
+    def __call__(self, inputs: Any, images: Sequence[Sequence[str]]) -> list[ReadPrompt]:
+        """Read every prompt of `inputs`, which the processor has padded.
+
+        `images` are the digests of each prompt's images.
+        """
+        digests = [digest for own in images for digest in own]
+        each = list(_of_each_image(inputs)) if digests else []
+        features = self._features(dict(zip(digests, each, strict=True)))
+        grids = (image.get("image_grid_thw") for image in each)
+        return [
+            self._prompt(
+                {name: inputs[name][row] for name in _PER_TOKEN if name in inputs},
+                [features[digest] for digest in own],
+                list(islice(grids, len(own))),
+            )
+            for row, own in enumerate(images)
+        ]
+
+    def _prompt(
+        self,
+        padded: dict[str, Tensor],
+        features: Sequence[Tensor],
+        grids: Sequence[Tensor | None],
+    ) -> ReadPrompt:
+        real = padded.pop("attention_mask").bool()
+        tokens = {name: values[real].cpu() for name, values in padded.items()}
+        ids = tokens["input_ids"]
+        embeddings = self._embedding(ids.to(self._embedding.weight.device))
+        if features:
+            at = (ids == self._image_id).to(embeddings.device)
+            embeddings[at] = torch.cat(list(features)).to(embeddings)
+        return ReadPrompt(embeddings, self._position_ids(tokens, grids), ids)
+
+    def _position_ids(
+        self, tokens: dict[str, Tensor], grids: Sequence[Tensor | None]
+    ) -> Tensor:
+        ids = tokens["input_ids"]
+        if not self._has_mrope:
+            return torch.arange(len(ids))[:, None]
+        known = [grid for grid in grids if grid is not None]
+        position_ids, _ = self._model.get_rope_index(
+            ids[None],
+            mm_token_type_ids=tokens["mm_token_type_ids"][None],
+            image_grid_thw=torch.cat(known).cpu() if known else None,
+        )
+        of_prompt: Tensor = position_ids[:, 0].T
+        return of_prompt
+
+    def _read_images(self, images: list[ImageInput]) -> list[Tensor]:
+        """Return features (positions, width) of each image, in the host's memory."""
+        inputs = {
+            name: self._moved(torch.cat([image[name] for image in images]))
+            for name in images[0]
+        }
+        read = self._model.get_image_features(**inputs, return_dict=True)
+        # Copies: parts of one tensor would keep all of it.
+        return [features.to("cpu", copy=True) for features in read.pooler_output]
+
+    def _moved(self, values: Tensor) -> Tensor:
+        weight = self._embedding.weight
+        dtype = weight.dtype if values.is_floating_point() else values.dtype
+        return values.to(weight.device, dtype)
+
+
+def _of_each_image(inputs: Any) -> Iterator[ImageInput]:
+    """Yield the vision model's inputs of all prompts, image by image."""
+    pixels = inputs["pixel_values"]
+    if "image_grid_thw" not in inputs:
+        for tiles, size in zip(pixels, inputs["image_sizes"], strict=True):
+            yield {"pixel_values": tiles[None], "image_sizes": size[None]}
+        return
+    # Patches of all images, one after another, without a dimension for images.
+    grids = inputs["image_grid_thw"]
+    for patches, grid in zip(pixels.split(grids.prod(-1).tolist()), grids, strict=True):
+        yield {"pixel_values": patches, "image_grid_thw": grid[None]}
+
+
+@torch.inference_mode()
+def by_streams(
+    model: Any, reader: EmbeddedPromptReader, settings: ChatSettings, prompts: Prompts
+) -> list[TextTrack]:
+    """Write by streams, at most `rows` texts at a time."""
+    read = reader(prompts.inputs, prompts.images)
+    longest = max(len(p.ids) + n for p, n in zip(read, prompts.limits, strict=True))
+    streams = Streams(model.model.language_model, longest, reader.axes)
+    chooser = TokenChooser(settings, [p.ids for p in read], prompts.seeds)
+    embedding = model.get_input_embeddings()
+
+    def opened(records: list[int]) -> list[Stream]:
+        new = [read[record] for record in records]
+        return streams.open([p.embeddings for p in new], [p.position_ids for p in new])
+
+    def chosen(states: Tensor, records: list[int]) -> list[int]:
+        return chooser(model.lm_head(states).float(), records)
+
+    def embedded(tokens: list[int]) -> Tensor:
+        ids = torch.tensor(tokens, device=embedding.weight.device)
+        return embedding(ids)  # type: ignore[no-any-return]
+
     ends = end_ids(model.generation_config)
-    rows = zip(written[:, start:].tolist(), check.rows, limits, strict=True)
-    return [_completion(r[:n], numbers, ends) for r, numbers, n in rows]
+    write = TextWriter(streams, opened, chosen, embedded, ends, settings.rows)
+    return write(prompts.limits)
+
+
+def by_generate(model: Any, settings: ChatSettings, prompts: Prompts) -> list[TextTrack]:
+    """Write by `generate`, all rows at once."""
+    inputs = prompts.inputs.to(model.device, dtype=model.dtype)
+    rows = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)
+    chooser = TokenChooser(settings, [ids[real] for ids, real in rows], prompts.seeds)
+    tracks = [TextTrack(limit) for limit in prompts.limits]
+    chosen = ChosenTokens(chooser, tracks, end_ids(model.generation_config))
+    model.generate(
+        **inputs,
+        max_new_tokens=max(prompts.limits),
+        do_sample=False,
+        logits_processor=LogitsProcessorList([chosen]),
+    )
+    return tracks
+
+
+class ChosenTokens(LogitsProcessor):  # type: ignore[misc]
+    """Gives every track its next token, and leaves `generate` no other choice."""
+
+    def __init__(
+        self, chooser: TokenChooser, tracks: Sequence[TextTrack], ends: Collection[int]
+    ) -> None:
+        self._chooser = chooser
+        self._tracks = tracks
+        self._ends = ends
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return scores (rows, vocabulary) that are 0 at the token and -inf elsewhere."""
+        live = [row for row, track in enumerate(self._tracks) if track.stop is None]
+        tokens = [min(self._ends, default=0)] * len(self._tracks)
+        for row, token in zip(live, self._chooser(scores[live], live), strict=True):
+            self._tracks[row].take(token, self._ends)
+            if self._tracks[row].stop is None:
+                tokens[row] = token
+        columns = torch.tensor(tokens, device=scores.device)[:, None]
+        return torch.full_like(scores, -torch.inf).scatter(1, columns, 0.0)
+
+
+class TokenChooser:
+    """The next token of each record: by its own generator, and its own earlier tokens."""
+
+    def __init__(
+        self, settings: ChatSettings, prompts: Sequence[Tensor], seeds: Sequence[int]
+    ) -> None:
+        """`prompts` are the token ids of each record's prompt, without padding."""
+        self._settings = settings
+        self._prompts = prompts
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._seen: Tensor | None = None
+        """Of each record, which tokens it has: (records, vocabulary)."""
+
+    def __call__(self, logits: Tensor, records: Sequence[int]) -> list[int]:
+        """Return the records' tokens by their logits (records, vocabulary).
+
+        NONE stands where these are no numbers.
+        """
+        penalty = self._settings.repetition_penalty
+        if penalty == 1.0:
+            return read_tokens(self._chosen(logits, records), logits)
+        if self._seen is None:
+            self._seen = self._of_prompts(logits)
+        scores = penalised(logits, self._seen[records], penalty)
+        tokens = read_tokens(self._chosen(scores, records), logits)
+        self._seen[records, tokens] = True
+        return tokens
+
+    def _of_prompts(self, logits: Tensor) -> Tensor:
+        shape = len(self._prompts), logits.shape[1]
+        seen = torch.zeros(shape, dtype=torch.bool, device=logits.device)
+        for row, ids in zip(seen, self._prompts, strict=True):
+            row[ids] = True
+        return seen
+
+    def _chosen(self, scores: Tensor, records: Sequence[int]) -> Tensor:
+        s = self._settings
+        if s.temperature == 0:
+            return scores.argmax(dim=-1)
+        limited = nucleus(shortlist(scores / s.temperature, s.top_k), s.top_p)
+        generators = (self._generators[record] for record in records)
+        # In vocabulary order, in float64.
+        return drawn(limited.double().softmax(-1), uniforms(generators))
 
 
 def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:
-    """A generation config with the checkpoint's special tokens and nothing else of it.
+    """Return a generation config with the checkpoint's special tokens and nothing else.
 
     The sampling settings of a published `generation_config.json` would apply silently
     wherever plait's settings are at their defaults.
@@ -87,80 +324,6 @@ def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:
 
 
 def end_ids(holder: Any) -> set[int]:
-    """The tokens that end a text, of a generation config or a tokenizer."""
+    """Return the tokens that end a text, of a generation config or a tokenizer."""
     ends = holder.eos_token_id
     return set(ends) if isinstance(ends, list | tuple) else {ends} - {None}
-
-
-def _completion(row: list[int], numbers: list[bool], ends: set[int]) -> Completion:
-    end = next((i for i, token in enumerate(row) if token in ends), None)
-    length = len(row) if end is None else end + 1
-    finish: Finish = "length" if end is None else "stop"
-    if not all(numbers[:length]):
-        finish = NO_NUMBERS
-    return Completion(tuple(row[:end]), finish, length)
-
-
-def required(seeds: Sequence[int] | None) -> Sequence[int]:
-    """The seeds; ValueError where there are none."""
-    if seeds is None:
-        raise ValueError("sampling needs a seed for each record")
-    return seeds
-
-
-def _processors(
-    attention_mask: torch.Tensor, sampling: Sampling, seeds: Sequence[int] | None
-) -> LogitsProcessorList:
-    processors = LogitsProcessorList()
-    if sampling.repetition_penalty != 1.0:
-        processors.append(RepetitionPenalty(sampling.repetition_penalty, attention_mask))
-    if sampling.temperature == 0:
-        return processors
-    processors.append(TemperatureLogitsWarper(sampling.temperature))
-    if sampling.top_k:
-        processors.append(TopKLogitsWarper(sampling.top_k))
-    if sampling.top_p < 1:
-        processors.append(TopPLogitsWarper(sampling.top_p))
-    processors.append(DrawToken(required(seeds)))
-    return processors
-
-
-def draw(scores: torch.Tensor, generators: Iterable[torch.Generator]) -> torch.Tensor:
-    """A token for each row of scores (rows, vocabulary), by the row's own generator.
-
-    It inverts the cumulative distribution over the vocabulary, in vocabulary order.
-    """
-    return drawn(scores.double().softmax(-1), uniforms(generators))
-
-
-class RepetitionPenalty(LogitsProcessor):  # type: ignore[misc]
-    """The penalty of Keskar et al. (2019) on all tokens of a row but its padding.
-
-    The padding token often is an end token too: penalised with the padding, a row would
-    end later the longer its neighbours are.
-    """
-
-    def __init__(self, penalty: float, attention_mask: torch.Tensor) -> None:
-        self._penalise = RepetitionPenaltyLogitsProcessor(penalty)
-        self._padding = attention_mask == 0
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores (rows, vocabulary) after the penalty."""
-        ids = input_ids.clone()
-        prompt = ids[:, : self._padding.shape[1]]
-        last = prompt[:, -1:].expand_as(prompt)
-        prompt[self._padding] = last[self._padding]
-        penalised: torch.Tensor = self._penalise(ids, scores)
-        return penalised
-
-
-class DrawToken(LogitsProcessor):  # type: ignore[misc]
-    """Samples each row's token with the row's own generator and leaves no other choice."""
-
-    def __init__(self, seeds: Sequence[int]) -> None:
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores (rows, vocabulary) that are 0 at the sampled token and -inf elsewhere."""
-        columns = draw(scores, self._generators)
-        return torch.full_like(scores, -torch.inf).scatter(1, columns[:, None], 0.0)

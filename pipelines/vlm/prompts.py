@@ -1,4 +1,4 @@
-"""Requests as the inputs of a vision-language model: prompt text and pictures."""
+"""Requests as the inputs of a vision-language model: prompt text and images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.chat.settings import ChatSettings
 from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 
 _PLACEHOLDERS = ("<image>", "<video>", "<audio>")
-"""Texts that processors replace by pictures even if the tokenizer does not list them."""
+"""Texts that processors replace by images even if the tokenizer does not list them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,10 @@ class ChatPrompt:
 
     text: str
     """The checkpoint's chat template, filled in."""
-    pictures: tuple[Pillow.Image, ...]
-    seed: int | None
-    neutralised: tuple[str, ...]
+    images: tuple[Pillow.Image, ...]
+    neutralised: Sequence[str]
     """Control tokens that were broken in the user's text."""
-    max_tokens: int | None = None
-    """Longest answer, where it is shorter than the settings allow."""
-    digests: tuple[str, ...] = ()
-    """Of the pictures' files, in order."""
+    request: Request
 
 
 class ChatPromptWriter:
@@ -51,49 +47,43 @@ class ChatPromptWriter:
         if settings.min_pixels is not None and not dynamic:
             raise ValueError(
                 f"min_pixels is for models of dynamic resolution such as Qwen2-VL; "
-                f"{settings.model!r} scales all pictures to fixed tiles"
+                f"{settings.model!r} scales all images to fixed tiles"
             )
 
     def __call__(self, request: Request) -> ChatPrompt | Skip | Failure:
-        """The prompt of one request, or why there is none."""
+        """Return the prompt of one request, or why there is none."""
         if skip := too_many_images(request, self._settings.max_images):
             return skip
         if failure := unseeded(request, self._settings.is_seeded()):
             return failure
+        turns = turns_of(request, self._settings.system)
         try:
-            pictures = tuple(self._fit(decode(image)) for image in request.images)
-            text, broken = self._render(turns_of(request, self._settings.system))
+            images = tuple(self._fit(decode(image)) for image in request.images)
+            plain, broken = self._control.neutralise(turns)
+            text: str = self._processor.apply_chat_template(
+                [_message(t) for t in plain], tokenize=False, add_generation_prompt=True
+            )
         except PictureError as error:
             return Failure(str(error))
         except jinja2.TemplateError as error:
             return Failure(f"the chat template refuses the conversation: {error}")
-        digests = tuple(image.digest for image in request.images)
-        return ChatPrompt(
-            text, pictures, request.seed, tuple(broken), request.max_tokens, digests
-        )
+        return ChatPrompt(text, images, broken, request)
 
-    def _render(self, turns: Sequence[Turn]) -> tuple[str, list[str]]:
-        plain, broken = self._control.neutralise(turns)
-        text: str = self._processor.apply_chat_template(
-            [_message(turn) for turn in plain], tokenize=False, add_generation_prompt=True
-        )
-        return text, broken
-
-    def _fit(self, picture: Pillow.Image) -> Pillow.Image:
+    def _fit(self, image: Pillow.Image) -> Pillow.Image:
         limit = self._shrink_to
-        if limit is None or picture.width * picture.height <= limit:
-            return picture
-        scale = math.sqrt(limit / (picture.width * picture.height))
-        width, height = int(picture.width * scale), int(picture.height * scale)
-        return picture.resize((max(width, 1), max(height, 1)), Pillow.Resampling.LANCZOS)
+        if limit is None or image.width * image.height <= limit:
+            return image
+        scale = math.sqrt(limit / (image.width * image.height))
+        width, height = int(image.width * scale), int(image.height * scale)
+        return image.resize((max(width, 1), max(height, 1)), Pillow.Resampling.LANCZOS)
 
     def encoded(self, prompts: Sequence[ChatPrompt]) -> Any:
-        """Model inputs of a batch, padded on the left: input_ids (prompts, length), ..."""
-        pictures = [list(p.pictures) for p in prompts]
+        """Return a batch padded on the left: input_ids (prompts, length), ..."""
+        images = [list(p.images) for p in prompts]
         bos = self._processor.tokenizer.bos_token
         return self._processor(
             text=[p.text for p in prompts],
-            images=pictures if any(pictures) else None,
+            images=images if any(images) else None,
             padding=True,
             return_tensors="pt",
             # Some templates write the first token themselves.
@@ -103,7 +93,7 @@ class ChatPromptWriter:
 
 
 def control_tokens(processor: Any) -> set[str]:
-    """Tokens that only a chat template may write, never a user."""
+    """Return the tokens that only a chat template may write, never a user."""
     template = str(processor.chat_template)
     added = processor.tokenizer.added_tokens_decoder.values()
     tokens = {t.content for t in added if t.special or t.content in template}
@@ -121,7 +111,7 @@ def _message(turn: Turn) -> dict[str, Any]:
 
 
 def _is_dynamic(image_processor: Any) -> bool:
-    """Whether the model reads pictures at their own size, within a budget of pixels."""
+    """Return whether the model reads images at their own size, within a pixel budget."""
     accepted = getattr(image_processor, "valid_kwargs", None)
     return {"min_pixels", "max_pixels"} <= set(getattr(accepted, "__annotations__", {}))
 

@@ -1,5 +1,8 @@
 """Vision-language models with random weights, full-size and tiny, and their tokenizer.
 
+What the checkpoints publish beside their weights (`config.json`, the preprocessing, the
+special tokens and the chat template) lies in `generators/architectures`.
+
 The tokenizer's vocabulary consists of whole English words, so that a random model writes
 words; anything else is encoded byte by byte, so that every text can be encoded.
 """
@@ -7,71 +10,77 @@ words; anything else is encoded byte by byte, so that every text can be encoded.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    LlavaNextForConditionalGeneration,
-    PreTrainedConfig,
-    PreTrainedTokenizerFast,
-    Qwen2VLForConditionalGeneration,
-)
+from transformers import PreTrainedTokenizerFast
 
-from pipelines.vlm import published
+from generators.architectures import config_of, stored
 
 SPACE = "\u0120"
 """How byte-level vocabularies write the space before a word."""
-
-_COMMON = """
-a about above across act after again air all along also always am an and animal another
-any apple are arm around art as ask at away back ball bank base be bear because become
-bed been before began begin behind being believe below best better between big bird black
-blue board boat body bone book both bowl box boy branch bread bridge bright bring brother
-brown build built but buy by call came can car care carry case cat catch cause change
-child circle city class clean clear climb close cloud coat cold colour come common cook
-corner could count country course cover cow cross cry cup cut dance dark day deep did
-different dog done door down draw dream dress drink drive drop dry duck each ear early
-earth east easy eat edge egg eight end enough even evening ever every eye face fact fall
-family far farm fast father feel feet few field fill find fine finger fire first fish
-five floor flower fly follow food foot for form found four free fresh friend from front
-fruit full game garden gave get girl give glass go gold good grass great green grew
-ground group grow had hair half hand hard has hat have he head hear heart heat heavy held
-help her here high hill him his hold home horse hot hour house how idea if in inside into
-iron is island it its join jump just keep kept kind king kitchen knew know lake land large
-last late laugh lead leaf learn leave left leg less let letter life light like line list
-listen little live long look lost love low made make man many map mark may mean measure
-meet metal might milk mind moon more morning most mother mountain mouth move much music
-must name near neck need never new next night nine no north nose not note nothing now
-number of off often old on once one only open or orange order other our out over own page
-paint pair paper part pass path pattern people person picture piece place plain plan plant
-plate play point pot pull push put quick quiet rain raise ran reach read ready real red
-rest ride right ring rise river road rock roof room root rose round row run said sail salt
-same sand saw say scale school sea seat second see seed seen seven shape she ship shirt
-shoe shop short should show side silver simple sing sister sit six size skin sky sleep
-slow small smell smile snow so soft some song soon sound soup south space speak spoon
-spring square stand star start stay step still stone stood stop story street strong such
-sugar summer sun sure swim table tail take tall taste tea tell ten than thank that the
-their them then there these they thin thing think third this those three through time tin
-to together told too took top touch toward town train tree tried true try turn two under
-until up us use very voice walk wall want warm was wash watch water wave way we wear
-weather week well went were west wet what wheel when where which while white who why wide
-will wind window wing winter wish with without wolf woman wood word work world would write
-yard year yellow yes yet you young your
-"""
-WORDS = tuple(_COMMON.split())
+WORDS: tuple[str, ...] = tuple(" ".join(stored("words")["english"]).split())
 """Common English words, one token each."""
+PUBLISHED: Mapping[str, str] = {
+    "Qwen/Qwen2-VL-72B-Instruct": "qwen2-vl-72b",
+    "Qwen/Qwen2-VL-7B-Instruct": "qwen2-vl-7b",
+    "llava-hf/llava-v1.6-34b-hf": "llava-1.6-34b",
+}
+"""Hub id -> what is stored of the checkpoint."""
+
+
+def dummy(name: str, dtype: torch.dtype, device_map: Any) -> tuple[Any, Any]:
+    """Return the full-size model, its values made on its devices, and its processor.
+
+    Raises ValueError for a model whose architecture is not known.
+    """
+    if name not in PUBLISHED:
+        raise ValueError(
+            f"no full-size configuration of {name!r} is known for dummy weights; "
+            f"valid are {', '.join(PUBLISHED)}"
+        )
+    files = config_of(PUBLISHED[name], tiny=False)
+    processor = processor_of(files)
+    return model_of(files, processor.tokenizer, dtype, device_map, seed=0), processor
+
+
+def tiny(name: str) -> tuple[Any, Any]:
+    """Return a toy model in float32 on the CPU, seeded by its name, and its processor.
+
+    A model whose architecture is not known gets that of Qwen2-VL.
+    """
+    files = config_of(PUBLISHED.get(name, "qwen2-vl-7b"), tiny=True)
+    processor = processor_of(files)
+    seed = zlib.crc32(name.encode())
+    # On the CPU, since another device draws other numbers from the same seed.
+    model = model_of(files, processor.tokenizer, torch.float32, {"": "cpu"}, seed)
+    _write_words_only(model, processor.tokenizer)
+    return model, processor
+
+
+def processor_of(files: Mapping[str, Any]) -> Any:
+    """Return the published preprocessing, with a word tokenizer."""
+    about = dict(files["preprocessor_config"])
+    whole = getattr(transformers, about.pop("processor_class"))
+    images = getattr(transformers, about.pop("image_processor_type"))
+    videos = about.pop("video_processor_type", None)
+    return whole(
+        images(**about),
+        tokenizer(**files["tokenizer"]),
+        **({"video_processor": getattr(transformers, videos)()} if videos else {}),
+        **files.get("processor_config", {}),
+        chat_template=files["chat_template"],
+    )
 
 
 def tokenizer(
-    first_special: int | None, specials: Sequence[str], **roles: str
+    specials: Sequence[str], first_special: int | None = None, **roles: str
 ) -> PreTrainedTokenizerFast:
-    """A byte-level tokenizer whose `specials` take ids from `first_special` on.
+    """Return a byte-level tokenizer whose `specials` take ids from `first_special` on.
 
     The ids before them are filled with pairs of words; with None there are no pairs and
     the special tokens follow the words at once. `roles` are `eos_token=...` and the like.
@@ -98,120 +107,43 @@ def _tokens(count: int | None) -> Iterator[str]:
     return islice((t for part in (whole, pairs) for t in part), count)
 
 
-TINY_SPREAD = 0.4
-"""Standard deviation of tiny weights: with the usual 0.02 a model of two layers repeats
-one word."""
+def model_class_of(files: Mapping[str, Any]) -> Any:
+    """Return the class of transformers that `config.json` names."""
+    return getattr(transformers, files["config"]["architectures"][0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How a published model is built without its weights."""
-
-    model_class: type[Any]
-    full_config: Callable[[PreTrainedTokenizerFast], PreTrainedConfig]
-    tiny_config: Callable[[PreTrainedTokenizerFast], PreTrainedConfig]
-    processor: Callable[[PreTrainedTokenizerFast, bool], Any]
-    specials: Sequence[str]
-    first_special: int
-    roles: dict[str, str]
-
-    def tokenizer(self, tiny: bool) -> PreTrainedTokenizerFast:
-        """The word tokenizer, as large as the published one, or with few entries."""
-        first = None if tiny else self.first_special
-        return tokenizer(first, self.specials, **self.roles)
+def configuration_of(files: Mapping[str, Any], words: PreTrainedTokenizerFast) -> Any:
+    """Return the configuration, with the ids of the tokenizer's special tokens."""
+    text = files["config"]["text_config"]
+    own = {
+        "vocab_size": text["vocab_size"] or len(words),
+        "bos_token_id": None,
+        "eos_token_id": words.eos_token_id,
+    }
+    ids = {k: words.convert_tokens_to_ids(t) for k, t in files["token_ids"].items()}
+    fields = {**files["config"], "text_config": {**text, **own}, **ids}
+    return model_class_of(files).config_class(**fields)
 
 
-def _qwen2(size: str) -> Recipe:
-    return Recipe(
-        model_class=Qwen2VLForConditionalGeneration,
-        full_config=partial(published.qwen2_full_config, size=size),
-        tiny_config=published.qwen2_tiny_config,
-        processor=published.qwen2_processor,
-        specials=published.QWEN2_SPECIAL_TOKENS,
-        first_special=published.QWEN2_FIRST_SPECIAL_ID,
-        roles=published.QWEN2_ROLES,
-    )
-
-
-_LLAVA = Recipe(
-    model_class=LlavaNextForConditionalGeneration,
-    full_config=published.llava_full_config,
-    tiny_config=published.llava_tiny_config,
-    processor=published.llava_processor,
-    specials=published.LLAVA_SPECIAL_TOKENS,
-    first_special=published.LLAVA_FIRST_SPECIAL_ID,
-    roles=published.LLAVA_ROLES,
-)
-RECIPES: dict[str, Recipe] = {
-    "Qwen/Qwen2-VL-72B-Instruct": _qwen2("72b"),
-    "Qwen/Qwen2-VL-7B-Instruct": _qwen2("7b"),
-    "llava-hf/llava-v1.6-34b-hf": _LLAVA,
-}
-
-
-def dummy(name: str, dtype: torch.dtype, device_map: Any) -> tuple[Any, Any]:
-    """The full-size model with random values made on its devices, and its processor.
-
-    Raises ValueError for a model whose architecture is not known.
-    """
-    if name not in RECIPES:
-        raise ValueError(
-            f"no full-size configuration of {name!r} is known for dummy weights; "
-            f"valid are {', '.join(RECIPES)}"
-        )
-    recipe = RECIPES[name]
-    words = recipe.tokenizer(tiny=False)
-    model = _random_model(recipe, recipe.full_config(words), dtype, device_map, seed=0)
-    return model, recipe.processor(words, False)
-
-
-def tiny(name: str) -> tuple[Any, Any]:
-    """A toy model in float32 on the CPU, seeded by the model's name, and its processor.
-
-    A model whose architecture is not known gets that of Qwen2-VL.
-    """
-    recipe = RECIPES.get(name, RECIPES["Qwen/Qwen2-VL-7B-Instruct"])
-    seed = zlib.crc32(name.encode())
-    return toy(recipe, recipe.tiny_config, TINY_SPREAD, seed)
-
-
-def toy(
-    recipe: Recipe,
-    config_of: Callable[[PreTrainedTokenizerFast], PreTrainedConfig],
-    spread: float,
-    seed: int,
-) -> tuple[Any, Any]:
-    """A model of a configuration of one's own, as `tiny`, and its processor.
-
-    `spread` is the standard deviation of the language model's weights.
-    """
-    words = recipe.tokenizer(tiny=True)
-    config = config_of(words)
-    config.get_text_config().initializer_range = spread
-    # On the CPU, since another device draws other numbers from the same seed.
-    model = _random_model(recipe, config, torch.float32, {"": "cpu"}, seed)
-    _write_words_only(model, words)
-    return model, recipe.processor(words, True)
-
-
-def _random_model(
-    recipe: Recipe,
-    config: PreTrainedConfig,
+def model_of(
+    files: Mapping[str, Any],
+    words: PreTrainedTokenizerFast,
     dtype: torch.dtype,
     device_map: Any,
     seed: int,
 ) -> Any:
-    """The model loaded from an empty checkpoint.
+    """Return the model loaded from an empty checkpoint.
 
     The library then initialises each missing weight on its device by the model's own
     rules, and computes what is not a weight (rotary frequencies) as usual.
     """
+    config = configuration_of(files, words)
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(seed)
-            return recipe.model_class.from_pretrained(
+            return model_class_of(files).from_pretrained(
                 None, config=config, state_dict={}, dtype=dtype, device_map=device_map
             )
     finally:

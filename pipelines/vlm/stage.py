@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,17 +12,17 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.checkpoints import looks_like_path
+from generators.content import answered
 from generators.decoding.sampling import NO_NUMBERS
+from generators.decoding.texts import TextTrack
 from generators.document import Draft, Request, Text
 from generators.errors import CheckpointError
+from generators.loading.strict import listed
 from generators.overflow import SCORES, no_numbers
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm import random_weights
-from pipelines.vlm.decoding import Completion, Sampling, complete, plain_generation
+from pipelines.vlm.decoding import Prompts, plain_generation, writer_of
 from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
-from pipelines.vlm.streaming import StreamedModel, is_streamable
-
-_SHOWN_KEYS = 8
 
 
 class VisionLanguageModel:
@@ -47,26 +46,19 @@ class VisionLanguageModel:
         Raises CheckpointError when the checkpoint does not fit its architecture.
         """
         self.settings = ChatSettings.model_validate(settings)
-        loaded = load(self.settings, weights)
-        self._model = loaded.model
-        self._tokenizer = loaded.processor.tokenizer
-        self._prompts = ChatPromptWriter(loaded.processor, self.settings)
+        self._model, processor = load(self.settings, weights)
+        self._tokenizer = processor.tokenizer
+        self._prompts = ChatPromptWriter(processor, self.settings)
         self._new_tokens = self.settings.new_tokens(weights)
-        self._streamed: StreamedModel | None = None
-        if self.streams and is_streamable(self._model.config):
-            self._streamed = StreamedModel(self._model, self.settings.rows)
+        self._write = writer_of(self._model, self.settings, self.streams)
         text_config = self._model.config.get_text_config()
         self._context: int | None = getattr(text_config, "max_position_embeddings", None)
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
-        """One draft per request; the text without white space around it."""
-        prepared = [self._prompts(request) for request in inputs]
-        answers = iter(self._answer([p for p in prepared if isinstance(p, ChatPrompt)]))
-        return [next(answers) if isinstance(p, ChatPrompt) else p for p in prepared]
+        """Return one draft per request; the text without white space around it."""
+        return answered([self._prompts(request) for request in inputs], self._answer)
 
     def _answer(self, prompts: list[ChatPrompt]) -> list[Outcome[Draft]]:
-        if not prompts:
-            return []
         try:
             inputs = self._prompts.encoded(prompts)
         except Exception as error:
@@ -78,9 +70,8 @@ class VisionLanguageModel:
         lengths = inputs["attention_mask"].sum(1).tolist()
         too_long = [self._too_long(length) for length in lengths]
         if any(too_long):
-            fitting = [p for p, long in zip(prompts, too_long, strict=True) if not long]
-            answers = iter(self._answer(fitting))
-            return [long or next(answers) for long in too_long]
+            pairs = zip(prompts, too_long, strict=True)
+            return answered([failure or prompt for prompt, failure in pairs], self._answer)
         return self._generate(prompts, inputs, lengths)
 
     def _too_long(self, length: int) -> Failure | None:
@@ -95,64 +86,48 @@ class VisionLanguageModel:
         return None
 
     def _longest(self, prompt: ChatPrompt) -> int:
-        """How many tokens the answer may have, whatever the prompt's length."""
-        return min(self._new_tokens, prompt.max_tokens or self._new_tokens)
-
-    def _room(self, prompt: ChatPrompt, length: int) -> int:
-        """How many tokens may follow a prompt of this length."""
-        longest = self._longest(prompt)
-        return longest if self._context is None else min(longest, self._context - length)
+        """Return how many tokens the answer may have, whatever the prompt's length."""
+        return min(self._new_tokens, prompt.request.max_tokens or self._new_tokens)
 
     def _generate(
         self, prompts: list[ChatPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Draft]]:
-        s = self.settings
-        limits = [self._room(p, length) for p, length in zip(prompts, lengths, strict=True)]
-        sampling = Sampling(s.temperature, s.top_p, s.top_k, s.repetition_penalty)
-        seeds = [p.seed or 0 for p in prompts] if s.is_seeded() else None
-        if self._streamed is not None:
-            pictures = [p.digests for p in prompts]
-            completions = self._streamed.complete(inputs, pictures, limits, sampling, seeds)
-        else:
-            moved = inputs.to(self._model.device, dtype=self._model.dtype)
-            completions = complete(self._model, moved, limits, sampling, seeds)
-        parts = zip(prompts, completions, lengths, strict=True)
-        return [self._result(p, c, length) for p, c, length in parts]
+        limits = [self._longest(prompt) for prompt in prompts]
+        if (context := self._context) is not None:
+            rooms = (context - length for length in lengths)
+            limits = [min(pair) for pair in zip(limits, rooms, strict=True)]
+        seeds = [p.request.seed or 0 for p in prompts]
+        digests = [[image.digest for image in p.request.images] for p in prompts]
+        texts = self._write(Prompts(inputs, digests, limits, seeds))
+        parts = zip(prompts, texts, lengths, strict=True)
+        return [self._result(p, text, length) for p, text, length in parts]
 
     def _result(
-        self, prompt: ChatPrompt, completion: Completion, length: int
+        self, prompt: ChatPrompt, track: TextTrack, length: int
     ) -> Result[Draft] | Failure:
-        if completion.finish == NO_NUMBERS:
+        if track.stop == NO_NUMBERS:
             return no_numbers(SCORES, self._model.dtype)
         text = self._tokenizer.decode(
-            completion.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            track.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        usage = {"input_tokens": length, "output_tokens": completion.num_tokens}
+        usage = {"input_tokens": length, "output_tokens": track.tokens}
         notes: dict[str, Any] = {
-            "finish": completion.finish,
+            "finish": track.stop,
             "prompt": prompt.text,
-            "images": len(prompt.pictures),
+            "images": len(prompt.images),
             **usage,
         }
-        if prompt.pictures:
-            notes["image_sizes"] = [list(picture.size) for picture in prompt.pictures]
+        if prompt.images:
+            notes["image_sizes"] = [list(image.size) for image in prompt.images]
         if prompt.neutralised:
             notes["neutralised"] = list(prompt.neutralised)
-        if (room := self._room(prompt, length)) < self._longest(prompt):
-            notes["context"] = {"tokens": self._context, "room": room}
+        if track.limit < self._longest(prompt):
+            notes["context"] = {"tokens": self._context, "room": track.limit}
         return Result(Draft((Text(text.strip()),)), usage, notes)
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A model ready to generate, and the processor that prepares its inputs."""
-
-    model: Any
-    processor: Any
-
-
-def load(settings: ChatSettings, weights: Weights) -> Loaded:
-    """The model on its device(s), the processor padding on the left.
+def load(settings: ChatSettings, weights: Weights) -> tuple[Any, Any]:
+    """Return the model on its device(s), and its processor, which pads on the left.
 
     Raises CheckpointError for a checkpoint that does not fit the architecture it names,
     or that has no chat template.
@@ -170,11 +145,11 @@ def load(settings: ChatSettings, weights: Weights) -> Loaded:
             model, processor = _pretrained(settings, dtype, where)
     _prepare(processor, settings.model)
     model.generation_config = plain_generation(model, processor.tokenizer)
-    return Loaded(model, processor)
+    return model, processor
 
 
 def _device_map(settings: ChatSettings) -> Any:
-    """`auto` for several GPUs, else everything on one device."""
+    """Return `auto` for several GPUs, else everything on one device."""
     if settings.device != "auto":
         return {"": settings.device}
     if not torch.cuda.is_available():
@@ -203,27 +178,20 @@ def _pretrained(
 
 
 def _require_complete(model: str, info: dict[str, Any]) -> None:
+    shapes = sorted(info["mismatched_keys"])
     wrong = {
         "missing": sorted(info["missing_keys"]),
         "unexpected": sorted(info["unexpected_keys"]),
-        "mis-shaped": [_shape(key) for key in sorted(info["mismatched_keys"])],
+        "mis-shaped": [
+            f"{k} {tuple(s)}, not {tuple(expected)}" for k, s, expected in shapes
+        ],
         "unreadable": sorted(map(str, info.get("error_msgs", ()))),
     }
-    lines = [f"{what}: {_joined(keys)}" for what, keys in wrong.items() if keys]
-    if lines:
+    parts = [f"{what}: {len(k)} ({listed(k)})" for what, k in wrong.items() if k]
+    if parts:
         raise CheckpointError(
-            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(lines)
+            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(parts)
         )
-
-
-def _shape(mismatch: tuple[str, Any, Any]) -> str:
-    key, shape, expected = mismatch
-    return f"{key} {tuple(shape)}, not {tuple(expected)}"
-
-
-def _joined(keys: list[str]) -> str:
-    more = f" and {len(keys) - _SHOWN_KEYS} more" if len(keys) > _SHOWN_KEYS else ""
-    return f"{len(keys)} ({', '.join(keys[:_SHOWN_KEYS])}{more})"
 
 
 def _prepare(processor: Any, model: str) -> None:

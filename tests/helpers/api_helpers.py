@@ -12,12 +12,12 @@ from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import Experiment, open_experiment
 from benchmarks.tasks.published import as_asked
 from benchmarks.tasks.task_set import TaskSet
-from cluster.local import LocalStages, drive
+from cluster.local import LocalStages
 from cluster.manifest import write_json
 from cluster.records import Item, encode
 from cluster.run import MANIFEST
 from cluster.store import Store
-from cluster.walks import together
+from cluster.walks import drive, together
 from generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
 from generators.document import (
     Candidate,

@@ -1,29 +1,165 @@
-"""The APIs behind which models may answer, as one contract sees them."""
+"""The APIs behind which models may answer: their stages, and replies in their form.
 
+Images servers refuse what the real ones refuse, as read in openai 3.54, sglang 0.5.23 and
+vllm-omni 0.30.0.
+"""
+
+import base64
 import contextlib
+import hashlib
+import typing
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from drawing_servers import (
-    QUICK,
-    DrawingServer,
-    drawn,
-    gemini,
-    inline,
-    response,
-    said,
-    url_of,
-    url_part,
+from endpoint_helpers import (
+    MODEL,
+    Answer,
+    Asked,
+    Server,
+    asking,
+    completion,
+    echo,
+    error,
+    says,
+    serving,
 )
-from endpoint_helpers import MODEL, Answer, Server, completion, says
-from images_helpers import ImagesServer, encoded, noise, reply, wish
+from openai.types.image_generate_params import ImageGenerateParamsNonStreaming
+from picture_helpers import saved
+from PIL import Image as Pillow
 
-from generators.base import Outcome
+from generators.base import Result
+from generators.document import Image, ImageRequest, Text
 from pipelines.endpoints.chat import ChatEndpoint, ChatImagesEndpoint
 from pipelines.endpoints.gemini import GeminiEndpoint
 from pipelines.endpoints.images import ImagesEndpoint
 from pipelines.endpoints.responses import ResponsesEndpoint
+from pipelines.endpoints.settings import omni_settings
+
+
+def picture(colour: str, size: tuple[int, int] = (12, 8), kind: str = "PNG") -> Image:
+    return Image.of(saved(Pillow.new("RGB", size, colour), kind))
+
+
+RED, BLUE = picture("red"), picture("blue")
+
+
+def base64_of(image: Image | bytes) -> str:
+    data = image if isinstance(image, bytes) else image.read()
+    return base64.b64encode(data).decode()
+
+
+def url_of(image: Image | bytes, mime: str = "image/png") -> str:
+    return f"data:{mime};base64,{base64_of(image)}"
+
+
+def part(url: str | Image | bytes, **about: Any) -> dict[str, Any]:
+    """An image in a list `content`."""
+    url = url if isinstance(url, str) else url_of(url)
+    return {"type": "image_url", "image_url": {"url": url, **about}}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def segment(number: int, kind: str, data: Any) -> dict[str, Any]:
+    """Of SGLang-Omni."""
+    about = {"type": "segment", "execution_id": "e", "segment_index": number}
+    return about | {"kind": kind, "data": data}
+
+
+def gemini(*parts: Any, finish: str | None = "STOP", **about: Any) -> dict[str, Any]:
+    """A reply of generateContent."""
+    candidate = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
+    candidate |= {} if finish is None else {"finishReason": finish}
+    usage = {"promptTokenCount": 9, "candidatesTokenCount": 1300, "thoughtsTokenCount": 10}
+    details = [{"modality": "TEXT", "tokenCount": 10}]
+    details += [{"modality": "IMAGE", "tokenCount": 1290}]
+    usage |= {"totalTokenCount": 1319, "candidatesTokensDetails": details}
+    reply = {"candidates": [candidate], "usageMetadata": usage}
+    return reply | {"modelVersion": MODEL + "-001"} | about
+
+
+def inline(image: Image | bytes, mime: str = "image/png") -> dict[str, Any]:
+    return {"inlineData": {"mimeType": mime, "data": base64_of(image)}}
+
+
+def response(*items: Any, status: str = "completed", **about: Any) -> dict[str, Any]:
+    """A reply of the Responses API."""
+    usage = {"input_tokens": 20, "output_tokens": 30, "total_tokens": 50}
+    usage |= {"input_tokens_details": {"cached_tokens": 4}}
+    usage |= {"output_tokens_details": {"reasoning_tokens": 8}}
+    tool = {"image_gen": {"input_tokens": 5, "output_tokens": 1000, "total_tokens": 1005}}
+    reply = {"id": "r", "object": "response", "model": MODEL + "-1", "created_at": 1}
+    reply |= {"status": status, "output": list(items)}
+    return reply | {"usage": usage, "tool_usage": tool} | about
+
+
+def said(words: str) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": words, "annotations": []}]
+    return {"type": "message", "role": "assistant", "id": "m", "content": content}
+
+
+def drawn(image: Image | bytes, **about: Any) -> dict[str, Any]:
+    item = {"type": "image_generation_call", "id": "i", "status": "completed"}
+    return item | {"result": base64_of(image)} | about
+
+
+def images(*pictures: bytes, **more: Any) -> dict[str, Any]:
+    """A reply of an images server."""
+    data = [{"b64_json": base64_of(p)} for p in pictures]
+    return {"created": 1, "data": data, **more}
+
+
+def omni(words: str, *more: Any) -> dict[str, Any]:
+    segments = [segment(0, "text", words), *more]
+    return completion(words, segments=segments)
+
+
+OPENAI_FIELDS = frozenset(typing.get_type_hints(ImageGenerateParamsNonStreaming))
+DIALECTS = ("openai", "sglang", "vllm-omni")
+
+
+def noise(words: str, size: tuple[int, int] = (64, 48)) -> Pillow.Image:
+    """The same image for the same words."""
+    tile = hashlib.sha256(words.encode()).digest() * 6
+    return Pillow.frombytes("RGB", (8, 8), tile).resize(size)
+
+
+def draw(dialect: str, body: dict[str, Any]) -> Answer:
+    """As an images server of this dialect answers, and refuses."""
+    form = body.get("response_format")
+    if dialect == "openai" and (unknown := set(body) - OPENAI_FIELDS):
+        return Answer(error("unknown parameter", "unknown_parameter", min(unknown)), 400)
+    if "gpt-image" in body["model"] and form is not None:
+        return Answer(error("no", "unknown_parameter", "response_format"), 400)
+    if dialect == "sglang" and form != "b64_json":
+        return Answer({"detail": "response_format='url' requires cloud storage"}, 400)
+    if body.get("num_inference_steps", 1) > 200:
+        place = ["body", "num_inference_steps"]
+        return Answer({"detail": [{"loc": place, "msg": "too many"}]}, 422)
+    width, height = map(int, body.get("size", "64x48").split("x"))
+    pixels = noise(f"{body['prompt']} {body.get('seed')}", (width, height))
+    # SGLang's default loses quality.
+    usual = "jpeg" if dialect == "sglang" else "png"
+    data = saved(pixels, body.get("output_format", usual))
+    if dialect == "sglang":
+        reply = images(data, id="r1", peak_memory_mb=812.5, inference_time_s=0.25)
+        reply["data"][0]["revised_prompt"] = body["prompt"]
+        return Answer(reply)
+    if dialect == "vllm-omni":
+        durations = {"Pipeline.forward": 0.5, "Pipeline.vae.decode": 0.1}
+        metrics = {"stage_durations": durations, "peak_memory_mb": 640.0}
+        return Answer(images(data, output_format="png", metrics=metrics))
+    details = {"input_tokens_details": {"image_tokens": 0, "text_tokens": 12}}
+    usage = {"input_tokens": 12, "output_tokens": 272, "total_tokens": 284} | details
+    return Answer(images(data, usage=usage, quality="low"))
+
+
+def wish(prompt: str = "a red cat", seed: int = 7) -> ImageRequest:
+    return ImageRequest(prompt=prompt, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -31,104 +167,162 @@ class Api:
     """One API: its stage, a server that speaks it, and replies in its form."""
 
     name: str
-    stage: type
-    server: Callable[[], Any]
-    ask: Callable[[str], Any]
-    """A request about a text."""
+    stage: Any
+    reply: Callable[[Any], Answer]
+    """The server's usual answer; of those that draw: text, a red image, text."""
     empty: dict[str, Any]
     """A reply that holds nothing."""
-    counted: Callable[[int], tuple[dict[str, Any], str]]
-    """A reply that says how many tokens were written, and its name for them."""
-    broken: Callable[[bytes], dict[str, Any]]
-    """A reply whose image has these bytes."""
-    model: str = MODEL
+    counted: Callable[[Any], dict[str, Any]]
+    """A reply with so many tokens written."""
+    counter: str
+    """The API's name for them."""
+    holding: Callable[[Any], dict[str, Any]]
+    """A reply with an image: bytes, or the URL of one."""
+    ask: Callable[[str], Any] = says
+    """A request about a text."""
+    settings: dict[str, Any] = field(default_factory=dict)
     key: str = "OPENAI_API_KEY"
 
-    def introduce(self, server: Any, answer: Answer) -> None:
+    def introduce(self, server: Server, answer: Callable[[Any], Answer] | Answer) -> None:
         """Give `answer` to what a stage asks before it is loaded."""
-        if self.name == "chat":
-            server.preflight = lambda body: answer
-        elif self.name == "images":
-            server.pages["/v1/models"] = answer
+        give = answer if callable(answer) else lambda _: answer
+        if self.stage is ChatEndpoint:
+            server.preflight = give
         else:
-            server.get = lambda path: answer
+            server.get = give
 
     @contextlib.contextmanager
-    def asking(self, server: Any, **settings: Any) -> Iterator[Any]:
-        """A stage that asks `server`, quick to lose patience."""
-        url = server.url.removesuffix("/v1") if self.name == "gemini" else server.url
-        stage = self.stage(**({"model": self.model, "base_url": url} | QUICK | settings))
-        try:
+    def asking(self, server: Server, **settings: Any) -> Iterator[Any]:
+        """A stage that asks `server`."""
+        url = server.root if self.name == "gemini" else server.url
+        own = {"base_url": url} | self.settings | settings
+        with asking(server, self.stage, **own) as stage:
             yield stage
-        finally:
-            stage.close()
 
-    def once(self, server: Any, text: str = "a", **settings: Any) -> Outcome[Any]:
+    def serving(self) -> contextlib.AbstractContextManager[Server]:
+        return serving(self.reply)
+
+    def once(self, server: Server, request: Any = "a", **settings: Any) -> Any:
         """The outcome of one request."""
         with self.asking(server, **settings) as stage:
-            return self.one(stage, text)
+            return self.one(stage, request)
 
-    def one(self, stage: Any, text: str = "a") -> Any:
+    def one(self, stage: Any, request: Any = "a") -> Any:
         """The outcome of one request to a stage."""
-        (outcome,) = stage([self.ask(text)])
+        asked = self.ask(request) if isinstance(request, str) else request
+        (outcome,) = stage([asked])
         return outcome
 
 
-def _counted(body: dict[str, Any], usage: str, name: str) -> Callable[[int], Any]:
-    def reply_of(tokens: int) -> tuple[dict[str, Any], str]:
-        return {**body, usage: {**body[usage], name: tokens}}, name
+def _chat_counts(tokens: Any) -> dict[str, Any]:
+    usage = {"prompt_tokens": 11, "completion_tokens": tokens}
+    return completion("a", usage={n: c for n, c in usage.items() if tokens is not None})
 
-    return reply_of
+
+def _counts(key: str, name: str, reply: dict[str, Any], tokens: Any) -> dict[str, Any]:
+    """`reply` with a count; with no counts at all for None."""
+    if tokens is None:
+        return {n: v for n, v in reply.items() if n != key}
+    return {**reply, key: {**reply[key], name: tokens}}
+
+
+def any_of(body: Asked) -> Answer:
+    """The usual answer of the API that is asked."""
+    by_path = {"chat/completions": CHAT_IMAGES if "modalities" in body else CHAT}
+    by_path |= {":generateContent": GEMINI, "responses": RESPONSES}
+    return next(a for end, a in by_path.items() if body.path.endswith(end)).reply(body)
+
+
+def _url_or(holding: Callable[[Any], Any], by_url: Callable[[str], Any]) -> Any:
+    return lambda data: by_url(data) if isinstance(data, str) else holding(data)
+
+
+def _in_content(body: Asked) -> Answer:
+    return Answer(completion([text("first"), part(RED), text("then")]))
+
+
+def _segments(body: Asked) -> Answer:
+    image = segment(1, "image", {"kind": "image", "url": url_of(RED)})
+    return Answer(omni("first", image, segment(2, "text", "then")))
 
 
 CHAT = Api(
     name="chat",
     stage=ChatEndpoint,
-    server=Server,
-    ask=says,
+    reply=echo,
     empty=completion(None),
-    counted=_counted(completion("a"), "usage", "completion_tokens"),
-    broken=lambda data: completion("a", images=[url_part(url_of(data))]),
+    counted=_chat_counts,
+    counter="completion_tokens",
+    holding=lambda data: completion("a", images=[part(data)]),
 )
 CHAT_IMAGES = Api(
     name="chat-images",
     stage=ChatImagesEndpoint,
-    server=DrawingServer,
-    ask=says,
+    reply=_in_content,
     empty=completion(None),
-    counted=_counted(completion("a"), "usage", "completion_tokens"),
-    broken=lambda data: completion("a", images=[url_part(url_of(data))]),
+    counted=_chat_counts,
+    counter="completion_tokens",
+    holding=lambda data: completion("a", images=[part(data)]),
+)
+OMNI = Api(
+    name="omni",
+    stage=ChatImagesEndpoint,
+    reply=_segments,
+    empty=completion(None, segments=[]),
+    counted=lambda n: _chat_counts(n) | {"segments": [segment(0, "text", "a")]},
+    counter="completion_tokens",
+    holding=lambda data: omni("a", segment(1, "image", part(data)["image_url"])),
+    settings=omni_settings(MODEL).model_dump(include={"modalities", "send_seed"}),
 )
 GEMINI = Api(
     name="gemini",
     stage=GeminiEndpoint,
-    server=DrawingServer,
-    ask=says,
+    reply=lambda _: Answer(gemini(text("first"), inline(RED), text("then"))),
     empty=gemini(),
-    counted=_counted(gemini({"text": "a"}), "usageMetadata", "candidatesTokenCount"),
-    broken=lambda data: gemini({"text": "a"}, inline(data)),
+    counted=partial(_counts, "usageMetadata", "candidatesTokenCount", gemini(text("a"))),
+    counter="candidatesTokenCount",
+    holding=_url_or(
+        lambda data: gemini(text("a"), inline(data)),
+        lambda url: gemini(text("a"), {"fileData": {"fileUri": url}}),
+    ),
     key="GEMINI_API_KEY",
 )
 RESPONSES = Api(
     name="responses",
     stage=ResponsesEndpoint,
-    server=DrawingServer,
-    ask=says,
+    reply=lambda _: Answer(response(said("first"), drawn(RED), said("then"))),
     empty=response(),
-    counted=_counted(response(said("a")), "usage", "output_tokens"),
-    broken=lambda data: response(said("a"), drawn(data)),
-)
-IMAGES = Api(
-    name="images",
-    stage=ImagesEndpoint,
-    server=ImagesServer,
-    ask=wish,
-    empty=reply(),
-    counted=_counted(
-        reply(encoded(noise("a")), usage={"input_tokens": 12}), "usage", "output_tokens"
+    counted=partial(_counts, "usage", "output_tokens", response(said("a"))),
+    counter="output_tokens",
+    holding=_url_or(
+        lambda data: response(said("a"), drawn(data)),
+        lambda url: response(said("a"), drawn(b"") | {"result": url}),
     ),
-    broken=reply,
-    model="painter",
 )
-INTERLEAVED = (CHAT_IMAGES, GEMINI, RESPONSES)
-APIS = (CHAT, *INTERLEAVED, IMAGES)
+_DRAWN = images(saved(noise("a"), "PNG"), usage={"input_tokens": 12, "output_tokens": 272})
+IMAGES = {
+    dialect: Api(
+        name=f"images, {dialect}",
+        stage=ImagesEndpoint,
+        reply=partial(draw, dialect),
+        empty=images(),
+        counted=partial(_counts, "usage", "output_tokens", _DRAWN),
+        counter="output_tokens",
+        holding=_url_or(images, lambda url: {"data": [{"url": url}]}),
+        ask=wish,
+        settings={"dialect": dialect},
+    )
+    for dialect in DIALECTS
+}
+INTERLEAVED = (CHAT_IMAGES, OMNI, GEMINI, RESPONSES)
+DRAWING = (*INTERLEAVED, *IMAGES.values())
+APIS = (CHAT, *DRAWING)
+
+
+def shown(result: Any) -> list[str]:
+    """Texts, and images by their colour."""
+    assert isinstance(result, Result), result
+    names = {RED.digest: "RED", BLUE.digest: "BLUE"}
+    return [
+        s.text if isinstance(s, Text) else names[s.digest] for s in result.value.segments
+    ]

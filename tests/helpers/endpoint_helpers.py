@@ -1,4 +1,7 @@
-"""An OpenAI-compatible server on loopback that misbehaves on request."""
+"""A model server on loopback that speaks all APIs and misbehaves on request.
+
+`endpoint_apis` says what it answers by default, in the form of each API.
+"""
 
 import contextlib
 import json
@@ -7,13 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, TypeVar
+from typing import Any
 
 from generators.document import Image, Request, Text, Turn
 from pipelines.endpoints.chat import ChatEndpoint
 
 KEY = "sk-secret-0123456789"
 MODEL = "parrot"
+QUICK = {"timeout_s": 5.0, "give_up_s": 30.0, "backoff_s": 0.001, "max_attempts": 3}
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Answer:
     """What the server does with one request."""
 
     body: Any = None
-    """JSON when it is a dict, else raw bytes."""
+    """JSON unless it is bytes."""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     how: str = "answer"
@@ -29,33 +33,39 @@ class Answer:
     hold_s: float = 0.0
 
 
+class Asked(dict[str, Any]):
+    """The body of a POST."""
+
+    def __init__(self, body: dict[str, Any], path: str, headers: dict[str, str]) -> None:
+        super().__init__(body)
+        self.path, self.headers = path, headers
+
+    @property
+    def key(self) -> str:
+        sent = self.headers.get("x-goog-api-key") or self.headers.get("authorization", "")
+        return sent.removeprefix("Bearer ")
+
+
 def completion(
-    text: str | None, finish: str | None = "stop", **message: Any
+    text: Any, finish: str | None = "stop", usage: Any = None, **message: Any
 ) -> dict[str, Any]:
     """A chat completion of the OpenAI API."""
-    choice = {
-        "index": 0,
-        "finish_reason": finish,
-        "message": {"role": "assistant", "content": text, **message},
-    }
-    usage = {
-        "prompt_tokens": 11,
-        "completion_tokens": 7,
-        "total_tokens": 18,
-        "prompt_tokens_details": {"cached_tokens": 5},
-    }
-    about = {
+    message = {"role": "assistant", "content": text, **message}
+    counts: dict[str, Any] = {"prompt_tokens": 11, "completion_tokens": 7}
+    counts |= {"total_tokens": 18, "prompt_tokens_details": {"cached_tokens": 5}}
+    return {
         "id": "c1",
         "object": "chat.completion",
         "created": 1,
         "model": MODEL + "-0806",
+        "choices": [{"index": 0, "finish_reason": finish, "message": message}],
+        "usage": counts if usage is None else usage,
     }
-    return about | {"choices": [choice], "usage": usage}
 
 
-def error(message: str, code: str | None = None) -> dict[str, Any]:
+def error(message: str, code: str | None = None, param: str | None = None) -> Any:
     """An error body of the OpenAI API."""
-    return {"error": {"message": message, "type": "some_error", "code": code}}
+    return {"error": {"message": message, "type": "t", "param": param, "code": code}}
 
 
 def echo(body: dict[str, Any]) -> Answer:
@@ -65,70 +75,88 @@ def echo(body: dict[str, Any]) -> Answer:
     return Answer(completion("".join(p.get("text", "<pic>") for p in parts)))
 
 
+def models(path: str) -> Answer:
+    """The lists of models of OpenAI and of Gemini."""
+    if path.endswith("/models"):
+        return Answer({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+    return Answer({"name": f"models/{MODEL}", "displayName": "Parrot"})
+
+
 class Server(ThreadingHTTPServer):
-    """Answers by `script` once the preflight, always answered well, is over."""
+    """Answers POST by `script`, first requests of chat endpoints by `preflight`."""
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, script: Callable[[Any], Answer] = echo) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.script: Callable[[dict[str, Any]], Answer] = echo
-        self.preflight: Callable[[dict[str, Any]], Answer] = echo
-        self.bodies: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
+        self.default = script
+        self.guard = threading.Lock()
+        self.released = threading.Event()
+        self.reset()
+
+    def reset(self) -> None:
+        self.script = self.default
+        self.preflight: Callable[[Any], Answer] = echo
+        self.get = models
+        self.bodies: list[Asked] = []
+        self.keys: list[str] = []
+        self.paths: list[str] = []
+        """Of GET."""
         self.preflights = 0
         self.in_flight = 0
         self.most_in_flight = 0
-        self.guard = threading.Lock()
-        self.released = threading.Event()
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+        return f"{self.root}/v1"
 
     def in_turn(self, *answers: Answer) -> None:
-        """Give these answers one after another, then echo."""
+        """Give these answers one after another, then go on as usual."""
         rest = iter(answers)
-        self.script = lambda body: next(rest, None) or echo(body)
+        self.script = lambda body: next(rest, None) or self.default(body)
+
+    def always(self, body: Any, status: int = 200, **about: Any) -> None:
+        """Give every request this answer."""
+        answer = body if isinstance(body, Answer) else Answer(body, status, **about)
+        self.script = lambda _: answer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Connections cut on purpose are no news."""
-
-
-AnyServer = TypeVar("AnyServer", bound=Server)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
 
+    def do_GET(self) -> None:
+        self.server.paths.append(self.path)
+        self._give(self.server.get(self.path))
+
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        answer = self._chosen(body)
-        with self._counted():
-            time.sleep(answer.hold_s)
-        self._give(answer)
-
-    def _chosen(self, body: dict[str, Any]) -> Answer:
-        first = body["messages"][0]["content"]
+        read = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        body = Asked(read, self.path, {k.lower(): v for k, v in self.headers.items()})
         server = self.server
         with server.guard:
-            server.keys.append(self.headers.get("authorization"))
-            if isinstance(first, str) and first.startswith("Reply with the word"):
-                server.preflights += 1
-                return server.preflight(body)
-            server.bodies.append(body)
-            return server.script(body)
-
-    @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
-        server = self.server
-        with server.guard:
+            answer = self._chosen(body)
             server.in_flight += 1
             server.most_in_flight = max(server.most_in_flight, server.in_flight)
-        yield
+        time.sleep(answer.hold_s)
         with server.guard:
             server.in_flight -= 1
+        self._give(answer)
+
+    def _chosen(self, body: Asked) -> Answer:
+        server = self.server
+        server.keys.append(body.key)
+        if "Reply with the word" in str(body.get("messages", "")):
+            server.preflights += 1
+            return server.preflight(body)
+        server.bodies.append(body)
+        return server.script(body)
 
     def _give(self, answer: Answer) -> None:
         if answer.how == "drop":
@@ -145,18 +173,14 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (headers | answer.headers).items():
             self.send_header(name, value)
         self.end_headers()
-        self._send(data, answer.how)
-
-    def _send(self, data: bytes, how: str) -> None:
-        if how == "headers":
+        if answer.how == "headers":
             self.wfile.flush()
             self.server.released.wait()
-        if how == "drip":
-            for i in range(len(data)):
-                self.wfile.write(data[i : i + 1])
-                self.wfile.flush()
-                if self.server.released.wait(0.05):
-                    return
+        for i in range(len(data) if answer.how == "drip" else 0):
+            self.wfile.write(data[i : i + 1])
+            self.wfile.flush()
+            if self.server.released.wait(0.05):
+                return
         self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None:
@@ -164,15 +188,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Server]:
+def serving(script: Callable[[Any], Answer] = echo) -> Iterator[Server]:
     """A server that ends with the context, its stalled requests too."""
-    with running(Server()) as server:
-        yield server
-
-
-@contextlib.contextmanager
-def running(server: AnyServer) -> Iterator[AnyServer]:
-    """`server` in a thread, ended with the context."""
+    server = Server(script)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
@@ -185,15 +203,13 @@ def running(server: AnyServer) -> Iterator[AnyServer]:
 
 
 @contextlib.contextmanager
-def asking(server: Server, **settings: Any) -> Iterator[ChatEndpoint]:
+def asking(server: Server, stage: Any = ChatEndpoint, **settings: Any) -> Iterator[Any]:
     """A stage that asks `server`, quick to lose patience."""
-    quick = {"timeout_s": 5.0, "give_up_s": 30.0, "backoff_s": 0.01, "max_attempts": 3}
-    options = {"model": MODEL, "base_url": server.url, **quick, **settings}
-    stage = ChatEndpoint(**options)
+    asks = stage(**{"model": MODEL, "base_url": server.url, **QUICK, **settings})
     try:
-        yield stage
+        yield asks
     finally:
-        stage.close()
+        asks.close()
 
 
 def says(*content: str | Image, seed: int | None = None) -> Request:

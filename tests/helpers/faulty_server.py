@@ -27,25 +27,24 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--exit", help="say this and exit with status 3")
-    parser.add_argument("--never-healthy", action="store_true")
-    parser.add_argument("--die-after", type=int, help="requests until it kills itself")
-    parser.add_argument("--die-at", help="a word in a request that kills it")
-    parser.add_argument("--lives", type=Path, help="file: only the first to create it dies")
-    parser.add_argument(
-        "--hang-health-after", type=int, help="requests; health does not answer then"
-    )
-    parser.add_argument("--ignore-sigterm", action="store_true")
-    parser.add_argument(
-        "--grandchildren", type=Path, help="start two; write their ids here"
-    )
-    parser.add_argument("--version", default="1.2.3")
-    parser.add_argument("--sleep", type=float, default=0.0)
+    add = parser.add_argument
+    add("--port", type=int, required=True)
+    add("--exit", help="say this and exit with status 3")
+    add("--never-healthy", action="store_true")
+    add("--die-after", type=int, help="requests until it kills itself")
+    add("--die-at", help="a word in a request that kills it")
+    add("--lives", type=Path, help="file: only the first to create it dies")
+    add("--hang-health-after", type=int, help="requests; health does not answer then")
+    add("--ignore-sigterm", action="store_true")
+    add("--grandchildren", type=Path, help="start two; write their ids here")
+    add("--version", default="1.2.3")
+    add("--sleep", type=float, default=0.0)
     # The options of real engines mean nothing to it.
-    given, others = parser.parse_known_args()
-    given.others = others
-    return given
+    return parser.parse_known_args()[0]
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -55,43 +54,40 @@ class Handler(BaseHTTPRequestHandler):
     guard = threading.Lock()
 
     def do_GET(self) -> None:
+        given, limit = self.given, self.given.hang_health_after
         if self.path == "/health":
-            limit = self.given.hang_health_after
             if limit is not None and Handler.count >= limit:
                 time.sleep(600)
-            self.give(503 if self.given.never_healthy else 200, {})
-        elif self.path == "/version":
-            self.give(200, {"version": self.given.version})
-        elif self.path == "/v1/models":
-            self.give(200, {"data": [{"id": "model", "owned_by": "vllm"}]})
-        else:
-            self.give(404, {"error": {"message": "no such path"}})
+            self.give(503 if given.never_healthy else 200, {})
+            return
+        pages = {"/version": {"version": given.version}}
+        pages["/v1/models"] = {"data": [{"id": "model", "owned_by": "vllm"}]}
+        missing = {"error": {"message": "no such path"}}
+        self.give(200 if self.path in pages else 404, pages.get(self.path, missing))
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        given = self.given
         with self.guard:
             Handler.count += 1
-        if self.given.die_after is not None and Handler.count > self.given.die_after:
+        if given.die_after is not None and Handler.count > given.die_after:
             print("the engine has met its end", flush=True)
-            if self.given.lives is None or not self.given.lives.exists():
-                if self.given.lives is not None:
-                    self.given.lives.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-        if self.given.die_at and self.given.die_at in json.dumps(body.get("messages")):
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(self.given.sleep)
+            if given.lives is None or not given.lives.exists():
+                if given.lives is not None:
+                    given.lives.touch()
+                die()
+        if given.die_at and given.die_at in json.dumps(body.get("messages")):
+            die()
+        time.sleep(given.sleep)
         if self.path == "/v1/images/generations":
             print(json.dumps(body), flush=True)
             self.give(200, {"created": 0, "data": [{"b64_json": PIXELS}]})
             return
         text = body["messages"][-1]["content"]
         text = text if isinstance(text, str) else text[0].get("text", "")
-        reply: dict[str, Any] = {
-            "model": body["model"],
-            "choices": [{"message": {"content": f"echo {text}"}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 3, "completion_tokens": 2},
-        }
-        self.give(200, reply)
+        choice = {"message": {"content": f"echo {text}"}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 3, "completion_tokens": 2}
+        self.give(200, {"model": body["model"], "choices": [choice], "usage": usage})
 
     def give(self, status: int, body: dict[str, Any]) -> None:
         data = json.dumps(body).encode()

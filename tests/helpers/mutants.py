@@ -110,8 +110,8 @@ MUTANTS = (
     Mutant(
         "the LVLM reads pictures with red and blue swapped",
         "pipelines/vlm/prompts.py",
-        "pictures = tuple(self._fit(decode(image)) for image in request.images)",
-        "pictures = tuple(\n"
+        "images = tuple(self._fit(decode(image)) for image in request.images)",
+        "images = tuple(\n"
         '                Pillow.merge("RGB", self._fit(decode(image)).split()[::-1])\n'
         "                for image in request.images\n"
         "            )",
@@ -127,15 +127,15 @@ MUTANTS = (
     Mutant(
         "answers of a batch go to the wrong requests",
         "pipelines/vlm/stage.py",
-        "parts = zip(prompts, completions, lengths, strict=True)",
-        "parts = zip(prompts, completions[1:] + completions[:1], lengths, strict=True)",
+        "parts = zip(prompts, texts, lengths, strict=True)",
+        "parts = zip(prompts, texts[1:] + texts[:1], lengths, strict=True)",
         WRITING,
     ),
     Mutant(
         "the question's picture is not shown to the LVLM as it is, but turned upside down",
         "pipelines/vlm/prompts.py",
-        "pictures = tuple(self._fit(decode(image)) for image in request.images)",
-        "pictures = tuple(\n"
+        "images = tuple(self._fit(decode(image)) for image in request.images)",
+        "images = tuple(\n"
         "                self._fit(decode(image)).rotate(180) for image in request.images\n"
         "            )",
         WRITING,

@@ -1,6 +1,9 @@
-"""Tiny vision-language checkpoints on disk, as they are published, and pictures."""
+"""Tiny vision-language checkpoints on disk, as they are published, and images."""
 
+import functools
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +16,25 @@ from transformers import (
     InternVLProcessor,
     InternVLVideoProcessor,
     PreTrainedTokenizerFast,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
 )
 
 from generators.document import Image
+from generators.mini.table import SHIPPED
 from generators.pictures import encode
 from pipelines.presets import LVLMS
 from pipelines.vlm import random_weights
 from pipelines.vlm.random_weights import tokenizer
+from pipelines.vlm.stage import VisionLanguageModel
+
+TEXT = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
 
 
 def picture(width: int, height: int, seed: int) -> Image:
@@ -31,12 +46,57 @@ def picture(width: int, height: int, seed: int) -> Image:
 RED, GREEN, BLUE = picture(60, 40, 1), picture(230, 90, 2), picture(33, 150, 3)
 
 
+class GenerateStage(VisionLanguageModel):
+    """By `generate`, as models are decoded that streams do not serve."""
+
+    streams = False
+
+
 def save_tiny(folder: Path, name: str = "qwen2-vl-7b") -> Path:
     """The tiny form of a published model, saved with its processor."""
     model, processor = random_weights.tiny(LVLMS[name].model)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
+
+
+@functools.cache
+def checkpoint(name: str) -> Path:
+    """A tiny checkpoint of this family, saved once."""
+    if name == "mini":
+        return SHIPPED / "qwen2-vl"
+    return SAVERS[name](Path(mkdtemp(prefix="checkpoint-")) / name)
+
+
+def loaded(folder: Path | str, kind: Any = VisionLanguageModel, **settings: Any) -> Any:
+    """The stage of a checkpoint in float32, or of the family's own one."""
+    folder = checkpoint(folder) if isinstance(folder, str) else folder
+    options = {"dtype": "float32", "device": "cpu", "max_new_tokens": 16, **settings}
+    return kind(model=str(folder), **options)
+
+
+def save_qwen25(folder: Path) -> Path:
+    """A toy Qwen2.5-VL with the tokenizer of the toy Qwen2-VL."""
+    model, processor = random_weights.tiny("Qwen/Qwen2-VL-7B-Instruct")
+    sizes = {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2}
+    names = ("image_token_id", "video_token_id")
+    names += ("vision_start_token_id", "vision_end_token_id")
+    config = Qwen2_5_VLConfig(
+        text_config=model.config.text_config.to_dict() | {"model_type": "qwen2_5_vl_text"},
+        vision_config=sizes | {"out_hidden_size": 64, "fullatt_block_indexes": [1]},
+        **{name: getattr(model.config, name) for name in names},
+    )
+    own = seeded(Qwen2_5_VLForConditionalGeneration, config)
+    own.generation_config = model.generation_config
+    own.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def seeded(kind: Any, config: Any) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return kind(config)
 
 
 INTERNVL_TOKENS = {
@@ -59,12 +119,12 @@ INTERNVL_TEMPLATE = """\
 
 
 def save_internvl(folder: Path) -> Path:
-    """A toy InternVL (OpenGVLab/InternVL3-*-hf): a model of which we hold no recipe.
+    """A toy InternVL (OpenGVLab/InternVL3-*-hf): a model that streams do not serve.
 
     Its tokenizer and its template both write the first token, as Llama's do.
     """
     specials = ["<s>", "<|im_start|>", "<|im_end|>", *INTERNVL_TOKENS.values()]
-    core = tokenizer(None, specials).backend_tokenizer
+    core = tokenizer(specials).backend_tokenizer
     bos = ("<s>", core.token_to_id("<s>"))
     core.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[bos])
     own = PreTrainedTokenizerFast(
@@ -73,33 +133,17 @@ def save_internvl(folder: Path) -> Path:
         eos_token="<|im_end|>",
         extra_special_tokens=INTERNVL_TOKENS,
     )
+    sizes = {n: size for n, size in TEXT.items() if n != "num_key_value_heads"}
+    ids = {"vocab_size": len(own), "bos_token_id": None, "eos_token_id": own.eos_token_id}
     config = InternVLConfig(
-        vision_config={
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "image_size": [56, 56],
-            "patch_size": [14, 14],
-        },
-        text_config={
-            "model_type": "qwen2",
-            "vocab_size": len(own),
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 1,
-            "initializer_range": random_weights.TINY_SPREAD,
-            "bos_token_id": None,
-            "eos_token_id": own.eos_token_id,
-        },
+        vision_config=sizes
+        | {"hidden_size": 32, "intermediate_size": 64}
+        | {"image_size": [56, 56], "patch_size": [14, 14]},
+        text_config=TEXT | ids | {"model_type": "qwen2", "initializer_range": 0.4},
         image_token_id=own.convert_tokens_to_ids("<IMG_CONTEXT>"),
         image_seq_length=4,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        InternVLForConditionalGeneration(config).save_pretrained(folder)
+    seeded(InternVLForConditionalGeneration, config).save_pretrained(folder)
     side = {"height": 56, "width": 56}
     InternVLProcessor(
         GotOcr2ImageProcessor(size=side, crop_to_patches=True, max_patches=4),
@@ -109,3 +153,12 @@ def save_internvl(folder: Path) -> Path:
         chat_template=INTERNVL_TEMPLATE,
     ).save_pretrained(folder)
     return folder
+
+
+SAVERS = {
+    "qwen2": functools.partial(save_tiny, name="qwen2-vl-72b"),
+    "qwen2.5": save_qwen25,
+    "llava": functools.partial(save_tiny, name="llava-34b"),
+    "internvl": save_internvl,
+}
+FAMILIES = (*SAVERS, "mini")

@@ -60,28 +60,30 @@ def shown(document: Document) -> list[str]:
 def test_the_engine_makes_what_the_stages_make_when_called_one_by_one(
     tmp_path: Path,
 ) -> None:
-    shallow = deep(name="shallow", rounds=1, condition=None)
-    plan = plan_with(deep(), shallow)
+    plan = plan_with(deep(), deep(name="shallow", rounds=1, condition=None))
     witness = Witness()
     result = run(plan, tmp_path, witness)
     assert result.counts["done"] == result.counts["scored"] == 6
-    results_by_id = outcomes(plan, tmp_path)
+    assert_as_read(plan, tmp_path)
+    for (name, _), outcome in outcomes(plan, tmp_path).items():
+        images = outcome.value.images
+        assert len({i.digest for i in images}) == (4 if name == "deep" else 2)
+        assert all(read_blob(i).startswith(b"\x89PNG") for i in images)
+    records = {s.name: len(Store(tmp_path).rows(s)) for s in plan.stages}
+    # The first round's drafts are shared; its images are not (payload, not prompt).
+    expected = {"writer2": 6, "conditioner": 12, "painter0": 18, "measure": 6}
+    assert records == expected
+    assert {s.name: sum(s.outcomes.values()) for s in witness.stages} == expected
+    assert run(plan, tmp_path).made == 0
+
+
+def assert_as_read(plan: Plan, root: Path) -> None:
+    """The run's documents are those of the stages called one by one."""
+    made = outcomes(plan, root)
     for system in plan.systems:
         for query in plan.samples:
             expected: Any = read(plan.answer(system, query, 0), answering())  # type: ignore[arg-type]
-            assert shown(results_by_id[system.name, query.id].value) == shown(
-                expected.value
-            )
-            images = results_by_id[system.name, query.id].value.images
-            assert len({i.digest for i in images}) == 2 * system.rounds
-            assert all(read_blob(i).startswith(b"\x89PNG") for i in images)
-    records = {s.name: len(Store(tmp_path).rows(s)) for s in plan.stages}
-    # The first round's drafts are shared; its pictures are not (payload, not prompt).
-    expected_records = {"writer2": 6, "conditioner": 12, "painter0": 18, "measure": 6}
-    assert records == expected_records
-    assert {s.name: sum(s.outcomes.values()) for s in witness.stages} == expected_records
-    again = run(plan, tmp_path)
-    assert again.made == 0
+            assert shown(made[system.name, query.id].value) == shown(expected.value)
 
 
 @pytest.mark.usefixtures("worker_threads")
@@ -90,11 +92,9 @@ def test_the_engine_answers_turn_by_turn(tmp_path: Path) -> None:
     result = run(plan, tmp_path)
     assert result.counts["done"] == result.counts["scored"] == 3
     assert result.made == 3 * (2 + 4 + 4 + 1)
-    for (_, id), results_by_id in outcomes(plan, tmp_path).items():
-        (query,) = [s for s in plan.samples if s.id == id]
-        expected: Any = read(plan.answer(plan.systems[0], query, 0), answering())
-        assert shown(results_by_id.value) == shown(expected.value)
-        assert [len(a.images) for a in results_by_id.value.answers] == [2, 2]
+    assert_as_read(plan, tmp_path)
+    for outcome in outcomes(plan, tmp_path).values():
+        assert [len(a.images) for a in outcome.value.answers] == [2, 2]
     assert run(plan, tmp_path).made == 0
 
 
@@ -122,36 +122,14 @@ def test_a_plan_never_counts_fewer_jobs_than_are_made(
     assert bounds == [len(records)] * (len(records) + 1)
 
 
-class TwoStages(Measuring):
-    """A scorer whose second stage reads what its first has said."""
+class Asking(Measuring):
+    """A scorer whose first stage is asked so often, before a second one scores."""
 
-    def __init__(self) -> None:
+    def __init__(self, rounds: int) -> None:
         super().__init__()
+        self.rounds = rounds
         self.first, self.second = writer(style="judge"), self.stage
         self.stages = (self.first, self.second)
-
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        turn = Turn("user", document.segments)
-        reply = (yield [Job(self.first, Request((turn,)), sample.id)])[0]
-        assert isinstance(reply, Result)
-        return (yield [Job(self.second, Candidate(document), sample.id)])[0]
-
-
-def test_what_follows_in_a_scorer_is_bounded_too(tmp_path: Path) -> None:
-    plan = replace(plan_with(deep(), samples=2), scorers=[TwoStages()])
-    store = filled(replace(plan, scorers=[]), tmp_path)
-    counts = {c.spec.name: c for c in count(plan, store)}
-    assert (counts["writer"].distinct, counts["writer"].later) == (2, 0)
-    assert (counts["measure"].distinct, counts["measure"].later) == (0, 2)
-    store = filled(plan, tmp_path, Kind.DRAFT)
-    counts = {c.spec.name: c for c in count(plan, store)}
-    assert (counts["measure"].distinct, counts["measure"].later) == (2, 0)
-
-
-class AskedAgain(TwoStages):
-    """A scorer whose first stage is asked up to three times."""
-
-    rounds = 3
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         content = document.segments
@@ -163,13 +141,20 @@ class AskedAgain(TwoStages):
         return (yield [Job(self.second, Candidate(document), sample.id)])[0]
 
 
-def test_what_a_judge_is_asked_again_is_bounded_too(tmp_path: Path) -> None:
-    plan = replace(plan_with(deep(), samples=2), scorers=[AskedAgain()])
-    counts = {c.spec.name: c for c in count(plan, Store(tmp_path / "none"))}
-    assert counts["writer"].later == counts["measure"].later == 2 * 3
-    store = filled(replace(plan, scorers=[]), tmp_path)
-    counts = {c.spec.name: c for c in count(plan, store)}
-    assert (counts["writer"].distinct, counts["writer"].later) == (2, 2 * 2)
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_what_follows_in_a_scorer_is_bounded_too(tmp_path: Path, rounds: int) -> None:
+    plan = replace(plan_with(deep(), samples=2), scorers=[Asking(rounds)])
+
+    def counts(*kinds: Kind) -> dict[str, tuple[int, int]]:
+        store = filled(plan, tmp_path, *kinds) if kinds else Store(tmp_path / "none")
+        return {c.spec.name: (c.distinct, c.later) for c in count(plan, store)}
+
+    assert counts()["writer"] == counts()["measure"] == (0, 2 * rounds)
+    filled(replace(plan, scorers=[]), tmp_path)
+    known = {c.spec.name: c for c in count(plan, Store(tmp_path))}
+    assert (known["writer"].distinct, known["writer"].later) == (2, 2 * (rounds - 1))
+    if rounds == 1:
+        assert counts(Kind.DRAFT)["measure"] == (2, 0)
 
 
 class BothOrders(Measuring):

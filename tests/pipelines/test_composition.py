@@ -12,16 +12,20 @@ from trial import sample
 
 from benchmarks import catalogue
 from generators.checkpoints import pinning
-from generators.document import Draft, ImageRequest, Text
+from generators.document import Draft, Text
 from generators.errors import UsageError
 from generators.settings import SMALL_BATCH
-from pipelines.composition import outlined, protocol
+from pipelines.composition import protocol
 from pipelines.systems import Models, resolve
 
 
+def outlined(text: str, most: int) -> Draft:
+    return protocol("outline", most).read(Draft((Text(text),)), sample(0))
+
+
 def read(text: str, most: int = 4) -> list[str]:
-    """Segments in short: text as it is, pictures in brackets."""
-    segments = outlined(Draft((Text(text),)), most).segments
+    """Segments in short: text as it is, images in brackets."""
+    segments = outlined(text, most).segments
     return [s.text if isinstance(s, Text) else f"[{s.prompt}]" for s in segments]
 
 
@@ -43,6 +47,7 @@ def read(text: str, most: int = 4) -> list[str]:
         ("empty <image> </image> mark", ["empty ", " mark"]),
         ("ends open <image>a hill", ["ends open ", "[a hill]"]),
         ("ends with <image>", ["ends with "]),
+        ("a <</image>/image> b", ["a  b"]),
         ("", [""]),
     ],
 )
@@ -62,7 +67,7 @@ pieces = st.sampled_from(
 
 @given(st.lists(pieces, max_size=30).map("".join), st.integers(1, 3))
 def test_no_reply_breaks_the_outline(reply: str, most: int) -> None:
-    draft = outlined(Draft((Text(reply),)), most)
+    draft = outlined(reply, most)
     assert draft.segments
     assert len(draft.requests) <= most
     assert all(r.prompt and r.prompt.strip() for r in draft.requests)
@@ -70,47 +75,24 @@ def test_no_reply_breaks_the_outline(reply: str, most: int) -> None:
     assert not any("</image>" in text.lower() for text in texts)
 
 
-def test_closing_marks_within_each_other_are_dropped() -> None:
-    draft = outlined(Draft((Text("a <</image>/image> b"),)), 1)
-    assert draft.segments == (Text("a  b"),)
-
-
-def test_mmie_draws_one_picture_from_the_whole_text() -> None:
-    rule = protocol("mmie")
-    draft = Draft((Text(" Two hikers rest. "),))
-    composed = rule.read(draft, sample(0))
-    assert composed.segments == (
-        Text(" Two hikers rest. "),
-        ImageRequest(prompt="Two hikers rest."),
-    )
-
-
-def test_multi_step_reasoning_stays_text() -> None:
-    rule = protocol("mmie")
-    reasoning = replace(sample(2), wants_images=False)
-    assert rule.read(Draft((Text("4"),)), reasoning).requests == ()
-
-
-def test_text_draws_nothing_and_asks_as_mmie_does() -> None:
-    """So that the ablation without pictures shares the text of the run with them."""
-    text, mmie = protocol("text"), protocol("mmie")
-    assert text.read(Draft((Text("x"),)), sample(0)).requests == ()
-    assert (text.variant, text.instruction) == (mmie.variant, mmie.instruction)
+@pytest.mark.parametrize(
+    ("name", "wants_images", "prompts"),
+    [("mmie", True, ["Two hikers rest."]), ("mmie", False, []), ("text", True, [])],
+)
+def test_mmie_draws_one_image_from_the_whole_text_unless_none_is_wanted(
+    name: str, wants_images: bool, prompts: list[str]
+) -> None:
+    rule, query = protocol(name), replace(sample(0), wants_images=wants_images)
+    composed = rule.read(Draft((Text(" Two hikers rest. "),)), query)
+    assert composed.segments[0] == Text(" Two hikers rest. ")
+    assert [request.prompt for request in composed.requests] == prompts
+    # So that the ablation without images shares the text of the run with them.
+    assert (rule.variant, rule.instruction) == ("text", None)
 
 
 def test_an_unknown_protocol_is_named_with_the_valid_ones() -> None:
     with pytest.raises(ValueError, match=r"'poem'.*'text', 'mmie' and 'outline'"):
         protocol("poem")
-
-
-def test_text_alone_needs_no_text_to_image_model() -> None:
-    models = Models(weights="tiny")
-    alone = resolve("qwen2-vl-7b@text", models)
-    named = resolve("qwen2-vl-7b+sd3@text", models)
-    pair = resolve("qwen2-vl-7b+sd3", models)
-    assert alone.name == "qwen2-vl-7b@text"
-    assert alone.stages == named.stages == pair.stages[:1]
-    assert (alone.writer, alone.artist) == ("qwen2-vl-7b", "no pictures")
 
 
 def test_text_alone_asks_for_no_weights_that_it_never_uses(
@@ -126,8 +108,13 @@ def test_text_alone_asks_for_no_weights_that_it_never_uses(
         assert list(pins.known) == [f"{tmp_path}@main"]
         assert not pins.missing
     assert catalogue._repositories(f"{chat}+sd3@text") == []
-    with pytest.raises(UsageError, match="unknown text-to-image model 'sd33'"):
+    with pytest.raises(UsageError, match="'sd33'"):
         resolve("qwen2-vl-7b+sd33@text", Models(weights="tiny"))
+    tiny = Models(weights="tiny")
+    alone, named = (resolve(f"qwen2-vl-7b{t2i}@text", tiny) for t2i in ("", "+sd3"))
+    assert alone.name == "qwen2-vl-7b@text"
+    assert alone.stages == named.stages == resolve("qwen2-vl-7b+sd3", tiny).stages[:1]
+    assert (alone.writer, alone.artist) == ("qwen2-vl-7b", "no pictures")
 
 
 @pytest.mark.parametrize("name", ["anole", "emu2", "qwen2-vl-7b+sd3"])
@@ -143,8 +130,5 @@ def test_tiny_models_take_larger_batches_than_published_ones_unless_told(name: s
     assert batches(**{model: {"batch_size": 3}}) in ({3}, {3, SMALL_BATCH})
     published = resolve(name, Models(weights="dummy"))
     assert min(s.placement.batch_size for s in published.stages) < SMALL_BATCH
-
-
-def test_servers_take_requests_one_by_one_whatever_the_weights() -> None:
-    (stage,) = resolve("openai:some@text", Models(weights="tiny")).stages
-    assert stage.placement.batch_size == 1
+    (server,) = resolve("openai:some@text", Models(weights="tiny")).stages
+    assert server.placement.batch_size == 1

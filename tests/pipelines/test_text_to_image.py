@@ -23,18 +23,17 @@ from diffusion_helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from generators.base import Failure, Fault, Result
+from generators.base import Fault
 from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.document import ImageRequest, Payload, Text
 from pipelines.presets import T2IS
 from pipelines.text_to_image import TextToImage
 
 pytestmark = pytest.mark.models
-NAMES = list(T2IS)
 
 
-def own_pictures(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.ndarray:
-    """Pictures as a user of diffusers draws them, one by one."""
+def own_images(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.ndarray:
+    """Images as a user of diffusers draws them, one by one."""
     options = arguments(name)
     extra = {"guidance_scale": options["guidance"]}
     if name == "qwen-image":
@@ -56,18 +55,18 @@ def own_pictures(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.n
     return np.stack([np.asarray(d) for d in drawings]).astype(np.int16)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", T2IS)
 def test_batch_equals_pipeline_called_one_by_one(name, tmp_path):
     """Against diffusers' own loading and drawing of the same checkpoint on disk."""
     design = DESIGNS[PUBLISHED[T2IS[name].model]]
     tiny_pipeline(PUBLISHED[T2IS[name].model]).save_pretrained(tmp_path)
     theirs = getattr(diffusers, design.pipeline).from_pretrained(tmp_path)
-    expected_pixels = own_pictures(theirs, name, REQUESTS)
+    expected = own_images(theirs, name, REQUESTS)
     drawing = from_folder(tmp_path, name)
-    assert furthest(pixels(drawing(REQUESTS)), expected_pixels) <= 1
-    assert furthest(pixels(drawing(REQUESTS[1:2])), expected_pixels[1:2]) == 0
-    assert furthest(expected_pixels[0], expected_pixels[3]) > 20, "the seed must matter"
-    assert expected_pixels[0].std() > 10, "a tiny picture must not be flat"
+    assert furthest(pixels(drawing(REQUESTS)), expected) <= 1
+    assert furthest(pixels(drawing(REQUESTS[1:2])), expected[1:2]) == 0
+    assert furthest(expected[0], expected[3]) > 20, "the seed must matter"
+    assert expected[0].std() > 10, "a tiny image must not be flat"
 
 
 @functools.cache
@@ -75,72 +74,59 @@ def drawn_alone(name: str) -> np.ndarray:
     return np.concatenate([pixels(shared(name)([r])) for r in REQUESTS])
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.permutations(range(5)), st.integers(1, 5), st.sampled_from(["sdxl-turbo", "sd3"]))
-def test_neighbours_order_and_batch_size_do_not_matter(order, size, name):
-    alone = drawn_alone(name)
+@settings(max_examples=8, deadline=None)
+@given(st.permutations(range(5)), st.integers(1, 4))
+def test_neighbours_order_and_batch_size_do_not_matter(order, size):
+    alone = drawn_alone("sdxl-turbo")
     for i in range(0, len(order), size):
         part = order[i : i + size]
-        drawings = pixels(shared(name)([REQUESTS[j] for j in part]))
-        for j, picture in zip(part, drawings, strict=True):
-            assert furthest(picture, alone[j]) <= 1
+        drawings = pixels(shared("sdxl-turbo")([REQUESTS[j] for j in part]))
+        for j, image in zip(part, drawings, strict=True):
+            assert furthest(image, alone[j]) <= 1
 
 
 def starting_noise(name: str, seed: int) -> torch.Tensor:
     """The latents the pipeline starts from, before its scheduler scales them."""
-    drawing = stage(name)
-    prepared_latents: list[torch.Tensor] = []
-    prepare = drawing.drawer.pipeline.prepare_latents
+    drawing, latents = stage(name, steps=1), []
+    pipeline = drawing.drawer.pipeline
+    prepare = pipeline.prepare_latents
 
     def keeping(*given, **named):
         prepared = prepare(*given, **named)
-        prepared_latents.append(prepared[0] if isinstance(prepared, tuple) else prepared)
+        latents.append(prepared[0] if isinstance(prepared, tuple) else prepared)
         return prepared
 
-    drawing.drawer.pipeline.prepare_latents = keeping
+    pipeline.prepare_latents = keeping
     drawing([ImageRequest(prompt="rain", seed=3), ImageRequest(prompt="sun", seed=seed)])
-    return prepared_latents[0][1:] / getattr(
-        drawing.drawer.pipeline.scheduler, "init_noise_sigma", 1.0
-    )
+    return latents[0][1:] / getattr(pipeline.scheduler, "init_noise_sigma", 1.0)
 
 
 def test_models_with_latents_of_one_shape_start_from_the_same_noise():
-    expected_pixels = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(77))
+    expected = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(77))
     for name in ("openjourney", "sdxl", "sdxl-turbo"):
-        torch.testing.assert_close(starting_noise(name, 77), expected_pixels)
+        torch.testing.assert_close(starting_noise(name, 77), expected)
     wide = torch.randn((1, 16, 8, 8), generator=torch.Generator().manual_seed(77))
     torch.testing.assert_close(starting_noise("sd3", 77), wide)
     packed = diffusers.FluxPipeline._pack_latents(wide, 1, 16, 8, 8)
     torch.testing.assert_close(starting_noise("flux", 77), packed)
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        (ImageRequest(seed=1), "empty: None"),
-        (ImageRequest(prompt=" \n", seed=1), "empty"),
-        (ImageRequest(prompt="a cat"), "no seed"),
-        (ImageRequest(prompt="a cat", payload=Payload.of(b"x"), seed=1), "more than"),
-        (ImageRequest(prompt="a cat", context=(Text("x"),), seed=1), "more than"),
-    ],
-)
-def test_a_request_that_cannot_be_drawn_fails_alone(request_, message):
-    first, bad, last = shared("sdxl-turbo")([REQUESTS[0], request_, REQUESTS[4]])
-    assert isinstance(bad, Failure)
-    assert bad.fault is Fault.BAD_INPUT
-    assert message in bad.reason
+def test_a_request_that_cannot_be_drawn_fails_alone_and_others_say_how_they_were():
+    stranger = ImageRequest(prompt="a cat", payload=Payload.of(b"x"), seed=1)
+    context = ImageRequest(prompt="a cat", context=(Text("x"),), seed=1)
+    lacking = [ImageRequest(seed=1), ImageRequest(" \n", seed=1), ImageRequest("a cat")]
+    given = [REQUESTS[0], *lacking, stranger, context, REQUESTS[4]]
+    first, *bad, last = shared("sdxl-turbo")(given)
+    assert {failure.fault for failure in bad} == {Fault.BAD_INPUT}
+    for failure, word in zip(bad, ("None", "empty", "seed", "more", "more"), strict=True):
+        assert word in failure.reason
     alone = pixels(shared("sdxl-turbo")([REQUESTS[0], REQUESTS[4]]))
     assert furthest(pixels([first, last]), alone) <= 1
-
-
-def test_result_says_what_was_drawn_and_how():
-    drawings = shared("sdxl-turbo")([REQUESTS[0]])[0]
-    assert isinstance(drawings, Result)
-    assert drawings.value.pixels.shape == (64, 64, 3)
-    assert drawings.value.pixels.dtype == np.uint8
-    assert drawings.usage == {"images": 1, "steps": 1}
+    assert first.value.pixels.shape == (64, 64, 3)
+    assert first.value.pixels.dtype == np.uint8
+    assert first.usage == {"images": 1, "steps": 1}
     tokens = {"kept": 9, "dropped": 0, "cut": "", "limit": 77}
-    assert drawings.notes == {
+    assert first.notes == {
         "prompt": "a red house",
         "seed": 11,
         "size": [64, 64],
@@ -148,33 +134,18 @@ def test_result_says_what_was_drawn_and_how():
     }
 
 
-def test_prefix_is_part_of_the_prompt_and_noted():
-    prefixed = stage("openjourney", prompt_prefix="mdjrny-v4 style ")
-    drawings = prefixed([ImageRequest(prompt="rain", seed=5)])
-    spelt = shared("openjourney")([ImageRequest(prompt="mdjrny-v4 style rain", seed=5)])
-    assert furthest(pixels(drawings), pixels(spelt)) == 0
-    assert drawings[0].notes["prompt"] == "mdjrny-v4 style rain"
-
-
-def test_negative_prompt_reaches_the_whole_batch():
-    drawing = stage("openjourney", negative_prompt="fog")
+def test_prefix_and_negative_prompt_reach_the_whole_batch():
+    plain = pixels(shared("openjourney")(REQUESTS[:2]))
+    drawing = stage("openjourney", prompt_prefix="mdj ", negative_prompt="fog")
     drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
-    with_it = pixels(drawing(REQUESTS[:2]))
+    outcomes = drawing(REQUESTS[:2])
     assert spy.calls[0]["negative_prompt"] == ["fog", "fog"]
-    assert furthest(with_it, pixels(shared("openjourney")(REQUESTS[:2]))) > 1
+    assert spy.calls[0]["prompt"] == [f"mdj {r.prompt}" for r in REQUESTS[:2]]
+    assert outcomes[0].notes["prompt"] == f"mdj {REQUESTS[0].prompt}"
+    assert furthest(pixels(outcomes), plain) > 1
 
 
-def test_length_of_t5_reaches_the_pipeline():
-    drawing = stage("sd3", max_sequence_length=64)
-    drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
-    drawings = drawing(REQUESTS[:2])
-    assert spy.calls[0]["max_sequence_length"] == 64
-    read = drawings[1].notes["text_encoders"]["text_encoder_3"]
-    assert (read["kept"], read["limit"]) == (63, 64)
-    assert furthest(pixels(drawings), pixels(shared("sd3")(REQUESTS[:2]))) > 0
-
-
-def test_pictures_are_never_watermarked(monkeypatch):
+def test_images_are_never_watermarked(monkeypatch):
     """diffusers does so of its own accord where another package is installed."""
 
     class Mark:
@@ -189,7 +160,7 @@ def test_pictures_are_never_watermarked(monkeypatch):
 
 
 def blocking_one(drawing: TextToImage, requests: list[ImageRequest]) -> int:
-    """Set the checker's thresholds so that it blocks one picture of these; which one."""
+    """Set the checker's thresholds so that it blocks one image of these; which one."""
     pipeline = drawing.drawer.pipeline
     checker = pipeline.safety_checker
     pictures = list(pixels(drawing(requests)).astype(np.uint8))
@@ -203,13 +174,12 @@ def blocking_one(drawing: TextToImage, requests: list[ImageRequest]) -> int:
     return int(order[0])
 
 
-def test_blocked_picture_is_a_failure_and_its_neighbours_are_not():
+def test_a_blocked_image_is_a_failure_and_its_neighbours_are_not():
     drawing = stage("openjourney")
     before = pixels(drawing(REQUESTS))
     worst = blocking_one(drawing, REQUESTS)
     after = drawing(REQUESTS)
     blocked = after.pop(worst)
-    assert isinstance(blocked, Failure)
     assert blocked.fault is Fault.UNSAFE
     assert blocked.notes["prompt"] == REQUESTS[worst].prompt
     assert furthest(pixels(after), np.delete(before, worst, axis=0)) <= 1
@@ -218,25 +188,20 @@ def test_blocked_picture_is_a_failure_and_its_neighbours_are_not():
     assert furthest(pixels(unchecked(REQUESTS)), before) <= 1
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [(float("nan"), "no finite numbers in float32"), (-9.0, "wholly black")],
-)
-def test_values_that_are_no_picture_fail_alone(value, message):
+@pytest.mark.parametrize(("value", "word"), [(float("nan"), "float32"), (-9.0, "black")])
+def test_values_that_are_no_image_fail_alone(value, word):
     drawing = stage("sdxl")
     before = pixels(drawing(REQUESTS[:3]))
     decode_all = drawing.drawer.pipeline.vae.decode
 
     def spoilt(latents, **named):
-        pictures = decode_all(latents, **named)[0]
-        pictures[1] = value
-        return (pictures,)
+        images = decode_all(latents, **named)[0]
+        images[1] = value
+        return (images,)
 
     drawing.drawer.pipeline.vae.decode = spoilt
     first, bad, last = drawing(REQUESTS[:3])
-    assert isinstance(bad, Failure)
-    assert bad.fault is Fault.ERROR
-    assert message in bad.reason
+    assert (bad.fault, word in bad.reason) == (Fault.ERROR, True)
     assert furthest(pixels([first, last]), before[[0, 2]]) <= 1
 
 
@@ -247,20 +212,19 @@ def compiled(monkeypatch):
     return lambda name, size: stage(name, compile=True, batch_size=size)
 
 
-def test_compiled_batches_have_one_size(compiled):
+def test_compiled_batches_have_one_size_and_lose_their_padding(compiled):
     drawing = compiled("openjourney", 3)
     drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
     drawings = drawing(REQUESTS)
     assert spy.sizes == [3, 3]
-    assert len(drawings) == 5
     assert furthest(pixels(drawings), pixels(shared("openjourney")(REQUESTS))) <= 1
-
-
-def test_blocked_padding_is_thrown_away_with_the_padding(compiled):
-    drawing = compiled("openjourney", 4)
-    drawing.drawer.pipeline.safety_checker.concept_embeds_weights.data.fill_(-1.0)
-    outcomes = drawing(REQUESTS[:3])
-    assert [o.fault for o in outcomes] == [Fault.UNSAFE] * 3
+    drawing.drawer.pipeline = spy.pipeline
+    spy.pipeline.safety_checker.concept_embeds_weights.data.fill_(-1.0)
+    assert [o.fault for o in drawing(REQUESTS[:2])] == [Fault.UNSAFE] * 2
+    plain = stage("sdxl-turbo", batch_size=3)
+    plain.drawer.pipeline = spy = Spy(plain.drawer.pipeline)
+    plain(REQUESTS)
+    assert spy.sizes == [5], "only those of a compiled model are padded"
 
 
 def test_compiled_batch_shrinks_when_memory_runs_out(compiled):
@@ -273,19 +237,13 @@ def test_compiled_batch_shrinks_when_memory_runs_out(compiled):
     assert spy.sizes == [8, 4, 2, 2, 2]
 
 
-def test_uncompiled_batches_are_not_padded():
-    drawing = stage("sdxl-turbo", batch_size=3)
-    drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
-    drawing(REQUESTS)
-    assert spy.sizes == [5]
-
-
 def test_scheduler_by_name():
     other = stage("sdxl", scheduler="DDIMScheduler")
     assert isinstance(other.drawer.pipeline.scheduler, diffusers.DDIMScheduler)
     assert other.drawer.pipeline.scheduler.config.beta_end == 0.012
-    assert furthest(pixels(other(REQUESTS)), pixels(shared("sdxl")(REQUESTS))) > 1
-    with pytest.raises(ValueError, match=r"'Eulr'.*choose one of .*EulerDiscreteScheduler"):
+    usual = shared("sdxl")
+    assert furthest(pixels(other(REQUESTS[:2])), pixels(usual(REQUESTS[:2]))) > 1
+    with pytest.raises(ValueError, match=r"'Eulr'.*EulerDiscreteScheduler"):
         stage("sdxl", scheduler="Eulr")
 
 
@@ -293,34 +251,32 @@ def test_scheduler_that_mixes_pictures_of_a_batch_is_refused(tmp_path):
     pipeline = tiny_pipeline("flux")
     pipeline.scheduler.register_to_config(stochastic_sampling=True)
     pipeline.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="depend on their batch"):
+    with pytest.raises(ValueError, match="batch"):
         from_folder(tmp_path, "flux")
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "message"),
+    ("name", "changes"),
     [
-        ("openjourney", {"max_sequence_length": 128}, "does not take max_sequence_length"),
-        ("flux", {"negative_prompt": "fog"}, "FluxPipeline does not take negative_prompt"),
-        ("sdxl", {"offload": "model"}, "offload needs a GPU"),
-        ("sdxl", {"device_map": "balanced"}, "device_map needs a GPU"),
+        ("sdxl", {"offload": "model"}),
+        ("sdxl", {"device_map": "balanced"}),
     ],
 )
-def test_settings_a_pipeline_cannot_honour_are_refused(name, changes, message):
-    with pytest.raises(ValueError, match=message):
+def test_settings_a_pipeline_cannot_honour_are_refused(name, changes):
+    with pytest.raises(ValueError, match=next(iter(changes))):
         stage(name, **changes)
 
 
 def test_pipeline_defaults_where_nothing_is_set(tmp_path):
-    """`diffusers:ORG/NAME`: no setting of ours, so the pipeline's own 50 steps."""
-    tiny_pipeline("sdxl").save_pretrained(tmp_path)
+    """`diffusers:ORG/NAME`: no setting of ours, so the pipeline's own 20 steps."""
+    tiny_pipeline("pixart-sigma").save_pretrained(tmp_path)
     drawing = TextToImage(model=str(tmp_path), dtype="float32")
     drawings = drawing([REQUESTS[0]])[0]
-    assert drawings.usage == {"images": 1, "steps": 50}
-    assert drawings.notes["size"] == [64, 64]
+    assert drawings.usage == {"images": 1, "steps": 20}
+    assert drawings.notes["size"] == [256, 256]
 
 
 def test_sliced_decoding_draws_the_same():
-    sliced = stage("openjourney", vae_slicing=True)
+    sliced = stage("sdxl-turbo", vae_slicing=True)
     assert sliced.drawer.pipeline.vae.use_slicing
-    assert furthest(pixels(sliced(REQUESTS)), pixels(shared("openjourney")(REQUESTS))) <= 1
+    assert furthest(pixels(sliced(REQUESTS)), pixels(shared("sdxl-turbo")(REQUESTS))) <= 1

@@ -8,7 +8,8 @@ import pytest
 from clipscore_helpers import candidate, picture
 from fake_gpu import fake_gpus
 
-from cluster.local import LocalStages, drive
+from cluster.local import LocalStages
+from cluster.walks import drive
 from generators.base import Result
 from generators.document import Sample, Text, Turn
 from scorers import resolve_scorer

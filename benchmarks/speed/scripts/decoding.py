@@ -32,7 +32,7 @@ from benchmarks.results.table import ResultTable
 from benchmarks.speed.device import device_name
 from benchmarks.speed.rounds import Variant
 from benchmarks.speed.scripts.common import Script
-from cluster.local import load_stage
+from cluster.loading import load_stage
 from cluster.manifest import environment
 from generators.base import Result, StageSpec
 from generators.document import Image, Request, Text, Turn

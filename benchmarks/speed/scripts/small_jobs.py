@@ -33,7 +33,7 @@ from benchmarks.runs.run_data import RunData
 from benchmarks.speed.scripts.common import CpuClock, Script
 from benchmarks.tasks.mmie.reader import SAMPLE
 from benchmarks.tasks.task_set import load
-from cluster.local import load_stage
+from cluster.loading import load_stage
 from cluster.manifest import CHECKOUT, environment
 from cluster.store import with_bytes
 from generators.base import Result

@@ -30,9 +30,10 @@ from benchmarks.runs.inspection import describe
 from benchmarks.runs.run_data import RunData
 from benchmarks.tasks.mmie.official import Output, read_outputs
 from benchmarks.tasks.task_set import TaskSet
-from cluster.local import LocalStages, drive
+from cluster.local import LocalStages
 from cluster.records import Item, encode
 from cluster.store import Store
+from cluster.walks import drive
 from generators.base import Kind, Result, Unscored
 from generators.document import Document, Draft, Image, Malformed, Sample, Score, Text
 from generators.errors import UsageError

@@ -20,7 +20,7 @@ from benchmarks.speed.figures import Speed
 from benchmarks.speed.rounds import measure, variants_of
 from benchmarks.speed.watches import BEAMS, Clock, ExchangeTimes, StepTimes, TokenTimes
 from benchmarks.speed.workload import of_system
-from cluster.local import load_stage
+from cluster.loading import load_stage
 from generators.decoding.streams import Streams
 from generators.diffusion.drawer import Drawer
 from pipelines.endpoints.client import EndpointClient

@@ -1,8 +1,8 @@
-"""What tests of servers that draw share."""
+"""What tests of servers share."""
 
 import pytest
-from drawing_servers import serving_pictures
-from endpoint_helpers import KEY
+from endpoint_apis import any_of
+from endpoint_helpers import KEY, serving
 
 
 @pytest.fixture(autouse=True)
@@ -13,6 +13,6 @@ def _keys(monkeypatch):
 
 @pytest.fixture
 def server():
-    """A server that draws; files about other servers make their own."""
-    with serving_pictures() as running:
+    """A server that answers by the API it is asked by."""
+    with serving(any_of) as running:
         yield running

@@ -10,40 +10,72 @@ from pydantic import ValidationError
 from generators.base import Kind
 from generators.errors import UsageError
 from pipelines.chat.settings import ChatSettings, EndpointSettings
-from pipelines.endpoints.settings import ImagesSettings
+from pipelines.endpoints.settings import GeminiSettings, ImagesSettings, omni_settings
 from pipelines.presets import LVLMS, RETIRED, retirements
 from pipelines.systems import Models, artist_settings, resolve
 
+HERE = {"model": "m", "base_url": "http://h:1/v1"}
+
+
+def digest(kind=EndpointSettings, **settings):
+    return kind(**{**HERE, **settings}).spec("m", "pretrained").digest
+
 
 def test_an_endpoint_has_no_weights_no_gpu_and_one_secret():
-    spec = EndpointSettings(model="m", api_key_env="K", base_url="http://h:1/v1/").spec(
-        "m", "tiny"
-    )
-    assert spec.weights is None
-    assert spec.secrets == ("K",)
-    assert spec.placement.num_gpus == 0
-    assert spec.placement.num_cpus == pytest.approx(0.1)
-    assert spec.placement.batch_size == 1
-    assert spec.placement.endpoint == "http://h:1/v1"
-    assert spec.placement.concurrency == 16
-    assert spec.options["base_url"] == "http://h:1/v1"
+    settings = EndpointSettings(model="m", api_key_env="K", base_url="http://h:1/v1/")
+    spec = settings.spec("m", "tiny")
+    assert (spec.weights, spec.secrets) == (None, ("K",))
+    placement = spec.placement
+    assert (placement.num_gpus, placement.num_cpus) == (0, pytest.approx(0.1))
+    assert (placement.batch_size, placement.concurrency) == (1, 16)
+    assert placement.endpoint == spec.options["base_url"] == "http://h:1/v1"
     assert "weights" not in spec.options
-
-
-def digest(**settings):
-    options = {"model": "m", "base_url": "http://h:1/v1", **settings}
-    return EndpointSettings(**options).spec("m", "pretrained").digest
 
 
 def test_keys_name_the_model_and_the_server_and_nothing_of_how_it_is_asked():
     assert digest(timeout_s=1, concurrency=3, api_key_env="K", max_cost=None) == digest()
     assert digest(base_url="https://h:1/v1/") == digest()
-    assert digest(model="n") != digest()
-    assert digest(base_url="http://h:2/v1") != digest()
-    assert digest(base_url="http://h:1/other/v1") != digest()
-    assert digest(temperature=0.1) != digest()
-    assert digest(server="lab") != digest()
+    for changed in (
+        {"model": "n"},
+        {"base_url": "http://h:2/v1"},
+        {"base_url": "http://h:1/other/v1"},
+        {"temperature": 0.1},
+        {"server": "lab"},
+    ):
+        assert digest(**changed) != digest()
     assert digest(server="lab") == digest(server="lab", base_url="http://elsewhere/v1")
+
+
+def test_keys_name_what_changes_an_image():
+    def images(**settings):
+        return digest(ImagesSettings, **settings)
+
+    def gemini(**settings):
+        return digest(GeminiSettings, **settings)
+
+    assert gemini() == gemini(concurrency=3, price_per_image=1.0, api_version="v1")
+    assert gemini() != gemini(image_size="2K")
+    assert images() == images(dialect="openai")
+    assert images() == "ae11ddf3aa6d1e1d26c793bf68f18ac9", "people have such records"
+    plain = images(dialect="sglang")
+    assert plain == "257e08555b02cea72fe96e665716cdce", "people have such records"
+    same = {"concurrency": 2, "timeout_s": 1, "price_per_image": 1.0, "max_cost": 2.0}
+    assert images(dialect="sglang", **same, api_key_env="K") == plain
+    for changed in (
+        {"model": "n"},
+        {"base_url": "http://h:2/v1"},
+        {"dialect": "plait"},
+        {"width": 64, "height": 64},
+        {"steps": 3},
+        {"guidance": 0.0},
+        {"true_cfg_scale": 4.0},
+        {"negative_prompt": ""},
+        {"generator_device": "cpu"},
+        {"output_format": "jpeg"},
+        {"prompt_prefix": "oil"},
+        {"extra_body": {"moderation": "low"}},
+    ):
+        assert images(**{"dialect": "sglang", **changed}) != plain, changed
 
 
 def test_the_url_comes_from_the_setting_or_the_environment(monkeypatch):
@@ -68,34 +100,25 @@ def test_urls_that_are_none_or_hold_a_key_are_refused(url, monkeypatch):
     assert "pw" not in str(caught.value)
 
 
-def test_only_what_draws_text_is_seeded():
-    assert not EndpointSettings(model="m").is_seeded()
-    assert EndpointSettings(model="m", temperature=0.2).is_seeded()
-    assert EndpointSettings(model="m", temperature=None).is_seeded()
-    assert not ChatSettings(model="m").is_seeded()
-    assert ChatSettings(model="m", temperature=0.2).is_seeded()
-
-
-def test_the_length_of_an_answer_is_explicit_in_the_key():
+def test_keys_of_local_models_say_how_long_and_not_where():
+    for kind in (ChatSettings, EndpointSettings):
+        seeded = [kind(model="m", temperature=t).is_seeded() for t in (0.0, 0.2)]
+        assert seeded == [False, True]
     settings = ChatSettings(model="m")
     assert settings.keyed("pretrained")["max_new_tokens"] == 1024
     assert settings.keyed("tiny")["max_new_tokens"] == 48
     assert settings.keyed("tiny")["dtype"] == "float32"
     assert ChatSettings(model="m", max_new_tokens=9).keyed("tiny")["max_new_tokens"] == 9
+    one = ChatSettings(model="m", batch_size=1, device_map="none").spec("m", "tiny")
+    assert one.digest == settings.spec("m", "tiny").digest
+    assert one.options["device_map"] == "none"
 
 
 def test_a_large_model_is_given_enough_gpus_and_a_tiny_one_none():
     # 73.4e9 parameters of 2 bytes and a fifth of room: 164 GiB.
     placement = LVLMS["qwen2-vl-72b"].spec("q", "dummy", gpu_gib=80).placement
-    assert placement.num_gpus == 3
-    assert placement.longest_first
+    assert (placement.num_gpus, placement.longest_first) == (3, True)
     assert LVLMS["qwen2-vl-72b"].spec("q", "tiny").placement.num_gpus == 0
-
-
-def test_device_map_and_batch_size_do_not_enter_the_key():
-    one = ChatSettings(model="m", batch_size=1, device_map="none").spec("m", "tiny")
-    assert one.digest == ChatSettings(model="m").spec("m", "tiny").digest
-    assert one.options["device_map"] == "none"
 
 
 def stages(*names, **settings):
@@ -106,41 +129,35 @@ def stages(*names, **settings):
 
 def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    lines = retirements(stages("gpt-4o", "gemini-1.5", "qwen2-vl-7b"), date(2026, 11, 22))
-    assert lines == [
-        "gpt-4o: its provider's model 'gpt-4o-2024-08-06' will be turned off on "
-        "2027-01-14; a current alternative is gpt-6.1-sol",
-        "gemini-1.5: its provider's model 'gemini-1.5-pro' was turned off on "
-        "2025-09-24; a current alternative is gemini-3.8-flash",
-    ]
-    lines = retirements(stages("images:gpt-image-1"), date(2026, 11, 22))
-    assert lines == [
-        "images:gpt-image-1: its provider's model 'gpt-image-1' was turned off on "
-        "2026-10-23; a current alternative is images:gpt-image-2.5-flare"
-    ]
-    current = stages(*{r.instead for r in RETIRED.values()})
+    names = ("gpt-4o", "gemini-1.5", "qwen2-vl-7b", "images:gpt-image-1")
+    lines = retirements(stages(*names), date(2026, 11, 22))
+    assert [line.partition(":")[0] for line in lines] == ["gpt-4o", "gemini-1.5", "images"]
+    for line, words in zip(
+        lines,
+        (
+            ("gpt-4o-2024-08-06", "will be", "2027-01-14", "gpt-6.1-sol"),
+            ("gemini-1.5-pro", "was", "2025-09-24", "gemini-3.8-flash"),
+            ("gpt-image-1", "was", "2026-10-23", "images:gpt-image-2.5-flare"),
+        ),
+        strict=True,
+    ):
+        assert all(word in line for word in words)
+    names = {r.instead for r in RETIRED.values()}
+    reasoning = [LVLMS[name] for name in names if name in LVLMS]
+    assert all(s.temperature is None and s.is_seeded() for s in reasoning)
+    assert all(s.max_tokens > 1024 for s in reasoning), "room to think"
+    current = stages(*names)
     assert retirements(current, date(2026, 11, 22)) == []
-
-
-def test_a_server_of_ones_own_may_go_on_with_a_retired_model():
     own = stages("gpt-4o", base_url="http://127.0.0.1:8000/v1")
     assert retirements(own, date(2030, 1, 1)) == []
 
 
-@pytest.mark.parametrize("name", ["gpt-6.1-sol", "gemini-3.8-flash"])
-def test_reasoning_models_get_no_temperature_and_room_to_think(name):
-    settings = LVLMS[name]
-    assert settings.temperature is None
-    assert settings.max_tokens > 1024
-    assert settings.is_seeded()
-
-
-def test_planning_imports_no_torch_and_no_sdk():
+def test_planning_imports_no_torch_and_no_client():
     code = (
         "import sys, pipelines.systems as s; from pipelines.presets import LVLMS\n"
         "[x.spec(n, 'tiny') for n, x in LVLMS.items()]\n"
         "s.resolve('openai:m+images:gpt-image-2', s.Models(weights='tiny'))\n"
-        "heavy = {'torch', 'transformers', 'openai', 'PIL', 'numpy'} & set(sys.modules)\n"
+        "heavy = {'torch', 'transformers', 'httpx2', 'PIL', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -150,87 +167,34 @@ def test_planning_imports_no_torch_and_no_sdk():
     ("kind", "wrong", "words"),
     [
         (EndpointSettings, {"max_cost": 1.0}, "price_per_million_input"),
-        (ChatSettings, {"min_pixels": 9, "max_pixels": 4}, "min_pixels 9 is more than"),
+        (ChatSettings, {"min_pixels": 9, "max_pixels": 4}, "min_pixels 9"),
+        (ImagesSettings, {"width": 64}, "height"),
+        (ImagesSettings, {"height": 8, "width": 8}, "greater than or equal to 16"),
+        (ImagesSettings, {"dialect": "comfy"}, "'sglang', 'vllm-omni' or 'plait'"),
+        (ImagesSettings, {"steps": 4}, "sglang, vllm-omni, plait"),
+        (ImagesSettings, {"dialect": "vllm-omni", "quality": "low"}, "openai"),
+        (ImagesSettings, {"extra_body": {"n": 4, "seed": 1}}, "n, seed"),
+        (ImagesSettings, {"max_cost": 1.0}, "price_per_image"),
+        (ImagesSettings, {"max_tokens": 5}, "max_tokens"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(kind, wrong, words):
+def test_settings_that_no_request_could_hold_are_refused(kind, wrong, words):
     with pytest.raises(ValidationError, match=words):
         kind(model="m", **wrong)
 
 
-def image_digest(**more):
-    return images(**more).spec("m", "pretrained").digest
-
-
-def images(**more):
-    return ImagesSettings(**{"model": "m", "base_url": "http://h:1/v1", **more})
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"width": 64}, "width and height are set together"),
-        ({"height": 8, "width": 8}, "greater than or equal to 16"),
-        ({"dialect": "comfy"}, "'openai', 'sglang', 'vllm-omni' or 'plait'"),
-        ({"steps": 4}, r"takes no steps \(taken by sglang, v"),
-        ({"dialect": "vllm-omni", "quality": "low"}, r"takes no quality \(taken by openai"),
-        ({"extra_body": {"n": 4, "seed": 1}}, "extra_body must not set n, seed"),
-        ({"max_cost": 1.0}, "max_cost needs price_per_image, or price_per_million_input"),
-        ({"max_tokens": 5}, "max_tokens"),
-    ],
-)
-def test_settings_that_no_request_could_hold_are_refused_at_once(wrong, words):
-    with pytest.raises(ValidationError, match=words):
-        images(**wrong)
-
-
-def test_keys_name_what_changes_a_picture():
-    assert image_digest() == image_digest(dialect="openai")
-    assert image_digest() == "ae11ddf3aa6d1e1d26c793bf68f18ac9", "people have such records"
-    plain = image_digest(dialect="sglang")
-    assert plain == "257e08555b02cea72fe96e665716cdce", "people have such records"
-    same = {"concurrency": 2, "timeout_s": 1, "price_per_image": 1.0, "max_cost": 2.0}
-    assert image_digest(dialect="sglang", **same, api_key_env="K") == plain
-    for changed in (
-        {"model": "n"},
-        {"base_url": "http://h:2/v1"},
-        {"dialect": "plait"},
-        {"width": 64, "height": 64},
-        {"steps": 3},
-        {"guidance": 0.0},
-        {"true_cfg_scale": 4.0},
-        {"negative_prompt": ""},
-        {"generator_device": "cpu"},
-        {"output_format": "jpeg"},
-        {"prompt_prefix": "oil"},
-        {"extra_body": {"moderation": "low"}},
-    ):
-        assert image_digest(**{"dialect": "sglang", **changed}) != plain, changed
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["qwen2-vl-7b+images:black-forest-labs/FLUX.1-dev", "openai:M+images:gpt-image-2"],
-)
-def test_a_composition_may_draw_by_a_server(name, monkeypatch):
+def test_a_composition_may_draw_by_a_server_and_is_refused_while_planning(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    name = "qwen2-vl-7b+images:black-forest-labs/FLUX.1-dev"
     system = resolve(name, Models(weights="tiny"))
     assert (system.name, system.artist) == (name, name.partition("+")[2])
-    stage = system.render
-    assert stage is not None
+    stage, placement = system.render, system.render.placement
     assert (stage.kind, stage.stage) == (Kind.RENDER, "images-endpoint")
     assert (stage.weights, stage.seeded) == (None, True)
-    assert stage.secrets == ("OPENAI_API_KEY",)
-    assert stage.placement.endpoint == "https://api.openai.com/v1"
-    assert (stage.placement.concurrency, stage.placement.batch_size) == (4, 1)
-    assert stage.placement.num_gpus == 0
-
-
-def test_the_refusal_of_a_dialect_reaches_the_user_while_planning():
+    assert (placement.concurrency, placement.batch_size, placement.num_gpus) == (4, 1, 0)
     models = Models(weights="tiny", overrides={"images:m": {"guidance": 3.5}})
-    with pytest.raises(UsageError, match="'openai' takes no guidance") as caught:
+    with pytest.raises(UsageError, match=r"models\.images:m.*guidance") as caught:
         resolve("gpt-4o+images:m", models)
-    assert str(caught.value).startswith("models.images:m: the images dialect")
     assert "got" not in str(caught.value), "all settings together show nothing"
 
 
@@ -246,14 +210,23 @@ def test_the_refusal_of_a_dialect_reaches_the_user_while_planning():
     ],
 )
 def test_the_response_format_follows_the_model_unless_it_is_set(model, chosen, sent):
-    assert images(model=model, response_format=chosen).sent_response_format == sent
+    settings = ImagesSettings(model=model, response_format=chosen)
+    assert settings.sent_response_format == sent
+
+
+def test_servers_that_read_no_images_are_not_sent_any():
+    assert omni_settings("LLaDA2.0-Uni").max_images == 0
+    assert omni_settings("Cosmos3-Omni").max_images is None
 
 
 def test_a_cost_is_known_only_with_a_price_and_a_count():
-    assert images().cost_of({"images": 1}) is None
-    assert images(price_per_image=0.5).cost_of({"images": 3}) == 1.5
-    tokens = {"price_per_million_input": 1.0, "price_per_million_output": 2.0}
-    assert images(**tokens).cost_of({"images": 1}) is None
+    def cost(usage, **prices):
+        return ImagesSettings(model="m", **prices).cost_of(usage)
+
     counted = {"images": 1, "input_tokens": 1e6, "output_tokens": 1e6}
-    assert images(**tokens).cost_of(counted) == 3.0
-    assert images(**tokens, price_per_image=1.0).cost_of({"images": 1}) is None
+    tokens = {"price_per_million_input": 1.0, "price_per_million_output": 2.0}
+    assert cost({"images": 1}) is None
+    assert cost({"images": 3}, price_per_image=0.5) == 1.5
+    assert cost({"images": 1}, **tokens) is None
+    assert cost(counted, **tokens) == 3.0
+    assert cost({"images": 1}, **tokens, price_per_image=1.0) is None

@@ -1,14 +1,15 @@
 """The three kinds of weights of a vision-language model."""
 
 import json
-from dataclasses import replace
+import shutil
 
 import pytest
 import torch
+from endpoint_helpers import says
 from safetensors.torch import load_file, save_file
-from vlm_helpers import save_tiny
+from vlm_helpers import checkpoint, loaded
 
-from generators.document import Request, Text, Turn
+from generators.architectures import config_of
 from generators.errors import CheckpointError
 from pipelines.chat.settings import ChatSettings
 from pipelines.presets import LVLMS
@@ -18,7 +19,7 @@ from pipelines.vlm.stage import VisionLanguageModel, _device_map
 
 pytestmark = pytest.mark.models
 
-HELLO = [Request((Turn("user", (Text("hello"),)),))]
+HELLO = [says("hello")]
 
 
 def stage(settings: ChatSettings, weights) -> VisionLanguageModel:
@@ -29,56 +30,35 @@ def stage(settings: ChatSettings, weights) -> VisionLanguageModel:
 
 @pytest.fixture
 def folder(tmp_path):
-    return save_tiny(tmp_path / "checkpoint")
+    return shutil.copytree(checkpoint("qwen2"), tmp_path / "checkpoint")
 
 
-@pytest.mark.parametrize("name", ["qwen2-vl-72b", "qwen2-vl-7b", "llava-34b"])
-def test_a_checkpoint_loaded_by_path_answers_as_what_was_saved(name, tmp_path):
-    own = ChatSettings(
-        model=str(save_tiny(tmp_path / name, name)), dtype="float32", max_new_tokens=48
-    )
-    assert stage(own, "pretrained")(HELLO) == stage(LVLMS[name], "tiny")(HELLO)
-
-
-def test_tiny_weights_are_the_same_each_time_and_differ_by_name():
-    answers = [stage(LVLMS["qwen2-vl-7b"], "tiny")(HELLO) for _ in range(2)]
-    assert answers[0] == answers[1]
-    assert answers[0] != stage(LVLMS["qwen2-vl-72b"], "tiny")(HELLO)
-
-
-def test_building_tiny_weights_leaves_the_global_generator_alone():
+@pytest.mark.parametrize("name", ["qwen2-vl-72b", "llava-34b"])
+def test_a_checkpoint_loaded_by_path_answers_as_what_was_saved(name):
+    saved = {"qwen2-vl-72b": "qwen2", "llava-34b": "llava"}[name]
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    stage(LVLMS["qwen2-vl-7b"], "tiny")
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_tiny_weights_write_words():
-    (result,) = stage(LVLMS["llava-34b"], "tiny")(HELLO)
-    words = result.value.text.split()
+    tiny = stage(LVLMS[name], "tiny")(HELLO)
+    assert torch.equal(torch.get_rng_state(), before), "the global generator is left alone"
+    assert loaded(saved, max_new_tokens=48)(HELLO) == tiny
+    other = LVLMS[name].model_copy(update={"model": "org/other"})
+    assert stage(other, "tiny")(HELLO) != tiny, "seeded by the model's name"
+    words = tiny[0].value.text.split()
     assert set(words) <= set(WORDS)
     assert len(set(words)) > 20
-    assert result.usage["output_tokens"] <= 48
-
-
-def damaged(folder, change):
-    file = folder / "model.safetensors"
-    tensors = load_file(file)
-    change(tensors)
-    save_file(tensors, file, metadata={"format": "pt"})
+    assert tiny[0].usage["output_tokens"] <= 48
 
 
 def test_all_that_does_not_fit_is_named_in_one_error(folder):
-    def change(tensors):
-        names = sorted(tensors)
-        self_attention = next(n for n in names if n.endswith("self_attn.q_proj.weight"))
-        tensors.pop("lm_head.weight")
-        tensors["visual.extra.weight"] = torch.zeros(2)
-        tensors[self_attention] = torch.zeros(3, 5)
-
-    damaged(folder, change)
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    attention = next(n for n in sorted(tensors) if n.endswith("self_attn.q_proj.weight"))
+    tensors.pop("lm_head.weight")
+    tensors["visual.extra.weight"] = torch.zeros(2)
+    tensors[attention] = torch.zeros(3, 5)
+    save_file(tensors, file, metadata={"format": "pt"})
     with pytest.raises(CheckpointError) as caught:
-        stage(ChatSettings(model=str(folder), dtype="float32"), "pretrained")
+        loaded(folder)
     message = str(caught.value)
     assert str(folder) in message
     assert "missing: 1 (lm_head.weight)" in message
@@ -86,20 +66,15 @@ def test_all_that_does_not_fit_is_named_in_one_error(folder):
     assert "q_proj.weight (3, 5), not (64, 64)" in message
 
 
-def test_a_checkpoint_without_a_template_is_refused(folder):
-    (folder / "chat_template.jinja").unlink()
-    with pytest.raises(CheckpointError, match="has no chat template"):
-        stage(ChatSettings(model=str(folder)), "pretrained")
-
-
-def test_sampling_defaults_of_the_checkpoint_do_not_leak(folder):
-    settings = ChatSettings(model=str(folder), dtype="float32", max_new_tokens=24)
-    before = stage(settings, "pretrained")(HELLO)
+def test_sampling_defaults_of_the_checkpoint_do_not_leak_and_its_template_is_needed(folder):
     file = folder / "generation_config.json"
-    published = json.loads(file.read_text())
     leaky = {"do_sample": True, "temperature": 9.0, "repetition_penalty": 3.0}
-    file.write_text(json.dumps(published | leaky | {"no_repeat_ngram_size": 1}))
-    assert stage(settings, "pretrained")(HELLO) == before
+    leaky |= json.loads(file.read_text()) | {"no_repeat_ngram_size": 1}
+    file.write_text(json.dumps(leaky))
+    assert loaded(folder)(HELLO) == loaded("qwen2")(HELLO)
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(CheckpointError, match="chat template"):
+        loaded(folder)
 
 
 @pytest.mark.parametrize(
@@ -112,11 +87,11 @@ def test_sampling_defaults_of_the_checkpoint_do_not_leak(folder):
 )
 def test_dummy_models_have_the_published_size_and_ids(name, billions, ids):
     """Counts of the Hub's safetensors indices: 73.4B, 8.29B and 34.8B parameters."""
-    recipe = random_weights.RECIPES[LVLMS[name].model]
-    own = recipe.tokenizer(tiny=False)
-    config = recipe.full_config(own)
+    files = config_of(random_weights.PUBLISHED[LVLMS[name].model], tiny=False)
+    own = random_weights.processor_of(files).tokenizer
+    config = random_weights.configuration_of(files, own)
     with torch.device("meta"):
-        model = recipe.model_class(config)
+        model = random_weights.model_class_of(files)(config)
     count = sum(p.numel() for p in model.parameters())
     assert count / 1e9 == pytest.approx(billions, abs=1e-5)
     assert LVLMS[name].params_b == pytest.approx(billions, rel=1e-3)
@@ -128,25 +103,21 @@ def test_dummy_models_have_the_published_size_and_ids(name, billions, ids):
 @pytest.mark.parametrize("name", ["qwen2-vl-7b", "llava-34b"])
 def test_dummy_weights_fill_the_whole_model(name, monkeypatch):
     """The real road to dummy weights, with a configuration small enough for a test."""
-    recipe = random_weights.RECIPES[LVLMS[name].model]
-
-    def small(own):
-        config = recipe.tiny_config(own)
-        config.get_text_config().vocab_size = len(own)
-        return config
-
-    small_recipe = replace(recipe, full_config=small, first_special=2000)
-    monkeypatch.setitem(random_weights.RECIPES, LVLMS[name].model, small_recipe)
+    small = config_of(random_weights.PUBLISHED[LVLMS[name].model], tiny=True)
+    del small["config"]["text_config"]["initializer_range"]
+    small["tokenizer"]["first_special"] = 2000
+    monkeypatch.setattr(random_weights, "config_of", lambda name, tiny: small)
     settings = LVLMS[name].model_copy(update={"max_new_tokens": 12})
+    with pytest.raises(ValueError, match=f"org/name.*{LVLMS[name].model}"):
+        stage(settings.model_copy(update={"model": "org/name"}), "dummy")
     built = stage(settings, "dummy")
     model = built._model
-    reference = recipe.model_class(model.config)
     for weight in model.parameters():
         assert weight.dtype is torch.bfloat16
         assert not weight.is_meta
         assert torch.isfinite(weight).all()
     assert model.lm_head.weight.float().std().item() == pytest.approx(0.02, rel=0.1)
-    ours, theirs = dict(model.named_buffers()), dict(reference.named_buffers())
+    ours, theirs = (dict(m.named_buffers()) for m in (model, type(model)(model.config)))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[k], theirs[k]) for k in ours)
     (result,) = built(HELLO)
@@ -169,8 +140,3 @@ def test_several_gpus_share_a_model(gpus, options, where, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     assert _device_map(ChatSettings(model="m", **options)) == where
-
-
-def test_dummy_weights_need_a_known_architecture():
-    with pytest.raises(ValueError, match=r"org/name.*Qwen/Qwen2-VL-72B-Instruct"):
-        stage(ChatSettings(model="org/name"), "dummy")

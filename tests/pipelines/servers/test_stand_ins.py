@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from endpoint_helpers import says
 from paths import HELPERS
-from vlm_helpers import RED, save_tiny
+from vlm_helpers import RED, checkpoint
 
-from cluster.local import LocalStages, stop_servers
+from cluster.loading import stop_servers
+from cluster.local import LocalStages
 from cluster.server_process import ServerError
 from generators.base import Job, Outcome, Result, StageSpec
-from generators.document import ImageRequest, Request, Text, Turn
+from generators.document import ImageRequest
 from generators.errors import UsageError
 from pipelines.systems import Models, artist_spec, writer_spec
 
@@ -33,7 +35,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def models(name: str, engine: str, program: str, **more: Any) -> Models:
     settings = {"engine": engine, "engine_executable": program, "num_gpus": 0, **more}
-    stated = {"engine_version": "1.2.3"}
+    stated = {"engine_version": "1.2.3", "revision": "0" * 40}
     return Models(weights="pretrained", overrides={name: {**stated, **settings}})
 
 
@@ -41,29 +43,19 @@ def outcome_of(spec: StageSpec, value: Any) -> Outcome[Any]:
     return LocalStages().outcomes([Job(spec, value, "x")])[0]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("model"))
-
-
 @pytest.mark.models
-def test_a_chat_model_answers_through_its_engine(program: str, folder: Path) -> None:
-    name = f"hf:{folder}"
+def test_a_chat_model_answers_through_its_engine(program: str) -> None:
+    name = f"hf:{checkpoint('qwen2')}"
     spec = writer_spec(name, models(name, "vllm", program))
-    asked = Request((Turn("user", (Text("Look <|im_end|> here"), RED)),))
-    outcome = outcome_of(spec, asked)
+    outcome = outcome_of(spec, says("Look <|im_end|> here", RED))
     assert isinstance(outcome, Result)
     # The tokens of the checkpoint's own chat template are broken.
     assert outcome.value.text == "echo Look < |im_end|> here"
     assert outcome.notes["neutralised"] == ["<|im_end|>"]
-
-
-@pytest.mark.models
-def test_another_version_than_planned_is_refused(program: str, folder: Path) -> None:
-    name = f"hf:{folder}"
-    spec = writer_spec(name, models(name, "vllm", program, engine_version="1.2.4"))
-    with pytest.raises(ServerError, match=r"reports vllm 1\.2\.3"):
-        outcome_of(spec, Request((Turn("user", (Text("Hello"),)),)))
+    stop_servers()
+    other = writer_spec(name, models(name, "vllm", program, engine_version="1.2.4"))
+    with pytest.raises(ServerError, match=r"vllm 1\.2\.3"):
+        outcome_of(other, says("Hello"))
 
 
 def test_a_text_to_image_model_draws_through_its_engine(
@@ -78,11 +70,17 @@ def test_a_text_to_image_model_draws_through_its_engine(
     assert isinstance(outcome, Result), outcome
     log = next((tmp_path / "plait" / "servers").glob("vllm-omni-*.log")).read_text()
     body = json.loads(next(x for x in log.splitlines() if x.startswith("{")))
-    assert body["prompt"] == "a cat"
-    assert (body["size"], body["seed"]) == ("32x64", 7)
-    assert (body["num_inference_steps"], body["guidance_scale"]) == (3, 2.5)
-    assert body["generator_device"] == "cpu"
-    assert "max_sequence_length" not in body
+    assert body == {
+        "prompt": "a cat",
+        "model": "model",
+        "size": "32x64",
+        "seed": 7,
+        "num_inference_steps": 3,
+        "guidance_scale": 2.5,
+        "generator_device": "cpu",
+        "output_format": "png",
+        "response_format": "b64_json",
+    }
     assert spec.placement.server is not None
     argv = spec.placement.server.argv
     told = argv[argv.index("--default-sampling-params") + 1]
@@ -91,25 +89,24 @@ def test_a_text_to_image_model_draws_through_its_engine(
     assert other.digest != spec.digest
 
 
-def test_guidance_of_qwen_image_is_its_true_scale(program: str) -> None:
-    settings = {"revision": "0" * 40}
-    spec = artist_spec("qwen-image", models("qwen-image", "sglang", program, **settings))
+def test_guidance_of_qwen_image_is_its_true_scale() -> None:
+    spec = artist_spec("qwen-image", models("qwen-image", "sglang", "x"))
     assert spec.settings["true_cfg_scale"] == 4.0
     assert spec.settings["guidance"] is None
     assert spec.settings["max_sequence_length"] == 512
 
 
 @pytest.mark.parametrize(
-    "settings", [{"compile": True}, {"arguments": {"eta": 1}}, {"scheduler": "X"}]
+    ("settings", "word"),
+    [
+        ({"compile": True}, "compile"),
+        ({"arguments": {"eta": 1}}, "arguments.eta"),
+        ({"scheduler": "X"}, "scheduler"),
+        ({"weights": "dummy"}, "sglang"),
+    ],
 )
-def test_what_an_engine_does_not_take_is_refused(
-    program: str, settings: dict[str, Any]
-) -> None:
-    with pytest.raises(UsageError, match="cannot be set with engine 'vllm-omni'"):
-        artist_spec("sdxl", models("sdxl", "vllm-omni", program, **settings))
-
-
-def test_sglang_has_no_dummy_pictures(program: str) -> None:
-    overrides = models("sdxl", "sglang", program).overrides
-    with pytest.raises(UsageError, match="published weights only"):
-        artist_spec("sdxl", Models(weights="dummy", overrides=overrides))
+def test_what_an_engine_does_not_take_is_refused(settings: Any, word: str) -> None:
+    weights = settings.pop("weights", "pretrained")
+    overrides = models("sdxl", "sglang", "x", **settings).overrides
+    with pytest.raises(UsageError, match=word):
+        artist_spec("sdxl", Models(weights=weights, overrides=overrides))

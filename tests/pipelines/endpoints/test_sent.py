@@ -1,0 +1,461 @@
+"""What each API is sent."""
+
+from __future__ import annotations
+
+import base64
+import email.utils
+import io
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import httpx2
+import pytest
+from endpoint_apis import (
+    BLUE,
+    CHAT,
+    CHAT_IMAGES,
+    GEMINI,
+    IMAGES,
+    INTERLEAVED,
+    OMNI,
+    RED,
+    RESPONSES,
+    part,
+    shown,
+    text,
+    url_of,
+    wish,
+)
+from endpoint_helpers import KEY, MODEL, Answer, asking, completion, error, says
+from openai.types import ImagesResponse
+from picture_helpers import saved
+from PIL import Image as Pillow
+
+from generators.base import Failure, Fault, Result
+from generators.document import Image, ImageRequest, Request, Text, Turn
+from pipelines.endpoints.client import EndpointClient
+from pipelines.endpoints.errors import EndpointError, StatusError
+
+TALK = (
+    Turn("system", (Text("Be brief."),)),
+    Turn("user", (Text("look "), RED, Text(" here"))),
+    Turn("assistant", (Text("a picture: "), BLUE)),
+    Turn("user", (Text("and now?"),)),
+)
+SEEDED = Request(TALK, seed=2**40 + 3)
+WHY = Request((Turn("user", (Text("why?"),)),), seed=1, modality="text")
+
+
+def of(*apis: Any) -> Any:
+    return pytest.mark.parametrize("api", apis, ids=lambda api: api.name)
+
+
+@of(CHAT, *INTERLEAVED)
+def test_images_of_the_question_and_of_earlier_turns_are_sent_and_noted(api, server):
+    result = api.once(server, SEEDED, max_attempts=1)
+    sent = str(server.bodies[0])
+    assert "Be brief." in sent
+    for image in (RED, BLUE):
+        assert base64.b64encode(image.read()).decode() in sent
+        assert image.digest in str(result.notes["prompt"])
+    assert result.notes["image_sizes"] == [[12, 8], [12, 8]]
+
+
+@of(*INTERLEAVED)
+def test_text_alone_is_asked_for_where_an_answer_needs_no_images(api, server):
+    api.once(server, WHY)
+    sent = str(server.bodies[0])
+    assert "image_generation" not in sent
+    assert "IMAGE" not in sent
+    assert "'image'" not in sent
+
+
+def test_a_chat_endpoint_is_sent_what_its_settings_say(server):
+    """Images of an assistant's turn follow it in a user's message."""
+    options = {"temperature": 0.7, "top_p": 0.9, "max_tokens": 5, "system": "Be kind."}
+    options |= {"max_tokens_field": "max_completion_tokens", "image_detail": "low"}
+    options |= {"send_seed": True, "extra_body": {"top_k": 4}}
+    result = CHAT.once(server, SEEDED, **options)
+
+    def messages(form: Any) -> list[dict[str, Any]]:
+        return [
+            {"role": "system", "content": "Be kind.\n\nBe brief."},
+            {"role": "user", "content": [text("look "), form(RED), text(" here")]},
+            {"role": "assistant", "content": "a picture: "},
+            {"role": "user", "content": [form(BLUE)]},
+            {"role": "user", "content": "and now?"},
+        ]
+
+    about = {"temperature": 0.7, "top_p": 0.9, "max_completion_tokens": 5, "seed": 3}
+    sent = messages(lambda image: part(image, detail="low"))
+    assert server.bodies == [{"model": MODEL, "messages": sent, "top_k": 4, **about}]
+    noted = messages(lambda image: {"type": "image", "sha256": image.digest})
+    assert result.notes["prompt"] == noted
+    assert server.keys == [KEY] * 2
+    CHAT.once(server, says("a", seed=1), temperature=None, max_tokens=None)
+    assert set(server.bodies[1]) == {"model", "messages"}
+
+
+def test_the_first_request_asks_for_a_few_tokens_and_they_count(server):
+    """Of a small ceiling a full-length answer would take all, in no record."""
+    bodies: list[Any] = []
+    server.preflight = lambda body: bodies.append(body) or Answer(completion("ready"))
+    settings = {"temperature": 0.5, "extra_body": {"top_k": 2}}
+    failure = CHAT.once(server, max_tokens=1024, max_total_tokens=18, **settings)
+    assert failure.fault is Fault.BUDGET
+    CHAT.once(server, max_tokens=None)
+    CHAT.once(server, max_tokens=5, max_tokens_field="max_completion_tokens")
+    assert (bodies[0]["temperature"], bodies[0]["top_k"]) == (0.5, 2)
+    assert [body.get("max_tokens") for body in bodies] == [16, 16, None]
+    assert bodies[2]["max_completion_tokens"] == 5
+    # OpenAI's answer where reasoning uses up all tokens of the short reply.
+    words = "Could not finish: max_tokens or model output limit was reached."
+    server.preflight = lambda body: Answer(error(words), 400)
+    assert isinstance(CHAT.once(server), Result)
+
+
+def test_chat_images_asks_for_both_modalities_and_sends_a_seed_if_told(server):
+    CHAT_IMAGES.once(server, says("draw", seed=5), send_seed=True)
+    assert server.bodies[0]["modalities"] == ["image", "text"]
+    assert server.bodies[0]["seed"] == 5
+    CHAT_IMAGES.once(server, says("draw", seed=5), modalities=[])
+    assert not {"modalities", "seed"} & set(server.bodies[1])
+    assert OMNI.once(server, says("draw", seed=5)).notes["seed"] == 5
+    assert server.bodies[2]["modalities"] == ["text", "image"]
+
+
+def test_a_server_that_cannot_write_text_alone_is_asked_as_for_any_query(server):
+    refusal = Answer(error("anole cannot be told so; leave modalities out"), 400)
+    server.script = lambda body: (
+        refusal if body["modalities"] == ["text"] else server.default(body)
+    )
+    result = CHAT_IMAGES.once(server, WHY)
+    assert shown(result) == ["first", "RED", "then"]
+    assert [body["modalities"] for body in server.bodies] == [["text"], ["image", "text"]]
+    assert result.notes["modality"] != "text"
+    server.always(error("modalities are unknown here"), 400)
+    assert isinstance(CHAT_IMAGES.once(server, says("draw")), Failure)
+    assert len(server.bodies) == 3, "only a request for text alone is sent again"
+
+
+def test_responses_is_sent_the_tool_and_takes_no_seed(server):
+    settings = {"size": "1024x1024", "quality": "low", "must_draw": True, "max_tokens": 99}
+    RESPONSES.once(server, says("draw", RED, seed=3), **settings)
+    (body,) = server.bodies
+    content = [
+        {"type": "input_text", "text": "draw"},
+        {"type": "input_image", "image_url": url_of(RED), "detail": "auto"},
+    ]
+    tool = {"type": "image_generation", "size": "1024x1024", "quality": "low"}
+    assert body == {
+        "model": MODEL,
+        "input": [{"role": "user", "content": content}],
+        "tools": [tool],
+        "tool_choice": {"type": "image_generation"},
+        "store": False,
+        "max_output_tokens": 99,
+    }
+
+
+# Gemini, against Google's own SDK
+
+
+@pytest.mark.parametrize(
+    ("settings", "config"),
+    [
+        ({}, {}),
+        (
+            {"temperature": 0.5, "top_p": 0.9, "max_tokens": 77, "model": "tunedModels/x"},
+            {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 77},
+        ),
+        (
+            {"aspect_ratio": "1:1", "image_size": "2K", "api_version": "v1"},
+            {"image_config": {"aspect_ratio": "1:1", "image_size": "2K"}},
+        ),
+    ],
+)
+def test_gemini_is_sent_what_googles_sdk_sends(server, settings, config):
+    genai = pytest.importorskip("google.genai")
+    GEMINI.once(server, SEEDED, **settings)
+    (ours,), paths = server.bodies, [server.bodies[0].path]
+
+    def parts(content: Any) -> list[dict[str, Any]]:
+        return [
+            {"text": s.text}
+            if isinstance(s, Text)
+            else {"inline_data": {"mime_type": "image/png", "data": s.read()}}
+            for s in content
+        ]
+
+    options = {
+        "base_url": server.root,
+        "api_version": settings.get("api_version", "v1beta"),
+    }
+    client = genai.Client(api_key=KEY, vertexai=False, http_options=options)
+    client.models.generate_content(
+        model=settings.get("model", MODEL),
+        contents=[
+            {"role": role, "parts": parts(turn.content)}
+            for role, turn in zip(("user", "model", "user"), TALK[1:], strict=True)
+        ],
+        config={
+            "system_instruction": "Be brief.",
+            "response_modalities": ["TEXT", "IMAGE"],
+            "seed": 3,
+            **config,
+        },
+    )
+    theirs = server.bodies[1]
+    assert [*paths, ours.key] == [theirs.path, theirs.key]
+    assert normal(ours) == normal(theirs)
+
+
+def normal(body: Any) -> Any:
+    """With bytes in one alphabet, and names in one case: the API takes both of both."""
+    if isinstance(body, dict):
+        names = {"mime_type": "mimeType"}
+        return {names.get(n, n): normal(value) for n, value in body.items()}
+    if isinstance(body, list):
+        return [normal(part) for part in body]
+    is_bytes = isinstance(body, str) and len(body) > 60
+    return body.replace("-", "+").replace("_", "/") if is_bytes else body
+
+
+def test_further_fields_are_put_into_geminis_own(server):
+    extra = {"generation_config": {"topK": 3}, "safetySettings": []}
+    GEMINI.once(server, temperature=0.5, extra_body=extra)
+    (body,) = server.bodies
+    assert body["generationConfig"]["topK"] == 3
+    assert body["generationConfig"]["temperature"] == 0.5
+    assert body["safetySettings"] == []
+    assert "generation_config" not in body
+
+
+def test_gemini_names_an_unknown_model_before_it_is_asked(server):
+    unknown = {"code": 404, "message": "models/parrot is not found", "status": "NOT_FOUND"}
+    server.get = lambda path: Answer({"error": unknown}, 404)
+    with pytest.raises(EndpointError, match="models/parrot is not found"):
+        GEMINI.once(server)
+    gateway = {"detail": "Not Found"}, {"error": unknown | {"message": "Not Found"}}
+    for body in gateway:
+        server.get = lambda path, body=body: Answer(body, 404)
+        assert isinstance(GEMINI.once(server, max_attempts=1), Result)
+    server.get = lambda path: Answer(b"<html>welcome</html>")
+    with pytest.raises(EndpointError, match="api_version"):
+        GEMINI.once(server, max_attempts=1)
+
+
+def test_geminis_wrong_key_and_pause_are_read_from_its_details(server):
+    def wrong(reason: str, **detail: Any) -> dict[str, Any]:
+        about = {"code": 400, "message": "no", "status": "INVALID_ARGUMENT"}
+        return {"error": about | {"details": [{"reason": reason} | detail]}}
+
+    server.always(wrong("API_KEY_INVALID"), 400)
+    failure = GEMINI.once(server)
+    assert (failure.fault, "GEMINI_API_KEY" in failure.reason) == (Fault.ENDPOINT, True)
+    server.always(wrong("x", retryDelay="3600s"), 429)
+    failure = GEMINI.once(server)
+    assert (failure.fault, "3600 s" in failure.reason) == (Fault.ENDPOINT, True)
+
+
+# Images as they are sent
+
+
+def test_images_are_sent_as_they_are_or_upright_opaque_and_small_enough(server):
+    exif = Pillow.Exif()
+    exif[0x0112] = 6
+    plain = Pillow.new("RGB", (20, 12), "red")
+    as_they_are = [saved(plain, "PNG"), saved(plain, "JPEG")]
+    encoded = [
+        (saved(Pillow.new("RGB", (400, 100)), "PNG"), (64, 16)),
+        (saved(plain, "JPEG", exif=exif), (12, 20)),
+        (saved(Pillow.new("RGBA", (20, 12), (9, 9, 9, 9)), "PNG"), (20, 12)),
+        (saved(plain, "WEBP"), (20, 12)),
+        (saved(Pillow.new("CMYK", (20, 12)), "JPEG"), (20, 12)),
+    ]
+    with CHAT.asking(server, image_max_side=64, image_format="jpeg") as ask:
+        for data, size in [*((d, (20, 12)) for d in as_they_are), *encoded]:
+            outcome = CHAT.one(ask, says(Image.of(data)))
+            url = server.bodies[-1]["messages"][-1]["content"][0]["image_url"]["url"]
+            head, _, sent = url.partition(",")
+            if data in as_they_are:
+                assert base64.b64decode(sent) == data
+                continue
+            pixels = Pillow.open(io.BytesIO(base64.b64decode(sent)))
+            assert outcome.notes["image_sizes"] == [list(size)]
+            assert (head, pixels.size, pixels.mode) == (
+                "data:image/jpeg;base64",
+                size,
+                "RGB",
+            )
+            assert pixels.getexif().get(0x0112, 1) == 1
+
+
+# Waiting
+
+
+def limited(**headers: str) -> StatusError:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return StatusError(httpx2.Response(429, headers=named), b"slow down")
+
+
+def in_seconds(seconds: float) -> str:
+    return email.utils.formatdate(time.time() + seconds, usegmt=True)
+
+
+def test_the_wait_is_what_the_server_asks_or_grows_with_jitter():
+    assert limited(Retry_After="7.5").pause == 7.5
+    assert 110 < limited(Retry_After=in_seconds(120)).pause <= 121
+    assert limited(Retry_After=in_seconds(-120)).pause == 0
+    assert limited(Retry_After="soon").pause is limited().pause is None
+    client = SimpleNamespace(settings=SimpleNamespace(backoff_s=1.0))
+
+    def pauses(error: Exception, attempt: int) -> list[float]:
+        return [EndpointClient._pause(client, error, attempt) for _ in range(200)]
+
+    asked = pauses(limited(Retry_After="7"), 1)
+    assert 7 <= min(asked) < max(asked) <= 8
+    grown = [max(pauses(TimeoutError(), attempt)) for attempt in (1, 4, 20, 2000)]
+    assert grown == [pytest.approx(longest, rel=0.1) for longest in (1, 8, 60, 60)]
+
+
+def test_no_attempt_begins_after_the_total_time(server):
+    server.always(None, how="stall")
+    failure = CHAT.once(server, timeout_s=0.4, give_up_s=0.6, max_attempts=100)
+    assert (failure.fault, len(server.bodies)) == (Fault.ENDPOINT, 2)
+    server.always(error("come back later"), 429, headers={"retry-after": "3600"})
+    failure = CHAT.once(server)
+    assert (failure.fault, len(server.bodies)) == (Fault.ENDPOINT, 3)
+    assert "3600 s" in failure.reason
+
+
+# Images servers
+
+DIFFUSION = {"width": 80, "height": 32, "steps": 9, "guidance": 3.5, "true_cfg_scale": 4.0}
+DIFFUSION |= {
+    "negative_prompt": "blur",
+    "generator_device": "cpu",
+    "prompt_prefix": "oil: ",
+}
+SENT = {
+    "model": MODEL,
+    "prompt": "oil: a red cat",
+    "size": "80x32",
+    "response_format": "b64_json",
+    "output_format": "png",
+    "num_inference_steps": 9,
+    "guidance_scale": 3.5,
+    "true_cfg_scale": 4.0,
+    "negative_prompt": "blur",
+    "generator_device": "cpu",
+    "seed": 7,
+}
+
+
+@pytest.mark.parametrize(
+    ("api", "more"),
+    [(IMAGES["sglang"], {"max_sequence_length": 64}), (IMAGES["vllm-omni"], {})],
+    ids=["sglang", "vllm-omni"],
+)
+def test_diffusion_servers_get_every_setting_under_its_own_name(api, more):
+    with api.serving() as server:
+        result = api.once(server, wish(), **DIFFUSION, **more)
+        assert server.bodies == [SENT | more]
+        assert (result.notes["seed"], result.notes["size"]) == (7, [80, 32])
+        seeds = [2**63 - 1, 2**63 - 2, 2**63 - 1]
+        with api.asking(server) as stage:
+            first, other, again = stage([wish(seed=seed) for seed in seeds])
+    assert {body["seed"] for body in server.bodies[1:]} == set(seeds)
+    assert first.value.digest == again.value.digest != other.value.digest
+
+
+@pytest.mark.parametrize("ids", [["other"], []])
+def test_openai_gets_only_what_it_takes_and_no_seed(ids):
+    """As any server whose dialect is not set, whatever it lists."""
+    api, settings = IMAGES["openai"], {"width": 80, "height": 32, "quality": "low"}
+    settings |= {"output_format": "webp", "extra_body": {"moderation": "low"}}
+    with api.serving() as server:
+        listing = {"data": [{"id": name, "owned_by": "sglang"} for name in ids]}
+        server.get = lambda path: Answer(listing)
+        with asking(server, api.stage, **settings) as stage:
+            bad, result = stage([ImageRequest(prompt="  ", seed=1), wish(seed=2**62)])
+        (body,) = server.bodies
+        ImagesResponse.model_validate(server.default(body).body)
+    assert body == {
+        "model": MODEL,
+        "prompt": "a red cat",
+        "size": "80x32",
+        "response_format": "b64_json",
+        "quality": "low",
+        "output_format": "webp",
+        "moderation": "low",
+    }
+    assert bad.fault is Fault.BAD_INPUT
+    assert (result.notes["dialect"], result.notes["seed"] == 2**62) == ("openai", False)
+    assert result.value.read()[8:12] == b"WEBP"
+
+
+def test_a_response_format_is_left_out_where_it_is_refused():
+    """GPT image models refuse it, and LiteLLM's proxy for its own names of them."""
+    api = IMAGES["openai"]
+    with api.serving() as server:
+        for settings in ({"model": "gpt-image-2"}, {"response_format": "none"}):
+            assert isinstance(api.once(server, **settings), Result)
+        refusal = Answer(error("Setting `response_format` is not supported."), 400)
+        server.script = lambda body: (
+            refusal if "response_format" in body else server.default(body)
+        )
+        with api.asking(server, concurrency=4) as stage:
+            results = stage([wish(str(i)) for i in range(4)]) + stage([wish("last")])
+        assert all(isinstance(r, Result) for r in results), results
+        assert "response_format" in str(server.bodies[2:-1])
+        for body in (*server.bodies[:2], server.bodies[-1]):
+            assert "response_format" not in body
+        own = api.once(server, response_format="b64_json")
+    assert isinstance(own, Failure), "the user's own choice stands"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "settings"),
+    [
+        ("openai", {"model": "gpt-image-2", "response_format": "b64_json"}),
+        ("vllm-omni", {"steps": 201}),
+        ("openai", {"dialect": "sglang"}),
+    ],
+)
+def test_a_setting_that_is_rejected_ends_the_stage_and_no_record_for_good(
+    dialect, settings
+):
+    """Else one wrong setting would make every record fail finally."""
+    api = IMAGES[dialect]
+    with api.serving() as server, api.asking(server, **settings) as stage:
+        failures = [api.one(stage, str(i)) for i in range(3)]
+    assert len(server.bodies) == 1
+    assert {f.fault for f in failures} == {Fault.ENDPOINT}
+    assert "dialect" in failures[0].reason
+
+
+def test_nothing_is_final_before_the_server_has_accepted_a_request():
+    """A 400 may be about the settings, which a later command may run with other values."""
+    api = IMAGES["openai"]
+    with api.serving() as server, api.asking(server) as stage:
+        server.always(error("Invalid model name passed in model=parrot."), 400)
+        failure = api.one(stage)
+        assert (failure.fault, failure.fault.final) == (Fault.ENDPOINT, False)
+        stage.continue_from({"images": 3})
+        assert api.one(stage).fault is Fault.BAD_INPUT
+
+
+@pytest.mark.parametrize("dialect", ["sglang", "vllm-omni"])
+def test_a_model_that_the_server_does_not_have_is_refused_before_an_image(dialect):
+    """SGLang does not read `model`: it would draw with another one and never say so."""
+    api = IMAGES[dialect]
+    with api.serving() as server:
+        with pytest.raises(EndpointError, match="'paintre'; it has parrot"):
+            api.once(server, model="paintre")
+        for body in ({"models": []}, b'{"data": [{"id"'):
+            server.get = lambda path, body=body: Answer(body)
+            with pytest.raises(EndpointError):
+                api.once(server, max_attempts=1)
+        assert not server.bodies
