@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.studies.agreement.ratings import RatingsByRater, read_ratings
 from stages import Constant
 
 from benchmarks.studies.agreement import AgreementSettings, agreement_report
-from benchmarks.studies.agreement.ratings import RatingsByRater, read_ratings
 
 FEW = AgreementSettings(draws=50)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from paths import DATA
 
-from generators.base import Kind, Outcome, Result, StageSpec, Unscored, Walk
+from generators.base import Kind, Outcome, Result, StageSpec, Unscored
 from generators.document import Content, Document, Draft, Image, Sample, Text, Turn
 from scorers.features import Style
 from scorers.pairwise.games import (
@@ -101,19 +101,6 @@ def preferred(
         for s, p in ((False, forward), (True, swapped))
     )
     return game(question, Result(Judgement(readings, styles)), **about)
-
-
-def walked(walk: Walk[Any], replies: Sequence[Outcome[Any]]) -> tuple[list[Any], Any]:
-    """The jobs a one-step walk asks for, and its outcome on `replies`."""
-    try:
-        jobs = next(walk)
-    except StopIteration as stop:
-        return [], stop.value
-    try:
-        walk.send(list(replies))
-    except StopIteration as stop:
-        return jobs, stop.value
-    raise AssertionError("the walk asks twice")
 
 
 ONE = document("Once", DRAWN, "the end")

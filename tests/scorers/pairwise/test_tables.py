@@ -31,8 +31,7 @@ def row_of(table: Standings, system: str = "mine", group: str = "") -> PairStand
 
 
 def table_of(name: str, games: list[Game], **options: object) -> Standings:
-    few = {} if "mode" in options else {"draws": 40}
-    return resolve_protocol(name, **few, **options).aggregate(games, "base")
+    return resolve_protocol(name, draws=20, **options).aggregate(games, "base")
 
 
 REPLIES = [("[[B>>A]]", "[[A>B]]"), ("[[A=B]]", "[[B>A]]"), ("[[A>>B]]", "[[A>>B]]")]
@@ -54,21 +53,15 @@ def creation_games() -> list[Game]:
     return games
 
 
-def test_reward_and_win_rate_by_hand() -> None:
+def test_reward_and_factuality_by_hand() -> None:
     # Of `mine`, shown second and then first: (2, 1), (0, -1), (-2, 2); q3 has one order.
-    row = row_of(table_of("creation", creation_games()))
-    assert row.values["reward"].value == pytest.approx(50 * (1.5 - 0.5 + 0) / 3)
-    assert row.values["win_rate"].value == pytest.approx(100 * (1 + 0 + 0.5) / 3)
-    assert row.values["reward"].n == 3
-    assert row.values["reward"].ci95 is None
-    assert "fewer than 5" in row.values["reward"].reason
-
-
-def test_factuality_is_of_the_system_whichever_way_it_was_shown() -> None:
+    values = row_of(table_of("creation", creation_games())).values
+    assert values["reward"].value == pytest.approx(50 * (1.5 - 0.5 + 0) / 3)
+    assert values["win_rate"].value == pytest.approx(100 * (1 + 0 + 0.5) / 3)
+    assert (values["reward"].n, values["reward"].ci95) == (3, None)
     # Marks of `mine`: 7 as B, then 9 as A; of `base`: 4 as A, then 2 as B.
-    row = row_of(table_of("creation", creation_games()))
-    assert row.values["visual_factuality"].value == 8
-    assert row.values["visual_factuality_gap"].value == 5
+    assert values["visual_factuality"].value == 8
+    assert values["visual_factuality_gap"].value == 5
 
 
 def test_everything_that_is_missing_is_counted() -> None:
@@ -148,10 +141,8 @@ def likert_games() -> list[Game]:
 def test_repeats_are_not_further_questions(name: str) -> None:
     pairs = [(-1, 1), (1, -1), (-1, 1), (0, 0), (-1, -1), (-1, 1), (1, 1), (0, 1)]
     games = [preferred(f"q{i}", *p) for i, p in enumerate(pairs)]
-    protocol = resolve_protocol(name, draws=100)
-    once, thrice = (protocol.aggregate(games * k, "base") for k in (1, 3))
+    once, thrice = (table_of(name, games * k) for k in (1, 3))
     for one, other in zip(once.rows, thrice.rows, strict=True):
-        assert other.counts.get("questions") == one.counts.get("questions")
         for measure, expected in one.values.items():
             result = other.values[measure]
             assert (result.n, result.reason) == (expected.n, expected.reason)
@@ -185,7 +176,7 @@ def styled(rng: random.Random, n: int = 60) -> list[Game]:
 
 
 def test_holding_style_equal_takes_away_what_length_won() -> None:
-    table = table_of("probench", styled(random.Random(2), 500))
+    table = table_of("probench", styled(random.Random(2), 300))
     row = row_of(table)
     assert row.values["plain_rating"].value > 1100
     gap = abs(row.values["rating"].value - 1000)
@@ -193,20 +184,19 @@ def test_holding_style_equal_takes_away_what_length_won() -> None:
     assert row_of(table, "").values["tokens"].ci95[0] > 0
     missing = row_of(table, "").values["bold"]
     assert missing.value is None
-    assert "does not vary" in missing.reason
+    assert missing.reason
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_neither_order_nor_naming_of_games_matters(name: str, seed: int) -> None:
     rng = random.Random(seed)
     games = styled(rng, 12)
-    protocol = resolve_protocol(name, draws=5)
-    table = protocol.aggregate(games, "base")
     changed = [g.flipped if rng.random() < 0.5 else g for g in games]
     rng.shuffle(changed)
-    assert protocol.aggregate(changed, "base") == table
+    protocol = resolve_protocol(name, draws=3)
+    assert protocol.aggregate(changed, "base") == protocol.aggregate(games, "base")
 
 
 @pytest.mark.parametrize("mode", ["official", "corrected"])
