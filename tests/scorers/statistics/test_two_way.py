@@ -79,13 +79,13 @@ def test_intervals_are_students_t_of_each_querys_contrast():
 
 def test_intervals_hold_95_of_100_true_effects():
     holds = []
-    for seed in range(300):
+    for seed in range(150):
         y, (writer, _, cell) = simulated(seed, 25)
         model = two_way(y)
         ends = [model.writers[0].ci95, model.interaction[1][2].ci95]
         truth = [writer[0], cell[1, 2]]
         holds += [low <= t <= high for (low, high), t in zip(ends, truth, strict=True)]
-    assert 0.93 < np.mean(holds) < 0.97
+    assert 0.92 < np.mean(holds) < 0.98
 
 
 def test_a_single_row_has_the_effects_of_its_columns_only():
@@ -93,9 +93,8 @@ def test_a_single_row_has_the_effects_of_its_columns_only():
     model = two_way(y)
     assert {e.reason for e in (*model.writers, *model.interaction[0])} == {ONE_LEVEL}
     assert model.shares is None
-    assert values(model.artists) == pytest.approx(
-        (y - y.mean((1, 2), keepdims=True)).mean((0, 1))
-    )
+    effects = (y - y.mean((1, 2), keepdims=True)).mean((0, 1))
+    assert values(model.artists) == pytest.approx(effects)
 
 
 def test_additive_scores_have_an_interaction_of_exactly_zero():
@@ -118,16 +117,6 @@ def test_power_is_scipys_noncentral_t(effect):
         assert paired_power(3 * effect, 3.0, n) == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("effect", [0.3, 0.7])
-def test_queries_needed_reach_their_power_when_simulated(effect):
-    n = queries_needed(effect, 1.0)
-    draws = np.random.default_rng(6).normal(effect, 1.0, (20_000, n))
-    found = np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05)
-    # Four standard errors of 20,000 draws.
-    assert found == pytest.approx(paired_power(effect, 1.0, n), abs=0.0114)
-    assert paired_power(effect, 1.0, n - 1) < 0.8 <= paired_power(effect, 1.0, n)
-
-
 def test_queries_needed_by_the_published_table():
     # Cohen's d of 0.2, 0.5 and 0.8: G*Power and statsmodels give 199, 34 and 15.
     assert [queries_needed(d, 1.0) for d in (0.2, 0.5, 0.8)] == [199, 34, 15]
@@ -135,6 +124,7 @@ def test_queries_needed_by_the_published_table():
     assert queries_needed(100.0, 1.0) == 5
     assert queries_needed(0.0, 1.0) is None is queries_needed(1.0, 0.0)
     assert queries_needed(1e-9, 1.0) is None
+    assert paired_power(0.5, 1.0, 33) < 0.8 <= paired_power(0.5, 1.0, 34)
     for n in (5, 34, 1000):
         assert paired_power(detectable(2.0, n), 2.0, n) == pytest.approx(0.8, abs=1e-9)
     assert detectable(2.0, 4) is None is detectable(0.0, 50)
