@@ -125,7 +125,7 @@ def compared(
     for annotator, values in sorted(people.values.items()):
         for unit, value in values.items():
             rated[unit][annotator] = value
-    sides = (*judges.values.values(), *judges.missing.values())
+    sides = [*map(set, judges.values.values()), *map(set, judges.missing.values())]
     if all(rated.keys().isdisjoint(units) for units in sides):
         raise UsageError(_nothing_in_common(rated, judges))
     return {

@@ -513,7 +513,7 @@ class Scored:
 
     def pairs(self) -> dict[JudgeIdentity, Pairs]:
         """Return differences in score of all pairs of answers to one query, by judge."""
-        games = {}
+        games: dict[JudgeIdentity, Pairs] = {}
         for one in self._judges:
             scored: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
             for e, sample, document in self._answers:

@@ -442,8 +442,9 @@ def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
     known = [value for value in values if value is not None]
     if not known:
         return None
-    measures = {"mean": np.mean, "median": np.median, "min": np.min, "max": np.max}
-    return {"n": len(known)} | {name: float(of(known)) for name, of in measures.items()}
+    spread = {"mean": np.mean(known), "median": np.median(known)}
+    spread |= {"min": np.min(known), "max": np.max(known)}
+    return {"n": len(known), **{name: float(value) for name, value in spread.items()}}
 
 
 def _texts_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
@@ -488,8 +489,8 @@ def remarks(content: Mapping[str, Any], limit: int = 5) -> Iterator[str]:
             if names := content[f"only_{place}"][what]:
                 yield f"only in the {place} run: {_some(what, names, limit)}"
     if changed := content["changed_queries"]:
-        names = _some("queries", changed, limit)
-        yield f"left out, since their question differs in the other run: {names}"
+        shown = _some("queries", changed, limit)
+        yield f"left out, since their question differs in the other run: {shown}"
 
 
 def _some(what: str, names: Sequence[str], limit: int) -> str:

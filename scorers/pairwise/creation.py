@@ -21,7 +21,6 @@ from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
     Game,
-    PairQuestion,
     ParsedReply,
     Standings,
     by_pair,
@@ -31,7 +30,7 @@ from scorers.pairwise.games import (
     preferences,
 )
 from scorers.pairwise.prompts import as_content, pictures, spaced, texts, whole
-from scorers.pairwise.protocol import Pairwise, both_orders
+from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
 from scorers.statistics.estimate import DRAWS, Estimate
 from scorers.statistics.means import mean_by_question
@@ -77,25 +76,18 @@ class Creation(Pairwise):
         named = checked(literals.get("Creation_MMBench", {}), _DIGESTS, path)
         return CreationWording(*(named[name] for name in _DIGESTS))
 
-    def requests(
-        self, sample: Sample, first: Document, second: Document
-    ) -> tuple[PairQuestion, ...]:
-        """Both orders of the preference, and of visual factuality where it has criteria.
+    def aspects(self, sample: Sample) -> tuple[Aspect, ...]:
+        """Preference, and visual factuality where it has criteria."""
+        facts = sample.metadata.get(FACTUALITY)
+        return ("preference", "factuality") if facts else ("preference",)
 
-        Images of the question go with the preference alone; officially before all text,
-        in corrected mode where the question has them.
-        """
-        asked: list[Aspect] = ["preference"]
-        asked += ["factuality"] if sample.metadata.get(FACTUALITY) else []
-        return tuple(
-            PairQuestion(aspect, swapped, self._turns(aspect, sample, a, b))
-            for aspect in asked
-            for swapped, a, b in both_orders(first, second)
-        )
-
-    def _turns(
+    def turns(
         self, aspect: Aspect, sample: Sample, first: Document, second: Document
     ) -> tuple[Turn, ...]:
+        """Images of the question go with the preference alone.
+
+        Officially before all text, in corrected mode where the question has them.
+        """
         wording, truth = self.wording, sample.metadata.get(TRUTH, "")
         question, before = texts(sample.question), pictures(sample.question)
         template, criteria = wording.preference, sample.criteria or prompts.NO_CRITERIA
@@ -123,8 +115,8 @@ class Creation(Pairwise):
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Return reward, win rate and visual factuality of each pair's second system."""
         values = official_rewards if self.mode == "official" else corrected_rewards
-        rows = tuple(pair_rows(by_pair(games, baseline), values, spread))
-        return Standings(protocol=self.name, mode=self.mode, baseline=baseline, rows=rows)
+        rows = pair_rows(by_pair(games, baseline), values, spread)
+        return self.standings(rows, baseline)
 
 
 _RELEASED = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from generators.base import NotApplicable, Outcome, Result, Unscored, outcome_name
@@ -63,8 +63,6 @@ class Judgement:
     """A judge's readings of one pair of answers."""
 
     readings: tuple[ReplyReading, ...]
-    styles: tuple[Style, Style] | None = None
-    """Of the pair's first and second answer, where the protocol looks at style."""
 
     def verdict(self, swapped: bool) -> Verdict | None:
         """Return the verdict on one order of showing, where there is one."""
@@ -82,8 +80,7 @@ class Judgement:
     @property
     def flipped(self) -> "Judgement":
         """The same judgement with the pair named the other way round."""
-        readings = tuple(replace(r, swapped=not r.swapped) for r in self.readings)
-        return Judgement(readings, self.styles and (self.styles[1], self.styles[0]))
+        return Judgement(tuple(replace(r, swapped=not r.swapped) for r in self.readings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +95,7 @@ class Game:
     second: str
     outcome: Outcome[Judgement]
     """Not a result where an answer is missing or the pair cannot be asked about."""
-    tokens: tuple[int | None, int | None] = (None, None)
+    styles: tuple[Style | None, Style | None] = (None, None)
     """Of each answer that exists, judged or not, where the protocol looks at style."""
 
     @property
@@ -112,8 +109,8 @@ class Game:
         outcome = self.outcome
         if isinstance(outcome, Result):
             outcome = replace(outcome, value=outcome.value.flipped)
-        first, second, tokens = self.second, self.first, (self.tokens[1], self.tokens[0])
-        return replace(self, first=first, second=second, outcome=outcome, tokens=tokens)
+        first, second, styles = self.second, self.first, (self.styles[1], self.styles[0])
+        return replace(self, first=first, second=second, outcome=outcome, styles=styles)
 
     def versus(self, baseline: str | None) -> "Game":
         """Return the game with the baseline, if it plays, as the pair's first."""
@@ -197,14 +194,8 @@ class PairStanding:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return {
-            "system": self.system,
-            "opponent": self.opponent,
-            "part": self.part,
-            "group": self.group,
-            "values": {name: value.as_json() for name, value in self.values.items()},
-            "counts": dict(self.counts),
-        }
+        values = {name: value.as_json() for name, value in self.values.items()}
+        return asdict(self) | {"values": values}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

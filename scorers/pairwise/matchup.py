@@ -40,11 +40,10 @@ class Matchup:
 
     def game(self, outcome: Outcome[Judgement], protocol: Pairwise) -> Game:
         """Return the game that a judge's `outcome` makes of it."""
-        tokens: list[int | None] = []
-        for answer, first in zip(self.answers, (True, False), strict=True):
-            done = isinstance(answer, Result)
-            style = protocol.style_of(answer.value, first=first) if done else None
-            tokens.append(style and style.tokens)
+        one, other = (
+            protocol.style_of(a.value, first=first) if isinstance(a, Result) else None
+            for a, first in zip(self.answers, (True, False), strict=True)
+        )
         return Game(
             question=self.sample.id,
             category=self.sample.category,
@@ -52,7 +51,7 @@ class Matchup:
             first=self.first,
             second=self.second,
             outcome=outcome,
-            tokens=(tokens[0], tokens[1]),
+            styles=(one, other),
         )
 
 
@@ -88,8 +87,11 @@ class PairComparison:
             return Failure(sample.reason, Fault.BAD_INPUT)
         if not isinstance(pair, Result):
             return pair
-        judge, drawn = self.protocol.judge, {"seed": self.seed, "repeat": self.draw}
-        return (yield from judge(sample, *pair.value, self.chat, **drawn))
+        return (
+            yield from self.protocol.judge(
+                sample, *pair.value, self.chat, seed=self.seed, repeat=self.draw
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)

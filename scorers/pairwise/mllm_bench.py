@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from scorers.pairwise.games import (
     Aspect,
     Game,
     Judgement,
-    PairQuestion,
     PairStanding,
     ParsedReply,
     Standings,
@@ -32,7 +32,7 @@ from scorers.pairwise.games import (
     rank,
 )
 from scorers.pairwise.prompts import as_content, pictures, spaced, texts, whole
-from scorers.pairwise.protocol import Pairwise, both_orders
+from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO, official_vote, vote
 from scorers.statistics.estimate import DRAWS, Estimate
 from scorers.statistics.means import mean_by_question
@@ -68,6 +68,8 @@ class MllmBench(Pairwise):
     wording: MllmBenchWording = field(default_factory=MllmBenchWording)
     draws: int = DRAWS
     name: str = "mllm-bench"
+    OFFICIAL_ATTEMPTS: ClassVar[int] = 3
+    """Rounds: `--max_retry` of scripts/evaluate.py."""
 
     @classmethod
     def published(cls, path: Path) -> MllmBenchWording:
@@ -78,19 +80,13 @@ class MllmBench(Pairwise):
         escaped = role.replace("{", "{{").replace("}", "}}")
         return MllmBenchWording(escaped + template + "{criteria}", reference)
 
-    def requests(
-        self, sample: Sample, first: Document, second: Document
-    ) -> tuple[PairQuestion, ...]:
-        """Both orders; the images after all text officially, else where they belong."""
-        return tuple(
-            PairQuestion("preference", swapped, self._turns(sample, a, b))
-            for swapped, a, b in both_orders(first, second)
-        )
-
-    def _turns(self, sample: Sample, first: Document, second: Document) -> tuple[Turn, ...]:
-        question, after = spaced(sample.question), ()
-        if self.mode == "official":
-            question, after = texts(sample.question), pictures(sample.question)
+    def turns(
+        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+    ) -> tuple[Turn, ...]:
+        """Images come after all text officially, else where the question has them."""
+        official = self.mode == "official"
+        question = texts(sample.question) if official else spaced(sample.question)
+        after = pictures(sample.question) if official else ()
         reference = {"reference": as_content(sample.criteria or "")}
         criteria = filled(self.wording.criteria, reference) if sample.criteria else ()
         kind = as_content(sample.metadata.get(QUESTION_TYPE, "open-ended"))
@@ -99,11 +95,6 @@ class MllmBench(Pairwise):
         fields |= {"type": kind, "first": one, "second": other}  # in our wording
         fields |= {"question_type": kind, "answer1": one, "answer2": other}  # as released
         return (Turn("user", joined((*filled(self.wording.vote, fields), *after))),)
-
-    @property
-    def attempts(self) -> int:
-        """Three rounds officially (`--max_retry` of scripts/evaluate.py)."""
-        return 3 if self.mode == "official" else 2
 
     def repeats_after(self, reply: str) -> bool:
         """Always: the question is asked again until the reply is a vote."""
@@ -122,9 +113,7 @@ class MllmBench(Pairwise):
             rated = official_elo(pairs)
         else:
             rated = corrected_elo(pairs, baseline, self.draws)
-        return Standings(
-            protocol=self.name, mode=self.mode, baseline=baseline, rows=(*rows, *rated)
-        )
+        return self.standings([*rows, *rated], baseline)
 
 
 FIRST, SECOND, TIE = "first", "second", "tie"

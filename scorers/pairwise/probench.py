@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,6 @@ from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
     Game,
-    PairQuestion,
     PairStanding,
     ParsedReply,
     Standings,
@@ -43,7 +43,7 @@ from scorers.pairwise.games import (
     rank,
 )
 from scorers.pairwise.prompts import as_content, pictures, spaced, texts, user_turns, whole
-from scorers.pairwise.protocol import Pairwise, both_orders
+from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, official_forms, official_probench
 from scorers.statistics.estimate import Estimate, Floats
 from scorers.statistics.means import mean_by_question
@@ -93,6 +93,8 @@ class ProBench(Pairwise):
     """How often a verdict `>>` counts."""
     draws: int = 300
     name: str = "probench"
+    OFFICIAL_ATTEMPTS: ClassVar[int] = 3
+    """`process_item` of gen_judgement.py."""
 
     @classmethod
     def published(cls, path: Path) -> Mapping[str, str]:
@@ -106,22 +108,15 @@ class ProBench(Pairwise):
         named = sample.metadata.get(TRACK, plain)
         return named if named in TRACKS else plain
 
-    def requests(
-        self, sample: Sample, first: Document, second: Document
-    ) -> tuple[PairQuestion, ...]:
-        """Return both orders of showing.
+    def turns(
+        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+    ) -> tuple[Turn, ...]:
+        """Images of the question come first officially, else where the question has them.
 
-        The images of the question come first officially, else where it has them. A
-        document of one answer to several turns answers the last of them, after the
+        A document of one answer to several turns answers the last of them, after the
         earlier ones as they were (corrected mode only). ValueError for any other number
         of answers.
         """
-        return tuple(
-            PairQuestion("preference", swapped, self._turns(sample, a, b))
-            for swapped, a, b in both_orders(first, second)
-        )
-
-    def _turns(self, sample: Sample, first: Document, second: Document) -> tuple[Turn, ...]:
         track, official = self.track(sample), self.mode == "official"
         single = len(first.answers) == len(second.answers) == 1
         if track == "multi-round" and (official or not single):
@@ -144,11 +139,6 @@ class ProBench(Pairwise):
             fields = {"i": as_content(str(i)), "pair": filled(_PAIR, pair)}
             rounds += [as_content("\n\n" if i else ""), filled(_TURN, fields)]
         return joined(s for content in rounds for s in content)
-
-    @property
-    def attempts(self) -> int:
-        """Three officially (`process_item` of gen_judgement.py)."""
-        return 3 if self.mode == "official" else 2
 
     def repeats_after(self, reply: str) -> bool:
         """Only a reply without any verdict is asked for again (`isvalid_output`)."""
@@ -190,9 +180,7 @@ class ProBench(Pairwise):
                     members, baseline, part, group, strong=self.strong, draws=self.draws
                 )
             ]
-        return Standings(
-            protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
-        )
+        return self.standings(rows, baseline)
 
 
 def _by_turn(
@@ -273,7 +261,7 @@ def battles_of(game: Game, strong: float) -> list[Battle]:
     """Return one battle per order that was read; a tie is half a win of either side."""
     if game.judgement is None:
         return []
-    styles, battles = game.judgement.styles, []
+    battles = []
     for swapped, sign in ((False, 1), (True, -1)):
         if (verdict := game.judgement.verdict(swapped)) is None:
             continue
@@ -286,10 +274,15 @@ def battles_of(game: Game, strong: float) -> list[Battle]:
                 score=0.5 if preference == 0 else float(preference > 0),
                 weight=strong if abs(preference) == 2 else 1,
                 order=sign,
-                style=difference(*styles) if styles else (0.0,) * len(NAMES),
+                style=_differences(game, NAMES) or (0.0,) * len(NAMES),
             )
         )
     return battles
+
+
+def _differences(game: Game, names: Sequence[str]) -> tuple[float, ...]:
+    one, other = game.styles
+    return () if one is None or other is None else difference(one, other, names)
 
 
 def _preferred(games: Sequence[Game]) -> Estimate:
@@ -329,9 +322,7 @@ def official_row(
 
 def _official_battles(game: Game, strong: int) -> list[Battle]:
     """Return the game's battles with published features, each as often as it counts."""
-    styles = game.judgement.styles if game.judgement is not None else None
-    gaps = difference(*styles, PUBLISHED) if styles else ()
-    battles = battles_of(game, strong)
+    gaps, battles = _differences(game, PUBLISHED), battles_of(game, strong)
     return [replace(b, style=gaps) for b in battles for _ in range(int(b.weight))]
 
 
@@ -419,13 +410,11 @@ def _tokens(games: Sequence[Game]) -> dict[str, Estimate]:
     """
     means: dict[str, list[int]] = {"tokens": [], "tokens_of_opponent": []}
     for game in games:
-        judgement, tokens = game.judgement, game.tokens[0]
-        if judgement is not None and judgement.styles is not None:
-            outcomes = [r.outcome for r in judgement.readings]
-            if any(isinstance(o, Result | Unscored) for o in outcomes):
-                means["tokens"].append(judgement.styles[1].tokens)
-            tokens = judgement.styles[0].tokens if tokens is None else tokens
-        means["tokens_of_opponent"] += [] if tokens is None else [tokens]
+        (base, own), judgement = game.styles, game.judgement
+        outcomes = [r.outcome for r in judgement.readings] if judgement is not None else []
+        if own is not None and any(isinstance(o, Result | Unscored) for o in outcomes):
+            means["tokens"].append(own.tokens)
+        means["tokens_of_opponent"] += [] if base is None else [base.tokens]
     return {
         name: Estimate(sum(counts) / len(counts), None, len(counts))
         for name, counts in means.items()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from generators.base import Failure, Job, Outcome, Result, StageSpec, Unscored, Walk
 from generators.content import followed_up
-from generators.document import Document, Draft, Request, Sample
+from generators.document import Document, Draft, Request, Sample, Turn
 from generators.keys import derived_seed
 from scorers.features import Style
 from scorers.judging.sources import Mode
@@ -22,6 +22,7 @@ from scorers.pairwise.games import (
     Game,
     Judgement,
     PairQuestion,
+    PairStanding,
     ParsedReply,
     ReplyReading,
     Standings,
@@ -36,10 +37,12 @@ way round asks for the very same records."""
 class Pairwise(Protocol):
     """A protocol: how a pair is asked about, read, and counted.
 
-    A protocol of one's own has a name, a mode, `requests`, `read` and `aggregate`.
+    A protocol of one's own has a name, a mode, `requests` or `turns`, `read` and
+    `aggregate`.
     """
 
     __slots__ = ()
+    OFFICIAL_ATTEMPTS: ClassVar[int] = 1
 
     @property
     def name(self) -> str:
@@ -51,11 +54,28 @@ class Pairwise(Protocol):
         """Whose constants and quirks apply."""
         ...
 
+    def turns(
+        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+    ) -> tuple[Turn, ...]:
+        """Return one question, with the answer shown first before the other."""
+        raise NotImplementedError
+
+    def aspects(self, sample: Sample) -> tuple[Aspect, ...]:
+        """Return what is asked about a query."""
+        return ("preference",)
+
     def requests(
         self, sample: Sample, first: Document, second: Document
     ) -> tuple[PairQuestion, ...]:
-        """Return what to ask; ValueError where it cannot be asked."""
-        ...
+        """Return what to ask, by default all aspects in both orders of showing.
+
+        ValueError where it cannot be asked.
+        """
+        return tuple(
+            PairQuestion(aspect, swapped, self.turns(aspect, sample, a, b))
+            for aspect in self.aspects(sample)
+            for swapped, a, b in both_orders(first, second)
+        )
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """Return what a reply says."""
@@ -67,11 +87,14 @@ class Pairwise(Protocol):
 
     @property
     def attempts(self) -> int:
-        """Most times one question is asked, the first included.
+        """Most times one question is asked, the first included."""
+        return 2 if self.mode == "corrected" else self.OFFICIAL_ATTEMPTS
 
-        Twice in corrected mode; once officially, as Creation-MMBench does.
-        """
-        return 2 if self.mode == "corrected" else 1
+    def standings(self, rows: Iterable[PairStanding], baseline: str | None) -> Standings:
+        """Return the table of `rows`."""
+        return Standings(
+            protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
+        )
 
     @property
     def rounds(self) -> int:
@@ -122,11 +145,10 @@ class Pairwise(Protocol):
             asked = {i: question for i, question in following if question is not None}
             if not asked:
                 break
-        one, other = self.style_of(first, first=True), self.style_of(second, first=False)
-        readings = (
+        readings = [
             ReplyReading(q.aspect, q.swapped, outcomes[i]) for i, q in enumerate(questions)
-        )
-        return Result(Judgement(tuple(readings), (one, other) if one and other else None))
+        ]
+        return Result(Judgement(tuple(readings)))
 
     def _job(
         self,

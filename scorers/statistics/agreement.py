@@ -11,7 +11,7 @@ compare the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -187,13 +187,8 @@ class Agreement:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
-        return {
-            "category": self.category,
-            "kind": self.kind,
-            "pairs": self.pairs,
-            "queries": self.queries,
-            "coefficients": {n: e.as_json() for n, e in self.coefficients.items()},
-        }
+        coefficients = {n: e.as_json() for n, e in self.coefficients.items()}
+        return asdict(self) | {"coefficients": coefficients}
 
 
 def agreement(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -107,13 +106,13 @@ def test_answers_of_several_turns_are_shown_turn_by_turn(mode: Mode) -> None:
         protocol.requests(sample(turns=turns), first, Document.of([(Text("x"),)]))
 
 
-@pytest.mark.parametrize("track", ["multi-linguistic", "singleround", ""])
-def test_the_track_chooses_the_task(track: str) -> None:
-    query = sample("See", metadata={probench.TRACK: track})
-    (forward, _) = resolve_protocol("probench").requests(query, ONE, OTHER)
-    task = prompts.LIKERT[track or "singleround"]
-    assert forward.turns[0] == Turn("system", (Text(task),))
+def test_the_track_chooses_the_task() -> None:
     assert len(set(prompts.LIKERT.values())) == 3
+    for track in ("multi-linguistic", "singleround", ""):
+        query = sample("See", metadata={probench.TRACK: track})
+        (forward, _) = resolve_protocol("probench").requests(query, ONE, OTHER)
+        task = prompts.LIKERT[track or "singleround"]
+        assert forward.turns[0] == Turn("system", (Text(task),))
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -141,28 +140,16 @@ def test_a_text_only_query_has_the_description_for_its_images() -> None:
         text_only(sample("See", PICTURE))
 
 
-def test_published_prompts_are_read_as_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("subjective", "objective_without_gt", "objective_with_gt")
-    texts = {n: f"PRE {{instructions}} {{prediction}} {n}" for n in names}
-    lines = ["import nothing_of_the_kind", "prompt_dict = {}"]
-    lines += [f"prompt_dict['Creation_MMBench'] = {texts!r}", "raise SystemExit(1)"]
-    file = tmp_path / "creation.py"
-    file.write_text("\n".join(lines))
-    digests = {n: hashlib.sha256(t.encode()).hexdigest() for n, t in texts.items()}
-    monkeypatch.setattr(creation, "_DIGESTS", digests)
-    protocol = resolve_protocol("creation", official=file)
-    assert shown(protocol) == "PRE See\n<Q>\nand write Another {story} subjective"
-    monkeypatch.setattr(creation, "_DIGESTS", digests | {"subjective": "0" * 64})
-    with pytest.raises(UsageError, match="'subjective'"):
-        resolve_protocol("creation", official=file)
-
-
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_copy_without_the_prompts_is_refused(name: str, tmp_path: Path) -> None:
+def test_prompts_that_are_not_the_published_ones_are_refused(
+    name: str, tmp_path: Path
+) -> None:
+    """They are read as data: nothing of the file is run."""
+    texts = dict.fromkeys(creation._DIGESTS, "PRE {instructions}")
+    other = f"raise SystemExit\nprompt_dict = {{'Creation_MMBench': {texts!r}}}"
     (tmp_path / "empty.py").write_text("x = 1")
-    for file in (tmp_path, tmp_path / "empty.py"):
+    (tmp_path / "other.py").write_text(other)
+    for file in (tmp_path, tmp_path / "empty.py", tmp_path / "other.py"):
         with pytest.raises(UsageError, match="prompt"):
             resolve_protocol(name, official=file)
 
@@ -187,18 +174,6 @@ HALF_READ = [
 ]  # fmt: skip
 
 
-def test_replies_become_readings_and_keep_their_outcomes() -> None:
-    protocol = resolve_protocol("creation", "official")
-    asks = protocol.requests(FACTS, ONE, OTHER)
-    (jobs,), outcome = conversed(protocol.judge(FACTS, ONE, OTHER, CHAT), HALF_READ)
-    assert [j.input.turns for j in jobs] == [a.turns for a in asks]
-    result = [r.outcome for r in outcome.value.readings]
-    assert result[0] == Result(Verdict("A>B", 1))
-    assert result[2] == TIMEOUT
-    assert [type(o) for o in (result[1], result[3])] == [Unscored, Unscored]
-    assert outcome.value.verdict(swapped=True) is None
-
-
 def test_what_cannot_be_read_is_asked_for_once_more() -> None:
     protocol = resolve_protocol("creation")
     asks = protocol.requests(FACTS, ONE, OTHER)
@@ -218,6 +193,11 @@ def test_what_cannot_be_read_is_asked_for_once_more() -> None:
     assert result[:3] == [Result(Verdict("A>B", 1)), Result(Verdict("B>A", -1)), TIMEOUT]
     assert isinstance(result[3], Unscored)
     assert [r.swapped for r in outcome.value.readings] == [False, True, False, True]
+    official = resolve_protocol("creation", "official")
+    _, outcome = conversed(official.judge(FACTS, ONE, OTHER, CHAT), HALF_READ)
+    types = [type(r.outcome) for r in outcome.value.readings]
+    assert types == [Result, Unscored, Failure, Unscored]
+    assert outcome.value.verdict(swapped=True) is None
 
 
 @pytest.mark.parametrize(

@@ -128,15 +128,15 @@ def probench_games(case: dict) -> list[Game]:
             protocol.style_of(document(baseline), first=True),
             protocol.style_of(document(model), first=False),
         )
-        games.append(game(uuid, judged(protocol, (one, zero), styles=styles)))
+        games.append(game(uuid, judged(protocol, (one, zero)), styles=styles))
     return games
 
 
 @pytest.mark.parametrize("case", PROBENCH)
 def test_probench_style_counts_equal_the_released_ones(case: dict) -> None:
     for played, expected in zip(probench_games(case), case["styles"], strict=True):
-        styles = played.judgement.styles
-        assert [[s.tokens, s.headers, s.lists, s.bold] for s in styles] == expected
+        styles = [[s.tokens, s.headers, s.lists, s.bold] for s in played.styles]
+        assert styles == expected
 
 
 @pytest.mark.parametrize("case", PROBENCH)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import cohen_kappa_score
+from scipy.spatial import distance
+from sklearn.metrics import cohen_kappa_score, mean_absolute_error, mean_squared_error
 
 from scorers.statistics.agreement import (
     COEFFICIENTS,
@@ -51,19 +53,15 @@ def test_values_by_hand(name):
     assert plain(name, X, Y) == pytest.approx(HAND[name], rel=1e-12)
 
 
-def library(name: str, x, y) -> float:
-    if name == "cosine":
-        return float(np.dot(x, y) / (np.linalg.norm(x) * np.linalg.norm(y)))
-    if name in ("mse", "mae"):
-        return float(np.mean(np.abs(x - y) ** {"mse": 2, "mae": 1}[name]))
-    if name == "kappa":
-        return float(cohen_kappa_score(x, y, weights="quadratic", labels=list(LEVELS)))
-    function = {
-        "pearson": stats.pearsonr,
-        "spearman": stats.spearmanr,
-        "kendall": stats.kendalltau,
-    }[name]
-    return float(function(x, y)[0])
+LIBRARY = {
+    "cosine": lambda x, y: 1 - distance.cosine(x, y),
+    "mse": mean_squared_error,
+    "mae": mean_absolute_error,
+    "pearson": lambda x, y: stats.pearsonr(x, y)[0],
+    "spearman": lambda x, y: stats.spearmanr(x, y)[0],
+    "kendall": lambda x, y: stats.kendalltau(x, y)[0],
+    "kappa": partial(cohen_kappa_score, weights="quadratic", labels=list(LEVELS)),
+}
 
 
 ratings = st.lists(
@@ -83,7 +81,7 @@ def test_weights_are_copies_and_values_are_the_libraries(rows, name):
     one, two = np.repeat(x, weight), np.repeat(y, weight)
     assume(len(np.unique(one)) > 1 and len(np.unique(two)) > 1)
     with np.errstate(all="ignore"):
-        expected = library(name, one, two)
+        expected = float(LIBRARY[name](one, two))
     samples = np.stack([weight, np.ones(len(x), int)]).astype(float)
     result = COEFFICIENTS[name].function(x.astype(float), y.astype(float), samples)
     if math.isfinite(expected):
@@ -101,21 +99,16 @@ def test_correlations_with_one_score_for_all_are_undefined(name, flat):
     assert np.isnan(COEFFICIENTS[name].function(x, y, np.array([[1.0, 2, 1, 0]])))
 
 
-def pair(
-    query: int, judge: float, human: float, category="SA", kind="integrated"
-) -> ScoredPair:
-    return ScoredPair(
-        query=f"{category}-{query}", category=category, kind=kind, judge=judge, human=human
-    )
+def pair(query: int, judge: float, human: float, category="SA", kind="integrated"):
+    name = f"{category}-{query}"
+    return ScoredPair(query=name, category=category, kind=kind, judge=judge, human=human)
 
 
 def sampled(n: int, noise: float, seed: int = 0, **about) -> list[ScoredPair]:
     rng = np.random.default_rng(seed)
     human = rng.integers(0, 7, n)
     judge = np.clip(human + np.round(rng.normal(0, noise, n)), 0, 6)
-    return [
-        pair(i, *scores, **about) for i, scores in enumerate(zip(judge, human, strict=True))
-    ]
+    return [pair(i, *scores, **about) for i, scores in enumerate(zip(judge, human))]  # noqa: B905
 
 
 def test_groups_are_all_kinds_categories_and_both():
@@ -125,24 +118,20 @@ def test_groups_are_all_kinds_categories_and_both():
         *sampled(5, 1, category="PBL", kind="interleaved", seed=2),
     ]
     result = {(a.category, a.kind): a for a in agreement(pairs, draws=50)}
-    assert {key: a.pairs for key, a in result.items()} == {
-        (None, None): 19,
-        (None, "integrated"): 14,
-        (None, "interleaved"): 5,
-        ("PBL", None): 11,
-        ("PBL", "integrated"): 6,
-        ("PBL", "interleaved"): 5,
-        ("SA", None): 8,
-        ("SA", "integrated"): 8,
-    }
+    sizes = {(None, None): 19, (None, "integrated"): 14, (None, "interleaved"): 5}
+    sizes |= {("PBL", None): 11, ("PBL", "integrated"): 6, ("PBL", "interleaved"): 5}
+    sizes |= {("SA", None): 8, ("SA", "integrated"): 8}
+    assert {key: a.pairs for key, a in result.items()} == sizes
     assert result["PBL", None].queries == 6
     for (category, kind), a in result.items():
         chosen = [
-            p for p in pairs if category in (None, p.category) and kind in (None, p.kind)
+            (p.judge, p.human)
+            for p in pairs
+            if category in (None, p.category) and kind in (None, p.kind)
         ]
-        x, y = ([getattr(p, who) for p in chosen] for who in ("judge", "human"))
         for name, estimate in a.coefficients.items():
-            assert estimate.value == pytest.approx(plain(name, x, y), rel=1e-9)
+            value = plain(name, *zip(*chosen, strict=True))
+            assert estimate.value == pytest.approx(value, rel=1e-9)
             assert estimate.n == len(chosen)
 
 
