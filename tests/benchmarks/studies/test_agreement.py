@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from cli_helpers import plait
 from report_helpers import Judge, board, evaluation
 from report_helpers import sample as query
 
+from benchmarks.results.table import csv_text
 from benchmarks.studies.agreement import (
     AgreementSettings,
     agreement_report,
@@ -27,7 +26,6 @@ from benchmarks.studies.ratings import (
     Unit,
     of_board,
     read_ratings,
-    read_rows,
     read_scores,
 )
 from generators.base import Failure, Fault, NotApplicable, Skip, Unscored
@@ -50,17 +48,10 @@ def plain(name: str, x: Any, y: Any) -> Any:
 def write(folder: Path, name: str, content: Any) -> Path:
     """A file of that name: text as it is, anything else as CSV or JSON."""
     path = folder / name
-    if isinstance(content, str):
-        path.write_text(content, encoding="utf-8")
-    elif path.suffix == ".csv":
-        file = io.StringIO()
+    if path.suffix == ".csv" and not isinstance(content, str):
         columns = list(dict.fromkeys(key for row in content for key in row))
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(content)
-        path.write_text(file.getvalue())
-    else:
-        path.write_text(json.dumps(content))
+        content = csv_text(columns, ([row.get(c) for c in columns] for row in content))
+    path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
     return path
 
 
@@ -90,19 +81,18 @@ def rows(
 # ------------------------------------------------------------------- reading annotations
 
 
-LINES = [
-    {"id": "SA-1", "system": "anole", "annotator": "ann", "score": 4},
-    {"id": "SA-1", "system": "anole", "annotator": "bo", "score": 5.5},
-    {"id": "PBL-2", "system": "a+b", "annotator": "ann", "score": 0},
-]
-
-
 @pytest.mark.parametrize("name", ["human.csv", "human.json", "human.jsonl", "human.tsv"])
 def test_one_content_in_every_kind_of_file(tmp_path, name):
-    lines = "\n".join(json.dumps(row) for row in LINES) + "\n\n"
-    table = [LINES[0], *(row.values() for row in LINES)]
-    tabs = "\n".join("\t".join(map(str, row)) for row in table)
-    content = {"human.jsonl": lines, "human.tsv": tabs}.get(name, LINES)
+    content: Any = [
+        {"id": "SA-1", "system": "anole", "annotator": "ann", "score": 4},
+        {"id": "SA-1", "system": "anole", "annotator": "bo", "score": 5.5},
+        {"id": "PBL-2", "system": "a+b", "annotator": "ann", "score": 0},
+    ]
+    if name == "human.jsonl":
+        content = "\n".join(json.dumps(row) for row in content) + "\n\n"
+    elif name == "human.tsv":
+        table = [content[0], *(row.values() for row in content)]
+        content = "\n".join("\t".join(map(str, row)) for row in table)
     found = human(write(tmp_path, name, content))
     assert found.form == "score"
     assert found.values == {
@@ -124,12 +114,10 @@ def test_spreadsheets_csv(tmp_path):
         ({"criteria": [1, True, False]}, 2.0),
         ({"criteria": {"Text": 1, "Image": 0, "Style": 0}}, 1.0),
         ({"criteria": "1;0;1;1;0;1"}, 4.0),
-        ({"criteria": "1 1 1 1 1 1", "penalty": "1"}, 5.0),
         ({"criteria": [1, 1, 0], "penalty": 1}, 1.0),
         ({"criteria": [0, 0, 0], "penalty": -1}, 0.0),
         ({"criteria": [0, 0, 0], "score": 3}, 3.0),
         *(({"criteria": blank, "penalty": 1}, None) for blank in ([], {}, "", " ; ", None)),
-        ({"criteria": [], "score": 2}, 2.0),
     ],
 )
 def test_criteria_are_summed_less_the_penalty(tmp_path, columns, value):
@@ -178,16 +166,12 @@ ENTRY = '[{"id": "1", "system": "a", %s}]'
     ("name", "content", "said"),
     [
         ("h.csv", GIVEN + "1,a,x,4\n1,b,x,7\n", "h.csv line 3: score is '7'.* 0 to 6"),
-        ("h.csv", GIVEN + "1,a,x,four\n", "line 2.*'four'.* 0 to 6"),
-        ("h.csv", GIVEN + "1,a,x,nan\n", "'nan'"),
         ("h.csv", GIVEN + "1,,x,4\n", "line 2: system is ''"),
         ("h.csv", GIVEN + "1,a,x\n", "line 2 .*3.*4"),
         ("h.csv", GIVEN + "1,a,x,4\n1,a,x,5\n", "line 3: 1 of a .*'x'.* h.csv line 2"),
         ("h.csv", GIVEN, "no row"),
-        ("h.csv", "", "no row"),
         ("h.csv", "id,system,id\n", "twice"),
         ("h.csv", "id,system,grade\n1,a,4\n", "score.*grade, id, system"),
-        ("h.csv", "id,score\n1,4\n", "system.* id, score"),
         ("h.csv", "id,system,score,vote\n1,a,4,a\n", "exactly one"),
         ("h.csv", "id,system,vote\n1,a,maybe\n", "'maybe'.* unable to decide"),
         ("h.csv", "id,system,preference\n1,a,3\n", "'3'.* -2 to 2"),
@@ -197,13 +181,11 @@ ENTRY = '[{"id": "1", "system": "a", %s}]'
         ("h.csv", SCALED + "1,a,1,six\n", "'six'.*LOW-HIGH"),
         ("h.xlsx", "", "h.xlsx.*.csv"),
         ("h.jsonl", '{"id": 1}\nx\n', "line 2 .*JSON"),
-        ("h.json", "{", "JSON"),
         ("h.json", "[1]", "entry 1 is 1"),
         ("h.json", '[{"id": [1], "system": "a", "score": 1}]', r"id is \[1\]"),
         ("h.json", ENTRY % '"score": true', "score is True"),
         ("h.json", ENTRY % '"score": 1, "repeat": 0.5', "repeat is 0.5"),
         ("h.json", ENTRY % '"score": 1, "kind": "robot"', "'robot'.*interleaved"),
-        ("h.json", ENTRY % '"criteria": 1', "criteria is 1; .* 0 or 1"),
         ("h.json", ENTRY % '"criteria": [0, 2]', r"criteria is \[0, 2\]; .* 0 or 1"),
         ("h.json", ENTRY % '"criteria": [1, 1, 1, 1, 1, 1, 1]', "sum to 7.* 0-6"),
     ],
@@ -211,13 +193,9 @@ ENTRY = '[{"id": "1", "system": "a", %s}]'
 def test_errors_name_the_row_the_value_and_the_rule(tmp_path, name, content, said):
     with pytest.raises(UsageError, match=said):
         human(write(tmp_path, name, content))
-
-
-def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.csv").write_bytes("id,system\n\xe9".encode("latin-1"))
-    for name in ("none.csv", "latin.csv"):
-        with pytest.raises(UsageError, match=name):
-            read_rows(tmp_path / name)
+    with pytest.raises(UsageError, match="latin"):
+        human(tmp_path / "latin.csv")
 
 
 # ------------------------------------------------------------------ matching, measuring
@@ -266,12 +244,14 @@ def test_nothing_is_dropped_silently(tmp_path):
 
 
 def test_several_annotators_are_averaged_and_compared(tmp_path):
-    people = []
-    for name, shift in (("ann", 0), ("bo", 1)):
-        rated = rows(IDS, score=[min(6, v + shift) for v in RATED])
-        people += [row | {"annotator": name} for row in rated]
+    higher = [min(6, v + 1) for v in RATED]
+    people = [
+        row | {"annotator": name}
+        for name, values in (("ann", RATED), ("bo", higher))
+        for row in rows(IDS, score=values)
+    ]
     content = both(tmp_path, rows(IDS, score=SCORED), people)
-    mean = [(v + min(6, v + 1)) / 2 for v in RATED]
+    mean = [(a + b) / 2 for a, b in zip(RATED, higher, strict=True)]
     whole = content["judges"][0]["groups"][0]["coefficients"]
     assert whole["mae"]["value"] == plain("mae", SCORED, mean)
     assert content["annotators"] == ["ann", "bo"]
@@ -281,17 +261,19 @@ def test_several_annotators_are_averaged_and_compared(tmp_path):
 
 
 def test_scores_are_mapped_onto_the_scale_of_people(tmp_path):
-    percent = [v / 6 * 100 for v in SCORED]
-    scores = [r | {"scale": "0-100"} for r in rows(IDS, score=percent)]
-    people = rows(IDS, score=RATED)
-    (judge,) = both(tmp_path, scores, people)["judges"]
-    (same,) = both(tmp_path, rows(IDS, score=SCORED), people)["judges"]
-    assert (judge["rescaled"], same["rescaled"]) == (True, False)
-    assert judge["groups"] == same["groups"]
-    shifted = [r | {"scale": "1-5"} for r in rows(IDS, score=[1 + v / 1.5 for v in SCORED])]
-    assert both(tmp_path, shifted, people)["judges"][0]["groups"] == same["groups"]
-    whole = both(tmp_path, rows(IDS, score=percent), people, scores_scale="0-100")
-    assert whole["judges"][0]["groups"] == same["groups"]
+    people, percent = rows(IDS, score=RATED), [v / 6 * 100 for v in SCORED]
+    shifted = [1 + v / 1.5 for v in SCORED]
+
+    def found(scores: Any, scale: str | None = None, **options: Any) -> Any:
+        given = rows(IDS, score=scores)
+        given = given if scale is None else [row | {"scale": scale} for row in given]
+        return both(tmp_path, given, people, **options)["judges"][0]
+
+    same = found(SCORED)
+    assert (found(percent, "0-100")["rescaled"], same["rescaled"]) == (True, False)
+    assert found(percent, "0-100")["groups"] == same["groups"]
+    assert found(shifted, "1-5")["groups"] == same["groups"]
+    assert found(percent, scores_scale="0-100")["groups"] == same["groups"]
 
 
 def test_groups_come_from_columns_ids_and_names(tmp_path):
@@ -314,20 +296,14 @@ def test_groups_come_from_columns_ids_and_names(tmp_path):
     ]
 
 
-def test_preferences_and_votes_by_hand(tmp_path):
+def test_preferences_and_votes_are_measured_as_their_benchmarks_do(tmp_path):
     scores = rows(IDS, preference=[2, 1, 0, -1, -2, 0, 1, 2])
-    rated = {"h1": [2, 2, 2, 0, -2, 0, 0, 2], "h2": [1, 2, 1, 0, -2, -1, 0, 0]}
-    people = [
-        row | {"annotator": name}
-        for name, values in rated.items()
-        for row in rows(IDS, preference=values)
-    ]
+    people = rows(IDS, preference=[1.5, 2, 1.5, 0, -2, -0.5, 0, 1])
     content = both(tmp_path, scores, people)
-    (judge,) = content["judges"]
     # gaps .5 1 1.5 1 0 .5 1 1
-    assert judge["agreement"]["mae"]["value"] == pytest.approx(6.5 / 8)
-    assert judge["agreement"]["consistency"]["value"] == pytest.approx(100 * 7 / 8)
-    assert content["people"]["h1"]["mae"]["value"] == pytest.approx(5 / 8)
+    found = content["judges"][0]["agreement"]
+    assert found["mae"]["value"] == pytest.approx(6.5 / 8)
+    assert found["consistency"]["value"] == pytest.approx(100 * 7 / 8)
     assert content["human_scale"] is None
     scores = rows(IDS[:3], vote=["system", "baseline", "anole"])
     voted = rows(IDS[:3], vote=["anole"] * 3)
@@ -470,7 +446,6 @@ def test_options_reach_the_comparison(tmp_path: Path) -> None:
         (["{tmp}", "{tmp}/human.csv"], ["run directory"]),
         (["{run}", "{tmp}/human.csv"], ["1 annotated", "SA-404"]),
         (["{run}", "{tmp}/human.csv", "--scorer", "bleu"], ["'bleu'"]),
-        (["{run}", "{tmp}/human.csv", "--scale", "5-1"], ["5-1"]),
         (["{run}", "{tmp}/human.csv", "--scale", "0-1"], ["line 2", "0 to 1"]),
     ],
 )

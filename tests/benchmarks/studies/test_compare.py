@@ -235,13 +235,11 @@ def test_a_judge_that_cannot_be_loaded_has_not_been_asked(run: Path) -> None:
     ("about", "said"),
     [
         ({"protocol": "creatoin"}, "'creation'"),
-        ({"baseline": "nobody"}, "'nobody'"),
         ({"baseline": "published:gpt-5"}, PUBLISHED),
         ({"systems": (TERSE,)}, "two systems"),
         ({"rubric": "theirs"}, "official:PATH"),
         ({"judge": "gpt-5000x"}, "gpt-5000x"),
         ({"settings": ("seed=3",)}, "models.NAME"),
-        ({"settings": ('models."comparing_helpers:Longest"=3',)}, "no key of"),
         ({"settings": (f'models."{TERSE}".length=3',)}, "judge .*Terse"),
     ],
 )

@@ -13,7 +13,6 @@ from pairwise_helpers import (
     ONE,
     OTHER,
     PICTURE,
-    document,
     draft_of,
     flat,
     sample,
@@ -25,7 +24,7 @@ from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Wal
 from generators.document import Document, Malformed, Text, Turn
 from generators.errors import UsageError
 from scorers.judging.sources import Mode
-from scorers.pairwise import PROTOCOLS, creation, pairs, probench, prompts, resolve_protocol
+from scorers.pairwise import PROTOCOLS, creation, probench, prompts, resolve_protocol
 from scorers.pairwise.games import FactualityScores, Judgement, ReplyReading, Verdict
 from scorers.pairwise.matchup import ComparedPair, Matchup, PairComparison
 from scorers.pairwise.prompts import text_only
@@ -154,16 +153,6 @@ def test_prompts_that_are_not_the_published_ones_are_refused(
             resolve_protocol(name, official=file)
 
 
-def test_names_and_baselines_are_checked() -> None:
-    for name in ("probensh", "nowhere_at_all:Protocol"):
-        with pytest.raises(UsageError, match=name):
-            resolve_protocol(name)
-    assert pairs(["a", "b", "c"]) == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert pairs(["a", "b", "c"], "b") == [("b", "a"), ("b", "c")]
-    with pytest.raises(UsageError, match="baseline 'x'"):
-        pairs(["a"], "x")
-
-
 # -------------------------------------------------------------- what becomes of replies
 
 
@@ -247,31 +236,24 @@ def test_a_pair_named_the_other_way_asks_for_the_same_records(
 # ------------------------------------------------------------------- pairs in a plan
 
 
-def compared_as(outcome: Outcome[Document], query: Any = None) -> ComparedPair:
-    """The outcome of a comparison in a plan, where nothing is recorded."""
-    matchup = Matchup(
-        sample=query or sample("See"),
-        repeat=0,
-        first="a",
-        second="b",
-        answers=(Result(document("one")), outcome),
-    )
-    item = PairComparison(matchup=matchup, protocol=resolve_protocol("creation"), chat=CHAT)
-    plan = Plan(systems=(), samples=(), scorers=(), prompt=None, comparisons=[item])
-    (found,) = compared(plan, None)  # nothing is looked up
-    return found
-
-
-def test_a_pair_without_an_answer_is_skipped_and_says_why() -> None:
-    failed = compared_as(Failure("died", Fault.TIMEOUT))
-    assert failed.judgement == Failure("b: died", Fault.TIMEOUT)
-    assert failed.subject == Skip("b: died"), "it failed elsewhere"
-    assert failed.verdicts == ()
-    assert compared_as(Skip("one image")).judgement == Skip("b: one image")
+def test_a_pair_that_cannot_be_judged_says_why() -> None:
     malformed = Malformed(id="row-3", row=3, reason="row 3: duplicate id")
-    broken = compared_as(Result(document("two")), malformed)
-    assert broken.judgement == Failure("row 3: duplicate id", Fault.BAD_INPUT)
-    assert broken.verdicts == (broken.judgement,)
+    for query, answer, why in (
+        (FACTS, Failure("died", Fault.TIMEOUT), Failure("b: died", Fault.TIMEOUT)),
+        (FACTS, Skip("one image"), Skip("b: one image")),
+        (malformed, Result(ONE), Failure(malformed.reason, Fault.BAD_INPUT)),
+    ):
+        answers = (Result(ONE), answer)
+        matchup = Matchup(sample=query, repeat=0, first="a", second="b", answers=answers)
+        protocol = resolve_protocol("creation")
+        item = PairComparison(matchup=matchup, protocol=protocol, chat=CHAT)
+        plan = Plan(systems=(), samples=(), scorers=(), prompt=None, comparisons=[item])
+        (found,) = compared(plan, None)  # nothing is looked up
+        assert found.judgement == why
+        # A missing answer failed elsewhere.
+        judged = isinstance(answer, Result)
+        assert found.verdicts == ((why,) if judged else ())
+        assert isinstance(found.subject, Result if judged else Skip)
 
 
 def test_one_failed_reply_makes_the_judgement_a_failure() -> None:

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairwise_helpers import game, judged, preferred
 
-from generators.base import Failure, Fault, Result, Skip, Unscored
+from generators.base import Failure, Fault, Result, Skip
 from scorers.features import Style, difference
 from scorers.pairwise import PROTOCOLS, resolve_protocol
-from scorers.pairwise.games import Game, Judgement, ReplyReading, Standings, Verdict
-from scorers.pairwise.mllm_bench import merged
+from scorers.pairwise.games import Game, Judgement, ReplyReading, Standings
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
 
 REPLIES = [("[[B>>A]]", "[[A>B]]"), ("[[A=B]]", "[[B>A]]"), ("[[A>>B]]", "[[A>>B]]")]
@@ -62,42 +61,11 @@ def test_rewards_factuality_and_everything_missing_by_hand() -> None:
     assert failed.counts["failed"] == 2
 
 
-def voted(forward: str | None, swapped: str | None) -> Judgement:
-    values = {"Answer1": 1, "Answer2": -1}
-    readings = (
-        (s, Unscored("?") if v is None else Result(Verdict(v, values.get(v, 0))))
-        for s, v in ((False, forward), (True, swapped))
-    )
-    return Judgement(tuple(ReplyReading("preference", *reading) for reading in readings))
-
-
-@pytest.mark.parametrize(
-    ("forward", "swapped", "expected"),
-    [
-        ("Answer1", "Answer2", "first"),
-        ("Answer2", "Answer1", "second"),
-        ("Answer1", "Answer1", "tie"),
-        ("Answer1", SITUATION_ONE, "first"),
-        (SITUATION_TWO, "Answer1", "second"),
-        (SITUATION_ONE, SITUATION_ONE, SITUATION_ONE),
-        (SITUATION_TWO, SITUATION_TWO, SITUATION_TWO),
-        (SITUATION_ONE, SITUATION_TWO, "unable to decide"),
-        ("Answer1", None, None),
-    ],
-)
-def test_votes_of_two_orders_are_merged(
-    forward: str | None, swapped: str | None, expected: str | None
-) -> None:
-    assert merged(voted(forward, swapped)) == expected
-    turned = {"first": "second", "second": "first"}
-    flipped = merged(voted(forward, swapped).flipped)
-    assert flipped == turned.get(expected, expected)
-
-
 def test_win_tie_and_lose_by_hand() -> None:
     pairs = [("Answer2", "Answer1")] * 3 + [("Answer1", "Answer2")]
-    pairs += [("Answer1", "Answer1"), (SITUATION_ONE, SITUATION_TWO), ("Answer1", None)]
-    games = [game(f"q{i}", Result(voted(*p))) for i, p in enumerate(pairs)]
+    pairs += [("Answer1", "Answer1"), (SITUATION_ONE, SITUATION_TWO), ("Answer1", "?")]
+    protocol = resolve_protocol("mllm-bench")
+    games = [game(f"q{i}", judged(protocol, pair)) for i, pair in enumerate(pairs)]
     row = row_of(table_of("mllm-bench", games))
     counts = {"win": 3, "lose": 1, "tie": 1, "unable to decide": 1}
     assert counts.items() <= row.counts.items()
