@@ -127,13 +127,12 @@ def bradley_terry(
     draws: int = DRAWS,
 ) -> Ratings:
     """Fit ratings with `anchor` at 1000, and intervals by resampling questions."""
-    matrix = battle_matrix(battles, anchor, style_names, order=order)
-    fitter, n = Fitter(matrix), len(matrix.questions)
-    point = fitter.fit(matrix.weight)
-    rounds = bootstrap_weights(matrix.questions, draws)
-    fits = [fitter.fit(matrix.weight * w[matrix.question]) for w in rounds]
+    model = PairedModel(battles, anchor, style_names, order=order)
+    n, point = len(model.questions), model.fit(model.weight)
+    rounds = bootstrap_weights(model.questions, draws)
+    fits = [model.fit(model.weight * w[model.question]) for w in rounds]
     samples = np.array(fits).reshape(draws, len(point))
-    columns = zip((*matrix.systems, *matrix.effects), point, samples.T, strict=True)
+    columns = zip((*model.systems, *model.effects), point, samples.T, strict=True)
     fitted = {name: (float(value), drawn) for name, value, drawn in columns}
 
     def estimate(name: str, scale: Callable[[float], float], unit: float) -> Estimate:
@@ -141,7 +140,7 @@ def bradley_terry(
         return _estimate(unit * value, unit * drawn, n, scale)
 
     systems = {anchor: Estimate(INITIAL, None, n, "the anchor of the scale")}
-    systems |= {s: estimate(s, lambda g: INITIAL + g, POINTS) for s in matrix.systems}
+    systems |= {s: estimate(s, lambda g: INITIAL + g, POINTS) for s in model.systems}
     names = {name for b in battles for name in (b.first, b.second)} - systems.keys()
     lost = Estimate(None, None, 0, f"no game leads from {anchor!r} to it")
     unconnected = dict.fromkeys(sorted(names), lost)
@@ -149,9 +148,9 @@ def bradley_terry(
     asked = [*([ORDER] if order else []), *style_names]
     return Ratings(
         systems=systems | unconnected,
-        win_rates={s: estimate(s, _percent, POINTS) for s in matrix.systems} | unconnected,
-        effects={e: estimate(e, lambda g: g, 1.0) for e in matrix.effects}
-        | {e: missing for e in asked if e not in matrix.effects},
+        win_rates={s: estimate(s, _percent, POINTS) for s in model.systems} | unconnected,
+        effects={e: estimate(e, lambda g: g, 1.0) for e in model.effects}
+        | {e: missing for e in asked if e not in model.effects},
     )
 
 
@@ -168,60 +167,6 @@ def _estimate(
 
 def _percent(gap: float) -> float:
     return 100 * expected(gap, 0.0)
-
-
-@dataclass(frozen=True, eq=False)
-class BattleMatrix:
-    """Columns: one per system but the anchor, the order of showing, style differences."""
-
-    systems: tuple[str, ...]
-    """Those with a column: connected to the anchor by battles."""
-    effects: tuple[str, ...]
-    """Names of the columns after the systems'."""
-    sides: Indices
-    """(battles, 2) indices into `systems`; the number of systems for the anchor."""
-    x: Floats
-    """(battles, columns)"""
-    score: Floats
-    weight: Floats
-    question: Indices
-    """Index into `questions`, per battle."""
-    questions: tuple[str, ...]
-
-
-def battle_matrix(
-    battles: Sequence[Battle],
-    anchor: str,
-    style_names: Sequence[str] = (),
-    *,
-    order: bool = True,
-) -> BattleMatrix:
-    """Build the regression's matrix; battles out of reach of the anchor are left out.
-
-    Battles are sorted, so that sums do not depend on their order.
-    """
-    upright = [b.upright for b in battles if b.first != b.second]
-    upright.sort(key=attrgetter(*("question", "first", "second"), *_OUTCOME))
-    names = sorted({anchor, *(s for b in upright for s in (b.first, b.second))})
-    reached = _connected(len(names), _sides(upright, names), names.index(anchor))
-    systems = [s for s, there in zip(names, reached, strict=True) if there and s != anchor]
-    played = [b for b in upright if b.first in (anchor, *systems)]
-    questions = sorted({b.question for b in played})
-    sides = _sides(played, [*systems, anchor])
-    x, effects = _columns(played, sides, len(systems), style_names, order)
-    return BattleMatrix(
-        systems=tuple(systems),
-        effects=effects,
-        sides=sides,
-        x=x,
-        score=np.array([b.score for b in played]),
-        weight=np.array([b.weight for b in played]),
-        question=np.searchsorted(questions, [b.question for b in played]),
-        questions=tuple(questions),
-    )
-
-
-_OUTCOME = ("order", "score", "weight", "style")
 
 
 def _sides(battles: Sequence[Battle], names: Sequence[str]) -> Indices:
@@ -241,56 +186,55 @@ def _connected(n: int, pairs: Indices, start: int) -> Booleans:
     return np.asarray(label == label[start])
 
 
-def _columns(
-    battles: Sequence[Battle],
-    sides: Indices,
-    systems: int,
-    style_names: Sequence[str],
-    order: bool,
-) -> tuple[Floats, tuple[str, ...]]:
-    """Return the matrix, and the names of its effects.
-
-    Those are the effects that are independent of the columns before them. Style differences
-    are divided by their root mean square and not centred: a centred column is an intercept
-    in disguise, whose sign depends on which system of a pair is written first.
-    """
-    rows = np.arange(len(battles))
-    strengths = np.zeros((len(battles), systems + 1))
-    strengths[rows, sides[:, 0]] = 1.0
-    strengths[rows, sides[:, 1]] = -1.0
-    x, effects = strengths[:, :systems], list[str]()
-    columns = {ORDER: np.array([float(b.order) for b in battles])} if order else {}
-    for i, name in enumerate(style_names):
-        column = np.array([b.style[i] for b in battles])
-        size = float(np.sqrt(np.mean(column**2))) if len(column) else 0.0
-        columns[name] = column / size if size > 0 else column
-    for name, column in columns.items():
-        wider = np.column_stack([x, column])
-        if len(column) and np.linalg.matrix_rank(wider) == wider.shape[1]:
-            x = wider
-            effects.append(name)
-    return x, tuple(effects)
-
-
 UNBOUNDED = 12.0
 """Odds of e^12 in a game are suspect: games that separate are looked for beyond them, in
 the games' own odds since each of several coefficients may run only a part of the way."""
 _NOTHING = 1e-7
 
 
-class Fitter:
-    """Fits the coefficients of a matrix under any weights of its battles."""
+class PairedModel:
+    """The likelihood of battles, to be fitted under any weights of them.
 
-    def __init__(self, matrix: BattleMatrix) -> None:
-        self.matrix = matrix
-        self.rows, row = np.unique(matrix.x, axis=0, return_inverse=True)
+    Columns are the systems that a chain of battles connects to the anchor, the order of
+    showing and style differences; battles out of reach are left out.
+    """
+
+    def __init__(
+        self,
+        battles: Sequence[Battle],
+        anchor: str,
+        style_names: Sequence[str] = (),
+        *,
+        order: bool = True,
+    ) -> None:
+        # Sorted, so that sums do not depend on the order of the battles.
+        upright = sorted(
+            (b.upright for b in battles if b.first != b.second),
+            key=attrgetter(
+                "question", "first", "second", "order", "score", "weight", "style"
+            ),
+        )
+        names = sorted({anchor, *(s for b in upright for s in (b.first, b.second))})
+        reached = _connected(len(names), _sides(upright, names), names.index(anchor))
+        known = [name for name, there in zip(names, reached, strict=True) if there]
+        played = [b for b in upright if b.first in known]
+        self.systems = [name for name in known if name != anchor]
+        self.questions = sorted({b.question for b in played})
+        self.question = np.searchsorted(self.questions, [b.question for b in played])
+        """(battles,) index into `questions`."""
+        self.sides = _sides(played, [*self.systems, anchor])
+        self.score = np.array([b.score for b in played])
+        self.weight = np.array([b.weight for b in played])
+        self.x, self.effects = self._columns(played, style_names, order)
+        """(battles, columns), and the names of the columns after the systems'."""
+        self.rows, row = np.unique(self.x, axis=0, return_inverse=True)
         self.row = row.reshape(-1)  # numpy 2.0 gave it two dimensions.
         self.start: Floats | None = None
         """(columns,) where a fit starts: at the maximum over all games."""
-        self.escape = np.zeros(matrix.x.shape[1])
+        self.escape = np.zeros(self.x.shape[1])
         """(columns,) a direction in which the likelihood of all games never falls."""
-        if matrix.x.shape[1]:
-            wins, losses = self._summed(matrix.weight)
+        if self.x.shape[1]:
+            wins, losses = self._summed(self.weight)
             self.start = self._maximum(wins, losses)
             self.escape = _escape(self._outcomes(wins, losses), self.start, self.escape)
 
@@ -299,8 +243,8 @@ class Fitter:
 
         Infinite where the weighted games set no bound.
         """
-        systems = len(self.matrix.systems)
-        if not self.matrix.x.shape[1]:
+        systems = len(self.systems)
+        if not self.x.shape[1]:
             return np.zeros(0)
         wins, losses = self._summed(weight)
         coefficients = self._maximum(wins, losses)
@@ -308,14 +252,40 @@ class Fitter:
         escaping = _runs(outcomes, _escape(outcomes, coefficients, self.escape))
         runs = escaping != 0
         coefficients[runs] = np.copysign(np.inf, escaping[runs])
-        placed = _connected(systems + 1, self.matrix.sides[weight > 0], systems)
+        placed = _connected(systems + 1, self.sides[weight > 0], systems)
         coefficients[:systems][~placed[:systems]] = np.nan
         informed = ((wins + losses) @ np.abs(self.rows)) > 0
         return np.where(informed, coefficients, np.nan)
 
+    def _columns(
+        self, battles: Sequence[Battle], style_names: Sequence[str], order: bool
+    ) -> tuple[Floats, list[str]]:
+        """Return the matrix, and the names of the effects in it.
+
+        Those are independent of the columns before them. Style differences are divided by
+        their root mean square and not centred: a centred column is an intercept in
+        disguise, whose sign depends on which system of a pair is written first.
+        """
+        rows, systems = np.arange(len(battles)), len(self.systems)
+        strengths = np.zeros((len(battles), systems + 1))
+        strengths[rows, self.sides[:, 0]] = 1.0
+        strengths[rows, self.sides[:, 1]] = -1.0
+        x, effects = strengths[:, :systems], list[str]()
+        columns = {ORDER: np.array([float(b.order) for b in battles])} if order else {}
+        for i, name in enumerate(style_names):
+            column = np.array([b.style[i] for b in battles])
+            size = float(np.sqrt(np.mean(column**2))) if len(column) else 0.0
+            columns[name] = column / size if size > 0 else column
+        for name, column in columns.items():
+            wider = np.column_stack([x, column])
+            if len(column) and np.linalg.matrix_rank(wider) == wider.shape[1]:
+                x = wider
+                effects.append(name)
+        return x, effects
+
     def _summed(self, weight: Floats) -> tuple[Floats, Floats]:
         """Return weights of wins and losses per distinct row."""
-        n, score = len(self.rows), self.matrix.score
+        n, score = len(self.rows), self.score
         wins = np.bincount(self.row, weight * score, n).astype(np.float64)
         return wins, np.bincount(self.row, weight * (1 - score), n).astype(np.float64)
 

@@ -18,8 +18,7 @@ from scorers.statistics.means import pooled_mean
 from scorers.statistics.ratings import (
     POINTS,
     Battle,
-    BattleMatrix,
-    battle_matrix,
+    PairedModel,
     bradley_terry,
     online_elo,
 )
@@ -102,7 +101,7 @@ def test_one_loss_in_one_order_leaves_the_interval_open() -> None:
     assert result.effects["order"].reason == "interval not bounded above"
 
 
-def unbounded(table: BattleMatrix, k: int) -> bool:
+def unbounded(table: PairedModel, k: int) -> bool:
     """Whether a direction moves column `k` and makes no outcome less likely."""
     sides = np.concatenate([table.x[table.score > 0], -table.x[table.score < 1]])
     for sign in (1, -1):
@@ -124,7 +123,7 @@ def test_exactly_the_coefficients_without_bound_have_no_value(seed: int) -> None
         for order in (1, -1)[: rng.randint(1, 2)]:
             score, style = rng.choice([0, 0, 0, 0.5, 1, 1, 1]), (rng.choice([-1.0, 0, 1]),)
             games.append(battle(f"q{i}", first, second, score, order=order, style=style))
-    table = battle_matrix(games, "base", ("s",))
+    table = PairedModel(games, "base", ("s",))
     result = bradley_terry(games, "base", ("s",), draws=1)
     ratings = [result.systems[s] for s in table.systems]
     ratings += [result.effects[e] for e in table.effects]
