@@ -21,6 +21,7 @@ from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
 from benchmarks.studies import diff
 from benchmarks.studies.diff import (
+    MEASURES,
     WORDS,
     FinishedRun,
     answer_differences,
@@ -95,73 +96,60 @@ def test_positions_are_tokens_where_the_tokenizer_is_on_this_machine() -> None:
     assert splitter_of(without) == WORDS
 
 
-def test_pixels_differ_alike_in_both_directions() -> None:
+def test_pixels_are_compared_alike_in_both_directions() -> None:
     one = np.zeros((20, 20, 3), np.uint8)
     other = one.copy()
     other[0, 0] = (255, 0, 3)
+    error = (255**2 + 3**2) / 1200
     for pair in ((one, other), (other, one)):
         found = image_difference(*map(png, pair))
         assert found is not None
         assert found["mean_difference"] == pytest.approx(258 / 1200)
         assert found["largest_difference"] == 255
-        error = (255**2 + 3**2) / 1200
         assert found["psnr"] == pytest.approx(10 * np.log10(255**2 / error))
     bitmap = Image.of(saved(Pillow.fromarray(other), "BMP"))
     assert image_difference(png(other), bitmap) is None, "the same pixels in another file"
-
-
-def test_structure_is_that_of_torchmetrics() -> None:
-    import torch
-    from torchmetrics.functional.image import structural_similarity_index_measure
-
-    one = noise(1, 320)
-    mixed = (0.7 * one + 0.3 * noise(2, 320)).astype(np.uint8)
-    found = image_difference(png(one), png(mixed))
-    inputs = (torch.tensor(p.transpose(2, 0, 1)[None]) / 255 for p in (one, mixed))
-    theirs = structural_similarity_index_measure(*inputs, data_range=1.0)
-    assert found is not None
-    assert found["ssim"] == pytest.approx(float(theirs), abs=5e-3)
-
-
-def test_what_cannot_be_measured_has_no_number() -> None:
+    # What cannot be measured has no number.
     other_size = image_difference(png(noise(1)), png(noise(1, 32)))
-    assert other_size is not None
-    assert (other_size["same_size"], other_size["psnr"]) == (False, None)
+    assert other_size == {"same_size": False, **dict.fromkeys(MEASURES)}
     small = image_difference(png(noise(1, 8)), png(noise(2, 8)))
     assert small is not None
-    assert small["ssim"] is None
-    assert small["psnr"] is not None
+    assert (small["ssim"], small["psnr"] is None) == (None, False)
     with pytest.raises(PictureError):
         image_difference(png(noise(1)), Image.of(b"GIF89a"))
 
 
 @pytest.mark.models
-def test_lpips_only_with_its_weights(
+def test_structure_and_lpips_are_those_of_torchmetrics(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """LPIPS only with its weights, and for images that are large enough."""
     import torch
-    from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
+    from torchmetrics.functional import image as theirs
     from torchvision.models import alexnet
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr(diff, "lpips", lpips.__wrapped__)  # read anew each time
+    monkeypatch.setattr(diff, "lpips", lpips.__wrapped__)  # looked for each time
     place = tmp_path / "hub" / "checkpoints" / "alexnet-owt-7be5be79.pth"
-    one, other = noise(1, 96), noise(2, 96)
-    without = image_difference(png(one), png(other))
-    assert without is not None
-    assert without["lpips"] is None
+    one = noise(1, 320)
+    mixed = (0.7 * one + 0.3 * noise(2, 320)).astype(np.uint8)
+    inputs = [torch.tensor(p.transpose(2, 0, 1)[None]) / 255 for p in (one, mixed)]
+    found = image_difference(png(one), png(mixed))
+    assert found is not None
+    ssim = theirs.structural_similarity_index_measure(*inputs, data_range=1.0)
+    assert found["ssim"] == pytest.approx(float(ssim), abs=5e-3)
+    assert found["lpips"] is None
     assert str(place) in diff.lpips()[1]
     place.parent.mkdir(parents=True)
     torch.save(alexnet(weights=None).state_dict(), place)
-    inputs = (torch.tensor(p.transpose(2, 0, 1)[None]) / 255 for p in (one, other))
-    expected = learned_perceptual_image_patch_similarity(
+    distance = theirs.learned_perceptual_image_patch_similarity(
         *inputs, net_type="alex", normalize=True
     )
-    found = image_difference(png(one), png(other))
-    assert found is not None
-    assert found["lpips"] == pytest.approx(float(expected), rel=1e-5)
+    found = image_difference(png(one), png(mixed))
     small = image_difference(png(noise(1, 32)), png(noise(2, 32)))
+    assert found is not None
     assert small is not None
+    assert found["lpips"] == pytest.approx(float(distance), rel=1e-5)
     assert small["lpips"] is None
 
 
@@ -211,13 +199,12 @@ def finished(
     root: str,
     scores: Scores,
     scorer: str = "measure",
-    answers: dict[str, Document | Failure] | None = None,
     **asked: str,
 ) -> FinishedRun:
     numbers = sorted({number for values in scores.values() for number in values})
     samples = {n: sample(n, asked.get(f"q{n}", "")) for n in numbers}
     document = Document((Text("x"),))
-    given = answers or {s.id: document for s in samples.values()}
+    given = {s.id: document for s in samples.values()}
     parts: dict[str, Any] = {
         "systems": tuple(System(name=n, draft=None, answers=given) for n in scores),
         "scorers": (Named(scorer),),
@@ -307,8 +294,7 @@ def test_answers_are_compared_without_a_common_scorer(
 
 def test_only_queries_that_ask_the_same_are_compared(runs: dict[str, FinishedRun]) -> None:
     scores: Scores = {"gill": {0: 1.0, 1: 2.0, 2: 3.0}}
-    runs["a"] = finished("a", scores)
-    runs["b"] = finished("b", scores, q1="with other words")
+    runs.update(a=finished("a", scores), b=finished("b", scores, q1="with other words"))
     content, _ = run_difference(Path("a"), Path("b"))
     assert content["differences"][0]["n"] == 2
     assert content["changed_queries"] == [sample(1).id]
@@ -339,34 +325,6 @@ def test_the_command_shows_a_table_and_writes_json(
     assert written["only_second"]["queries"] == [sample(12).id, sample(13).id]
 
 
-def test_answers_are_paired_by_query_system_and_repeat(
-    runs: dict[str, FinishedRun],
-) -> None:
-    ids = [sample(n).id for n in range(4)]
-    same, before, after = (Document((Text(t),)) for t in ("a b", "a b c", "a x c"))
-    first = {ids[0]: same, ids[1]: before, ids[2]: Failure("died"), ids[3]: same}
-    second = {ids[3]: Failure("died"), ids[2]: same, ids[1]: after, ids[0]: same}
-    scores: Scores = {"gill": dict.fromkeys(range(4), 1.0)}
-    runs["a"] = finished("a", scores, answers=first)
-    runs["b"] = finished("b", scores, answers=second)
-    shown: list[tuple[int, int]] = []
-    content, _ = run_difference(
-        Path("a"), Path("b"), on_progress=lambda *done: shown.append(done)
-    )
-    assert shown == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    (row,) = content["answers"]
-    assert (row["compared"], row["equal"]) == (2, 1)
-    assert (row["only_first"], row["only_second"]) == (1, 1)
-    assert row["texts"]["first_difference"]["max"] == 1
-    assert {p["query"]: p["outcomes"] for p in row["differing"]} == {
-        ids[1]: ["done", "done"],
-        ids[2]: ["failed", "done"],
-        ids[3]: ["done", "failed"],
-    }
-    limited, _ = run_difference(Path("a"), Path("b"), answers=2)
-    assert [pair["query"] for pair in limited["answers"][0]["differing"]] == [ids[2]]
-
-
 def test_two_runs_that_differ_in_a_setting(tmp_path: Path) -> None:
     """Stored answers, read from their directories: by two models, twice each."""
     square = "comparing_helpers:Square"
@@ -374,8 +332,14 @@ def test_two_runs_that_differ_in_a_setting(tmp_path: Path) -> None:
     asked["systems"] = [f"comparing_helpers:Terse+{square}"]
     for name, shade in (("a", 100), ("b", 101)):
         fill(tmp_path / name, **asked, models={square: {"shade": shade}})
-    content, (texts, images) = run_difference(tmp_path / "a", tmp_path / "b")
-    (row,) = content["answers"]
+    roots, shown = (tmp_path / "a", tmp_path / "b"), list[tuple[int, int]]()
+    content, (texts, images) = run_difference(
+        *roots, on_progress=lambda *done: shown.append(done)
+    )
+    assert shown == [(i, 6) for i in range(1, 7)]
+    limited, _ = run_difference(*roots, answers=2)
+    (row,), (few,) = content["answers"], limited["answers"]
+    assert few["compared"] == 4
     assert row["compared"] == 6
     assert row["texts"]["equal"] == row["texts"]["n"] == 6
     assert row["images"]["n"] > 0
