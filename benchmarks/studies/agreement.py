@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
-from benchmarks.studies.ratings import (
+from benchmarks.studies.annotations import (
     About,
     Form,
     Ratings,

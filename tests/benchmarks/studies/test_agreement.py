@@ -21,7 +21,7 @@ from benchmarks.studies.agreement import (
     compared,
     tables,
 )
-from benchmarks.studies.ratings import (
+from benchmarks.studies.annotations import (
     Ratings,
     Unit,
     of_board,
