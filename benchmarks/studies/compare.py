@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from scorers.features import gpt_tokens
 from scorers.judging.resolve import JUDGES, refuse_mini_writer, resolve_judge
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.sources import OWN_WORDING, Mode, RubricSource
-from scorers.pairwise import pairs, resolve_protocol
+from scorers.pairwise import resolve_protocol
 from scorers.pairwise.games import Judgement
 from scorers.pairwise.matchup import Matchup, PairComparison
 from scorers.pairwise.protocol import Pairwise
@@ -251,9 +252,15 @@ def resolve_comparison(root: Path, place: Path, options: CompareOptions) -> Comp
     experiment = reopen(root)
     with pinning({**experiment.identities, **_former_identities(place)}) as pins:
         chat = judge_stage(options.judge, models_of(experiment, options))
-    _refuse_judgings(options, chat)
+    if options.judgings > 1 and not chat.seeded:
+        raise UsageError(
+            f"judge {options.judge!r} draws nothing at random, so asking it "
+            f"{options.judgings} times gives one record; give it a temperature"
+        )
     systems = _systems(experiment, options)
-    played = pairs(list(systems), options.baseline)
+    played = list(combinations(systems, 2))
+    if options.baseline is not None:
+        played = [(options.baseline, s) for s in systems if s != options.baseline]
     store = Store(root, strict=True)
     return Comparison(
         options=options,
@@ -354,16 +361,6 @@ def wording_digest(protocol: Pairwise) -> str:
     if is_dataclass(wording) and not isinstance(wording, type):
         wording = {"Wording": asdict(wording)}
     return digest(wording)[:12]
-
-
-def _refuse_judgings(options: CompareOptions, chat: StageSpec) -> None:
-    if options.judgings < 1:
-        raise UsageError(f"a judge is asked at least once, not {options.judgings} times")
-    if options.judgings > 1 and not chat.seeded:
-        raise UsageError(
-            f"judge {options.judge!r} draws nothing at random, so asking it "
-            f"{options.judgings} times gives one record; give it a temperature"
-        )
 
 
 def matchups(

@@ -29,7 +29,7 @@ from scorers.pairwise.games import (
     pair_rows,
     preferences,
 )
-from scorers.pairwise.prompts import as_content, pictures, spaced, texts, whole
+from scorers.pairwise.prompts import as_content, images_of, spaced, texts, whole
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
 from scorers.statistics.estimate import DRAWS, Estimate
@@ -89,7 +89,7 @@ class Creation(Pairwise):
         Officially before all text, in corrected mode where the question has them.
         """
         wording, truth = self.wording, sample.metadata.get(TRUTH, "")
-        question, before = texts(sample.question), pictures(sample.question)
+        question, before = texts(sample.question), images_of(sample.question)
         template, criteria = wording.preference, sample.criteria or prompts.NO_CRITERIA
         if aspect == "factuality":
             template = wording.factuality_with_truth if truth else wording.factuality

@@ -31,7 +31,7 @@ from scorers.pairwise.games import (
     pair_rows,
     rank,
 )
-from scorers.pairwise.prompts import as_content, pictures, spaced, texts, whole
+from scorers.pairwise.prompts import as_content, images_of, spaced, texts, whole
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO, official_vote, vote
 from scorers.statistics.estimate import DRAWS, Estimate
@@ -86,7 +86,7 @@ class MllmBench(Pairwise):
         """Images come after all text officially, else where the question has them."""
         official = self.mode == "official"
         question = texts(sample.question) if official else spaced(sample.question)
-        after = pictures(sample.question) if official else ()
+        after = images_of(sample.question) if official else ()
         reference = {"reference": as_content(sample.criteria or "")}
         criteria = filled(self.wording.criteria, reference) if sample.criteria else ()
         kind = as_content(sample.metadata.get(QUESTION_TYPE, "open-ended"))

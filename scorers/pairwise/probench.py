@@ -42,7 +42,7 @@ from scorers.pairwise.games import (
     in_both_orders,
     rank,
 )
-from scorers.pairwise.prompts import as_content, pictures, spaced, texts, user_turns, whole
+from scorers.pairwise.prompts import as_content, images_of, spaced, texts, user_turns, whole
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, official_forms, official_probench
 from scorers.statistics.estimate import Estimate, Floats
@@ -127,7 +127,7 @@ class ProBench(Pairwise):
             last = spaced(user_turns(sample)[-1].content)
             pair = {"question": last, "first": whole(first), "second": whole(second)}
             pairs = joined((*prompts.history(sample), *filled(_PAIR, pair)))
-        before = pictures(sample.question) if official else ()
+        before = images_of(sample.question) if official else ()
         system = Turn("system", as_content(self.wording[track]))
         return (system, Turn("user", joined((*before, *pairs))))
 

@@ -191,7 +191,7 @@ def texts(content: Content) -> Content:
     return as_content(Document(content).text)
 
 
-def pictures(content: Content) -> Content:
+def images_of(content: Content) -> Content:
     """Return the images of `content`."""
     return Document(content).images
 
@@ -231,7 +231,7 @@ def text_only(sample: Sample, description: str | None = None) -> Sample:
     The default is the description in the sample's metadata. Raises
     ValueError where a sample with images has none.
     """
-    if not pictures(sample.question):
+    if not images_of(sample.question):
         return sample
     description = description or sample.metadata.get(DESCRIPTION)
     if not description:

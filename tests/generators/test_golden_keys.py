@@ -11,9 +11,9 @@ import json
 import os
 from collections.abc import Iterator
 
-from benchmarks.studies.pairwise.match import judge_stage
 from paths import DATA
 
+from benchmarks.studies.compare import judge_stage
 from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.natives import NATIVE
