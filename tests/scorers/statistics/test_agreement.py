@@ -52,7 +52,7 @@ reals = st.lists(st.tuples(real, real, st.integers(0, 3)), min_size=2, max_size=
 
 
 @given(st.one_of(ratings, reals), st.sampled_from([*COEFFICIENTS]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_weights_are_copies_and_values_are_the_libraries(rows, name):
     x, y, weight = (np.array(column) for column in zip(*rows, strict=True))
     assume(name != "kappa" or x.dtype.kind == y.dtype.kind == "i")

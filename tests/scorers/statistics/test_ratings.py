@@ -114,7 +114,7 @@ def unbounded(table: PairedModel, k: int) -> bool:
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_exactly_the_coefficients_without_bound_have_no_value(seed: int) -> None:
     rng = random.Random(seed)
     games = []
@@ -145,13 +145,11 @@ def test_intervals_have_the_width_of_theory_and_draw_questions() -> None:
     # 400 questions of one game each: the logit's standard error is 1/sqrt(n p (1-p)).
     n, p = 400, 0.6
     games = [battle(f"q{i}", "a", "base", float(i < p * n)) for i in range(n)]
-    once, thrice = (
-        bradley_terry(games * k, "base", draws=300).systems["a"] for k in (1, 3)
-    )
-    low, high = once.ci95
+    low, high = bradley_terry(games, "base", order=False, draws=200).systems["a"].ci95
     target = 2 * norm.ppf(0.975) * POINTS / math.sqrt(n * p * (1 - p))
     assert high - low == pytest.approx(target, rel=0.15)
     # Games of one question are drawn together.
+    once, thrice = (bradley_terry(games * k, "base", draws=9).systems["a"] for k in (1, 3))
     assert thrice.value == pytest.approx(once.value, abs=1e-6)
     assert thrice.ci95 == pytest.approx(once.ci95, abs=1e-3)
 
