@@ -56,23 +56,23 @@ def diff(
 
     Texts and images are those of at most `answers` queries.
     """
-    from benchmarks.studies.differences import remarks, run_difference
+    from benchmarks.studies.diff import remarks, run_difference
 
     with progress(console, "comparing answers") as show:
-        difference = run_difference(
+        content, tables = run_difference(
             first, second, *systems, answers=answers, on_progress=show
         )
-    for table in difference.tables:
+    for table in tables:
         console.print(table.rich)
-    for line in remarks(difference):
+    for line in remarks(content):
         console.print(line, soft_wrap=True)
-    _write(difference.as_json(), out, console)
+    _write(content, out, console)
     return FINISHED
 
 
 def compare(root: Path, values: Mapping[str, Any], console: Console) -> int:
     """Have pairs of a run's documents judged; `values` are fields of `CompareOptions`."""
-    from benchmarks.studies import pairwise
+    from benchmarks.studies import compare as pairwise
 
     if values["weights"] not in (None, *get_args(WeightsName)):
         raise unknown("weights", values["weights"], get_args(WeightsName))

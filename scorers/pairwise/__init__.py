@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +45,3 @@ def _class_of(name: str) -> Any:
         return imported(PROTOCOLS.get(name, name))
     except (ImportError, AttributeError) as error:
         raise UsageError(f"protocol {name!r} cannot be imported: {error}") from None
-
-
-def pairs(systems: Sequence[str], baseline: str | None = None) -> list[tuple[str, str]]:
-    """Who is compared with whom, (first, second): with the baseline, or all with all.
-
-    Raises UsageError when the baseline is not among the systems.
-    """
-    if baseline is None:
-        return list(combinations(systems, 2))
-    if baseline not in systems:
-        raise unknown("baseline", baseline, systems)
-    return [(baseline, s) for s in systems if s != baseline]

@@ -10,18 +10,17 @@ the evaluated model where the program's is the reference.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from generators.content import filled, joined
-from generators.document import Content, Document, Sample, Turn
+from generators.document import Document, Sample, Turn
 from scorers.judging.sources import Mode, checked, constants
 from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
     Game,
-    PairQuestion,
     ParsedReply,
     Standings,
     by_pair,
@@ -30,23 +29,17 @@ from scorers.pairwise.games import (
     pair_rows,
     preferences,
 )
-from scorers.pairwise.prompts import (
-    as_content,
-    pictures,
-    spaced,
-    texts,
-    whole,
-)
-from scorers.pairwise.protocol import Pairwise, both_orders
+from scorers.pairwise.prompts import as_content, images_of, spaced, texts, whole
+from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
 from scorers.statistics.estimate import DRAWS, Estimate
 from scorers.statistics.means import mean_by_question
 
 FACTUALITY = "visual_factuality"
-"""Metadata of a sample: its criteria of visual factuality; `Sample.criteria` are those of
+"""Metadata of a query: its criteria of visual factuality; `Sample.criteria` are those of
 preference."""
 TRUTH = "ground_truth"
-"""Metadata of a sample: what the images in truth show, for the judge alone."""
+"""Metadata of a query: what the images in truth show, for the judge alone."""
 
 _DIGESTS = {
     "subjective": "ff415c39adcac2c2cae33942e450ae8c01da605701745d92afdb1bbdef7e3963",
@@ -83,43 +76,35 @@ class Creation(Pairwise):
         named = checked(literals.get("Creation_MMBench", {}), _DIGESTS, path)
         return CreationWording(*(named[name] for name in _DIGESTS))
 
-    def requests(
-        self, sample: Sample, first: Document, second: Document
-    ) -> tuple[PairQuestion, ...]:
-        """Both orders of the preference, and of visual factuality where it has criteria.
+    def aspects(self, sample: Sample) -> tuple[Aspect, ...]:
+        """Preference, and visual factuality where it has criteria."""
+        facts = sample.metadata.get(FACTUALITY)
+        return ("preference", "factuality") if facts else ("preference",)
 
-        Images of the question go with the preference alone; officially before all text,
-        in corrected mode where the question has them.
+    def turns(
+        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+    ) -> tuple[Turn, ...]:
+        """Images of the question go with the preference alone.
+
+        Officially before all text, in corrected mode where the question has them.
         """
-        asked: dict[Aspect, Callable[[Sample, Content, Content], tuple[Turn, ...]]]
-        asked = {"preference": self._preference}
-        if sample.metadata.get(FACTUALITY):
-            asked["factuality"] = self._factuality
-        return tuple(
-            PairQuestion(aspect, swapped, turns(sample, whole(a), whole(b)))
-            for aspect, turns in asked.items()
-            for swapped, a, b in both_orders(first, second)
-        )
-
-    def _preference(
-        self, sample: Sample, first: Content, second: Content
-    ) -> tuple[Turn, ...]:
-        official = self.mode == "official"
-        question = texts(sample.question) if official else spaced(sample.question)
-        criteria = sample.criteria or prompts.NO_CRITERIA
-        filled = _filled(self.wording.preference, question, criteria, first, second)
-        before = pictures(sample.question) if official else ()
-        return (Turn("user", joined((*before, *filled))),)
-
-    def _factuality(
-        self, sample: Sample, first: Content, second: Content
-    ) -> tuple[Turn, ...]:
-        truth = sample.metadata.get(TRUTH, "")
-        w = self.wording
-        template = w.factuality_with_truth if truth else w.factuality
-        criteria, question = sample.metadata[FACTUALITY], texts(sample.question)
-        filled = _filled(template, question, criteria, first, second, truth)
-        return (Turn("user", filled),)
+        wording, truth = self.wording, sample.metadata.get(TRUTH, "")
+        question, before = texts(sample.question), images_of(sample.question)
+        template, criteria = wording.preference, sample.criteria or prompts.NO_CRITERIA
+        if aspect == "factuality":
+            template = wording.factuality_with_truth if truth else wording.factuality
+            criteria, before = sample.metadata[FACTUALITY], ()
+        elif self.mode == "corrected":
+            question, before = spaced(sample.question), ()
+        fields = {
+            "question": question,
+            "criteria": as_content(criteria),
+            "first": whole(first),
+            "second": whole(second),
+            "truth": as_content(truth),
+        }
+        fields |= {released: fields[ours] for released, ours in _RELEASED.items()}
+        return (Turn("user", joined((*before, *filled(template, fields)))),)
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """A five-level verdict, or two marks out of 10."""
@@ -130,35 +115,17 @@ class Creation(Pairwise):
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Return reward, win rate and visual factuality of each pair's second system."""
         values = official_rewards if self.mode == "official" else corrected_rewards
-        rows = tuple(pair_rows(by_pair(games, baseline), values, spread))
-        return Standings(protocol=self.name, mode=self.mode, baseline=baseline, rows=rows)
+        rows = pair_rows(by_pair(games, baseline), values, spread)
+        return self.standings(rows, baseline)
 
 
-def _filled(
-    template: str,
-    question: Content,
-    criteria: str,
-    first: Content,
-    second: Content,
-    truth: str = "",
-) -> Content:
-    """`template` filled under this project's field names and the published ones."""
-    fields = {
-        "question": question,
-        "criteria": as_content(criteria),
-        "first": first,
-        "second": second,
-        "truth": as_content(truth),
-    }
-    published = {
-        "instructions": question,
-        "reference_answer_by_gpt4o": first,
-        "prediction": second,
-        "groundtruth": as_content(truth),
-    }
-    return filled(template, fields | published)
-
-
+_RELEASED = {
+    "instructions": "question",
+    "reference_answer_by_gpt4o": "first",
+    "prediction": "second",
+    "groundtruth": "truth",
+}
+"""The fields of the released prompts by ours."""
 POINTS = 50
 """Reward of one level of preference."""
 LEVELS = {"much_better": 2, "better": 1, "tie": 0, "worse": -1, "much_worse": -2}
@@ -179,8 +146,7 @@ def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     ZeroDivisionError, has no value.
     """
     verdicts = _all_preferences(games)
-    own = [own for own, _ in _all_marks(games)]
-    other = [other for _, other in _all_marks(games)]
+    own, other = ([pair[i] for g in games for pair in _marks(g)] for i in (0, 1))
     replies = counted(games, "factuality")
     replies_expected = sum(2 for g in games if g.judgement is not None)
     missing = replies["unread"] + replies["failed"] + replies["skipped"]
@@ -204,12 +170,8 @@ def _all_preferences(games: Sequence[Game]) -> list[int]:
     return [p for g in games if g.judgement is not None for p in preferences(g.judgement)]
 
 
-def _all_marks(games: Sequence[Game]) -> list[tuple[float, float]]:
-    """Return (second's, first's) marks of every reply that was read."""
-    return [pair for g in games for pair in _marks(g)]
-
-
 def _marks(game: Game) -> list[tuple[float, float]]:
+    """Return (second's, first's) scores of every reply that was read."""
     if game.judgement is None:
         return []
     forward, backward = game.judgement.marks(False), game.judgement.marks(True)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from generators.base import (
-    Failure,
-    NotApplicable,
-    Outcome,
-    Result,
-    Skip,
-    Unscored,
-)
+from generators.base import NotApplicable, Outcome, Result, Unscored, outcome_name
 from generators.document import Turn
 from scorers.features import Style
 from scorers.statistics.estimate import Estimate
@@ -57,7 +51,7 @@ class PairQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ReplyReading:
-    """The outcome of one `PairQuestion`: a verdict or marks, or why there are none."""
+    """The outcome of one `PairQuestion`: a verdict or scores, or why there are none."""
 
     aspect: Aspect
     swapped: bool
@@ -69,31 +63,24 @@ class Judgement:
     """A judge's readings of one pair of answers."""
 
     readings: tuple[ReplyReading, ...]
-    styles: tuple[Style, Style] | None = None
-    """Of the pair's first and second answer, where the protocol looks at style."""
 
     def verdict(self, swapped: bool) -> Verdict | None:
         """Return the verdict on one order of showing, where there is one."""
-        value = self._value("preference", swapped)
-        return value if isinstance(value, Verdict) else None
+        return next((v for v in self._read(swapped) if isinstance(v, Verdict)), None)
 
     def marks(self, swapped: bool) -> FactualityScores | None:
-        """Return the marks given in one order of showing, as shown, where there are any."""
-        value = self._value("factuality", swapped)
-        return value if isinstance(value, FactualityScores) else None
+        """Return the scores given in one order of showing, where there are any."""
+        values = self._read(swapped)
+        return next((v for v in values if isinstance(v, FactualityScores)), None)
 
-    def _value(self, aspect: Aspect, swapped: bool) -> Verdict | FactualityScores | None:
-        for r in self.readings:
-            if (r.aspect, r.swapped) == (aspect, swapped) and isinstance(r.outcome, Result):
-                return r.outcome.value
-        return None
+    def _read(self, swapped: bool) -> list[Verdict | FactualityScores]:
+        outcomes = [r.outcome for r in self.readings if r.swapped == swapped]
+        return [outcome.value for outcome in outcomes if isinstance(outcome, Result)]
 
     @property
     def flipped(self) -> "Judgement":
         """The same judgement with the pair named the other way round."""
-        readings = tuple(replace(r, swapped=not r.swapped) for r in self.readings)
-        styles = self.styles and (self.styles[1], self.styles[0])
-        return Judgement(readings, styles)
+        return Judgement(tuple(replace(r, swapped=not r.swapped) for r in self.readings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +88,14 @@ class Game:
     """Two systems' answers to one question, and the judgement of them."""
 
     question: str
-    """The sample's id: the unit that intervals draw again."""
+    """The query's id: the unit that intervals draw again."""
     category: str
     field: str
     first: str
     second: str
     outcome: Outcome[Judgement]
     """Not a result where an answer is missing or the pair cannot be asked about."""
-    tokens: tuple[int | None, int | None] = (None, None)
+    styles: tuple[Style | None, Style | None] = (None, None)
     """Of each answer that exists, judged or not, where the protocol looks at style."""
 
     @property
@@ -122,25 +109,12 @@ class Game:
         outcome = self.outcome
         if isinstance(outcome, Result):
             outcome = replace(outcome, value=outcome.value.flipped)
-        return replace(
-            self,
-            first=self.second,
-            second=self.first,
-            outcome=outcome,
-            tokens=(self.tokens[1], self.tokens[0]),
-        )
+        first, second, styles = self.second, self.first, (self.styles[1], self.styles[0])
+        return replace(self, first=first, second=second, outcome=outcome, styles=styles)
 
     def versus(self, baseline: str | None) -> "Game":
         """Return the game with the baseline, if it plays, as the pair's first."""
         return self.flipped if self.second == baseline else self
-
-
-_OUTCOME_NAMES = {
-    Unscored: "unread",
-    NotApplicable: "not_applicable",
-    Skip: "skipped",
-    Failure: "failed",
-}
 
 
 def by_pair(
@@ -156,6 +130,12 @@ def by_pair(
     return pairs
 
 
+_COUNTS = (
+    *("questions", "unjudged", "both_orders", "one_order", "no_order", "read"),
+    *("unread", "not_applicable", "skipped", "failed"),
+)
+
+
 def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, int]:
     """Questions, pairs of answers and replies by their outcomes.
 
@@ -164,29 +144,25 @@ def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, i
     many orders of showing the reply could be read; `read`, `unread`, `failed`, ... count
     the replies themselves.
     """
-    judged = [g.judgement for g in games if g.judgement is not None]
-    questions = len({g.question for g in games})
-    counts = {"questions": questions, "unjudged": len(games) - len(judged)}
-    counts |= dict.fromkeys(("both_orders", "one_order", "no_order", "read"), 0)
-    counts |= dict.fromkeys(_OUTCOME_NAMES.values(), 0)
-    for judgement in judged:
-        readings = [r for r in judgement.readings if r.aspect == aspect]
-        read = sum(isinstance(r.outcome, Result) for r in readings)
-        counts[("no_order", "one_order", "both_orders")[min(read, 2)]] += 1
-        counts["read"] += read
-        for reading in readings:
-            if not isinstance(reading.outcome, Result):
-                counts[_OUTCOME_NAMES[type(reading.outcome)]] += 1
-    return counts
+    counts = Counter({"questions": len({g.question for g in games})})
+    for game in games:
+        if game.judgement is None:
+            counts["unjudged"] += 1
+            continue
+        outcomes = [r.outcome for r in game.judgement.readings if r.aspect == aspect]
+        names = [_NAMES.get(name := outcome_name(o), name) for o in outcomes]
+        counts.update(names)
+        counts[("no_order", "one_order", "both_orders")[min(names.count("read"), 2)]] += 1
+    return {name: counts[name] for name in _COUNTS}
+
+
+_NAMES: Mapping[str, str] = {"done": "read", "unscored": "unread"}
 
 
 def preferences(judgement: Judgement) -> list[int]:
     """Preference for the pair's second, from -2 to 2, per order that was read."""
-    values = []
-    for swapped, sign in ((False, -1), (True, 1)):
-        if (verdict := judgement.verdict(swapped)) is not None:
-            values.append(sign * verdict.preference)
-    return values
+    verdicts = ((judgement.verdict(False), -1), (judgement.verdict(True), 1))
+    return [sign * v.preference for v, sign in verdicts if v is not None]
 
 
 def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
@@ -217,15 +193,9 @@ class PairStanding:
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        about = {"system": self.system, "opponent": self.opponent}
+        """Return plain data."""
         values = {name: value.as_json() for name, value in self.values.items()}
-        return about | {
-            "part": self.part,
-            "group": self.group,
-            "values": values,
-            "counts": dict(self.counts),
-        }
+        return asdict(self) | {"values": values}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +208,7 @@ class Standings:
     rows: tuple[PairStanding, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         about = {"protocol": self.protocol, "mode": self.mode, "baseline": self.baseline}
         return about | {"rows": [row.as_json() for row in self.rows]}
 

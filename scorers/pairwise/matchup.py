@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from generators.base import Failure, Fault, Outcome, Result, Skip, StageSpec, Walk
 from generators.document import Document, Malformed, Sample
 from scorers.pairwise.games import Game, Judgement, preferences
-from scorers.pairwise.protocol import Pairwise, most_questions
+from scorers.pairwise.protocol import Pairwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +40,10 @@ class Matchup:
 
     def game(self, outcome: Outcome[Judgement], protocol: Pairwise) -> Game:
         """Return the game that a judge's `outcome` makes of it."""
-        styles = (
+        one, other = (
             protocol.style_of(a.value, first=first) if isinstance(a, Result) else None
             for a, first in zip(self.answers, (True, False), strict=True)
         )
-        first, second = (None if style is None else style.tokens for style in styles)
         return Game(
             question=self.sample.id,
             category=self.sample.category,
@@ -52,24 +51,8 @@ class Matchup:
             first=self.first,
             second=self.second,
             outcome=outcome,
-            tokens=(first, second),
+            styles=(one, other),
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class PairwiseJudge:
-    """A protocol with the chat stage that it asks."""
-
-    protocol: Pairwise
-    chat: StageSpec
-    seed: int
-    repeats: int
-    """Of the run whose answers are compared."""
-
-    @property
-    def rounds(self) -> int:
-        """Upper bound on the rounds of questions about a pair."""
-        return most_questions(self.protocol)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,23 +60,26 @@ class PairComparison:
     """One match-up judged by one judge. Implements `scorers.base.PlanItem`."""
 
     matchup: Matchup
-    judge: PairwiseJudge
-    judging: int = 0
-    """How often this judge has judged the match-up before."""
+    protocol: Pairwise
+    chat: StageSpec
+    """The judge."""
+    seed: int = 0
+    draw: int = 0
+    """Numbers what the judge draws about the same query: its seeds are derived from it."""
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
         """The chat stage alone."""
-        return (self.judge.chat,)
+        return (self.chat,)
 
     @property
     def rounds(self) -> int:
         """How often the walk may go through the stages."""
-        return self.judge.rounds
+        return self.protocol.rounds
 
     def walk(self) -> Walk[ComparedPair]:
         """Walk to the judgement; the result also says why there is none."""
-        return Result(ComparedPair(self, (yield from self._judgement())))
+        return Result(ComparedPair(self.matchup.pair, (yield from self._judgement())))
 
     def _judgement(self) -> Walk[Judgement]:
         sample, pair = self.matchup.sample, self.matchup.pair
@@ -101,33 +87,29 @@ class PairComparison:
             return Failure(sample.reason, Fault.BAD_INPUT)
         if not isinstance(pair, Result):
             return pair
-        judge = self.judge
-        # Numbers the judge's samples: their seeds are derived from it.
-        draw = self.matchup.repeat + self.judging * judge.repeats
         return (
-            yield from judge.protocol.judge(
-                sample, *pair.value, judge.chat, seed=judge.seed, repeat=draw
+            yield from self.protocol.judge(
+                sample, *pair.value, self.chat, seed=self.seed, repeat=self.draw
             )
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedPair:
-    """A comparison, and its judgement. Implements `scorers.base.ItemOutcome`."""
+    """A match-up and its judgement. Implements `scorers.base.ItemOutcome`."""
 
-    comparison: PairComparison
+    pair: Outcome[tuple[Document, Document]]
     judgement: Outcome[Judgement]
 
     @property
     def subject(self) -> Outcome[tuple[Document, Document]]:
         """What is judged: the pair. A missing answer failed elsewhere, and is skipped."""
-        pair = self.comparison.matchup.pair
-        return pair if isinstance(pair, Result) else Skip(pair.reason)
+        return self.pair if isinstance(self.pair, Result) else Skip(self.pair.reason)
 
     @property
     def verdicts(self) -> tuple[Outcome[float], ...]:
         """The judgement for a run's counts; none where there was nothing to judge."""
-        if not isinstance(self.subject, Result):
+        if not isinstance(self.pair, Result):
             return ()
         if not isinstance(self.judgement, Result):
             return (self.judgement,)

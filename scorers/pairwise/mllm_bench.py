@@ -12,18 +12,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
 from generators.content import filled, joined
-from generators.document import Content, Document, Sample, Turn
+from generators.document import Document, Sample, Turn
 from scorers.judging.sources import Mode, checked, constants
 from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
     Game,
     Judgement,
-    PairQuestion,
     PairStanding,
     ParsedReply,
     Standings,
@@ -31,21 +31,15 @@ from scorers.pairwise.games import (
     pair_rows,
     rank,
 )
-from scorers.pairwise.prompts import (
-    as_content,
-    pictures,
-    spaced,
-    texts,
-    whole,
-)
-from scorers.pairwise.protocol import Pairwise, both_orders
+from scorers.pairwise.prompts import as_content, images_of, spaced, texts, whole
+from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO, official_vote, vote
 from scorers.statistics.estimate import DRAWS, Estimate
 from scorers.statistics.means import mean_by_question
 from scorers.statistics.ratings import Battle, bradley_terry, online_elo
 
 QUESTION_TYPE = "question_type"
-"""Metadata of a sample: `open-ended`, `close-ended` or `compound`."""
+"""Metadata of a query: `open-ended`, `close-ended` or `compound`."""
 
 _DIGESTS = {
     "gpt4v_role": "e2b077e2123d5de8ac3d9eb230a206a9f6a38284b3ae907c094c7b70630f587a",
@@ -60,7 +54,7 @@ _DIGESTS = {
 
 @dataclass(frozen=True, slots=True)
 class MllmBenchWording:
-    """The prompt, and what is added to it for a sample with criteria."""
+    """The prompt, and what is added to it for a query with criteria."""
 
     vote: str = prompts.VOTE
     criteria: str = prompts.VOTE_CRITERIA
@@ -74,6 +68,8 @@ class MllmBench(Pairwise):
     wording: MllmBenchWording = field(default_factory=MllmBenchWording)
     draws: int = DRAWS
     name: str = "mllm-bench"
+    OFFICIAL_ATTEMPTS: ClassVar[int] = 3
+    """Rounds: `--max_retry` of scripts/evaluate.py."""
 
     @classmethod
     def published(cls, path: Path) -> MllmBenchWording:
@@ -84,38 +80,21 @@ class MllmBench(Pairwise):
         escaped = role.replace("{", "{{").replace("}", "}}")
         return MllmBenchWording(escaped + template + "{criteria}", reference)
 
-    def requests(
-        self, sample: Sample, first: Document, second: Document
-    ) -> tuple[PairQuestion, ...]:
-        """Both orders; the images after all text officially, else where they belong."""
-        return tuple(
-            PairQuestion("preference", swapped, self._turns(sample, whole(a), whole(b)))
-            for swapped, a, b in both_orders(first, second)
-        )
-
-    def _turns(self, sample: Sample, first: Content, second: Content) -> tuple[Turn, ...]:
+    def turns(
+        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+    ) -> tuple[Turn, ...]:
+        """Images come after all text officially, else where the question has them."""
         official = self.mode == "official"
         question = texts(sample.question) if official else spaced(sample.question)
-        kind = as_content(sample.metadata.get(QUESTION_TYPE, "open-ended"))
+        after = images_of(sample.question) if official else ()
         reference = {"reference": as_content(sample.criteria or "")}
-        criteria = filled(self.wording.criteria, reference)
-        fields = {
-            "question": question,
-            "type": kind,
-            "question_type": kind,
-            "first": first,
-            "answer1": first,
-            "second": second,
-            "answer2": second,
-            "criteria": criteria if sample.criteria else (),
-        }
-        after = pictures(sample.question) if official else ()
+        criteria = filled(self.wording.criteria, reference) if sample.criteria else ()
+        kind = as_content(sample.metadata.get(QUESTION_TYPE, "open-ended"))
+        one, other = whole(first), whole(second)
+        fields = {"question": question, "criteria": criteria}
+        fields |= {"type": kind, "first": one, "second": other}  # in our wording
+        fields |= {"question_type": kind, "answer1": one, "answer2": other}  # as released
         return (Turn("user", joined((*filled(self.wording.vote, fields), *after))),)
-
-    @property
-    def attempts(self) -> int:
-        """Three rounds officially (`--max_retry` of scripts/evaluate.py)."""
-        return 3 if self.mode == "official" else 2
 
     def repeats_after(self, reply: str) -> bool:
         """Always: the question is asked again until the reply is a vote."""
@@ -134,9 +113,7 @@ class MllmBench(Pairwise):
             rated = official_elo(pairs)
         else:
             rated = corrected_elo(pairs, baseline, self.draws)
-        return Standings(
-            protocol=self.name, mode=self.mode, baseline=baseline, rows=(*rows, *rated)
-        )
+        return self.standings([*rows, *rated], baseline)
 
 
 FIRST, SECOND, TIE = "first", "second", "tie"
@@ -146,7 +123,7 @@ NEITHER = (SITUATION_ONE, SITUATION_TWO, UNDECIDED, TIE)
 
 
 def merged(judgement: Judgement) -> str | None:
-    """The result of two votes (`parse_output` of scripts/evaluate.py); None without both.
+    """Merge two votes (`parse_output` of scripts/evaluate.py); None without both.
 
     Equal votes count as they are; one for a system and one undecided are for the system;
     one for each system is a tie; the two undecided situations are plainly undecided.
@@ -154,10 +131,9 @@ def merged(judgement: Judgement) -> str | None:
     votes = {_voted(judgement, swapped) for swapped in (False, True)}
     if None in votes:
         return None
-    sides = votes & {FIRST, SECOND}
-    if len(sides) == 2:
+    if votes == {FIRST, SECOND}:
         return TIE
-    results = sides or votes
+    results = votes & {FIRST, SECOND} or votes
     return results.pop() if len(results) == 1 else UNDECIDED
 
 
@@ -185,26 +161,26 @@ def tally(games: Sequence[Game]) -> dict[str, int]:
 
 def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
     """Return shares of wins, ties with all that is undecided, and losses, in percent."""
-    merged = results(games)
-    n, count = len(merged), Counter(result for _, result in merged)
+    shares = _percentages(games)
+    n = len(results(games))
     if n == 0:
-        missing = Estimate(None, None, 0, "no two votes read")
-        return dict.fromkeys(("win_rate", "tie_rate", "lose_rate"), missing)
-    ties = n - count[FIRST] - count[SECOND]
-    shares = {"win_rate": count[SECOND], "tie_rate": ties, "lose_rate": count[FIRST]}
-    return {name: Estimate(100 * k / n, None, n) for name, k in shares.items()}
+        return dict.fromkeys(shares, Estimate(None, None, 0, "no two votes read"))
+    return {name: Estimate(sum(each) / n, None, n) for name, each in shares.items()}
 
 
 def corrected_shares(games: Sequence[Game]) -> dict[str, Estimate]:
     """Return the same with intervals, and `score`: wins and half of the ties."""
-    merged = results(games)
-    questions = [question for question, _ in merged]
-    wins = [100.0 * (r == SECOND) for _, r in merged]
-    losses = [100.0 * (r == FIRST) for _, r in merged]
-    ties = [100.0 - w - x for w, x in zip(wins, losses, strict=True)]
-    series = {"win_rate": wins, "tie_rate": ties, "lose_rate": losses}
-    series["score"] = [w + t / 2 for w, t in zip(wins, ties, strict=True)]
-    return {name: mean_by_question(questions, s) for name, s in series.items()}
+    shares, questions = _percentages(games), [question for question, _ in results(games)]
+    halves = zip(shares["win_rate"], shares["tie_rate"], strict=True)
+    shares["score"] = [win + tie / 2 for win, tie in halves]
+    return {name: mean_by_question(questions, each) for name, each in shares.items()}
+
+
+def _percentages(games: Sequence[Game]) -> dict[str, list[float]]:
+    """Return 100 or 0 for each result, by what it may be."""
+    sides = [r if r in (FIRST, SECOND) else TIE for _, r in results(games)]
+    names = {"win_rate": SECOND, "tie_rate": TIE, "lose_rate": FIRST}
+    return {name: [100.0 * (s == side) for s in sides] for name, side in names.items()}
 
 
 K = 4
@@ -276,8 +252,9 @@ def corrected_elo(
     Every question counts once; ties and everything undecided are half a win of either
     side. Without a baseline the first system by name is the anchor.
     """
+    score = {FIRST: 1.0, SECOND: 0.0}
     battles = [
-        Battle(question=question, first=first, second=second, score=_SCORES.get(r, 0.5))
+        Battle(question=question, first=first, second=second, score=score.get(r, 0.5))
         for (first, second), games in pairs.items()
         for question, r in results(games)
     ]
@@ -285,13 +262,7 @@ def corrected_elo(
     if not names:
         return []
     anchor = baseline if baseline in names else names[0]
-    rated = bradley_terry(battles, anchor, order=False, draws=draws).systems
-    unplayed = Estimate(None, None, 0, "no game read")
-    ratings = {name: rated.get(name, unplayed) for name in names}
-    return [
-        PairStanding(system=name, values={"elo": ratings[name]})
-        for name in sorted(names, key=lambda n: (rank(ratings[n]), n))
-    ]
-
-
-_SCORES = {FIRST: 1.0, SECOND: 0.0}
+    ratings = dict.fromkeys(names, Estimate(None, None, 0, "no game read"))
+    ratings |= bradley_terry(battles, anchor, order=False, draws=draws).systems
+    names.sort(key=lambda name: (rank(ratings[name]), name))
+    return [PairStanding(system=name, values={"elo": ratings[name]}) for name in names]

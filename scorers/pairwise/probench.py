@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,22 +26,12 @@ import numpy.typing as npt
 from generators.base import Result, Unscored
 from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
-from scorers.features import (
-    NAMES,
-    PUBLISHED,
-    Style,
-    TokenCounter,
-    difference,
-    style,
-    words,
-)
+from scorers.features import NAMES, PUBLISHED, Style, TokenCounter, difference, style, words
 from scorers.judging.sources import Mode, checked, constants
 from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
     Game,
-    Judgement,
-    PairQuestion,
     PairStanding,
     ParsedReply,
     Standings,
@@ -51,16 +42,8 @@ from scorers.pairwise.games import (
     in_both_orders,
     rank,
 )
-from scorers.pairwise.prompts import (
-    as_content,
-    history,
-    pictures,
-    spaced,
-    texts,
-    user_turns,
-    whole,
-)
-from scorers.pairwise.protocol import Pairwise, both_orders
+from scorers.pairwise.prompts import as_content, images_of, spaced, texts, user_turns, whole
+from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, official_forms, official_probench
 from scorers.statistics.estimate import Estimate, Floats
 from scorers.statistics.means import mean_by_question
@@ -68,14 +51,13 @@ from scorers.statistics.ratings import (
     INITIAL,
     SCALE,
     Battle,
-    Ratings,
     bradley_terry,
     expected,
     online_elo,
 )
 
 TRACK = "chat_type"
-"""Metadata of a sample: one of `TRACKS`; by default decided by the number of user turns."""
+"""Metadata of a query: one of `TRACKS`; by default decided by the number of user turns."""
 TRACKS = ("singleround", "multi-linguistic", "multi-round")
 
 _DIGESTS = {
@@ -111,6 +93,8 @@ class ProBench(Pairwise):
     """How often a verdict `>>` counts."""
     draws: int = 300
     name: str = "probench"
+    OFFICIAL_ATTEMPTS: ClassVar[int] = 3
+    """`process_item` of gen_judgement.py."""
 
     @classmethod
     def published(cls, path: Path) -> Mapping[str, str]:
@@ -119,57 +103,42 @@ class ProBench(Pairwise):
         return dict(zip(TRACKS, (released[name] for name in _DIGESTS), strict=True))
 
     def track(self, sample: Sample) -> str:
-        """Return the sample's track."""
+        """Return the query's track."""
         plain = "multi-round" if len(user_turns(sample)) > 1 else "singleround"
         named = sample.metadata.get(TRACK, plain)
         return named if named in TRACKS else plain
 
-    def requests(
-        self, sample: Sample, first: Document, second: Document
-    ) -> tuple[PairQuestion, ...]:
-        """Return both orders of showing.
+    def turns(
+        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+    ) -> tuple[Turn, ...]:
+        """Images of the question come first officially, else where the question has them.
 
-        The images of the question come first officially, else where it has them. A
-        document of one answer to several turns answers the last of them, after the
+        A document of one answer to several turns answers the last of them, after the
         earlier ones as they were (corrected mode only). ValueError for any other number
         of answers.
         """
-        return tuple(
-            PairQuestion("preference", swapped, self._turns(sample, a, b))
-            for swapped, a, b in both_orders(first, second)
-        )
-
-    def _turns(self, sample: Sample, first: Document, second: Document) -> tuple[Turn, ...]:
-        track = self.track(sample)
+        track, official = self.track(sample), self.mode == "official"
         single = len(first.answers) == len(second.answers) == 1
-        if track == "multi-round" and not (single and self.mode == "corrected"):
+        if track == "multi-round" and (official or not single):
             pairs = self._rounds(sample, first, second)
-        elif self.mode == "official":
-            _matching(sample, first, second)
+        elif official:
             pairs = filled(_PAIR, _listed(sample, first, second))
         else:
             last = spaced(user_turns(sample)[-1].content)
             pair = {"question": last, "first": whole(first), "second": whole(second)}
-            pairs = joined((*history(sample), *filled(_PAIR, pair)))
-        before = pictures(sample.question) if self.mode == "official" else ()
+            pairs = joined((*prompts.history(sample), *filled(_PAIR, pair)))
+        before = images_of(sample.question) if official else ()
         system = Turn("system", as_content(self.wording[track]))
         return (system, Turn("user", joined((*before, *pairs))))
 
     def _rounds(self, sample: Sample, first: Document, second: Document) -> Content:
-        _matching(sample, first, second)
         place = texts if self.mode == "official" else spaced
         rounds: list[Content] = []
-        turns = zip(user_turns(sample), first.answers, second.answers, strict=True)
-        for i, (turn, a, b) in enumerate(turns):
+        for i, (turn, a, b) in enumerate(_by_turn(sample, first, second)):
             pair = {"question": place(turn.content), "first": whole(a), "second": whole(b)}
             fields = {"i": as_content(str(i)), "pair": filled(_PAIR, pair)}
             rounds += [as_content("\n\n" if i else ""), filled(_TURN, fields)]
         return joined(s for content in rounds for s in content)
-
-    @property
-    def attempts(self) -> int:
-        """Three officially (`process_item` of gen_judgement.py)."""
-        return 3 if self.mode == "official" else 2
 
     def repeats_after(self, reply: str) -> bool:
         """Only a reply without any verdict is asked for again (`isvalid_output`)."""
@@ -211,18 +180,19 @@ class ProBench(Pairwise):
                     members, baseline, part, group, strong=self.strong, draws=self.draws
                 )
             ]
-        return Standings(
-            protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
-        )
+        return self.standings(rows, baseline)
 
 
-def _matching(sample: Sample, first: Document, second: Document) -> None:
-    turns = len(user_turns(sample))
+def _by_turn(
+    sample: Sample, first: Document, second: Document
+) -> list[tuple[Turn, Document, Document]]:
+    """Return each of the user's turns with both answers to it; ValueError for others."""
+    turns = user_turns(sample)
     for answer in (first, second):
-        if (n := len(answer.answers)) != turns:
-            raise ValueError(
-                f"sample {sample.id!r} has {turns} user turns and an answer of {n} turns"
-            )
+        if (n := len(answer.answers)) != len(turns):
+            told = f"{len(turns)} user turns and an answer of {n} turns"
+            raise ValueError(f"sample {sample.id!r} has {told}")
+    return list(zip(turns, first.answers, second.answers, strict=True))
 
 
 def _listed(sample: Sample, first: Document, second: Document) -> Mapping[str, Content]:
@@ -230,9 +200,8 @@ def _listed(sample: Sample, first: Document, second: Document) -> Mapping[str, C
 
     Answers with images, which it never had, are set as they are.
     """
-    fields = {
-        "question": as_content(repr([Document(t.content).text for t in user_turns(sample)]))
-    }
+    asked = [Document(turn.content).text for turn, _, _ in _by_turn(sample, first, second)]
+    fields = {"question": as_content(repr(asked))}
     for name, answer in (("first", first), ("second", second)):
         plain = not any(d.images for d in answer.answers)
         as_list = as_content(repr([d.text for d in answer.answers]))
@@ -262,10 +231,18 @@ def corrected_rows(
     battles = [b for g in games for b in battles_of(g, strong)]
     styled = bradley_terry(battles, anchor, NAMES, draws=draws)
     plain = bradley_terry(battles, anchor, draws=draws)
+    unread = Estimate(None, None, 0, "no game read")
     rows = []
     for name in names:
-        values = _values(name, styled, plain, _against(name, anchor, games))
         own = [g for g in games if name in (g.first, g.second)]
+        values = {
+            "rating": styled.systems.get(name, unread),
+            "plain_rating": plain.systems.get(name, unread),
+        }
+        if name in styled.win_rates:
+            values["win_rate"] = styled.win_rates[name]
+        if name != anchor and (versus := [g for g in own if anchor in (g.first, g.second)]):
+            values["preferred"] = _preferred([g.versus(anchor) for g in versus])
         rows.append(
             PairStanding(
                 system=name,
@@ -282,13 +259,11 @@ def corrected_rows(
 
 def battles_of(game: Game, strong: float) -> list[Battle]:
     """Return one battle per order that was read; a tie is half a win of either side."""
-    battles: list[Battle] = []
     if game.judgement is None:
-        return battles
-    styles = game.judgement.styles
+        return []
+    battles = []
     for swapped, sign in ((False, 1), (True, -1)):
-        verdict = game.judgement.verdict(swapped)
-        if verdict is None:
+        if (verdict := game.judgement.verdict(swapped)) is None:
             continue
         preference = sign * verdict.preference
         battles.append(
@@ -299,33 +274,15 @@ def battles_of(game: Game, strong: float) -> list[Battle]:
                 score=0.5 if preference == 0 else float(preference > 0),
                 weight=strong if abs(preference) == 2 else 1,
                 order=sign,
-                style=difference(*styles) if styles else (0.0,) * len(NAMES),
+                style=_differences(game, NAMES) or (0.0,) * len(NAMES),
             )
         )
     return battles
 
 
-def _values(
-    name: str, styled: Ratings, plain: Ratings, versus: Sequence[Game]
-) -> dict[str, Estimate]:
-    unread = Estimate(None, None, 0, "no game read")
-    values = {
-        "rating": styled.systems.get(name, unread),
-        "plain_rating": plain.systems.get(name, unread),
-    }
-    if name in styled.win_rates:
-        values["win_rate"] = styled.win_rates[name]
-    if versus:
-        values["preferred"] = _preferred(versus)
-    return values
-
-
-def _against(name: str, anchor: str, games: Sequence[Game]) -> list[Game]:
-    """Return the games of `name` against the anchor, the anchor being the first."""
-    games_against = (
-        g.versus(anchor) for g in games if {g.first, g.second} == {name, anchor}
-    )
-    return list(games_against) if name != anchor else []
+def _differences(game: Game, names: Sequence[str]) -> tuple[float, ...]:
+    one, other = game.styles
+    return () if one is None or other is None else difference(one, other, names)
 
 
 def _preferred(games: Sequence[Game]) -> Estimate:
@@ -365,16 +322,8 @@ def official_row(
 
 def _official_battles(game: Game, strong: int) -> list[Battle]:
     """Return the game's battles with published features, each as often as it counts."""
-    styles = game.judgement.styles if game.judgement is not None else None
-    gaps = difference(*styles, PUBLISHED) if styles else ()
-    battles = battles_of(game, strong)
-    return [
-        Battle(
-            question=b.question, first=b.first, second=b.second, score=b.score, style=gaps
-        )
-        for b in battles
-        for _ in range(int(b.weight))
-    ]
+    gaps, battles = _differences(game, PUBLISHED), battles_of(game, strong)
+    return [replace(b, style=gaps) for b in battles for _ in range(int(b.weight))]
 
 
 def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:
@@ -390,14 +339,14 @@ def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:
     coefficients = _fitted(x, y)
     rating = int(_rating(coefficients))
     samples = _resampled(x, y, np.array([b.score == 0.5 for b in battles]))
-    reason = "" if samples is not None else "a resampling's games all go one way"
-    ends = None
+    reason, ends = "a resampling's games all go one way", None
     if samples is not None:
         low, high = np.percentile(samples, [2.5, 97.5])
-        ends = (float(int(low)), float(int(high)))
+        reason, ends = "", (float(int(low)), float(int(high)))
+    win_rate = round(100 * expected(rating, BASELINE_RATING), 2)
     values = {
         "rating": Estimate(float(rating), ends, n, reason),
-        "win_rate": Estimate(round(100 * expected(rating, BASELINE_RATING), 2), None, n),
+        "win_rate": Estimate(win_rate, None, n),
     }
     effects = zip(PUBLISHED, coefficients[2:], strict=True)
     return values | {
@@ -459,28 +408,18 @@ def _tokens(games: Sequence[Game]) -> dict[str, Estimate]:
     `get_files` of show_result.py: a file of judgements counts, readable or not, while the
     baseline's answers count on every item of the data.
     """
-    own = [j.styles[1].tokens for g in games if (j := _with_reply(g)) and j.styles]
-    other = [n for g in games if (n := _baseline_tokens(g)) is not None]
-    means = {"tokens": own, "tokens_of_opponent": other}
+    means: dict[str, list[int]] = {"tokens": [], "tokens_of_opponent": []}
+    for game in games:
+        (base, own), judgement = game.styles, game.judgement
+        outcomes = [r.outcome for r in judgement.readings] if judgement is not None else []
+        if own is not None and any(isinstance(o, Result | Unscored) for o in outcomes):
+            means["tokens"].append(own.tokens)
+        means["tokens_of_opponent"] += [] if base is None else [base.tokens]
     return {
         name: Estimate(sum(counts) / len(counts), None, len(counts))
         for name, counts in means.items()
         if counts
     }
-
-
-def _with_reply(game: Game) -> Judgement | None:
-    """Return the judgement, where there is any reply."""
-    judgement = game.judgement
-    has_reply = judgement and any(
-        isinstance(r.outcome, Result | Unscored) for r in judgement.readings
-    )
-    return judgement if has_reply else None
-
-
-def _baseline_tokens(game: Game) -> int | None:
-    styles = game.judgement.styles if game.judgement is not None else None
-    return styles[0].tokens if game.tokens[0] is None and styles else game.tokens[0]
 
 
 def _online(pair: tuple[str, str], games: Sequence[Game]) -> Estimate:

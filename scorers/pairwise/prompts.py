@@ -93,6 +93,11 @@ Response B Visual Factuality Score: Y/10
 FACTUALITY = _FACTS + _SCORES
 FACTUALITY_WITH_TRUTH = _FACTS + _TRUTH + _SCORES
 
+VOTE_FORM = """one of
+Answer1
+Answer2
+unable to decide: situation one
+unable to decide: situation two"""
 VOTE = f"""You decide which of two answers to a question about a picture is better: the \
 one of higher quality that agrees better with the picture. {_FAIR}
 
@@ -114,11 +119,7 @@ In any other case you choose one.
 {{second}}
 
 # Your vote
-End with one line that holds your vote and nothing else, one of
-Answer1
-Answer2
-unable to decide: situation one
-unable to decide: situation two
+End with one line that holds your vote and nothing else, {VOTE_FORM}
 """
 VOTE_CRITERIA = """
 # Criteria for this question
@@ -165,11 +166,7 @@ LEVEL_FORM = f"Final Verdict is: [[...]]\nwith one of\n{_LEVELS}"
 FORMS = {
     "creation": LEVEL_FORM,
     "probench": LEVEL_FORM,
-    "mllm-bench": """one of
-Answer1
-Answer2
-unable to decide: situation one
-unable to decide: situation two""",
+    "mllm-bench": VOTE_FORM,
 }
 """Form of a preference, by protocol."""
 FACTUALITY_FORM = """Response A Visual Factuality Score: X/10
@@ -194,7 +191,7 @@ def texts(content: Content) -> Content:
     return as_content(Document(content).text)
 
 
-def pictures(content: Content) -> Content:
+def images_of(content: Content) -> Content:
     """Return the images of `content`."""
     return Document(content).images
 
@@ -234,7 +231,7 @@ def text_only(sample: Sample, description: str | None = None) -> Sample:
     The default is the description in the sample's metadata. Raises
     ValueError where a sample with images has none.
     """
-    if not pictures(sample.question):
+    if not images_of(sample.question):
         return sample
     description = description or sample.metadata.get(DESCRIPTION)
     if not description:

@@ -7,19 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from generators.base import (
-    Failure,
-    Job,
-    Outcome,
-    Result,
-    StageSpec,
-    Unscored,
-    Walk,
-)
+from generators.base import Failure, Job, Outcome, Result, StageSpec, Unscored, Walk
 from generators.content import followed_up
-from generators.document import Document, Draft, Request, Sample
+from generators.document import Document, Draft, Request, Sample, Turn
 from generators.keys import derived_seed
 from scorers.features import Style
 from scorers.judging.sources import Mode
@@ -30,20 +22,27 @@ from scorers.pairwise.games import (
     Game,
     Judgement,
     PairQuestion,
+    PairStanding,
     ParsedReply,
     ReplyReading,
     Standings,
     Verdict,
 )
 
+_POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}
+"""Position in `derived_seed`: the same for both orders, so that a pair named the other
+way round asks for the very same records."""
+
 
 class Pairwise(Protocol):
     """A protocol: how a pair is asked about, read, and counted.
 
-    A protocol of one's own has a name, a mode, `requests`, `read` and `aggregate`.
+    A protocol of one's own has a name, a mode, `requests` or `turns`, `read` and
+    `aggregate`.
     """
 
     __slots__ = ()
+    OFFICIAL_ATTEMPTS: ClassVar[int] = 1
 
     @property
     def name(self) -> str:
@@ -55,11 +54,28 @@ class Pairwise(Protocol):
         """Whose constants and quirks apply."""
         ...
 
+    def turns(
+        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+    ) -> tuple[Turn, ...]:
+        """Return one question, with the answer shown first before the other."""
+        raise NotImplementedError
+
+    def aspects(self, sample: Sample) -> tuple[Aspect, ...]:
+        """Return what is asked about a query."""
+        return ("preference",)
+
     def requests(
         self, sample: Sample, first: Document, second: Document
     ) -> tuple[PairQuestion, ...]:
-        """Return what to ask; ValueError where it cannot be asked."""
-        ...
+        """Return what to ask, by default all aspects in both orders of showing.
+
+        ValueError where it cannot be asked.
+        """
+        return tuple(
+            PairQuestion(aspect, swapped, self.turns(aspect, sample, a, b))
+            for aspect in self.aspects(sample)
+            for swapped, a, b in both_orders(first, second)
+        )
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """Return what a reply says."""
@@ -71,11 +87,19 @@ class Pairwise(Protocol):
 
     @property
     def attempts(self) -> int:
-        """Most times one question is asked, the first included.
+        """Most times one question is asked, the first included."""
+        return 2 if self.mode == "corrected" else self.OFFICIAL_ATTEMPTS
 
-        Twice in corrected mode; once officially, as Creation-MMBench does.
-        """
-        return 2 if self.mode == "corrected" else 1
+    def standings(self, rows: Iterable[PairStanding], baseline: str | None) -> Standings:
+        """Return the table of `rows`."""
+        return Standings(
+            protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
+        )
+
+    @property
+    def rounds(self) -> int:
+        """Upper bound on the rounds of questions about a pair."""
+        return 1 + 2 * len(_POSITION) * (self.attempts - 1)
 
     def repeats_after(self, reply: str) -> bool:
         """Return whether the released program repeats the question after this reply."""
@@ -101,116 +125,77 @@ class Pairwise(Protocol):
         seed: int = 0,
         repeat: int = 0,
     ) -> Walk[Judgement]:
-        """Walk to the judgement of one pair, asking the stage `chat`."""
-        one, other = self.style_of(first, first=True), self.style_of(second, first=False)
-        styles = None if one is None or other is None else (one, other)
-        return judged(self, sample, (first, second), chat, (seed, repeat), styles)
+        """Walk to the judgement of one pair, asking the stage `chat`.
 
-
-_POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}
-"""Position in `derived_seed`: the same for both orders, so that a pair named the other
-way round asks for the very same records."""
-
-
-def judged(
-    protocol: Pairwise,
-    sample: Sample,
-    answers: tuple[Document, Document],
-    chat: StageSpec,
-    sampling: tuple[int, int],
-    styles: tuple[Style, Style] | None = None,
-) -> Walk[Judgement]:
-    """Ask `chat` all of `protocol`'s questions about a pair at once.
-
-    In corrected mode an unreadable reply is followed up once, then left unscored; in
-    official mode the question itself is repeated as often as the released program does,
-    with another seed. A stage that decodes greedily would give the same reply and is not
-    asked again. `sampling` is (seed, repeat). Every reading has its own outcome; a pair
-    that cannot be asked about is a failure of the input.
-    """
-    try:
-        questions = protocol.requests(sample, *answers)
-    except ValueError as error:
-        return Failure(str(error))
-    replies = yield [_job(protocol, q, sample, chat, sampling) for q in questions]
-    outcomes = [_outcome(protocol, q, r) for q, r in zip(questions, replies, strict=True)]
-    unread = dict(enumerate(zip(questions, replies, strict=True)))
-    for attempt in range(1, protocol.attempts):
-        again = {
-            i: following
-            for i, (question, reply) in unread.items()
-            if (following := _next_question(protocol, question, reply, outcomes[i], chat))
-        }
-        if not again:
-            break
-        replies = yield [
-            _job(protocol, q, sample, chat, sampling, attempt) for q in again.values()
+        All questions are asked at once. Every reading has its own outcome; a pair that
+        cannot be asked about is a failure of the input.
+        """
+        try:
+            questions = self.requests(sample, first, second)
+        except ValueError as error:
+            return Failure(str(error))
+        outcomes: dict[int, Outcome[Verdict | FactualityScores]] = {}
+        asked = dict(enumerate(questions))
+        for attempt in range(self.attempts):
+            sampling = seed, repeat, attempt
+            replies = yield [self._job(q, sample, chat, sampling) for q in asked.values()]
+            replied = list(zip(asked.items(), replies, strict=True))
+            outcomes |= {i: self._outcome(q, reply) for (i, q), reply in replied}
+            following = ((i, self._next(q, reply, chat)) for (i, q), reply in replied)
+            asked = {i: question for i, question in following if question is not None}
+            if not asked:
+                break
+        readings = [
+            ReplyReading(q.aspect, q.swapped, outcomes[i]) for i, q in enumerate(questions)
         ]
-        unread = dict(zip(again, zip(again.values(), replies, strict=True), strict=True))
-        outcomes = [
-            _outcome(protocol, questions[i], unread[i][1]) if i in unread else outcome
-            for i, outcome in enumerate(outcomes)
-        ]
-    readings = (
-        ReplyReading(q.aspect, q.swapped, o)
-        for q, o in zip(questions, outcomes, strict=True)
-    )
-    return Result(Judgement(tuple(readings), styles))
+        return Result(Judgement(tuple(readings)))
 
+    def _job(
+        self,
+        question: PairQuestion,
+        sample: Sample,
+        chat: StageSpec,
+        sampling: tuple[int, int, int],
+    ) -> Job:
+        """Return a question as a job; `sampling` is (seed, repeat, attempt)."""
+        seed, repeat, attempt = sampling
+        position = _POSITION[question.aspect] + attempt * len(_POSITION)
+        drawn = derived_seed(seed, sample.id, repeat, position) if chat.seeded else None
 
-def most_questions(protocol: Pairwise) -> int:
-    """Return an upper bound on the rounds of questions about a pair."""
-    return 1 + 2 * len(_POSITION) * (protocol.attempts - 1)
+        def readable(reply: Outcome[Draft]) -> bool:
+            return not isinstance(self._outcome(question, reply), Unscored)
 
+        about = f"{question.aspect} {sample.id}"
+        return Job(chat, Request(question.turns, drawn), sample.id, about, readable)
 
-def _next_question(
-    protocol: Pairwise,
-    question: PairQuestion,
-    reply: Outcome[Draft],
-    outcome: Outcome[Verdict | FactualityScores],
-    chat: StageSpec,
-) -> PairQuestion | None:
-    """Return the question after an unreadable reply; None where nothing more is asked."""
-    if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
-        return None
-    if protocol.mode == "corrected":
-        return _follow_up(protocol, question, reply.value.text, outcome.reason)
-    return question if chat.seeded and protocol.repeats_after(reply.value.text) else None
+    def _outcome(
+        self, question: PairQuestion, reply: Outcome[Draft]
+    ) -> Outcome[Verdict | FactualityScores]:
+        if not isinstance(reply, Result):
+            return reply
+        reading = self.read(reply.value.text, question.aspect)
+        return (
+            Result(reading) if isinstance(reading, Verdict | FactualityScores) else reading
+        )
 
+    def _next(
+        self, question: PairQuestion, reply: Outcome[Draft], chat: StageSpec
+    ) -> PairQuestion | None:
+        """Return the question after an unreadable reply; None where nothing more is asked.
 
-def _follow_up(
-    protocol: Pairwise, question: PairQuestion, reply: str, problem: str
-) -> PairQuestion:
-    """The conversation so far, with a turn that asks for the judgement in its form."""
-    message = prompts.AGAIN.format(problem=problem, form=protocol.form(question.aspect))
-    return replace(question, turns=followed_up(question.turns, reply, message))
-
-
-def _job(
-    protocol: Pairwise,
-    question: PairQuestion,
-    sample: Sample,
-    chat: StageSpec,
-    sampling: tuple[int, int],
-    attempt: int = 0,
-) -> Job:
-    position = _POSITION[question.aspect] + attempt * len(_POSITION)
-    seed = derived_seed(sampling[0], sample.id, sampling[1], position)
-    request = Request(question.turns, seed if chat.seeded else None)
-
-    def readable(reply: Outcome[Draft]) -> bool:
-        return not isinstance(_outcome(protocol, question, reply), Unscored)
-
-    return Job(chat, request, sample.id, f"{question.aspect} {sample.id}", readable)
-
-
-def _outcome(
-    protocol: Pairwise, question: PairQuestion, reply: Outcome[Draft]
-) -> Outcome[Verdict | FactualityScores]:
-    if not isinstance(reply, Result):
-        return reply
-    reading = protocol.read(reply.value.text, question.aspect)
-    return Result(reading) if isinstance(reading, Verdict | FactualityScores) else reading
+        In corrected mode a turn asks for the judgement in its form; in official mode the
+        question itself is repeated as the released program does, with another seed. A stage
+        that decodes greedily would give the same reply and is not asked again.
+        """
+        outcome = self._outcome(question, reply)
+        if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
+            return None
+        text = reply.value.text
+        if self.mode == "official":
+            return question if chat.seeded and self.repeats_after(text) else None
+        form = self.form(question.aspect)
+        message = prompts.AGAIN.format(problem=outcome.reason, form=form)
+        return replace(question, turns=followed_up(question.turns, text, message))
 
 
 def both_orders(

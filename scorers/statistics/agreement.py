@@ -11,7 +11,7 @@ compare the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,12 +41,12 @@ def cosine(x: Floats, y: Floats, w: Floats) -> Floats:
 
 
 def mse(x: Floats, y: Floats, w: Floats) -> Floats:
-    """Return mean squared difference."""
+    """Mean squared difference."""
     return _ratio(w @ (x - y) ** 2, w.sum(1))
 
 
 def mae(x: Floats, y: Floats, w: Floats) -> Floats:
-    """Return mean absolute difference."""
+    """Mean absolute difference."""
     return _ratio(w @ abs(x - y), w.sum(1))
 
 
@@ -55,18 +55,17 @@ def pearson(x: Floats, y: Floats, w: Floats) -> Floats:
     x, y = _centred(x), _centred(y)
     total, sx, sy = w.sum(1), w @ x, w @ y
     covariance = total * (w @ (x * y)) - sx * sy
-    return _ratio(covariance, np.sqrt(_spread(x, w) * _spread(y, w)))
+    spread = [_unless_flat(total * (w @ v**2) - (w @ v) ** 2, v, w) for v in (x, y)]
+    return _ratio(covariance, np.sqrt(spread[0] * spread[1]))
 
 
 def _centred(x: Floats) -> Floats:
     return x - float(x.mean())
 
 
-def _spread(x: Floats, w: Floats) -> Floats:
-    """Squared total weight times the variance; 0 where all drawn values are equal."""
-    squares = w.sum(1) * (w @ x**2)
-    spread = squares - (w @ x) ** 2
-    return np.where(spread > _FLAT * squares, spread, 0.0)
+def _unless_flat(spread: Floats, x: Floats, w: Floats) -> Floats:
+    """`spread`, 0 where it is no more than the rounding of sums of squares."""
+    return np.where(spread > _FLAT * (w.sum(1) * (w @ x**2)), spread, 0.0)
 
 
 def spearman(x: Floats, y: Floats, w: Floats) -> Floats:
@@ -119,12 +118,11 @@ def kappa(x: Floats, y: Floats, w: Floats) -> Floats:
     the table of all levels from the lowest to the highest, for others Lin's concordance
     coefficient (1989) with population variances.
     """
-    total = w.sum(1)
     both = _centred(np.concatenate([x, y]))
     x, y = both[: len(x)], both[len(x) :]
-    chance = total * (w @ (x**2 + y**2)) - 2 * (w @ x) * (w @ y)
-    squares = total * (w @ (x**2 + y**2))
-    chance = np.where(chance > _FLAT * squares, chance, 0.0)
+    total, squares = w.sum(1), w @ (x**2 + y**2)
+    chance = total * squares - 2 * (w @ x) * (w @ y)
+    chance = np.where(chance > _FLAT * (total * squares), chance, 0.0)
     return 1 - _ratio(total * (w @ (x - y) ** 2), chance)
 
 
@@ -134,7 +132,7 @@ def _ratio(above: Floats, below: Floats) -> Floats:
         return np.where(below > 0, above / below, np.nan)
 
 
-_Function = Callable[[Floats, Floats, Floats], Floats]
+Function = Callable[[Floats, Floats, Floats], Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +140,7 @@ class Coefficient:
     """A coefficient as tables show it."""
 
     title: str
-    function: _Function
+    function: Function
     one_scale: bool
     """Whether it compares the values themselves, so that both series must use one scale."""
 
@@ -157,8 +155,6 @@ COEFFICIENTS: Mapping[str, Coefficient] = {
     "kappa": Coefficient("quadratic kappa", kappa, True),
 }
 """The first four as in the MMIE paper's Tables 5, 6 and 11 (section 4.3, appendix A.4)."""
-
-
 OTHER_SCALE = "judge and people use different scales"
 
 
@@ -167,7 +163,7 @@ class ScoredPair:
     """One document that a judge and people have scored."""
 
     query: str
-    """The sample's id: the unit that intervals resample."""
+    """The query's id: the unit that intervals resample."""
     category: str
     kind: str
     """Kind of the model that wrote it: `interleaved`, `integrated`, ..."""
@@ -190,14 +186,9 @@ class Agreement:
     """By the names of `COEFFICIENTS`; `n` is the number of pairs."""
 
     def as_json(self) -> dict[str, Any]:
-        """In plain form."""
-        return {
-            "category": self.category,
-            "kind": self.kind,
-            "pairs": self.pairs,
-            "queries": self.queries,
-            "coefficients": {n: e.as_json() for n, e in self.coefficients.items()},
-        }
+        """Return plain data."""
+        coefficients = {n: e.as_json() for n, e in self.coefficients.items()}
+        return asdict(self) | {"coefficients": coefficients}
 
 
 def agreement(
@@ -207,11 +198,9 @@ def agreement(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[Agreement]:
-    """Over all pairs, per kind, per category, and per category and kind.
+    """Return the agreement over all pairs, per kind, per category, and per both.
 
-    The coefficients are those of the MMIE paper (Tables 5, 6 and 11: cosine similarity,
-    MSE, MAE, Pearson over the vectors of scores) and three of rank and class. Intervals
-    resample queries, with all systems' answers to them. Coefficients that compare
+    Intervals resample queries, with all systems' answers to them. Coefficients that compare
     values themselves are left out unless both use `one_scale`.
     """
     # In one order, since sums of floats and the draws of a set must not depend on it.
@@ -220,19 +209,34 @@ def agreement(
     resampled = bootstrap_weights(queries.tolist(), draws, seed)[:, query]
     results = []
     for category, kind in _groups(ordered):
-        member = [_belongs(p, category, kind) for p in ordered]
-        members = [p for p, is_member in zip(ordered, member, strict=True) if is_member]
-        values = _coefficients(members, resampled[:, np.array(member)], one_scale)
+        inside = [
+            category in (None, p.category) and kind in (None, p.kind) for p in ordered
+        ]
+        members = [p for p, is_member in zip(ordered, inside, strict=True) if is_member]
+        weights = resampled[:, np.array(inside)]
         results.append(
             Agreement(
                 category=category,
                 kind=kind,
                 pairs=len(members),
                 queries=len({p.query for p in members}),
-                coefficients=values,
+                coefficients=_coefficients(members, weights, one_scale),
             )
         )
     return results
+
+
+def _coefficients(
+    pairs: Sequence[ScoredPair], resampled: Floats, one_scale: bool
+) -> dict[str, Estimate]:
+    n, queries = len(pairs), len({p.query for p in pairs})
+    judge, human = np.array([p.judge for p in pairs]), np.array([p.human for p in pairs])
+    coefficients = dict.fromkeys(COEFFICIENTS, Estimate(None, None, n, OTHER_SCALE))
+    for name, c in COEFFICIENTS.items():
+        if one_scale or not c.one_scale:
+            value = estimated(c.function, judge, human, resampled, queries)
+            coefficients[name] = replace(value, n=n)
+    return coefficients
 
 
 def _groups(pairs: Sequence[ScoredPair]) -> Iterator[tuple[str | None, str | None]]:
@@ -240,46 +244,21 @@ def _groups(pairs: Sequence[ScoredPair]) -> Iterator[tuple[str | None, str | Non
 
     Kinds are groups only where there are several.
     """
-    if not pairs:
-        return
     kinds = sorted({p.kind for p in pairs})
-    kinds = kinds if len(kinds) > 1 else []
-    yield None, None
-    yield from ((None, kind) for kind in kinds)
+    several = kinds if len(kinds) > 1 else []
+    if pairs:
+        yield None, None
+    yield from ((None, kind) for kind in several)
     for category in sorted({p.category for p in pairs}):
         yield category, None
         present = {p.kind for p in pairs if p.category == category}
-        yield from ((category, kind) for kind in kinds if kind in present)
-
-
-def _belongs(pair: ScoredPair, category: str | None, kind: str | None) -> bool:
-    return category in (None, pair.category) and kind in (None, pair.kind)
-
-
-def _coefficients(
-    pairs: Sequence[ScoredPair], resampled: Floats, one_scale: bool
-) -> dict[str, Estimate]:
-    judge = np.array([p.judge for p in pairs], dtype=np.float64)
-    human = np.array([p.human for p in pairs], dtype=np.float64)
-    queries = len({p.query for p in pairs})
-
-    def value(coefficient: Coefficient) -> Estimate:
-        if coefficient.one_scale and not one_scale:
-            return Estimate(None, None, len(pairs), OTHER_SCALE)
-        estimate = estimated(coefficient.function, judge, human, resampled, queries)
-        return replace(estimate, n=len(pairs))
-
-    return {name: value(c) for name, c in COEFFICIENTS.items()}
+        yield from ((category, kind) for kind in several if kind in present)
 
 
 def estimated(
-    function: Callable[[Floats, Floats, Floats], Floats],
-    judge: Floats,
-    human: Floats,
-    resampled: Floats,
-    queries: int,
+    function: Function, judge: Floats, human: Floats, resampled: Floats, queries: int
 ) -> Estimate:
-    """A coefficient of the pairs as they are, with the interval of its draws."""
+    """Return a coefficient of the pairs as they are, with the interval of its draws."""
     plain = float(function(judge, human, np.ones((1, len(judge))))[0])
     if np.isnan(plain):
         return Estimate(None, None, queries, _undefined(judge, human))

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -49,15 +48,14 @@ class Stratum:
 class _Moments:
     """The mean of one stratum and how far it may be off."""
 
-    n: int
     mean: float
-    below: float
-    """Variance of the mean that gives the lower end at 1.96 deviations."""
-    above: float
-    freedom: float
-    method: str
     problem: str = ""
     """Why the values support no interval."""
+    below: float = 0.0
+    """Variance of the mean that gives the lower end at 1.96 deviations."""
+    above: float = 0.0
+    freedom: float = 0.0
+    method: str = ""
 
 
 def mean(values: npt.ArrayLike) -> Estimate:
@@ -112,6 +110,7 @@ def pooled_mean(questions: Sequence[str], values: Sequence[float]) -> Estimate:
 def stratified(strata: Sequence[Stratum]) -> Estimate:
     """The mean of the strata's means under their weights; None while one is empty."""
     samples = [_known(stratum.values) for stratum in strata]
+    named = zip(strata, samples, strict=True)
     n = sum(len(sample) for sample in samples)
     if not all(len(sample) for sample in samples):
         return Estimate(None, None, n, NO_VALUE)
@@ -120,11 +119,11 @@ def stratified(strata: Sequence[Stratum]) -> Estimate:
         return Estimate(None, None, n, "a value is beyond the range of numbers")
     # In units of a power of two, in which nothing overflows or vanishes.
     unit = math.frexp(max(map(abs, extremes)))[1]
-    moments = [_moments(np.ldexp(sample, -unit)) for sample in samples]
+    moments = [_moments(s.name, np.ldexp(sample, -unit)) for s, sample in named]
     shares = np.array([stratum.weight for stratum in strata], dtype=np.float64)
     shares /= shares.sum()
     value = float(shares @ [m.mean for m in moments])
-    if reason := _reason(strata, moments):
+    if reason := next((m.problem for m in moments if m.problem), ""):
         return Estimate(math.ldexp(value, unit), None, n, reason)
     with np.errstate(over="ignore"):
         ends = np.ldexp(_ends(value, shares, moments), unit)
@@ -141,31 +140,32 @@ def _known(values: npt.ArrayLike) -> Floats:
     return np.sort(sample[~np.isnan(sample)])
 
 
-def _moments(sample: Floats) -> _Moments:
-    n = len(sample)
+def _moments(name: str, sample: Floats) -> _Moments:
+    n, where = len(sample), f" in {name}" if name else ""
     average = float(np.add.reduce(sample)) / n
     low, high = float(sample[0]), float(sample[-1])
-    if n < LEAST or high - low <= EQUAL:
-        problem = "too few values" if n < LEAST else "all values are equal"
-        return _Moments(n, average, 0.0, 0.0, 0.0, "", problem)
+    if n < LEAST:
+        return _Moments(average, f"too few values{where} (n={n}, fewer than {LEAST})")
+    if high - low <= EQUAL:
+        return _Moments(average, f"all values are equal{where} (n={n})")
     # In ascending order, those at the low end come first and those at the high end last.
     at_low = int(np.count_nonzero(sample - low <= EQUAL))
     at_high = int(np.count_nonzero(high - sample <= EQUAL))
     if at_low + at_high < n:
         deviations = sample - average
         variance = float(np.add.reduce(deviations * deviations)) / (n - 1) / n
-        return _Moments(n, average, variance, variance, n - 1.0, STUDENT)
+        return _Moments(average, "", variance, variance, n - 1.0, STUDENT)
     if n < LEAST_OF_TWO:
-        return _Moments(n, average, 0.0, 0.0, 0.0, "", "only two different values")
-    below, above = _wilson(at_high, n)
-    size = (high - low) ** 2
-    return _Moments(n, average, size * below, size * above, math.inf, WILSON)
+        few = f"(n={n}, fewer than {LEAST_OF_TWO})"
+        return _Moments(average, f"only two different values{where} {few}")
+    below, above = (end * (high - low) ** 2 for end in _wilson(at_high, n))
+    return _Moments(average, "", below, above, math.inf, WILSON)
 
 
 def _wilson(k: int, n: int) -> tuple[float, float]:
     """Return squared distances from k/n to its score interval's ends, over z squared."""
     # scipy.stats has it too (a test compares them), but takes a second to import.
-    z = _normal_quantile()
+    z = _quantile()
     share, squared = k / n, z**2 / n
     centre = (share + squared / 2) / (1 + squared)
     half = math.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
@@ -184,37 +184,16 @@ def _ends(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
     return np.array([low, high])
 
 
-def _quantile(freedom: float) -> float:
-    if math.isinf(freedom):
-        return _normal_quantile()
-    from scipy import special
-
-    return float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
-
-
 def _method(moments: Sequence[_Moments]) -> str:
     """`Student's t`; `stratified Student's t and Wilson score`."""
     methods = " and ".join(sorted({m.method for m in moments}))
     return f"stratified {methods}" if len(moments) > 1 else methods
 
 
-def _reason(strata: Sequence[Stratum], moments: Sequence[_Moments]) -> str:
-    """Why there is no interval: the problem of the first stratum that has one."""
-    for stratum, m in zip(strata, moments, strict=True):
-        if m.problem:
-            where = f" in {stratum.name}" if stratum.name else ""
-            return f"{m.problem}{where} (n={m.n}{_NEEDED.get(m.problem, '')})"
-    return ""
-
-
-_NEEDED = {
-    "too few values": f", fewer than {LEAST}",
-    "only two different values": f", fewer than {LEAST_OF_TWO}",
-}
-
-
-@cache
-def _normal_quantile() -> float:
+def _quantile(freedom: float = math.inf) -> float:
+    """Return Student's t at the upper end of an interval; the normal's by default."""
     from scipy import special
 
-    return float(special.ndtri((1 + CONFIDENCE) / 2))
+    tail = (1 + CONFIDENCE) / 2
+    limit = math.isinf(freedom)
+    return float(special.ndtri(tail) if limit else special.stdtrit(freedom, tail))

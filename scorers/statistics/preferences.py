@@ -1,11 +1,16 @@
-"""Agreement on pairs of answers: five levels (Creation-MMBench) and votes (MLLM-Bench)."""
+"""Agreement on pairs of answers: five levels (Creation-MMBench) and votes (MLLM-Bench).
+
+A judge and people on one pair are (query, the judge's value, people's by annotator). The
+query is the independent unit of intervals; the n of an estimate is the number of pairs.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from itertools import combinations
+from typing import Literal
 
 import numpy as np
 
@@ -13,56 +18,21 @@ from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import pooled_mean
 
 Vote = Literal["system", "baseline", "undecided"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preferred:
-    """What a judge and people prefer of one system's answer and the baseline's."""
-
-    query: str
-    """The sample's id: the independent unit of intervals."""
-    judge: float
-    """From -2 to 2, positive for the system: the mean of the orders it was asked in."""
-    human: Mapping[str, float]
-    """The same by annotator."""
-
-    @property
-    def reference(self) -> float:
-        """The mean of the people."""
-        return float(np.mean(list(self.human.values())))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Voted:
-    """Which of two answers a judge and people vote for."""
-
-    query: str
-    judge: Vote
-    human: Mapping[str, Vote]
-    """By annotator."""
-
-
-class Both(NamedTuple):
-    """Two votes on one pair of answers."""
-
-    query: str
-    first: Vote
-    second: Vote
-
-
+Preferred = tuple[str, float, Mapping[str, float]]
+"""Preferences from -2 to 2, positive for the system; the judge's is the mean of the orders
+it was asked in."""
+Voted = tuple[str, Vote, Mapping[str, Vote]]
 Measures = dict[str, Estimate]
 
 
-def creation_agreement(
-    pairs: Sequence[Preferred],
-) -> Measures:
-    """MAE and Consistency of a judge with the mean of the people.
+def creation_agreement(pairs: Sequence[Preferred]) -> Measures:
+    """Return MAE and Consistency of a judge with the mean of the people.
 
     Creation-MMBench, appendix F.2, equations 1 and 2: the mean of |J - P|, and the
     percentage of pairs with |J - P| <= 1.
     """
-    gaps = [(p.query, abs(p.judge - p.reference)) for p in pairs]
-    return _distances(gaps)
+    means = [(query, own, np.mean([*human.values()])) for query, own, human in pairs]
+    return _distances([(query, float(own - mean)) for query, own, mean in means])
 
 
 def creation_people(
@@ -71,18 +41,16 @@ def creation_people(
     """Return the same of each annotator with the mean of the others, by annotator (F.3).
 
     `ratings` are (query, preference by annotator). What an annotator judged alone is left
-    out, since it cannot agree with anything; `n` counts the rest.
+    out, since it cannot agree with anything.
     """
     gaps: dict[str, list[tuple[str, float]]] = {}
     for query, rated in ratings:
         for name, own, others in each_and_the_others(rated):
-            gaps.setdefault(name, []).append((query, abs(own - others)))
+            gaps.setdefault(name, []).append((query, own - others))
     return {name: _distances(own) for name, own in sorted(gaps.items())}
 
 
-def each_and_the_others(
-    rated: Mapping[str, float],
-) -> Iterator[tuple[str, float, float]]:
+def each_and_the_others(rated: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
     """Yield (annotator, own value, mean of the others), where there are others."""
     for name, own in rated.items():
         others = [value for other, value in rated.items() if other != name]
@@ -91,10 +59,9 @@ def each_and_the_others(
 
 
 def _distances(gaps: Sequence[tuple[str, float]]) -> Measures:
-    within = [(query, 100.0 * (gap <= 1)) for query, gap in gaps]
     return {
-        "mae": _mean(gaps),
-        "consistency": _mean(within),
+        "mae": _mean([(query, abs(gap)) for query, gap in gaps]),
+        "consistency": _mean([(query, 100.0 * (abs(gap) <= 1)) for query, gap in gaps]),
     }
 
 
@@ -111,54 +78,41 @@ def majority(votes: Sequence[Vote]) -> Vote:
     return "system" if system > baseline else "baseline"
 
 
-def mllm_agreement(
-    pairs: Sequence[Voted],
-) -> dict[str, Measures]:
+def mllm_agreement(pairs: Sequence[Voted]) -> dict[str, Measures]:
     """Percentages of equal votes: judge with the majority, with each annotator, with all.
 
     `decided` is over the pairs on which both took a side, as the falling counts of the
     paper's Tables 14 and 15 suggest; `all` counts undecided as a choice of its own.
     """
-    votes = {"majority": [Both(p.query, p.judge, majority(_votes(p))) for p in pairs]}
-    single = [(n, Both(p.query, p.judge, v)) for p in pairs for n, v in p.human.items()]
+    single = [(name, (q, own, v)) for q, own, human in pairs for name, v in human.items()]
+    votes = {"majority": [(q, own, majority([*human.values()])) for q, own, human in pairs]}
     for name in sorted({name for name, _ in single}):
         votes[f"annotator {name}"] = [both for n, both in single if n == name]
     votes["annotators"] = [both for _, both in single]
     return {who: _equal(both) for who, both in votes.items()}
 
 
-def _votes(pair: Voted) -> list[Vote]:
-    return list(pair.human.values())
-
-
-def mllm_people(
-    votes: Sequence[tuple[str, Mapping[str, Vote]]],
-) -> dict[str, Measures]:
+def mllm_people(votes: Sequence[tuple[str, Mapping[str, Vote]]]) -> dict[str, Measures]:
     """Return percentages of equal votes of every two annotators (Table 15), by `A and B`.
 
     `votes` are (query, vote by annotator).
     """
     names = sorted({name for _, voted in votes for name in voted})
-    measures = {}
-    for i, first in enumerate(names):
-        for second in names[i + 1 :]:
-            shared = [(q, v) for q, v in votes if first in v and second in v]
-            both = [Both(q, v[first], v[second]) for q, v in shared]
-            measures[f"{first} and {second}"] = _equal(both)
-    return measures
-
-
-def _equal(votes: Sequence[Both]) -> Measures:
-    decided = [b for b in votes if "undecided" not in (b.first, b.second)]
-    sets = {"decided": decided, "all": votes}
     return {
-        name: _mean([(b.query, 100.0 * (b.first == b.second)) for b in chosen])
-        for name, chosen in sets.items()
+        f"{a} and {b}": _equal([(q, v[a], v[b]) for q, v in votes if a in v and b in v])
+        for a, b in combinations(names, 2)
+    }
+
+
+def _equal(votes: Sequence[tuple[str, Vote, Vote]]) -> Measures:
+    decided = [both for both in votes if "undecided" not in both[1:]]
+    return {
+        name: _mean([(query, 100.0 * (one == other)) for query, one, other in chosen])
+        for name, chosen in {"decided": decided, "all": votes}.items()
     }
 
 
 def _mean(values: Sequence[tuple[str, float]]) -> Estimate:
-    """Return mean over pairs; its interval is by query. `n` is the number of pairs."""
     if not values:
         return Estimate(None, None, 0, "no pair of answers judged by both")
     queries, numbers = zip(*values, strict=True)

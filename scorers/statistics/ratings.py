@@ -3,14 +3,14 @@
     P(first wins) = sigmoid(b_first - b_second + order * o + style . g)
 
 as ProBench section 2 has it (`fit_bt` of engine/utils_math.py in
-Yan98/ProBench_eval@c17b7ae). A tie is half a win of either side. Without a ridge the fit is
-the maximum of likelihood and depends neither on the order of the games nor on which system
-is named first; online Elo depends on the order of the games.
+Yan98/ProBench_eval@c17b7ae). A tie is half a win of either side. The fit is the maximum of
+likelihood and depends neither on the order of the games nor on which system is named first;
+online Elo depends on the order of the games.
 
-Without a ridge the likelihood has no maximum when some direction makes no outcome less
-likely and some more (Albert & Anderson 1984): a system that wins every game. Resampled
-games are a subset of all games, so a direction for all of them serves every draw, and
-only what it leaves open is searched again.
+The likelihood has no maximum when some direction makes no outcome less likely and some more
+(Albert & Anderson 1984): a system that wins every game. Resampled games are a subset of all
+games, so a direction for all of them serves every draw, and only what it leaves open is
+searched again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ from scorers.statistics.estimate import (
 )
 
 Booleans = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
 SCALE = 400.0
 INITIAL = 1000.0
 POINTS = SCALE / math.log(10)
@@ -99,121 +101,6 @@ def online_elo(
 
 
 ORDER = "order"
-
-
-@dataclass(frozen=True, eq=False)
-class BattleMatrix:
-    """Columns: one per system but the anchor, the order of showing, style differences."""
-
-    systems: tuple[str, ...]
-    """Those with a column: connected to the anchor by battles."""
-    anchor: str
-    unconnected: tuple[str, ...]
-    """No chain of battles leads from the anchor to these, so nothing compares them."""
-    effects: tuple[str, ...]
-    """Names of the columns after the systems'."""
-    dropped: tuple[str, ...]
-    """Columns that vary with nothing, or only together with columns before them."""
-    x: Floats
-    """(battles, columns)"""
-    score: Floats
-    weight: Floats
-    question: npt.NDArray[np.int64]
-    """Index into `questions`, per battle."""
-    questions: tuple[str, ...]
-
-
-def battle_matrix(
-    battles: Sequence[Battle],
-    anchor: str,
-    style_names: Sequence[str] = (),
-    *,
-    order: bool = True,
-    keep_anchor: bool = False,
-) -> BattleMatrix:
-    """Build the regression's matrix; battles out of reach of the anchor are left out.
-
-    Style differences are divided by their root mean square and not centred: a centred
-    column is an intercept in disguise, whose sign depends on which system of a pair is
-    written first. Battles are sorted, so that sums do not depend on their order.
-    """
-    upright = sorted((b.upright for b in battles if b.first != b.second), key=_sorting)
-    reached = _reached(upright, anchor)
-    connected = [b for b in upright if b.first in reached]
-    systems = tuple(sorted(s for s in reached if keep_anchor or s != anchor))
-    questions = tuple(sorted({b.question for b in connected}))
-    place = {q: i for i, q in enumerate(questions)}
-    strengths = _strengths(connected, systems)
-    names, columns = _effect_columns(connected, style_names, order)
-    x, effects = _independent(strengths, names, columns, shift=keep_anchor)
-    everyone = {s for b in battles for s in (b.first, b.second)}
-    return BattleMatrix(
-        systems=systems,
-        anchor=anchor,
-        unconnected=tuple(sorted(everyone - reached)),
-        effects=effects,
-        dropped=tuple(n for n in names if n not in effects),
-        x=x,
-        score=np.array([b.score for b in connected]),
-        weight=np.array([b.weight for b in connected]),
-        question=np.array([place[b.question] for b in connected], dtype=np.int64),
-        questions=questions,
-    )
-
-
-def _sorting(battle: Battle) -> tuple[object, ...]:
-    b = battle
-    return (b.question, b.first, b.second, b.order, b.score, b.weight, b.style)
-
-
-def _reached(battles: Sequence[Battle], anchor: str) -> set[str]:
-    """Return the anchor and everyone a chain of battles leads to."""
-    names = sorted({anchor} | {s for b in battles for s in (b.first, b.second)})
-    place = {name: i for i, name in enumerate(names)}
-    linked = np.zeros((len(names), len(names)), dtype=bool)
-    for b in battles:
-        linked[place[b.first], place[b.second]] = True
-    joined = _reachable(linked, place[anchor])
-    return {name for name, is_joined in zip(names, joined, strict=True) if is_joined}
-
-
-def _strengths(battles: Sequence[Battle], systems: tuple[str, ...]) -> Floats:
-    column = {s: i for i, s in enumerate(systems)}
-    x = np.zeros((len(battles), len(systems)))
-    for row, battle in zip(x, battles, strict=True):
-        for system, sign in ((battle.first, 1.0), (battle.second, -1.0)):
-            if system in column:
-                row[column[system]] += sign
-    return x
-
-
-def _effect_columns(
-    battles: Sequence[Battle], style_names: Sequence[str], order: bool
-) -> tuple[list[str], list[Floats]]:
-    names = [ORDER] if order else []
-    columns = [np.array([float(b.order) for b in battles])] if order else []
-    for i, name in enumerate(style_names):
-        column = np.array([b.style[i] for b in battles])
-        size = float(np.sqrt(np.mean(column**2))) if len(column) else 0.0
-        names.append(name)
-        columns.append(column / size if size > 0 else column)
-    return names, columns
-
-
-def _independent(
-    x: Floats, names: Sequence[str], columns: Sequence[Floats], shift: bool
-) -> tuple[Floats, tuple[str, ...]]:
-    """`x` with those further columns that are independent of the ones before."""
-    independent: list[str] = []
-    rank = x.shape[1] - int(shift)  # With the anchor's column, all may move together.
-    for name, column in zip(names, columns, strict=True):
-        wider = np.column_stack([x, column])
-        if len(column) and np.linalg.matrix_rank(wider) == rank + len(independent) + 1:
-            x = wider
-            independent.append(name)
-    return x, tuple(independent)
-
-
 ALWAYS = "the games that would bound it all go one way: no finite value"
 
 
@@ -237,63 +124,34 @@ def bradley_terry(
     style_names: Sequence[str] = (),
     *,
     order: bool = True,
-    ridge: float = 0.0,
-    initial: float = INITIAL,
     draws: int = DRAWS,
-    seed: int = 0,
 ) -> Ratings:
-    """Fit ratings with `anchor` at `initial`, and intervals by resampling questions.
+    """Fit ratings with `anchor` at 1000, and intervals by resampling questions."""
+    model = PairedModel(battles, anchor, style_names, order=order)
+    n, point = len(model.questions), model.fit(model.weight)
+    rounds = bootstrap_weights(model.questions, draws)
+    fits = [model.fit(model.weight * w[model.question]) for w in rounds]
+    samples = np.array(fits).reshape(draws, len(point))
+    columns = zip((*model.systems, *model.effects), point, samples.T, strict=True)
+    fitted = {name: (float(value), drawn) for name, value, drawn in columns}
 
-    `ridge` is the factor of half the sum of squared coefficients, in natural-log units,
-    that is taken from the log likelihood; 0 for none.
-    """
-    table = battle_matrix(battles, anchor, style_names, order=order, keep_anchor=ridge > 0)
-    fitter = Fitter(table, ridge)
-    point = fitter.fit_all()
-    samples = _resampled(fitter, draws, seed)
-    return _ratings(table, point, samples, initial)
+    def estimate(name: str, scale: Callable[[float], float], unit: float) -> Estimate:
+        value, drawn = fitted[name]
+        return _estimate(unit * value, unit * drawn, n, scale)
 
-
-def _resampled(fitter: Fitter, draws: int, seed: int) -> Floats:
-    """Return (draws, columns) refitted coefficients.
-
-    NaN where a draw leaves one undefined, infinite where it leaves one without bound.
-    """
-    table = fitter.table
-    rounds = bootstrap_weights(table.questions, draws, seed)
-    samples = [fitter.fit(table.weight * w[table.question]) for w in rounds]
-    return np.array(samples).reshape(draws, table.x.shape[1])
-
-
-def _ratings(
-    table: BattleMatrix, point: Floats, samples: Floats, initial: float
-) -> Ratings:
-    n = len(table.questions)
-    base, base_samples = _column(table, table.anchor, point, samples)
-    systems = {table.anchor: Estimate(initial, None, n, "the anchor of the scale")}
-    win_rates = {}
-    for name in table.systems:
-        if name == table.anchor:
-            continue
-        own, own_samples = _column(table, name, point, samples)
-        gap, gaps = POINTS * (own - base), POINTS * (own_samples - base_samples)
-        systems[name] = _estimate(gap, gaps, n, lambda g: initial + g)
-        win_rates[name] = _estimate(gap, gaps, n, _percent)
-    for name in table.unconnected:
-        reason = f"no game leads from {table.anchor!r} to it"
-        systems[name] = win_rates[name] = Estimate(None, None, 0, reason)
+    systems = {anchor: Estimate(INITIAL, None, n, "the anchor of the scale")}
+    systems |= {s: estimate(s, lambda g: INITIAL + g, POINTS) for s in model.systems}
+    names = {name for b in battles for name in (b.first, b.second)} - systems.keys()
+    lost = Estimate(None, None, 0, f"no game leads from {anchor!r} to it")
+    unconnected = dict.fromkeys(sorted(names), lost)
+    missing = Estimate(None, None, n, "does not vary by itself in these games")
+    asked = [*([ORDER] if order else []), *style_names]
     return Ratings(
-        systems=systems, win_rates=win_rates, effects=_effects(table, point, samples)
+        systems=systems | unconnected,
+        win_rates={s: estimate(s, _percent, POINTS) for s in model.systems} | unconnected,
+        effects={e: estimate(e, lambda g: g, 1.0) for e in model.effects}
+        | {e: missing for e in asked if e not in model.effects},
     )
-
-
-def _column(
-    table: BattleMatrix, system: str, point: Floats, samples: Floats
-) -> tuple[float, Floats]:
-    if system not in table.systems:
-        return 0.0, np.zeros(len(samples))
-    i = table.systems.index(system)
-    return float(point[i]), samples[:, i]
 
 
 def _estimate(
@@ -311,14 +169,21 @@ def _percent(gap: float) -> float:
     return 100 * expected(gap, 0.0)
 
 
-def _effects(table: BattleMatrix, point: Floats, samples: Floats) -> dict[str, Estimate]:
-    n, start = len(table.questions), len(table.systems)
-    effects = {
-        name: _estimate(float(point[start + i]), samples[:, start + i], n, lambda g: g)
-        for i, name in enumerate(table.effects)
-    }
-    missing = Estimate(None, None, n, "does not vary by itself in these games")
-    return effects | dict.fromkeys(table.dropped, missing)
+def _sides(battles: Sequence[Battle], names: Sequence[str]) -> Indices:
+    """Return (battles, 2) the positions of both sides in `names`."""
+    place = {name: i for i, name in enumerate(names)}
+    sides = [(place[b.first], place[b.second]) for b in battles]
+    return np.array(sides, dtype=np.int64).reshape(-1, 2)
+
+
+def _connected(n: int, pairs: Indices, start: int) -> Booleans:
+    """Return (n,) which of n nodes a chain of `pairs` connects with `start`."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    graph = csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    _, label = connected_components(graph, directed=False)
+    return np.asarray(label == label[start])
 
 
 UNBOUNDED = 12.0
@@ -327,55 +192,108 @@ the games' own odds since each of several coefficients may run only a part of th
 _NOTHING = 1e-7
 
 
-class Fitter:
-    """Fits the coefficients of a matrix under any weights of its battles."""
+class PairedModel:
+    """The likelihood of battles, to be fitted under any weights of them.
 
-    def __init__(self, table: BattleMatrix, ridge: float) -> None:
-        self.table, self.ridge = table, ridge
-        self.escape = np.zeros(table.x.shape[1])
-        """(columns,) a direction in which the likelihood of all games never falls."""
+    Columns are the systems that a chain of battles connects to the anchor, the order of
+    showing and style differences; battles out of reach are left out.
+    """
+
+    def __init__(
+        self,
+        battles: Sequence[Battle],
+        anchor: str,
+        style_names: Sequence[str] = (),
+        *,
+        order: bool = True,
+    ) -> None:
+        # Sorted, so that sums do not depend on the order of the battles.
+        upright = sorted(
+            (b.upright for b in battles if b.first != b.second),
+            key=attrgetter(
+                "question", "first", "second", "order", "score", "weight", "style"
+            ),
+        )
+        names = sorted({anchor, *(s for b in upright for s in (b.first, b.second))})
+        reached = _connected(len(names), _sides(upright, names), names.index(anchor))
+        known = [name for name, there in zip(names, reached, strict=True) if there]
+        played = [b for b in upright if b.first in known]
+        self.systems = [name for name in known if name != anchor]
+        self.questions = sorted({b.question for b in played})
+        self.question = np.searchsorted(self.questions, [b.question for b in played])
+        """(battles,) index into `questions`."""
+        self.sides = _sides(played, [*self.systems, anchor])
+        self.score = np.array([b.score for b in played])
+        self.weight = np.array([b.weight for b in played])
+        self.x, self.effects = self._columns(played, style_names, order)
+        """(battles, columns), and the names of the columns after the systems'."""
+        self.rows, row = np.unique(self.x, axis=0, return_inverse=True)
+        self.row = row.reshape(-1)  # numpy 2.0 gave it two dimensions.
         self.start: Floats | None = None
         """(columns,) where a fit starts: at the maximum over all games."""
-        self.rows, self.row = np.unique(table.x, axis=0, return_inverse=True)
-        self.row = self.row.reshape(-1)  # numpy 2.0 gave it two dimensions.
-        sides = self.rows[:, : len(table.systems)]
-        self.pairs, self.pair = np.unique(sides, axis=0, return_inverse=True)
-        self.pair = self.pair.reshape(-1)
-
-    def fit_all(self) -> Floats:
-        """Fit (columns,) coefficients of all games; fits of resamplings start from them."""
-        if self.table.x.shape[1]:
-            wins, losses = self._summed(self.table.weight)
+        self.escape = np.zeros(self.x.shape[1])
+        """(columns,) a direction in which the likelihood of all games never falls."""
+        if self.x.shape[1]:
+            wins, losses = self._summed(self.weight)
             self.start = self._maximum(wins, losses)
-            if not self.ridge:
-                sides = _sides(self.rows[wins > 0], self.rows[losses > 0])
-                self.escape = _escape(sides, self.start, self.escape)
-        return self.fit(self.table.weight)
+            self.escape = _escape(self._outcomes(wins, losses), self.start, self.escape)
 
     def fit(self, weight: Floats) -> Floats:
         """Fit (columns,) coefficients; NaN for those that no weighted game informs.
 
-        Without a ridge, infinite where the weighted games set no bound.
+        Infinite where the weighted games set no bound.
         """
-        if not self.table.x.shape[1]:
+        systems = len(self.systems)
+        if not self.x.shape[1]:
             return np.zeros(0)
         wins, losses = self._summed(weight)
         coefficients = self._maximum(wins, losses)
-        if not self.ridge:
-            sides = _sides(self.rows[wins > 0], self.rows[losses > 0])
-            escaping = _runs(sides, _escape(sides, coefficients, self.escape))
-            coefficients = np.where(
-                escaping != 0, np.copysign(np.inf, escaping), coefficients
-            )
-        coefficients[: len(self.table.systems)][~self._placed(wins + losses)] = np.nan
+        outcomes = self._outcomes(wins, losses)
+        escaping = _runs(outcomes, _escape(outcomes, coefficients, self.escape))
+        runs = escaping != 0
+        coefficients[runs] = np.copysign(np.inf, escaping[runs])
+        placed = _connected(systems + 1, self.sides[weight > 0], systems)
+        coefficients[:systems][~placed[:systems]] = np.nan
         informed = ((wins + losses) @ np.abs(self.rows)) > 0
         return np.where(informed, coefficients, np.nan)
 
+    def _columns(
+        self, battles: Sequence[Battle], style_names: Sequence[str], order: bool
+    ) -> tuple[Floats, list[str]]:
+        """Return the matrix, and the names of the effects in it.
+
+        Those are independent of the columns before them. Style differences are divided by
+        their root mean square and not centred: a centred column is an intercept in
+        disguise, whose sign depends on which system of a pair is written first.
+        """
+        rows, systems = np.arange(len(battles)), len(self.systems)
+        strengths = np.zeros((len(battles), systems + 1))
+        strengths[rows, self.sides[:, 0]] = 1.0
+        strengths[rows, self.sides[:, 1]] = -1.0
+        x, effects = strengths[:, :systems], list[str]()
+        columns = {ORDER: np.array([float(b.order) for b in battles])} if order else {}
+        for i, name in enumerate(style_names):
+            column = np.array([b.style[i] for b in battles])
+            size = float(np.sqrt(np.mean(column**2))) if len(column) else 0.0
+            columns[name] = column / size if size > 0 else column
+        for name, column in columns.items():
+            wider = np.column_stack([x, column])
+            if len(column) and np.linalg.matrix_rank(wider) == wider.shape[1]:
+                x = wider
+                effects.append(name)
+        return x, effects
+
     def _summed(self, weight: Floats) -> tuple[Floats, Floats]:
         """Return weights of wins and losses per distinct row."""
-        n, score = len(self.rows), self.table.score
+        n, score = len(self.rows), self.score
         wins = np.bincount(self.row, weight * score, n).astype(np.float64)
         return wins, np.bincount(self.row, weight * (1 - score), n).astype(np.float64)
+
+    def _outcomes(self, wins: Floats, losses: Floats) -> Floats:
+        """(outcomes, columns) what makes each outcome more likely; a tie is two."""
+        return np.unique(
+            np.concatenate([self.rows[wins > 0], -self.rows[losses > 0]]), axis=0
+        )
 
     def _maximum(self, wins: Floats, losses: Floats) -> Floats:
         from sklearn.linear_model import LogisticRegression
@@ -388,7 +306,7 @@ class Fitter:
         y = np.repeat([1, 0, 1, 0], [won.sum(), lost.sum(), 1, 1])
         weight = np.concatenate([wins[won], losses[lost], [1.0, 1.0]])
         model = LogisticRegression(
-            C=1 / self.ridge if self.ridge else np.inf,
+            C=np.inf,
             fit_intercept=False,
             solver="newton-cholesky",
             tol=1e-9,
@@ -403,50 +321,23 @@ class Fitter:
             model.fit(x, y, weight)
         return np.array(model.coef_[0], dtype=np.float64)
 
-    def _placed(self, weight: Floats) -> Booleans:
-        """Return (systems,) which systems a chain of weighted games ties to the anchor."""
-        n = len(self.table.systems)
-        played = np.bincount(self.pair, weight, len(self.pairs)) > 0
-        if played.all():
-            return np.ones(n, dtype=bool)
-        linked = np.zeros((n + 1, n + 1), dtype=bool)
-        for row in self.pairs[played]:
-            sides = np.flatnonzero(row)
-            a, b = sides if len(sides) == 2 else (*sides, n)
-            linked[a, b] = linked[b, a] = True
-        systems, anchor = self.table.systems, self.table.anchor
-        return _reachable(linked, systems.index(anchor) if anchor in systems else n)[:n]
 
-
-def _reachable(linked: Booleans, start: int) -> Booleans:
-    """Return (nodes,) which nodes of a (nodes, nodes) graph are connected with `start`."""
-    from scipy.sparse.csgraph import connected_components
-
-    _, label = connected_components(linked, directed=False)
-    return np.asarray(label == label[start])
-
-
-def _sides(won: Floats, lost: Floats) -> Floats:
-    """(outcomes, columns) what makes each outcome more likely; a tie is two outcomes."""
-    return np.unique(np.concatenate([won, -lost]), axis=0)
-
-
-def _escape(sides: Floats, coefficients: Floats, known: Floats) -> Floats:
+def _escape(outcomes: Floats, coefficients: Floats, known: Floats) -> Floats:
     """Return (columns,) a direction that makes every outcome more likely that any such can.
 
     `known` is such a direction for a superset of these games. It does not move the
     outcomes that it leaves open, and outruns any further direction elsewhere.
     """
-    open_sides = sides[sides @ known <= 0.5]
-    if np.abs(open_sides @ coefficients).max(initial=0.0) <= UNBOUNDED:
+    open_outcomes = outcomes[outcomes @ known <= 0.5]
+    if np.abs(open_outcomes @ coefficients).max(initial=0.0) <= UNBOUNDED:
         return known
-    further = _widest(open_sides)
+    further = _widest(open_outcomes)
     # So much of `known` that no outcome it gains is lost to the further direction.
-    size = 1.0 + np.abs(sides @ further).max()
+    size = 1.0 + np.abs(outcomes @ further).max()
     return further + 2 * size * known if known.any() else further
 
 
-def _runs(sides: Floats, direction: Floats) -> Floats:
+def _runs(outcomes: Floats, direction: Floats) -> Floats:
     """(columns,) -1, 0 or 1: the coefficients that run off to infinity, and where to.
 
     The directions that lose no outcome are a cone, which is of full width in the space
@@ -455,11 +346,11 @@ def _runs(sides: Floats, direction: Floats) -> Floats:
     """
     from scipy.linalg import null_space
 
-    columns = sides.shape[1]
-    gains = sides @ direction > 0.5
+    columns = outcomes.shape[1]
+    gains = outcomes @ direction > 0.5
     if not gains.any():
         return np.zeros(columns)
-    unmoved = sides[~gains]
+    unmoved = outcomes[~gains]
     # The triangle has the null space of the rows, and far fewer of them.
     free = null_space(np.linalg.qr(unmoved, mode="r")) if len(unmoved) else np.eye(columns)
     # A coefficient may run off either way and be still in `direction`.
@@ -467,7 +358,7 @@ def _runs(sides: Floats, direction: Floats) -> Floats:
     return np.where(np.abs(free).max(axis=1, initial=0.0) > _NOTHING, way, 0.0)
 
 
-def _widest(sides: Floats) -> Floats:
+def _widest(outcomes: Floats) -> Floats:
     """Return (columns,) a direction that gains at least 1 for every outcome that can gain.
 
     Directions can be added and stretched, so one linear programme with a gain between 0
@@ -476,10 +367,10 @@ def _widest(sides: Floats) -> Floats:
     from scipy import sparse
     from scipy.optimize import linprog
 
-    n, columns = sides.shape
+    n, columns = outcomes.shape
     solved = linprog(
         np.repeat([0.0, -1.0], [columns, n]),
-        A_ub=sparse.hstack([sparse.csr_array(-sides), sparse.eye_array(n)]),
+        A_ub=sparse.hstack([sparse.csr_array(-outcomes), sparse.eye_array(n)]),
         b_ub=np.zeros(n),
         bounds=[(None, None)] * columns + [(0, 1)] * n,
     )

@@ -18,6 +18,7 @@ look better than it is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +32,7 @@ ONE_LEVEL = "there is nothing to compare it with"
 Row = tuple[Estimate, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VarianceShares:
     """Where the scores' variance comes from, as shares that add up to 1.
 
@@ -78,89 +79,61 @@ def shared_queries(scores: Floats) -> Floats:
 
 
 def two_way(scores: Floats) -> TwoWayModel:
-    """The model of `scores` (queries, writers, artists), NaN where there is no score."""
+    """Return the model of `scores` (queries, writers, artists), NaN for no score."""
     y = shared_queries(scores)
-    _, writers, artists = scores.shape
     with np.errstate(over="ignore", invalid="ignore"):
         query, writer, artist, cell = _contrasts(y)
+    writers, artists = (size > 1 for size in scores.shape[1:])
+    shares = _shares(query, (writer, artist, cell)) if writers and artists else None
     return TwoWayModel(
         n=len(y),
-        mean=_mean(query),
-        cells=tuple(_row(y[:, w]) for w in range(writers)),
-        writers=_effects(writer),
-        artists=_effects(artist),
-        interaction=tuple(
-            _effects(cell[:, w], several=writers > 1 < artists) for w in range(writers)
-        ),
-        shares=_shares(y, query, writer, artist, cell) if writers > 1 < artists else None,
+        mean=_mean(query[:, 0, 0]),
+        cells=_means(y),
+        writers=tuple(row[0] for row in _means(writer, writers)),
+        artists=_means(artist, artists)[0],
+        interaction=_means(cell, writers and artists),
+        shares=shares,
     )
 
 
 def _contrasts(y: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Per query: mean (n,), effects of LVLMs (n, w), of artists (n, a), of cells (n, w, a).
+    """Per query: mean (n, 1, 1), effects of LVLMs (n, w, 1), artists (n, 1, a), cells.
 
     0 where an effect is the rounding of sums only.
     """
-    query = y.mean(axis=(1, 2))
-    writer, artist = y.mean(axis=2) - query[:, None], y.mean(axis=1) - query[:, None]
-    cell = y - query[:, None, None] - writer[:, :, None] - artist[:, None, :]
-    size = EQUAL * np.abs(y).max(axis=(1, 2), initial=0.0)
-    writer = np.where(np.abs(writer) <= size[:, None], 0.0, writer)
-    artist = np.where(np.abs(artist) <= size[:, None], 0.0, artist)
-    cell = np.where(np.abs(cell) <= size[:, None, None], 0.0, cell)
-    return query, writer, artist, cell
+    query = y.mean(axis=(1, 2), keepdims=True)
+    writer = y.mean(axis=2, keepdims=True) - query
+    artist = y.mean(axis=1, keepdims=True) - query
+    cell = y - query - writer - artist
+    size = EQUAL * np.abs(y).max(axis=(1, 2), initial=0.0, keepdims=True)
+    kinds = (np.where(np.abs(e) <= size, 0.0, e) for e in (writer, artist, cell))
+    return query, *kinds
 
 
 def _mean(values: Floats) -> Estimate:
     return mean(values) if len(values) else Estimate(None, None, 0, NO_SHARED)
 
 
-def _row(values: Floats) -> Row:
-    """Return the mean of each column of (n, k)."""
-    return tuple(_mean(column) for column in values.T)
+def _means(values: Floats, several: bool = True) -> tuple[Row, ...]:
+    """Return the means over n of (n, w, a), by w and a; a single level has no effects."""
+    none = Estimate(None, None, len(values), ONE_LEVEL)
+    rows = np.moveaxis(values, 0, 2)
+    return tuple(tuple(_mean(v) if several else none for v in row) for row in rows)
 
 
-def _effects(values: Floats, *, several: bool | None = None) -> Row:
-    """As `_row`, of effects, which a single level does not have."""
-    if several is None:
-        several = values.shape[1] > 1
-    return _row(values) if several else (_none(len(values)),) * values.shape[1]
-
-
-def _none(n: int) -> Estimate:
-    return Estimate(None, None, n, ONE_LEVEL)
-
-
-def _shares(
-    y: Floats, query: Floats, writer: Floats, artist: Floats, cell: Floats
-) -> VarianceShares | None:
+def _shares(query: Floats, kinds: Sequence[Floats]) -> VarianceShares | None:
     """Contrasts of different kinds are orthogonal, so their variances add up."""
-    n = len(y)
+    n = len(query)
     if n < 2:
         return None
-    kinds = [effects.reshape(n, -1) for effects in (writer, artist, cell)]
-    fixed = [_component(effects) for effects in kinds]
-    of_query = float(query.var(ddof=1))
-    rest = sum(_spread(effects) for effects in kinds)
-    total = sum(fixed) + of_query + rest
+    # On average over the effects of a kind: variance over the queries, and mean square of
+    # the true effects, which is that of those seen less what chance adds to it.
+    flat = [effects.reshape(n, -1) for effects in kinds]
+    chance = [float(effects.var(axis=0, ddof=1).mean()) for effects in flat]
+    seen = [float((effects.mean(axis=0) ** 2).mean()) for effects in flat]
+    parts = [square - spread / n for square, spread in zip(seen, chance, strict=True)]
+    parts += [float(query[:, 0, 0].var(ddof=1)), sum(chance)]
+    total = sum(parts)
     if not np.isfinite(total) or total <= 0:
         return None
-    shares = [part / total for part in fixed]
-    return VarianceShares(
-        writer=shares[0],
-        artist=shares[1],
-        interaction=shares[2],
-        query=of_query / total,
-        residual=rest / total,
-    )
-
-
-def _spread(effects: Floats) -> float:
-    """Return variance over the queries of (n, k) effects, on average over k."""
-    return float(effects.var(axis=0, ddof=1).mean())
-
-
-def _component(effects: Floats) -> float:
-    """Mean square of the true effects: of those seen, less what chance adds to it."""
-    seen = float((effects.mean(axis=0) ** 2).mean())
-    return seen - _spread(effects) / len(effects)
+    return VarianceShares(*(part / total for part in parts))

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from paths import DATA
 
-from benchmarks.studies.pairwise.match import judge_stage
+from benchmarks.studies.compare import judge_stage
 from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.natives import NATIVE

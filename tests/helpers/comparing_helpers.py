@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image as Pillow
+from stages import Constant
 
 from generators.base import Failure, Fault, Outcome, Placement, Result
-from generators.document import Draft, Request, Text
+from generators.document import Draft, ImageRequest, Request, Text
+from generators.pictures import Drawing
 
 LIGHT = Placement(num_cpus=0.1, batch_size=4)
 
@@ -225,3 +228,21 @@ class Shy(Grader):
         if len(request.turns) == 1 and "good and good" in text_of(request):
             return Result(Draft((Text("I would rather not say."),)))
         return super()._graded(request)
+
+
+class Pictures(Constant):
+    """Counts the images of an answer, on the scale of people."""
+
+    scale = "0-6"
+
+
+class Square:
+    """A T2I model of which a setting changes the images."""
+
+    kind = "render"
+
+    def __init__(self, weights: Any = None, shade: int = 0) -> None:
+        self.shade = shade
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
+        return [Result(Drawing(np.full((16, 16, 3), self.shade, np.uint8))) for _ in inputs]

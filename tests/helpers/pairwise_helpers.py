@@ -8,7 +8,7 @@ from typing import Any
 
 from paths import DATA
 
-from generators.base import Kind, Outcome, Result, StageSpec, Unscored, Walk
+from generators.base import Kind, Outcome, Result, StageSpec, Unscored
 from generators.document import Content, Document, Draft, Image, Sample, Text, Turn
 from scorers.features import Style
 from scorers.pairwise.games import (
@@ -54,7 +54,6 @@ def judged(
     protocol: Pairwise,
     replies: Sequence[str],
     marks: Sequence[str] = (),
-    styles: tuple[Style, Style] | None = None,
 ) -> Result[Judgement]:
     """The judgement of replies to the pair as given, then swapped."""
     readings = [
@@ -65,7 +64,7 @@ def judged(
         ReplyReading("factuality", swapped, outcome_of(protocol, reply, "factuality"))
         for swapped, reply in zip((False, True), marks, strict=False)
     ]
-    return Result(Judgement(tuple(readings), styles))
+    return Result(Judgement(tuple(readings)))
 
 
 def game(
@@ -73,25 +72,17 @@ def game(
     outcome: Outcome[Judgement],
     first: str = "base",
     second: str = "mine",
-    category: str = "c",
-    field: str = "f",
+    **about: Any,
 ) -> Game:
-    return Game(
-        question=question,
-        category=category,
-        field=field,
-        first=first,
-        second=second,
-        outcome=outcome,
-    )
+    group = {"category": "c", "field": "f", "first": first, "second": second}
+    return Game(question=question, outcome=outcome, **(group | about))
 
 
 def preferred(
     question: str,
     forward: int | None,
     swapped: int | None,
-    styles: tuple[Style, Style] | None = None,
-    **about: str,
+    styles: tuple[Style | None, Style | None] = (None, None),
 ) -> Game:
     """A game by its preferences for the answer shown first; None for an unread reply."""
     readings = tuple(
@@ -100,20 +91,7 @@ def preferred(
         )
         for s, p in ((False, forward), (True, swapped))
     )
-    return game(question, Result(Judgement(readings, styles)), **about)
-
-
-def walked(walk: Walk[Any], replies: Sequence[Outcome[Any]]) -> tuple[list[Any], Any]:
-    """The jobs a one-step walk asks for, and its outcome on `replies`."""
-    try:
-        jobs = next(walk)
-    except StopIteration as stop:
-        return [], stop.value
-    try:
-        walk.send(list(replies))
-    except StopIteration as stop:
-        return jobs, stop.value
-    raise AssertionError("the walk asks twice")
+    return game(question, Result(Judgement(readings)), styles=styles)
 
 
 ONE = document("Once", DRAWN, "the end")

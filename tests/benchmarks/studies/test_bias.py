@@ -1,9 +1,9 @@
-"""Tables of bias by hand: what a few verdicts come to."""
+"""Bias of judges by hand: what a few verdicts, and a few scores, come to."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,46 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import spearmanr
-
-from benchmarks.studies.bias import observations
-from benchmarks.studies.bias.observations import (
-    JudgeIdentity,
-    Preference,
-    Section,
-    family,
-    mean_of,
-    rank_correlation,
-    upright,
+from judging_helpers import (
+    STAND_IN,
+    chat_spec,
+    document,
+    judge_of,
+    picture,
+    sample,
+    stand_in_digests,
 )
-from benchmarks.studies.bias.verdicts import (
+from scipy.stats import spearmanr
+from trial import filled
+
+from benchmarks.runs.config import RunConfig
+from benchmarks.runs.experiment import Experiment
+from benchmarks.studies import bias
+from benchmarks.studies.bias import (
+    Finding,
+    JudgeIdentity,
+    Measured,
+    Pairs,
+    Scored,
+    family,
     lengths,
     positions,
+    preferences,
+    rank_correlation,
+    recorded_rulings,
     repeatability,
+    reworded,
     rewording,
     self_preference,
 )
-from benchmarks.studies.pairwise.judgements import Ruling, Side, write_rulings
+from benchmarks.studies.rulings import Ruling, Side, write_rulings
+from benchmarks.tasks.published import as_asked
+from benchmarks.tasks.task_set import TaskSet
+from generators.keys import derived_seed
+from generators.system import System
+from scorers.judging import sources
+from scorers.judging.judge import RubricJudge
+from scorers.judging.sources import OWN_WORDING, RubricSource
 
 JUDGE = JudgeIdentity("gpt-4o", "creation", "corrected", "w1", "s1")
 
@@ -39,16 +59,8 @@ def side(system: str, words: int = 10, images: int = 0) -> Side:
     return Side(system=system, writer=system, words=words, images=images)
 
 
-def ruling(
-    question: str,
-    preference: int | None,
-    *,
-    swapped: bool = False,
-    first: Side | None = None,
-    second: Side | None = None,
-    **about: Any,
-) -> Ruling:
-    told = {
+def ruling(question: str, preference: int | None, **about: Any) -> Ruling:
+    usual = {
         "protocol": "creation",
         "mode": "corrected",
         "wording": "w1",
@@ -56,17 +68,13 @@ def ruling(
         "stage": "s1",
         "repeat": 0,
         "judging": 0,
+        "swapped": False,
+        "first": side("a"),
+        "second": side("b"),
         "aspect": "preference",
         "outcome": "unscored" if preference is None else "done",
     }
-    return Ruling(
-        question=question,
-        preference=preference,
-        swapped=swapped,
-        first=first or side("a"),
-        second=second or side("b"),
-        **(told | about),
-    )
+    return Ruling(question=question, preference=preference, **(usual | about))
 
 
 def both(
@@ -79,14 +87,22 @@ def both(
     ]
 
 
-def values(section: Section) -> dict[str, tuple[float | None, int, int]]:
-    return {
-        f.measure: (f.estimate.value, f.estimate.n, f.judgements) for f in section.findings
-    }
+def split(measured: Measured) -> tuple[list[Finding], list[str]]:
+    """Findings, and reasons for what is absent."""
+    found = list(measured)
+    absent = [m for m in found if isinstance(m, str)]
+    return [m for m in found if isinstance(m, Finding)], absent
+
+
+def values(findings: Iterable[Finding]) -> dict[str, tuple[float | None, int, int]]:
+    return {f.measure: (f.estimate.value, f.estimate.n, f.judgements) for f in findings}
+
+
+# ---------------------------------------------------------------------- verdicts on pairs
 
 
 def test_positions_by_hand() -> None:
-    told = [
+    lines = [
         *both("1", 2, -1),  # the same answer, though less so
         *both("2", 0, 0),
         *both("3", 1, 1),  # whatever is first
@@ -94,7 +110,7 @@ def test_positions_by_hand() -> None:
         *both("5", -2, -1),  # whatever is last
         *both("6", 1, None),  # one order cannot be read
     ]
-    found = positions({JUDGE: told})
+    found, _ = split(positions({JUDGE: lines}))
     first = pytest.approx((0.5 + 0 + 1 + 0.5 - 1.5) / 5)
     assert values(found) == {
         "same verdict either way, %": (40.0, 5, 5),
@@ -102,49 +118,30 @@ def test_positions_by_hand() -> None:
         "goes to the last shown, %": (20.0, 5, 5),
         "preference for the first shown, levels": (first, 5, 5),
     }
-    assert "only two different values" in found.findings[0].estimate.reason
-    assert found.findings[3].estimate.ci95 is not None
-    silent = positions({JUDGE: both("1", None, 2)})
-    assert "no pair was read in both orders" in silent.absent[0]
-
-
-@given(st.lists(st.tuples(st.integers(-2, 2), st.integers(-2, 2)), min_size=1, max_size=20))
-def test_positions_do_not_depend_on_which_side_is_named_first(
-    pairs: list[tuple[int, int]],
-) -> None:
-    told = [r for i, (x, y) in enumerate(pairs) for r in both(str(i), x, y)]
-    other = [
-        r
-        for i, (x, y) in enumerate(pairs)
-        for r in both(str(i), y, x, first=side("b"), second=side("a"))
-    ]
-    assert positions({JUDGE: told}) == positions({JUDGE: [upright(r) for r in other]})
-    shares = [v[0] for k, v in values(positions({JUDGE: told})).items() if "%" in k]
-    assert sum(s or 0 for s in shares) == pytest.approx(100)
-
-
-def matchup(question: str, preference: float, first: Side, second: Side) -> Preference:
-    return Preference(
-        question=question, repeat=0, first=first, second=second, preference=preference
+    assert found[3].estimate.ci95 is not None
+    assert split(positions({JUDGE: both("1", None, 2)})) == (
+        [],
+        [f"{JUDGE.label}: no pair was read in both orders"],
     )
 
 
 def test_lengths_by_hand() -> None:
     games = [
-        matchup("1", 2, side("a", 10), side("b", 30)),  # the longer, much so
-        matchup("2", 1, side("a", 30), side("b", 10)),  # the shorter
-        matchup("3", 0, side("a", 10), side("b", 15)),
-        matchup("4", -1, side("a", 104), side("b", 100)),  # the longer, by 4%
-        matchup("5", 2, side("a", 10, 1), side("b", 10)),  # no picture, equal length
+        ("1", 0, side("a", 10), side("b", 30), 2),  # the longer, much so
+        ("2", 0, side("a", 30), side("b", 10), 1),  # the shorter
+        ("3", 0, side("a", 10), side("b", 15), 0),
+        ("4", 0, side("a", 104), side("b", 100), -1),  # the longer, by 4%
+        ("5", 0, side("a", 10, 1), side("b", 10), 2),  # no image, equal length
     ]
-    found = values(lengths({JUDGE: games}))
+    found = values(split(lengths({JUDGE: Pairs(games)}))[0])
     assert found["longer answer preferred, %"] == (pytest.approx(250 / 4), 4, 4)
     assert found["preference for the longer, by up to 5%"] == (1.0, 1, 1)
     assert found["preference for the longer, up to twice"] == (0.0, 1, 1)
     assert found["preference for the longer, over twice"] == (0.5, 2, 2)
     assert found["answer with more pictures preferred, %"] == (0.0, 1, 1)
-    turned = {JUDGE: [g.flipped if i % 2 else g for i, g in enumerate(games)]}
-    assert values(lengths(turned)) == found
+    turned = [(q, r, b, a, -p) if i % 2 else (q, r, a, b, p)
+              for i, (q, r, a, b, p) in enumerate(games)]  # fmt: skip
+    assert values(split(lengths({JUDGE: Pairs(turned)}))[0]) == found
 
 
 @given(
@@ -152,83 +149,55 @@ def test_lengths_by_hand() -> None:
         st.tuples(st.integers(-9, 9), st.integers(-2, 2)), min_size=3, max_size=30
     ).filter(lambda x: any(a for a, _ in x) and any(b for _, b in x))
 )
-def test_rank_correlation_is_spearmans_of_pairs_told_both_ways(
+def test_rank_correlation_is_spearmans_of_pairs_named_both_ways(
     pairs: list[tuple[int, int]],
 ) -> None:
-    observed = [(str(i), float(x), float(y)) for i, (x, y) in enumerate(pairs)]
-    mirrored = np.array([*pairs, *((-x, -y) for x, y in pairs)])
+    mirrored = np.array([*pairs, *((-x, -y) for x, y in pairs)], dtype=float)
     wanted = spearmanr(mirrored[:, 0], mirrored[:, 1]).statistic
-    found = rank_correlation(observed)
-    if math.isnan(wanted):
-        assert found.value is None
-    else:
-        assert found.value == pytest.approx(wanted, abs=1e-12)
-
-
-def test_observations_of_one_question_are_drawn_together() -> None:
-    """Ten copies of each of six questions are no more evidence than one of each."""
-    once = [(str(i), float(i)) for i in range(6)]
-    often = mean_of(once * 10)
-    assert often == mean_of(once)
-    assert often.n == 6
-    assert often.value == 2.5
+    x, y = mirrored[: len(pairs)].T
+    found = rank_correlation([str(i) for i in range(len(pairs))], x, y)
+    assert found.value == (None if math.isnan(wanted) else pytest.approx(wanted, abs=1e-12))
 
 
 def test_self_preference_beside_other_judges_by_hand() -> None:
     own, foreign = side("openai:gpt-4o"), side("qwen2-vl-72b")
     games = {
         JUDGE: [
-            matchup("1", 1, foreign, own),
-            matchup("2", -2, own, foreign),
-            matchup("3", 1, own, foreign),
-            matchup("4", 0, own, foreign),
-            matchup("5", 2, foreign, side("llava-34b")),  # none of its own
-            matchup("6", 2, own, side("published:gpt-4o-1120")),  # both of its own
+            ("1", 0, foreign, own, 1),
+            ("2", 0, own, foreign, -2),
+            ("3", 0, own, foreign, 1),
+            ("4", 0, own, foreign, 0),
+            ("5", 0, foreign, side("llava-34b"), 2),  # none of its own
+            ("6", 0, own, side("published:gpt-4o-1120"), 2),  # both of its own
         ],
-        JudgeIdentity("gemini", "creation", "corrected", "w2", "s2"): [
-            matchup("1", -1, foreign, own),
-            matchup("2", -1, own, foreign),
-            matchup("4", 0, own, foreign),
+        JUDGE._replace(name="gemini", wording="w2", stage="s2"): [
+            ("1", 0, foreign, own, -1),
+            ("2", 0, own, foreign, -1),
+            ("4", 0, own, foreign, 0),
         ],
-        JudgeIdentity("gpt-4.1", "creation", "corrected", "w1", "s3"): [
-            matchup("3", -1, own, foreign)  # of the same family: no witness
-        ],
-        JudgeIdentity("gemini", "probench", "corrected", "w1", "s2"): [
-            matchup("3", -1, own, foreign)  # asked otherwise: no witness
-        ],
+        # Of the same family, and asked otherwise: no witnesses.
+        JUDGE._replace(name="gpt-4.1"): [("3", 0, own, foreign, -1)],
+        JUDGE._replace(name="gemini", protocol="probench"): [("3", 0, own, foreign, -1)],
     }
-    found = self_preference(games)
-    told = {f.measure: f for f in found.findings if f.judge.startswith("gpt-4o ")}
-    assert told["answers of gpt preferred, %"].estimate.value == 62.5
-    assert told["answers of gpt preferred, %"].judgements == 4
+    pairs = {judge: Pairs(rows) for judge, rows in games.items()}
+    found, absent = split(self_preference(pairs))
+    told = values(f for f in found if f.judge.startswith("gpt-4o "))
+    assert told["answers of gpt preferred, %"] == (62.5, 4, 4)
     # gemini: 0, 100, 50; gpt-4o on the same three: 100, 100, 50
-    assert told["answers of gpt preferred by other judges, %"].estimate.value == 50
-    more = told["more than by other judges, points of %"].estimate
-    assert more.value == pytest.approx(100 / 3)
-    assert any("own family (gemini)" in reason for reason in found.absent)
-    alone = self_preference({JUDGE: games[JUDGE]})
-    assert len(alone.findings) == 1
-    assert "cannot be distinguished from the answers' quality" in alone.absent[0]
+    assert told["answers of gpt preferred by other judges, %"][0] == 50
+    assert told["more than by other judges, points of %"][0] == pytest.approx(100 / 3)
+    assert any("(gemini)" in reason for reason in absent)
+    found, absent = split(self_preference({JUDGE: pairs[JUDGE]}))
+    assert (len(found), len(absent)) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "wanted"),
-    [
-        ("gpt-4o", "gpt"),
-        ("openai:gpt-4.1", "gpt"),
-        ("published:gpt-4o-1120", "gpt"),
-        ("hf:Qwen/Qwen2-VL-7B-Instruct", "qwen"),
-        ("qwen2-vl-72b", "qwen"),
-        ("gemini-1.5", "gemini"),
-        ("4o", ""),
-    ],
-)
-def test_families(name: str, wanted: str) -> None:
-    assert family(name) == wanted
+def test_families() -> None:
+    names = {"openai:gpt-4.1": "gpt", "hf:Qwen/Qwen2-VL-7B-Instruct": "qwen", "4o": ""}
+    assert {name: family(name) for name in names} == names
 
 
 def test_repeatability_by_hand() -> None:
-    told = [
+    lines = [
         ruling("1", 1),
         ruling("1", 1, judging=1),
         ruling("1", -1, judging=2),
@@ -236,67 +205,42 @@ def test_repeatability_by_hand() -> None:
         ruling("2", None, judging=1),
         ruling("3", 0, judging=1),
     ]
-    found = values(repeatability({JUDGE: told}))
-    assert found == {
+    found, _ = split(repeatability({JUDGE: lines}))
+    assert values(found) == {
         "equal, %": (pytest.approx(100 / 3), 1, 3),
         "mean difference, levels": (pytest.approx(4 / 3), 1, 3),
     }
-    assert "asked once" in repeatability({JUDGE: told[:1]}).absent[0]
+    assert "--judgings" in split(repeatability({JUDGE: lines[:1]}))[1][0]
 
 
-def test_rewording_by_hand() -> None:
-    other = JudgeIdentity("gpt-4o", "creation", "official", "w2", "s1")
-    stranger = JudgeIdentity("gemini", "creation", "corrected", "w1", "s2")
-    told = {
+def test_wordings_and_modes_of_one_model_are_compared() -> None:
+    other = JUDGE._replace(mode="official", wording="w2")
+    lines = {
         JUDGE: [*both("1", 2, -2), ruling("2", 1)],
         other: [*both("1", 2, -1), ruling("3", 1)],
-        stranger: [*both("1", 0, 0)],
+        JUDGE._replace(name="gemini", stage="s2"): [*both("1", 0, 0)],
     }
-    found = rewording(told)
+    found, absent = split(rewording(lines))
     assert values(found) == {
         "equal, %": (50.0, 1, 2),
         "mean difference, levels": (0.5, 1, 2),
     }
-    assert any("gemini (creation): asked in one wording" in r for r in found.absent)
-
-
-def test_modes_are_not_taken_for_wordings() -> None:
-    def asked(mode: str, wording: str) -> JudgeIdentity:
-        return JudgeIdentity("gpt-4o", "creation", mode, wording, "s1")
-
-    told = {
-        asked("corrected", "w1"): both("1", 2, -2),
-        asked("official", "w1"): both("1", 2, -1),
+    (alone,) = absent
+    assert alone.startswith("gemini (creation)")
+    # A mode alone is no wording.
+    lines = {JUDGE: both("1", 2, -2), JUDGE._replace(mode="official"): both("1", 2, -1)}
+    found, absent = split(rewording(lines))
+    name = "gpt-4o (creation)"
+    modes = f"{name}: modes corrected and official, one wording w1"
+    assert ({f.judge for f in found}, len(absent)) == ({modes}, 1)
+    lines[JUDGE._replace(mode="official", wording="w2")] = both("1", 2, 0)
+    found, absent = split(rewording(lines))
+    assert {f.judge for f in found} == {
+        modes,
+        f"{name}: wordings w1 and w2, both official",
+        f"{name}: corrected w1 and official w2, modes differ too",
     }
-    modes = rewording(told)
-    assert {f.judge for f in modes.findings} == {
-        "gpt-4o (creation): modes corrected and official, one wording w1"
-    }
-    assert "asked in one wording" in modes.absent[0]
-    told[asked("official", "w2")] = both("1", 2, 0)
-    every = rewording(told)
-    assert {f.judge for f in every.findings} == {
-        "gpt-4o (creation): modes corrected and official, one wording w1",
-        "gpt-4o (creation): wordings w1 and w2, both official",
-        "gpt-4o (creation): corrected w1 and official w2, modes differ too",
-    }
-    assert not every.absent
-
-
-def test_judges_that_differ_in_settings_have_labels_of_their_own(tmp_path: Path) -> None:
-    folder = tmp_path / "compare" / "creation"
-    told = [*both("1", 2, -1, stage="aaaaaaaa"), *both("1", 0, 0, stage="bbbbbbbb")]
-    write_rulings([*told, *both("1", 1, 1, judge="gemini")], folder / "judgements-1.jsonl")
-    found = observations.load(tmp_path)
-    assert [judge.label for judge in found] == [
-        "gemini (creation, corrected, wording w1)",
-        "gpt-4o [settings aaaaaa] (creation, corrected, wording w1)",
-        "gpt-4o [settings bbbbbb] (creation, corrected, wording w1)",
-    ]
-    for section in (positions(found), rewording(found), repeatability(found)):
-        said = [f.judge for f in section.findings] + list(section.absent)
-        assert any("aaaaaa" in line for line in said)
-        assert any("bbbbbb" in line for line in said)
+    assert not absent
 
 
 def test_rulings_of_several_files_count_once(tmp_path: Path) -> None:
@@ -305,18 +249,135 @@ def test_rulings_of_several_files_count_once(tmp_path: Path) -> None:
     turned = both("1", -1, 2, first=side("b"), second=side("a"))
     marks = [ruling("9", None, aspect="factuality", marks=(8.0, 6.0), outcome="done")]
     write_rulings([*turned, *marks], folder / "judgements-2.jsonl")
-    ((judge, told),) = observations.load(tmp_path).items()
+    ((judge, lines),) = recorded_rulings(tmp_path).items()
     assert judge == JUDGE
     # The order with `b` shown first was unread in one file, and read in the other.
-    assert {(r.swapped, r.preference) for r in told} == {(False, 2), (True, -1)}
-    assert {(r.first.system, r.second.system) for r in told} == {("a", "b")}
-    (game,) = observations.preferences_of(told)
-    assert game.preference == pytest.approx((-2 - 1) / 2)
+    assert {(r.swapped, r.preference) for r in lines} == {(False, 2), (True, -1)}
+    assert {(r.first.system, r.second.system) for r in lines} == {("a", "b")}
+    ((*_, preference),) = preferences(lines)
+    assert preference == pytest.approx((-2 - 1) / 2)
+    # Judges that differ in settings have labels of their own.
+    others = [*both("1", 0, 0, stage="bbbbbbbb"), *both("1", 1, 1, judge="gemini")]
+    write_rulings(others, folder / "judgements-3.jsonl")
+    assert [judge.label for judge in recorded_rulings(tmp_path)] == [
+        "gemini (creation, corrected, wording w1)",
+        "gpt-4o [settings bbbbbb] (creation, corrected, wording w1)",
+        "gpt-4o [settings s1] (creation, corrected, wording w1)",
+    ]
 
 
-@pytest.mark.parametrize(
-    "section", [positions, repeatability, rewording, lengths, self_preference]
-)
-def test_without_judgements_there_is_a_reason(section: Callable[..., Section]) -> None:
-    assert section({}).findings == ()
-    assert len(section({}).absent) == 1
+def test_without_judgements_there_is_a_reason() -> None:
+    for measure in (positions, repeatability, rewording, lengths, self_preference):
+        findings, absent = split(measure({}))
+        assert (findings, len(absent)) == ([], 1)
+
+
+# ---------------------------------------------------------------- scores of rubric judges
+
+
+GRADER = chat_spec(name="grader", target="comparing_helpers:Grader", seeded=True)
+GREEDY = chat_spec(target="comparing_helpers:Grader")
+SAMPLES = [sample(f"SA-{i}") for i in range(6)]
+SHOWN = (picture("one"), picture("two"))
+ONE_RUBRIC = ([], ["judge:chatty: scores by one rubric only"])
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for the user's copy of the released rubrics."""
+    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
+    found = tmp_path / "prompts.py"
+    found.write_text(STAND_IN)
+    return found
+
+
+def scored(root: Path, *judges: RubricJudge, shown: tuple[Any, ...] = SHOWN) -> Scored:
+    """A run scored by each of the judges, which goes by the first."""
+    texts = {"fair": "good", "long": "good and good and good again"}
+    systems = tuple(
+        System(name=n, draft=None, answers={s.id: document(t, *shown) for s in SAMPLES})
+        for n, t in texts.items()
+    )
+    about: dict[str, Any] = {"categories": {}, "fields": (), "about": {}}
+    task = TaskSet(name="x", samples=(), prompt=as_asked, **about)
+    runs = [
+        Experiment(
+            config=RunConfig(weights="tiny"),
+            task=task,
+            samples=tuple(SAMPLES),
+            systems=systems,
+            scorers=(judge,),
+            identities={},
+        )
+        for judge in judges
+    ]
+    for run in runs:
+        filled(run.plan, root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bias, "reopen", lambda _: runs[0])
+        return Scored(root)
+
+
+def test_scores_of_one_query_are_preferences(tmp_path: Path) -> None:
+    ((judge, pairs),) = scored(tmp_path, judge_of(GRADER)).pairs().items()
+    assert judge.label == "judge:chatty"
+    # Three times good against once, of 6.
+    assert pairs.preference == pytest.approx([2 / 6 * 100] * 6)
+    found = values(split(lengths({judge: pairs}))[0])
+    assert found["longer answer preferred, %"] == (100.0, 6, 6)
+
+
+def test_repeatability_of_a_rubric_judge_over_seeds(tmp_path: Path) -> None:
+    judges = judge_of(GRADER), judge_of(GRADER, seed=3)
+    findings, absent = split(scored(tmp_path, *judges).repeated())
+    odd = [[derived_seed(seed, s.id, 0, 0) % 2 for s in SAMPLES] for seed in (0, 3)]
+    same = sum(x == y for x, y in zip(*odd, strict=True))
+    assert 0 < same < 6
+    found = values(findings)
+    assert found["equal, %"][0] == pytest.approx(100 * same / 6)
+    apart = found["mean difference, points of 100"][0]
+    assert apart == pytest.approx(100 / 6 * (6 - same) / 6)
+    assert not absent
+    for root, judge in (("once", judge_of(GRADER)), ("greedy", judge_of(GREEDY))):
+        findings, absent = split(scored(tmp_path / root, judge).repeated())
+        assert (findings, len(absent)) == ([], 1)
+
+
+def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
+    own = judge_of(GREEDY)
+    theirs = judge_of(own.stage, rubric=f"official:{path}")
+    run = scored(tmp_path / "run", own, theirs)
+    found = values(split(run.reworded(RubricSource(path)))[0])
+    # Their wording makes the grader one point of 6 harsher.
+    assert {name: value for name, (value, _, _) in found.items()} == {
+        "equal, %": 0,
+        "mean difference, points of 100": pytest.approx(100 / 6),
+    }
+    assert split(run.reworded(OWN_WORDING)) == ONE_RUBRIC
+    # Another run showed the same judge fewer images, by the same rubric.
+    fewer = scored(tmp_path / "fewer", judge_of(GREEDY, max_images=1), own)
+    assert split(fewer.reworded(OWN_WORDING)) == ONE_RUBRIC
+
+
+def test_another_rubric_is_asked_for_with_the_judges_own_settings(
+    tmp_path: Path, path: Path
+) -> None:
+    about = {"max_images": 1, "retries": 3, "seed": 5}
+    own = judge_of(GRADER, **about)
+    theirs = judge_of(GRADER, rubric=f"official:{path}", **about)
+    found, _ = split(scored(tmp_path / "run", own, theirs).reworded(RubricSource(path)))
+    both = "judge:chatty: the run's rubric and released rubric"
+    assert {f.judge for f in found} == {both}
+    variants = reworded(own, RubricSource(path))
+    assert variants["released rubric"] == theirs
+    released = judge_of(GRADER, rubric=f"official:{path}", mode="official", seed=5)
+    assert variants["released scorer"] == released
+    # Equal texts are one rubric, and a mode alone is no rubric.
+    modes = scored(tmp_path / "modes", theirs, released)
+    assert split(modes.reworded(RubricSource(path))) == ONE_RUBRIC
+    # The released scorer asks the same, but does not ask again.
+    shy = chat_spec(target="comparing_helpers:Shy")
+    judges = judge_of(shy), judge_of(shy, rubric=f"official:{path}")
+    run = scored(tmp_path / "shy", *judges, shown=())
+    found, _ = split(run.reworded(RubricSource(path)))
+    assert {f.judge for f in found} == {both}

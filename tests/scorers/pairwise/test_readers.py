@@ -14,7 +14,6 @@ from scorers.pairwise.games import FactualityScores, Verdict
     [
         ("Final Verdict is: [[A>>B]]", 2),
         ("**Final verdict:**\n\n[[ b > a ]]", -1),
-        ("[[A=B]]", 0),
         ("[[B=A]] in short", 0),
         ("[[A<<B]]", -2),
         ("[[B&lt;A]]", 1),
@@ -23,58 +22,36 @@ from scorers.pairwise.games import FactualityScores, Verdict
         ("first order [[A>B]], second [[A=B]]\nFinal Verdict is: [[A=B]]", 0),
         ("Final Verdict is: see below\nFinal Verdict is: [[B>A]]", -1),
         ("so [[A>B]] and again [[A>B]]", 1),
-        ("Final Verdict is: B>A", -1),
         ("Final Verdict is: [A>B]", 1),
         ("Final Verdict: **B \\>\\> A**, all in all", -2),
         ("I weigh [[A>B]]. Final Verdict is: B&lt;A.", 1),
         ("Final Verdict: Assistant A >> Assistant B", 2),
-        ("Final Verdict is: A=B\nthat is [[A=B]]", 0),
         ("[[A>B]]\nThat is my final verdict. A is better.", 1),
-        ("My final verdict is below\n[[B>A]]", -1),
         ("Final verdict (A>>B, A>B, A=B, B>A or B>>A): [[B>A]]", -1),
+        ("", None),
+        ("A is better", None),
+        ("[[C>B]]", None),
+        ("[A>B]", None),
+        ("I give A>B. Final Verdict is: unclear", None),
+        ("Final Verdict is: A>B or A>>B", None),
+        ("Final Verdict is: A>>B, A>B, A=B, B>A or B>>A", None),
+        ("**Final verdict:** A>B / A=B", None),
+        ("Final Verdict is: [A>B] or maybe [A>>B]", None),
+        ("[[A>B]] or A>>B", None),
+        ("[[A>B]] or [[B>A]]", None),
+        ("At first glance [[A>B]]. Final Verdict is: B>A", None),
+        ("Final Verdict is: B>A, not [[A>B]]", None),
     ],
 )
-def test_levels_are_read_however_dressed(reply: str, preference: int) -> None:
+def test_levels_are_read_however_dressed_and_never_made_of_several(
+    reply: str, preference: int | None
+) -> None:
     result = readers.level(reply)
-    assert isinstance(result, Verdict)
-    assert result.preference == preference
-    assert readers.LEVELS[result.word] == preference
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "",
-        "A is better",
-        "[[C>B]]",
-        "[A>B]",
-        "A>B",
-        "[[A>B]] or [[B>A]]",
-        "I give A>B. Final Verdict is: unclear",
-        "Final Verdict is: A>B or [[B>A]]",
-        "Final Verdict is: A>B or A>>B",
-        "Final Verdict is: A>>B, A>B, A=B, B>A or B>>A",
-        "**Final verdict:** A>B / A=B",
-        "Final Verdict is: [A>B] or maybe [A>>B]",
-        "[[A>B]] or A>>B",
-        "Final Verdict is: [[A&gt;B]] or A&gt;&gt;B",
-    ],
-)
-def test_no_level_is_made_of_nothing_or_of_several(reply: str) -> None:
-    assert isinstance(readers.level(reply), Unscored)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "[[A>B]] or [[B>A]]",
-        "At first glance [[A>B]]. Final Verdict is: B>A",
-        "draft [[B>A]] Final Verdict is: [A>B]",
-        "Final Verdict is: B>A, not [[A>B]]",
-    ],
-)
-def test_verdicts_that_contradict_one_another_are_named(reply: str) -> None:
-    assert readers.level(reply) == Unscored("several verdicts: A>B, B>A")
+    if preference is None:
+        assert isinstance(result, Unscored)
+    else:
+        assert isinstance(result, Verdict)
+        assert (result.preference, readers.LEVELS[result.word]) == (preference, preference)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +60,9 @@ def test_verdicts_that_contradict_one_another_are_named(reply: str) -> None:
         ("[[A>>B]]", 2),
         ("[[A>B]] so [[A>B]]", 1),
         ("[[A>B]] not [[A=B]]", None),
-        ("[[A<B]]", None),
         ("[[B=A]]", None),
         ("[[A > B]]", None),
         ("[[a>b]]", None),
-        ("", None),
     ],
 )
 def test_probench_officially_takes_five_forms_exactly(
@@ -111,16 +86,13 @@ ALL_FOUR = "\n".join(readers.VOTES)
         ("Answer2\nThat is my vote.", "Answer2", "Answer2"),
         ("Unable to decide: Situation One", readers.SITUATION_ONE, readers.SITUATION_ONE),
         ("unable to decide: situation two", readers.SITUATION_TWO, readers.SITUATION_TWO),
-        (" Answer1", "Answer1", None),
         ("Answer1\nAnswer2\nboth are fine", None, "Answer1"),
         (ALL_FOUR, None, "Answer1"),
         (f"- {ALL_FOUR}".replace("\n", "\n- "), None, None),
-        (ALL_FOUR.replace("\n", "\nor\n"), None, "Answer1"),
         (f"I may choose\n{ALL_FOUR}\nand say\nAnswer2", "Answer2", "Answer1"),
         ("Answer2\nAnswer1", None, "Answer1"),
         ("Answer2\nAnswer2", "Answer2", "Answer2"),
         ("I prefer Answer1", None, None),
-        ("unable to decide", None, None),
         ("", None, None),
     ],
 )
@@ -130,52 +102,42 @@ def test_votes(reply: str, corrected: str | None, official: str | None) -> None:
         assert (result.word if isinstance(result, Verdict) else None) == expected
 
 
+NAME = "esponse {} Visual Factuality Score"
+
+
 @pytest.mark.parametrize(
-    ("line", "value"),
+    ("said", "value"),
     [
-        ("Response A Visual Factuality Score (0-10): 3", 3),
-        ("Response A Visual Factuality Score (out of 10): 3.", 3),
-        ("**Response A Visual Factuality Score (0-10)**: **3**/10", 3),
-        ("Response A Visual Factuality Score (7/10)", 7),
-        ("Response A Visual Factuality Score: 7 out of 10, well done", 7),
-        ("Response A Visual Factuality Score - [7/10].", 7),
-        ("| Response A Visual Factuality Score | 7 |", 7),
-        ("### Response A Visual Factuality Score: 7/10 (1 of 4 pictures is wrong)", 7),
-        ("\u201cResponse A Visual Factuality Score: 7.5/10\u201d", 7.5),
-        ("Response A Visual Factuality Score: 0\r", 0),
-        ("Response A Visual Factuality Score: 7\nThat score is right.", 7),
-        (
-            "Response A Visual Factuality Score: 7/10\n"
-            "Response A Visual Factuality Score is low for its two errors",
-            7,
-        ),
-        (
-            "Response A Visual Factuality Score:\n1. colours right\n2. count wrong 4/10",
-            None,
-        ),
-        ("Response A Visual Factuality Score:\n2 out of 10 facts are wrong", None),
-        ("Response A Visual Factuality Score: [1] + [2] = 3/10", None),
-        ("Response A Visual Factuality Score: 4 + 3 = 7/10", None),
-        ("Response A Visual Factuality Score: 4/10 + 3/10 = 7/10", None),
-        ("Response A Visual Factuality Score: 4/10 -> 7/10", None),
-        ("Response A Visual Factuality Score: 7,5/10", None),
-        ("Response A Visual Factuality Score: 7-8/10", None),
-        ("Response A Visual Factuality Score: 7/100", None),
-        ("Response A Visual Factuality Score: 10/10/10", None),
-        ("Response A Visual Factuality Score: 7 of its 9 facts hold", None),
-        ("Response A Visual Factuality Score (0-10)", None),
-        (
-            "Response A Visual Factuality Score: 7/10\n"
-            "Response A Visual Factuality Score: 7,5/10",
-            None,
-        ),
+        (" (0-10): 3", 3),
+        (" (out of 10): 3.", 3),
+        (" (0-10)**: **3**/10", 3),
+        (" (7/10)", 7),
+        (": 7 out of 10, well done", 7),
+        (" - [7/10].", 7),
+        (" | 7 |", 7),
+        (": 7/10 (1 of 4 pictures is wrong)", 7),
+        (": 7.5/10\u201d", 7.5),
+        (": 0\r", 0),
+        (": 7\nThat score is right.", 7),
+        (f": 7/10\nR{NAME.format('A')} is low for its two errors", 7),
+        (":\n1. colours right\n2. count wrong 4/10", None),
+        (": [1] + [2] = 3/10", None),
+        (": 4 + 3 = 7/10", None),
+        (": 4/10 + 3/10 = 7/10", None),
+        (": 4/10 -> 7/10", None),
+        (": 7,5/10", None),
+        (": 7-8/10", None),
+        (": 7/100", None),
+        (": 10/10/10", None),
+        (": 7 of its 9 facts hold", None),
+        (" (0-10)", None),
     ],
 )
 def test_a_mark_is_a_number_out_of_10_in_the_line_of_its_name(
-    line: str, value: float | None
+    said: str, value: float | None
 ) -> None:
-    other = "Response B Visual Factuality Score: 8/10"
-    for reply in (f"{line}\n{other}", f"{other}\n{line}"):
+    one, other = f"R{NAME.format('A')}{said}", f"R{NAME.format('B')}: 8/10"
+    for reply in (f"{one}\n{other}", f"{other}\n{one}"):
         result = readers.marks(reply)
         if value is None:
             assert isinstance(result, Unscored)
@@ -183,17 +145,9 @@ def test_a_mark_is_a_number_out_of_10_in_the_line_of_its_name(
             assert result == FactualityScores(value, 8)
 
 
-def test_marks_of_both_in_one_line() -> None:
-    name = "esponse {} Visual Factuality Score"
-    a, b = (name.format(x) for x in "AB")
-    for reply in (
-        f"R{a}: 7, r{b}: 8.",
-        f"R{a}: 7/10 and R{b}: 8/10",
-        f'{{"R{a}": 7, "R{b}": 8}}',
-    ):
+def test_marks_of_both_in_one_line_and_empty_replies() -> None:
+    a, b = (NAME.format(x) for x in "AB")
+    for reply in (f"R{a}: 7, r{b}: 8.", f'{{"R{a}": 7, "R{b}": 8}}'):
         assert readers.marks(reply) == FactualityScores(7, 8)
-
-
-def test_an_empty_reply_officially_means_no_criteria() -> None:
     assert isinstance(readers.official_marks(""), NotApplicable)
     assert isinstance(readers.official_marks(" "), Unscored)

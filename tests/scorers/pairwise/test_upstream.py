@@ -128,20 +128,17 @@ def probench_games(case: dict) -> list[Game]:
             protocol.style_of(document(baseline), first=True),
             protocol.style_of(document(model), first=False),
         )
-        games.append(game(uuid, judged(protocol, (one, zero), styles=styles)))
+        games.append(game(uuid, judged(protocol, (one, zero)), styles=styles))
     return games
 
 
 @pytest.mark.parametrize("case", PROBENCH)
-def test_probench_style_counts_equal_the_released_ones(case: dict) -> None:
-    for played, expected in zip(probench_games(case), case["styles"], strict=True):
-        styles = played.judgement.styles
-        assert [[s.tokens, s.headers, s.lists, s.bold] for s in styles] == expected
-
-
-@pytest.mark.parametrize("case", PROBENCH)
-def test_probench_ratings_equal_the_released_fit(case: dict) -> None:
-    battles = [b for g in probench_games(case) for b in _official_battles(g, 3)]
+def test_probench_style_and_ratings_equal_the_released_ones(case: dict) -> None:
+    games = probench_games(case)
+    for played, expected in zip(games, case["styles"], strict=True):
+        styles = [[s.tokens, s.headers, s.lists, s.bold] for s in played.styles]
+        assert styles == expected
+    battles = [b for g in games for b in _official_battles(g, 3)]
     assert len(battles) == case["battles"]
     x, y = matrices(battles)
     coefficients = _fitted(x, y)
@@ -150,11 +147,7 @@ def test_probench_ratings_equal_the_released_fit(case: dict) -> None:
     samples = _resampled(x, y, np.array([b.score == 0.5 for b in battles]))
     ends = [case["lower"], case["upper"]]
     assert np.percentile(samples, [2.5, 97.5]) == pytest.approx(ends, abs=1e-2)
-
-
-@pytest.mark.parametrize("case", PROBENCH)
-def test_probench_row_says_what_the_program_prints(case: dict) -> None:
-    row = resolve_protocol("probench", "official").aggregate(probench_games(case)).rows[0]
+    row = resolve_protocol("probench", "official").aggregate(games).rows[0]
     line = next(x for x in case["printed"].splitlines() if x.startswith("model "))
     fields = [part.partition(":")[2].strip() for part in line.split("|")[1:]]
     rating, ends = row.values["rating"].value, row.values["rating"].ci95

@@ -21,27 +21,22 @@ def strata(*samples: list[float], weights: tuple[float, ...] = ()) -> Estimate:
     return stratified([Stratum(*stratum) for stratum in named])
 
 
-def test_no_value_has_no_mean_and_few_have_no_interval():
+def test_no_value_has_no_mean_and_few_or_equal_ones_have_no_interval():
     assert mean([nothing] * 3) == Estimate(None, None, 0, "no scored query")
     assert strata([1.0] * 9, [nothing] * 9).value is None
     assert (mean([1.0, nothing, 6.0]).value, mean([1.0, nothing, 6.0]).n) == (3.5, 2)
     for n in range(1, 5):
         result = mean(np.arange(n))
         assert (result.value, result.n, result.ci95) == (np.arange(n).mean(), n, None)
-        assert "too few" in result.reason
+        assert result.reason == f"too few values (n={n}, fewer than 5)"
     assert mean(np.arange(5)).ci95 is not None
-    assert mean(np.arange(5)).reason == ""
-
-
-@pytest.mark.parametrize("n", [5, 6, 20, 500])
-def test_equal_values_have_no_interval(n):
-    result = mean([4.0] * n)
-    assert result == Estimate(4.0, None, n, f"all values are equal (n={n})")
+    equal = mean([4.0] * 20)
+    assert equal == Estimate(4.0, None, 20, "all values are equal (n=20)")
     # Means over repeats differ in their last bits.
-    assert mean([0.1 + 0.2, 0.3] * n).ci95 is None
+    assert mean([0.1 + 0.2, 0.3] * 20).ci95 is None
 
 
-@pytest.mark.parametrize("n", [5, 60, 400])
+@pytest.mark.parametrize("n", [5, 400])
 def test_agrees_with_scipy_on_students_t(n):
     values = np.random.default_rng(n).exponential(2.0, n)
     theirs = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
@@ -50,8 +45,8 @@ def test_agrees_with_scipy_on_students_t(n):
     assert result.method == "Student's t"
 
 
-@pytest.mark.parametrize("low_high", [(0.0, 1.0), (0.0, 100.0), (-1.0, 2.5)])
-@pytest.mark.parametrize("k", [1, 7, 29])
+@pytest.mark.parametrize("low_high", [(0.0, 1.0), (-1.0, 2.5)])
+@pytest.mark.parametrize("k", [1, 29])
 def test_agrees_with_scipy_on_wilson_where_two_values_occur(k, low_high):
     low, high = low_high
     result = mean([high] * k + [low] * (30 - k))
@@ -73,7 +68,6 @@ def test_two_strata_of_equal_weight_have_welchs_interval():
 @pytest.mark.parametrize(
     ("thin", "problem"),
     [
-        ([1.0], "too few values in b (n=1, fewer than 5)"),
         ([1.0, 4.0], "too few values in b (n=2, fewer than 5)"),
         ([2.0] * 30, "all values are equal in b (n=30)"),
         ([0.0, 1.0] * 9, "only two different values in b (n=18, fewer than 25)"),
@@ -82,11 +76,10 @@ def test_two_strata_of_equal_weight_have_welchs_interval():
 def test_a_stratum_that_supports_no_interval_leaves_none_to_the_whole(thin, problem):
     result = strata(list(np.arange(50.0)), thin)
     assert result.value == pytest.approx((24.5 + np.mean(thin)) / 2)
-    assert (result.ci95, result.method) == (None, "")
-    assert result.reason == problem
+    assert (result.ci95, result.method, result.reason) == (None, "", problem)
 
 
-@pytest.mark.parametrize("size", [1e-300, 1e-90, 1e78, 1e150, 1e300])
+@pytest.mark.parametrize("size", [1e-300, 1e78, 1e300])
 def test_numbers_of_any_size_have_a_mean_and_an_interval(size):
     plain = mean([1.0, 2.0, 5.0, 4.0, 3.0])
     result = mean([size, 2 * size, 5 * size, 4 * size, 3 * size])
@@ -99,20 +92,15 @@ def test_numbers_of_any_size_have_a_mean_and_an_interval(size):
 def test_an_interval_beyond_the_range_of_numbers_is_not_shown():
     result = mean([1.7e308, -1.7e308, 1.6e308, 0.0, 1.1e308])
     assert math.isfinite(result.value)
-    assert result.ci95 is None
-    assert "beyond the range of numbers" in result.reason
+    assert (result.ci95, bool(result.reason)) == (None, True)
     assert mean([math.inf, 1.0, 2.0, 3.0, 4.0]).value is None
 
 
 def test_json_says_method_or_reason():
-    assert mean([1.0, 2.0, 3.0, 4.0, 5.0]).as_json("mean") == {
-        "mean": 3.0,
-        "ci95": [1.036757, 4.963243],
-        "n": 5,
-        "method": "Student's t",
-    }
-    assert mean([1.0]).as_json()["reason"].startswith("too few")
-    assert "method" not in mean([1.0]).as_json()
+    json = {"mean": 3.0, "ci95": [1.036757, 4.963243], "n": 5, "method": "Student's t"}
+    assert mean([1.0, 2.0, 3.0, 4.0, 5.0]).as_json("mean") == json
+    few = {"value": 1.0, "ci95": None, "n": 1, "reason": mean([1.0]).reason}
+    assert mean([1.0]).as_json() == few
 
 
 scores = st.lists(

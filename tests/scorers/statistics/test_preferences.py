@@ -7,24 +7,23 @@ import itertools
 import pytest
 
 from scorers.statistics.preferences import (
-    Preferred,
-    Voted,
+    Measures,
     creation_agreement,
     creation_people,
     majority,
     mllm_agreement,
+    mllm_people,
 )
 
 S, B, U = "system", "baseline", "undecided"
 
 
-def preferred(query: str, judge: float, *human: float) -> Preferred:
-    names = (f"h{i}" for i in range(1, 9))
-    return Preferred(query=query, judge=judge, human=dict(zip(names, human, strict=False)))
+def preferred(query: str, judge: float, *human: float) -> tuple[str, float, dict]:
+    return query, judge, {f"h{i}": value for i, value in enumerate(human)}
 
 
-def voted(query: str, judge: str, **human: str) -> Voted:
-    return Voted(query=query, judge=judge, human=human)
+def seen(measures: Measures) -> dict[str, tuple[float | None, int]]:
+    return {name: (e.value, e.n) for name, e in measures.items()}
 
 
 def test_mae_and_consistency_by_hand():
@@ -36,11 +35,10 @@ def test_mae_and_consistency_by_hand():
         preferred("q5", -2, -2),
     ]
     result = creation_agreement(pairs)
-    assert result["mae"].value == pytest.approx((0.5 + 1 + 1.25 + 1 + 0) / 5)
-    assert result["consistency"].value == pytest.approx(100 * 4 / 5)
-    assert (result["mae"].n, result["consistency"].n) == (5, 5)
+    mae = pytest.approx((0.5 + 1 + 1.25 + 1 + 0) / 5)
+    assert seen(result) == {"mae": (mae, 5), "consistency": (80.0, 5)}
     assert result["mae"].ci95 == pytest.approx((0.129168, 1.370832), abs=1e-6)
-    assert "only two different values" in result["consistency"].reason
+    assert result["consistency"].ci95 is None
 
 
 def test_people_are_held_against_the_mean_of_the_others():
@@ -49,14 +47,13 @@ def test_people_are_held_against_the_mean_of_the_others():
         ("q2", {"a": -1.0, "b": -1.0}),
         ("q3", {"a": 2.0}),  # nobody to agree with
     ]
-    result = creation_people(ratings)
-    assert {n: (m["mae"].value, m["mae"].n) for n, m in result.items()} == {
-        "a": (0.75, 2),
-        "b": (0.75, 2),
-        "c": (0.0, 1),
+    assert {
+        name: seen(measures) for name, measures in creation_people(ratings).items()
+    } == {
+        "a": {"mae": (0.75, 2), "consistency": (50.0, 2)},
+        "b": {"mae": (0.75, 2), "consistency": (50.0, 2)},
+        "c": {"mae": (0.0, 1), "consistency": (100.0, 1)},
     }
-    assert result["a"]["consistency"].value == 50.0
-    assert result["c"]["consistency"].value == 100.0
     assert creation_people(ratings[2:]) == {}
 
 
@@ -65,12 +62,10 @@ def test_people_are_held_against_the_mean_of_the_others():
     [
         ([S, S, B, U], S),
         ([B, B, B, S], B),
-        ([S, B], U),  # equal
         ([S, S, B, B], U),
         ([S, U, U, B], U),
         ([S, S, U, U], S),  # as many undecided as votes: not more
         ([S, U, U, U], U),
-        ([U, U], U),
         ([B], B),
     ],
 )
@@ -81,32 +76,27 @@ def test_majority_by_hand(votes, expected):
 
 def test_votes_by_hand():
     pairs = [
-        voted("q1", S, a=S, b=S, c=B),  # majority S
-        voted("q2", B, a=S, b=S, c=S),  # S
-        voted("q3", U, a=S, b=B),  # undecided
-        voted("q4", S, a=U, b=B),  # 1 U, 1 B: B
-        voted("q5", B, b=B),
+        ("q1", S, {"a": S, "b": S, "c": B}),  # majority S
+        ("q2", B, {"a": S, "b": S, "c": S}),  # S
+        ("q3", U, {"a": S, "b": B}),  # undecided
+        ("q4", S, {"a": U, "b": B}),  # 1 U, 1 B: B
+        ("q5", B, {"b": B}),
     ]
     result = mllm_agreement(pairs)
-    assert list(result) == [
-        "majority",
-        "annotator a",
-        "annotator b",
-        "annotator c",
-        "annotators",
-    ]
-
-    def seen(who: str) -> dict[str, tuple[float, int]]:
-        return {name: (e.value, e.n) for name, e in result[who].items()}
-
+    names = ["majority", "annotator a", "annotator b", "annotator c", "annotators"]
+    assert list(result) == names
     # equal: q1, q3 (both undecided), q5; both decided: q1, q2, q4, q5
-    assert seen("majority") == {"decided": (50.0, 4), "all": (60.0, 5)}
+    assert seen(result["majority"]) == {"decided": (50.0, 4), "all": (60.0, 5)}
     # a: q1 equal, q2 not, q3 and q4 one undecided
-    assert seen("annotator a") == {"decided": (50.0, 2), "all": (25.0, 4)}
-    assert seen("annotator c") == {"decided": (0.0, 2), "all": (0.0, 2)}
+    assert seen(result["annotator a"]) == {"decided": (50.0, 2), "all": (25.0, 4)}
     # pooled: 4 of a, 5 of b, 2 of c; equal are q1 a, q1 b, q5 b
-    assert result["annotators"]["all"].value == pytest.approx(100 * 3 / 11)
-    assert result["annotators"]["decided"].value == pytest.approx(100 * 3 / 8)
+    everyone = {"decided": (37.5, 8), "all": (pytest.approx(300 / 11), 11)}
+    assert seen(result["annotators"]) == everyone
+    among = mllm_people([(query, human) for query, _, human in pairs])
+    assert seen(among["a and b"]) == {
+        "decided": (pytest.approx(200 / 3), 3),
+        "all": (50, 4),
+    }
 
 
 def test_intervals_draw_questions_with_all_their_pairs():
@@ -116,5 +106,4 @@ def test_intervals_draw_questions_with_all_their_pairs():
     assert (first.n, second.n) == (30, 150)
     assert second.ci95 == pytest.approx(first.ci95)
     assert second.value == pytest.approx(first.value)
-    few = creation_agreement(many[:20])["mae"]
-    assert (few.n, few.ci95) == (20, None)
+    assert creation_agreement(many[:20])["mae"].ci95 is None

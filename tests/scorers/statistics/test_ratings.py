@@ -1,4 +1,4 @@
-"""Ratings against closed forms, an independent float64 fit, and theory."""
+"""Ratings against closed forms, an independent float64 fit, and theory; the bootstrap."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from scipy.optimize import linprog, minimize
 from scipy.stats import norm
 
 from scorers.statistics.estimate import bootstrap_estimate, bootstrap_weights
-from scorers.statistics.means import mean_by_question, pooled_mean
+from scorers.statistics.means import pooled_mean
 from scorers.statistics.ratings import (
-    ALWAYS,
     POINTS,
     Battle,
-    BattleMatrix,
-    battle_matrix,
+    PairedModel,
     bradley_terry,
     online_elo,
 )
@@ -51,16 +49,14 @@ def league(seed: int, n: int = 80, ties: float = 0.2) -> list[Battle]:
     return games
 
 
-def reference(games: Sequence[Battle], ridge: float = 0.0) -> dict[str, float]:
+def reference(games: Sequence[Battle]) -> dict[str, float]:
     """The same model minimised over plain float64 sums, with no shared code."""
     scale = [math.sqrt(np.mean([g.style[k] ** 2 for g in games])) for k in range(2)]
 
     def loss(parameters: np.ndarray) -> float:
-        b = dict(
-            zip(NAMES, [0.0, *parameters[:3]] if not ridge else parameters[:4], strict=True)
-        )
-        order, *style = parameters[-3:]
-        total = 0.5 * ridge * float(np.sum(np.square(parameters)))
+        b = dict(zip(NAMES, [0.0, *parameters[:3]], strict=True))
+        order, *style = parameters[3:]
+        total = 0.0
         for g in games:
             x = b[g.first] - b[g.second] + order * g.order
             x += sum(c * s / r for c, s, r in zip(style, g.style, scale, strict=True))
@@ -68,17 +64,14 @@ def reference(games: Sequence[Battle], ridge: float = 0.0) -> dict[str, float]:
             total += g.weight * (g.score * win + (1 - g.score) * lose)
         return total
 
-    n = 6 if not ridge else 7
-    result = minimize(loss, np.zeros(n), method="BFGS", options={"gtol": 1e-7}).x
-    own = [0.0, *result[:3]] if not ridge else result[:4] - result[0]
-    return dict(zip((*NAMES, "order", "s", "t"), (*own, *result[-3:]), strict=True))
+    result = minimize(loss, np.zeros(6), method="BFGS", options={"gtol": 1e-7}).x
+    return dict(zip((*NAMES, "order", "s", "t"), (0.0, *result), strict=True))
 
 
-@pytest.mark.parametrize("ridge", [0.0, 0.7])
-def test_ratings_equal_an_independent_fit(ridge: float) -> None:
+def test_ratings_equal_an_independent_fit() -> None:
     games = league(1)
-    target = reference(games, ridge)
-    result = bradley_terry(games, "base", ("s", "t"), ridge=ridge, draws=2)
+    target = reference(games)
+    result = bradley_terry(games, "base", ("s", "t"), draws=2)
     for name in NAMES:
         rating = 1000 + POINTS * target[name]
         assert result.systems[name].value == pytest.approx(rating, abs=0.01)
@@ -86,49 +79,29 @@ def test_ratings_equal_an_independent_fit(ridge: float) -> None:
         assert result.effects[name].value == pytest.approx(target[name], abs=1e-4)
 
 
-def test_two_systems_have_the_logit_of_their_score() -> None:
-    games = [battle(str(i), "a", "base", s) for i, s in enumerate([1, 1, 0.5, 0, 1])]
-    result = bradley_terry(games, "base", draws=2)
-    assert result.systems["a"].value == pytest.approx(1000 + 400 * math.log10(3.5 / 1.5))
-    assert result.win_rates["a"].value == pytest.approx(70)
-
-
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_order_and_naming_of_battles_change_nothing(seed: int) -> None:
     rng = random.Random(seed)
     games = league(seed, 20)
     changed = [g.flipped if rng.random() < 0.5 else g for g in games]
     rng.shuffle(changed)
-    one, other = (bradley_terry(g, "base", ("s", "t"), draws=6) for g in (games, changed))
+    one, other = (bradley_terry(g, "base", ("s", "t"), draws=4) for g in (games, changed))
     assert one == other
-
-
-def test_a_system_that_always_wins_has_no_finite_rating() -> None:
-    games = [battle(f"q{i}", "a", "base", 1) for i in range(6)]
-    games += [battle(f"q{i}", "b", "base", i % 2) for i in range(6)]
-    games += [battle(f"q{i}", "c", "a", 1) for i in range(6)]
-    result = bradley_terry(games, "base", draws=5)
-    for name in ("a", "c"):
-        assert result.systems[name].value is None
-        assert result.systems[name].reason == ALWAYS
-    assert result.systems["b"].value == pytest.approx(1000, abs=1e-4)
-    with_ridge = bradley_terry(games, "base", ridge=1.0, draws=5)
-    assert 1000 < with_ridge.systems["a"].value < with_ridge.systems["c"].value
 
 
 def test_one_loss_in_one_order_leaves_the_interval_open() -> None:
     # Over a third of the draws miss the one question that bounds rating and order.
     games = [battle(f"q{i}", "base", "a", float(i > 0), order=1) for i in range(40)]
     games += [battle(f"q{i}", "base", "a", i % 2, order=-1) for i in range(40)]
-    result = bradley_terry(games, "base", draws=200)
+    result = bradley_terry(games, "base", draws=40)
     assert result.systems["a"].value == pytest.approx(1000 - POINTS * math.log(39) / 2)
     assert result.systems["a"].reason == "interval not bounded below"
     assert result.effects["order"].value == pytest.approx(math.log(39) / 2)
     assert result.effects["order"].reason == "interval not bounded above"
 
 
-def unbounded(table: BattleMatrix, k: int) -> bool:
+def unbounded(table: PairedModel, k: int) -> bool:
     """Whether a direction moves column `k` and makes no outcome less likely."""
     sides = np.concatenate([table.x[table.score > 0], -table.x[table.score < 1]])
     for sign in (1, -1):
@@ -141,7 +114,7 @@ def unbounded(table: BattleMatrix, k: int) -> bool:
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_exactly_the_coefficients_without_bound_have_no_value(seed: int) -> None:
     rng = random.Random(seed)
     games = []
@@ -150,36 +123,33 @@ def test_exactly_the_coefficients_without_bound_have_no_value(seed: int) -> None
         for order in (1, -1)[: rng.randint(1, 2)]:
             score, style = rng.choice([0, 0, 0, 0.5, 1, 1, 1]), (rng.choice([-1.0, 0, 1]),)
             games.append(battle(f"q{i}", first, second, score, order=order, style=style))
-    table = battle_matrix(games, "base", ("s",))
+    table = PairedModel(games, "base", ("s",))
     result = bradley_terry(games, "base", ("s",), draws=1)
     ratings = [result.systems[s] for s in table.systems]
     ratings += [result.effects[e] for e in table.effects]
     target = [unbounded(table, k) for k in range(table.x.shape[1])]
     assert [e.value is None for e in ratings] == target
+    assert result.win_rates.keys() == set(table.systems)
 
 
 def test_systems_out_of_reach_are_named() -> None:
     games = [*league(3, 20), battle("q", "x", "y", 1)]
     result = bradley_terry(games, "base", draws=3).systems
-    assert result["x"].value is None
+    assert (result["x"].value, result["x"].n) == (None, 0)
     assert result["x"].reason == "no game leads from 'base' to it"
     assert result["a"].value is not None
     assert bradley_terry([], "base", draws=3).systems["base"].value == 1000
 
 
-def test_intervals_have_the_width_of_theory() -> None:
+def test_intervals_have_the_width_of_theory_and_draw_questions() -> None:
     # 400 questions of one game each: the logit's standard error is 1/sqrt(n p (1-p)).
     n, p = 400, 0.6
     games = [battle(f"q{i}", "a", "base", float(i < p * n)) for i in range(n)]
-    low, high = bradley_terry(games, "base", draws=800).systems["a"].ci95
+    low, high = bradley_terry(games, "base", order=False, draws=200).systems["a"].ci95
     target = 2 * norm.ppf(0.975) * POINTS / math.sqrt(n * p * (1 - p))
-    assert high - low == pytest.approx(target, rel=0.12)
-
-
-def test_games_of_one_question_are_drawn_together() -> None:
-    copies = [battle(f"q{i}", "a", "base", float(i % 3 > 0)) for i in range(90)]
-    once = bradley_terry(copies, "base", draws=400).systems["a"]
-    thrice = bradley_terry(copies * 3, "base", draws=400).systems["a"]
+    assert high - low == pytest.approx(target, rel=0.15)
+    # Games of one question are drawn together.
+    once, thrice = (bradley_terry(games * k, "base", draws=9).systems["a"] for k in (1, 3))
     assert thrice.value == pytest.approx(once.value, abs=1e-6)
     assert thrice.ci95 == pytest.approx(once.ci95, abs=1e-3)
 
@@ -192,21 +162,7 @@ def test_an_interval_never_ends_between_a_number_and_infinity() -> None:
     samples[97] = 97.0
     assert bootstrap_estimate(1.0, samples, 1000).ci95 == (2.0, 97.0)
     samples[:11] = math.nan
-    assert "undefined" in bootstrap_estimate(1.0, samples, 1000).reason
-
-
-def test_repeats_of_a_question_are_no_further_questions() -> None:
-    rng = random.Random(5)
-    names = [f"q{i}" for i in range(8)]
-    values = [rng.gauss(0, 1) for _ in names]
-    once = mean_by_question(names, values)
-    repeated = mean_by_question(names * 4, values * 4)
-    assert (repeated.n, repeated.value) == (8, pytest.approx(once.value))
-    assert repeated.ci95 == pytest.approx(once.ci95)
-    few = mean_by_question(["a", "b"] * 3, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    assert (few.value, few.n, few.ci95) == (3.5, 2, None)
-    # A question asked thrice weighs as one asked once.
-    assert mean_by_question(["a", "a", "a", "b"], [1, 2, 3, 6]).value == 4
+    assert bootstrap_estimate(1.0, samples, 1000).ci95 is None
 
 
 def test_online_elo_by_hand() -> None:

@@ -1,0 +1,323 @@
+"""`plait agreement`: how far judges agree with people's annotations, or with known truth.
+
+content = agreement_report(Path("runs/x"), Path("human.csv"))      # plain JSON
+for table in tables(content): ...
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from benchmarks.results.numbers import NumberForm, estimate_of
+from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from benchmarks.studies.annotations import (
+    About,
+    Form,
+    Ratings,
+    Unit,
+    Value,
+    ends_of,
+    kind_of,
+    mmies_category,
+    read_ratings,
+    read_scores,
+)
+from generators.errors import UsageError
+from scorers.base import bounds
+from scorers.statistics.agreement import COEFFICIENTS, ScoredPair, agreement
+from scorers.statistics.estimate import DRAWS
+from scorers.statistics.preferences import (
+    Measures,
+    Vote,
+    creation_agreement,
+    creation_people,
+    each_and_the_others,
+    mllm_agreement,
+    mllm_people,
+)
+
+EXAMPLES = 5
+TRUTH = "truth:"
+Rated = Mapping[Unit, Mapping[str, Value]]
+"""By unit, the value that each annotator gave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreementSettings:
+    """The settings of `plait agreement`."""
+
+    human_scale: str = "0-6"
+    """Of people's scores; MMIE's is 0 to 6."""
+    rescale: bool = True
+    """Map judges' scores first, linearly from their scale to people's. The paper compares
+    CLIPScore as it is (its MAE of 2.25 fits values below 1)."""
+    draws: int = DRAWS
+    seed: int = 0
+
+
+def agreement_report(
+    scores_path: Path,
+    human_path: Path,
+    *,
+    scorers: Collection[str] = (),
+    scores_scale: str | None = None,
+    settings: AgreementSettings | None = None,
+) -> Mapping[str, Any]:
+    """Return the agreement of the scores in `scores_path` with people's in `human_path`.
+
+    `truth:NAME` in place of a file is the scorer of that name: known truth of the run.
+    Scores come from a run directory, or from a CSV or JSON file on `scores_scale` (by
+    default that of the people, unless a column `scale` states another). Plain data.
+    UsageError for files that cannot be read, rows that break a rule, and no document in
+    common.
+    """
+    settings = settings or AgreementSettings()
+    scale = scores_scale or settings.human_scale
+    if str(human_path).startswith(TRUTH) and not human_path.exists():
+        return _with_truth(scores_path, str(human_path), scorers, scale, settings)
+    judges = read_scores(scores_path, scale=scale, scorers=scorers)
+    people = read_ratings(
+        human_path,
+        rater="annotator",
+        unnamed="people",
+        scale=settings.human_scale,
+        known=judges.about,
+    )
+    about = {"scores": str(scores_path), "human": str(human_path)}
+    return about | compared(judges, people, settings)
+
+
+def _with_truth(
+    path: Path, name: str, scorers: Collection[str], scale: str, settings: AgreementSettings
+) -> Mapping[str, Any]:
+    """The same with truth, which has a scale of its own, in the place of people."""
+    ratings = read_scores(path, scale=scale)
+    if name not in ratings.raters:
+        names = ", ".join(sorted(ratings.raters)) or "none"
+        raise UsageError(
+            f"{path} has no scores of {name!r}; its scorers: {names}; "
+            f"`plait score {path} --scorer {name}` adds it"
+        )
+    others = (set(scorers) or ratings.raters) - {name}
+    if not others:
+        raise UsageError(f"{path} has no other scorer to set beside {name!r}")
+    settings = replace(settings, human_scale=ratings.scales[name])
+    measures = compared(ratings.by(sorted(others)), ratings.by([name]), settings)
+    return {"scores": str(path), "truth": name} | measures
+
+
+def compared(
+    judges: Ratings, people: Ratings, settings: AgreementSettings
+) -> dict[str, Any]:
+    """Return all measures as plain data; UsageError where nothing matches."""
+    if judges.form != people.form:
+        raise UsageError(
+            f"people gave each a {people.form} and judges a {judges.form}; both files need "
+            "the same one of the columns score, preference and vote"
+        )
+    rated: dict[Unit, dict[str, Value]] = defaultdict(dict)
+    for annotator, values in sorted(people.values.items()):
+        for unit, value in values.items():
+            rated[unit][annotator] = value
+    sides = [*map(set, judges.values.values()), *map(set, judges.missing.values())]
+    if all(rated.keys().isdisjoint(units) for units in sides):
+        raise UsageError(_nothing_in_common(rated, judges))
+    return {
+        "form": people.form,
+        "human_scale": settings.human_scale if people.form == "score" else None,
+        "annotators": sorted(people.values),
+        "annotated": len(rated),
+        "ratings": sum(len(values) for values in rated.values()),
+        "blank": sum(len(units) for units in people.missing.values()),
+        "judges": [
+            {"judge": name, "counts": _counts(name, judges, rated)}
+            | _measures(name, judges, people, rated, settings)
+            for name in sorted(judges.raters)
+        ],
+        "people": _people(people.form, rated, settings),
+    }
+
+
+def _nothing_in_common(rated: Rated, judges: Ratings) -> str:
+    annotated, scored = sorted(rated), sorted(judges.about)
+    shown = (" of ".join(unit[:2]) for unit in (*annotated[:1], *scored[:1]))
+    return (
+        f"of {len(annotated):,} annotated documents none is among the {len(scored):,} "
+        f"to be scored; the first of each: {' / '.join(shown) or 'none'}"
+    )
+
+
+def _counts(name: str, judges: Ratings, rated: Rated) -> dict[str, Any]:
+    """Every unit of either side, by outcome."""
+    scored, missing = judges.values.get(name, {}), judges.missing.get(name, {})
+    ids, systems = {u.id for u in judges.about}, {u.system for u in judges.about}
+    no_score = Counter(why for unit, why in missing.items() if unit in rated)
+    unmatched = sorted(unit for unit in rated if unit not in scored and unit not in missing)
+    reasons = Counter(_unknown(unit, ids, systems) for unit in unmatched)
+    return {
+        "annotated": len(rated),
+        "matched": sum(unit in scored for unit in rated),
+        "no_score": dict(sorted(no_score.items())),
+        "unmatched": dict(sorted(reasons.items())),
+        "unmatched_examples": [list(unit) for unit in unmatched[:EXAMPLES]],
+        "not_annotated": sum(unit not in rated for unit in scored),
+    }
+
+
+def _unknown(unit: Unit, ids: set[str], systems: set[str]) -> str:
+    if unit.id not in ids:
+        return "unknown id"
+    if unit.system not in systems:
+        return "unknown system"
+    return "other repeat or baseline" if unit.repeat or unit.baseline else "not scored"
+
+
+def _measures(
+    name: str, judges: Ratings, people: Ratings, rated: Rated, settings: AgreementSettings
+) -> dict[str, Any]:
+    """One judge's ratings matched with people's."""
+    scored = judges.values.get(name, {})
+    matched = [(u, scored[u], rated[u]) for u in sorted(rated) if u in scored]
+    if people.form == "preference":
+        preferred = [(u.id, float(own), _numbers(human)) for u, own, human in matched]
+        return {"agreement": _plain(creation_agreement(preferred))}
+    if people.form == "vote":
+        voted = [(u.id, cast(Vote, own), _votes(human)) for u, own, human in matched]
+        return {"agreement": _all_plain(mllm_agreement(voted))}
+    scale, human_ends = judges.scales.get(name, ""), ends_of(settings.human_scale)
+    ends, pairs = bounds(scale), []
+    mapped = settings.rescale and ends is not None and ends != human_ends
+    for unit, own, human in matched:
+        score, about = float(own), _about(unit, judges, people)
+        if mapped and ends is not None:
+            share = (score - ends[0]) / (ends[1] - ends[0])
+            score = human_ends[0] + share * (human_ends[1] - human_ends[0])
+        mean = float(np.mean([*_numbers(human).values()]))
+        pairs.append(ScoredPair(query=unit.id, **about._asdict(), judge=score, human=mean))
+    one_scale = not settings.rescale or ends is not None
+    groups = agreement(pairs, one_scale=one_scale, draws=settings.draws, seed=settings.seed)
+    return {"scale": scale, "rescaled": mapped, "groups": [g.as_json() for g in groups]}
+
+
+def _about(unit: Unit, judges: Ratings, people: Ratings) -> About:
+    """The group as people's file states it, else as the judges' side does, else by name."""
+    sides = [side.about.get(unit, About()) for side in (people, judges)]
+    by_name = About(mmies_category(unit.id) or "unknown", kind_of(unit.system))
+    stated = (filter(None, values) for values in zip(*sides, by_name, strict=True))
+    return About(*map(next, stated))
+
+
+def _people(form: Form, rated: Rated, settings: AgreementSettings) -> dict[str, Any]:
+    """Agreement of people with one another: the best a judge can reach."""
+    if form == "vote":
+        return _all_plain(mllm_people([(u.id, _votes(v)) for u, v in rated.items()]))
+    numbers = [(unit.id, _numbers(values)) for unit, values in rated.items()]
+    if form == "preference":
+        return _all_plain(creation_people(numbers))
+    pairs: dict[str, list[ScoredPair]] = defaultdict(list)
+    for query, values in numbers:
+        for name, own, others in each_and_the_others(values):
+            pair = ScoredPair(query=query, category="", kind="", judge=own, human=others)
+            pairs[name].append(pair)
+    groups = {
+        name: agreement(own, draws=settings.draws, seed=settings.seed)[0]
+        for name, own in sorted(pairs.items())
+    }
+    return {name: group.as_json()["coefficients"] for name, group in groups.items()}
+
+
+def _numbers(values: Mapping[str, Value]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}
+
+
+def _votes(values: Mapping[str, Value]) -> Mapping[str, Vote]:
+    return cast(Mapping[str, Vote], values)
+
+
+def _plain(measures: Measures) -> dict[str, Any]:
+    return {name: estimate.as_json() for name, estimate in measures.items()}
+
+
+def _all_plain(by_rater: Mapping[str, Measures]) -> dict[str, Any]:
+    return {who: _plain(measures) for who, measures in by_rater.items()}
+
+
+# ------------------------------------------------------------------------------ tables
+
+TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
+    "consistency": "Consistency %",
+    "decided": "both decided %",
+    "all": "all %",
+}
+Cells = Mapping[str, Mapping[str, Any]]
+
+
+def tables(content: Mapping[str, Any]) -> list[ResultTable]:
+    """Return one table per judge, and one of the people among themselves."""
+    shown = [_judge(judge, content) for judge in content["judges"]]
+    if content["people"]:
+        title = "people: each with the mean of the others"
+        if content["form"] == "vote":
+            title = "people: every two"
+        people = ((TableCell(who), cells) for who, cells in content["people"].items())
+        shown.append(_table(title, "", people))
+    return shown
+
+
+def _judge(judge: Mapping[str, Any], content: Mapping[str, Any]) -> ResultTable:
+    rows: Iterable[tuple[TableCell, Cells]]
+    if "groups" in judge:
+        rows = ((_group(g), g["coefficients"]) for g in judge["groups"])
+    elif "mae" in judge["agreement"]:
+        rows = [(TableCell("the mean of the people"), judge["agreement"])]
+    else:
+        rows = ((TableCell(who), cells) for who, cells in judge["agreement"].items())
+    truth = content.get("truth")
+    mapped = f", mapped from {judge['scale']}" if judge.get("rescaled") else ""
+    title = f"{judge['judge']}{mapped}: agreement with {truth or 'people'}"
+    return _table(title, _caption(judge["counts"], truth, content["blank"]), rows)
+
+
+def _group(group: Mapping[str, Any]) -> TableCell:
+    names = [group["category"] or "all categories", group["kind"]]
+    queries = f"{group['pairs']:,} answers to {group['queries']:,} queries"
+    return TableCell(", ".join(n for n in names if n), queries)
+
+
+def _caption(counts: Mapping[str, Any], truth: str | None, blank: int) -> str:
+    """Every annotated document by outcome; of truth, also those that it has no score of."""
+    told = [f"{n:,} {why}" for why, n in counts["no_score"].items()]
+    if truth:
+        scored = f"{counts['matched']:,} of {counts['annotated']:,} answers with {truth}"
+        return ", ".join([scored, *told, f"{blank:,} more have none"])
+    scored = f"{counts['matched']:,} of {counts['annotated']:,} annotated answers"
+    told += [f"{n:,} {why}" for why, n in counts["unmatched"].items()]
+    told.append(f"{counts['not_annotated']:,} more not annotated")
+    examples = "; ".join(" of ".join(map(str, e[:2])) for e in counts["unmatched_examples"])
+    return ", ".join([scored, *told]) + (f" (unmatched: {examples})" if examples else "")
+
+
+def _table(
+    title: str, caption: str, rows: Iterable[tuple[TableCell, Cells]]
+) -> ResultTable:
+    lines = list(rows)
+    names: Sequence[str] = list(lines[0][1]) if lines else []
+    cells = [cell for _, by_name in lines for cell in by_name.values()]
+    reasons = dict.fromkeys(f"- {c['reason']}" for c in cells if "reason" in c)
+    return ResultTable(
+        title=title,
+        columns=[TableColumn(""), *(TableColumn(TITLES[n], numeric=True) for n in names)],
+        rows=[[who, *(_cell(n, by_name[n]) for n in names)] for who, by_name in lines],
+        notes=[*([caption] if caption else []), *reasons],
+    )
+
+
+def _cell(name: str, estimate: Mapping[str, Any]) -> TableCell:
+    form = NumberForm.of_measure(TITLES[name], digits=3)
+    return TableCell.of(estimate_of(estimate, "value"), form)

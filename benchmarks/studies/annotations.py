@@ -1,0 +1,387 @@
+"""Ratings of documents: people's annotations, judges' scores from a run or a file.
+
+Errors name the place, the value and the rule.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from benchmarks.results.board import Board
+from benchmarks.runs.experiment import reopen
+from benchmarks.tasks.mmie.categories import category_of
+from benchmarks.tasks.reading.rules import RowError, shown
+from cluster.store import Store
+from generators.base import OutcomeName
+from generators.errors import UsageError
+from generators.names import unknown
+from scorers.base import bounds
+from scorers.statistics.preferences import Vote
+
+BLANK = "left blank"
+KINDS = ("interleaved", "integrated", "ground truth")
+DOCUMENT = "document"
+"""Replaces `id` and `system` in files of the MMIE authors' annotation tool."""
+CRITERIA = "criteria"
+PENALTY = "penalty"
+Form = Literal["score", "preference", "vote"]
+FORMS: tuple[Form, ...] = get_args(Form)
+Value = float | Vote
+
+
+class Unit(NamedTuple):
+    """A document that is rated, alone or against a baseline's."""
+
+    id: str
+    system: str
+    repeat: int = 0
+    baseline: str = ""
+
+
+class About(NamedTuple):
+    """The group of a unit, as far as a file states it."""
+
+    category: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Ratings by rater: an annotator, or a judge."""
+
+    form: Form
+    values: dict[str, dict[Unit, Value]] = field(default_factory=lambda: defaultdict(dict))
+    missing: dict[str, dict[Unit, str]] = field(default_factory=lambda: defaultdict(dict))
+    """By rater, what has no value, and why."""
+    about: dict[Unit, About] = field(default_factory=dict)
+    """By every known unit, with a value or without."""
+    scales: dict[str, str] = field(default_factory=dict)
+    """By rater, the scale of scores."""
+
+    @property
+    def raters(self) -> set[str]:
+        """All who have rated anything, or left it blank."""
+        return {*self.values, *self.missing}
+
+    def by(self, raters: Collection[str]) -> "Ratings":
+        """Return the ratings of these raters alone; all if none is named. UsageError."""
+        for name in raters:
+            if name not in self.raters:
+                raise unknown("scorer", name, sorted(self.raters))
+        chosen = set(raters) or self.raters
+        values = {name: rated for name, rated in self.values.items() if name in chosen}
+        missing = {name: why for name, why in self.missing.items() if name in chosen}
+        return replace(self, values=values, missing=missing)
+
+
+def read_scores(path: Path, *, scale: str, scorers: Collection[str] = ()) -> Ratings:
+    """Return the scores of a run directory, or of a file (`read_ratings`, rater `scorer`).
+
+    Of all scorers, or of those named; UsageError for unknown names.
+    """
+    if path.is_dir():
+        return of_board(reopen(path).board(Store(path, strict=True))).by(scorers)
+    return read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale).by(scorers)
+
+
+def of_board(board: Board) -> Ratings:
+    """Return the scores of a run; what has none is missing, with its outcome as reason."""
+    scales = {scorer.name: scorer.scale for scorer in board.scorers}
+    ratings = Ratings("score", {n: {} for n in scales}, {n: {} for n in scales}, {}, scales)
+    columns = ("query", "system", "repeat", "category", "outcome", "value", "scorer")
+    rows = board.is_complete & (board.column["criterion"].codes < 0)
+    for id, system, repeat, category, outcome, value, scorer in board.rows(rows, *columns):
+        unit, name = Unit(id, system, repeat - 1), OutcomeName(outcome)
+        if scorer is None:
+            ratings.about[unit] = About(category)
+            for lost in ratings.missing.values() if name != OutcomeName.DONE else ():
+                lost[unit] = f"answer {name}"
+        elif value is not None:
+            ratings.values[scorer][unit] = value
+        elif name != OutcomeName.NO_DOCUMENT:
+            ratings.missing[scorer][unit] = name.of_scores.replace("_", " ")
+    return ratings
+
+
+def read_ratings(
+    path: Path,
+    *,
+    rater: str,
+    unnamed: str,
+    scale: str,
+    known: Collection[Unit] = (),
+) -> Ratings:
+    """Return the ratings in a file, one a row.
+
+    Columns: `id` and `system`; one of `score` (on `scale`, or on that of the row's own
+    column `scale`), `criteria` (0 or 1 each, as many in every row, for their sum less
+    `penalty`; MMIE paper, appendix A.9), `preference` (-2 to 2, positive for the system)
+    and `vote`; and where they apply the column named by `rater` (else all rows are
+    `unnamed`'s), `repeat`, `baseline`, `category` and `kind`. Other columns are
+    ignored. `known` units separate the id from the system where a file gives both as one.
+    UsageError names the row, the value and the rule it breaks.
+    """
+    rows = read_rows(path)
+    ratings = Ratings(_form(path, rows))
+    _refuse_other_criteria(rows, ratings.form)
+    units = {f"{unit.id}_{unit.system}": unit for unit in known}
+    places: dict[tuple[str, Unit], str] = {}
+    for row in rows:
+        unit, name = _unit(row, units), row.text(rater, unnamed)
+        if former := places.get((name, unit)):
+            raise UsageError(
+                f"{row.place}: {unit.id} of {unit.system} is rated by {name!r} already "
+                f"in {former}; where several rate, name each in the column {rater!r}"
+            )
+        places[name, unit] = row.place
+        own, about = row.text("scale", scale), _about(row)
+        if (one := ratings.scales.setdefault(name, own)) != own:
+            raise row.wrong("scale", f"all scores of {name!r} are on one scale, {one}")
+        if ratings.about.setdefault(unit, about) != about:
+            raise row.wrong("category", "an earlier row puts it into another group")
+        value = value_of(row, ratings.form, own)
+        if value is None:
+            ratings.missing[name][unit] = BLANK
+        else:
+            ratings.values[name][unit] = value
+    return ratings
+
+
+@dataclass(frozen=True, slots=True)
+class RatingRow:
+    """One row of a file."""
+
+    place: str
+    """`human.csv line 7`, `human.json entry 3`."""
+    values: Mapping[str, Any]
+
+    def wrong(self, column: str, rule: str) -> UsageError:
+        """Return the error for a value that breaks a rule."""
+        value = shown(self.values.get(column))
+        return UsageError(f"{self.place}: {column} is {value}; {rule}")
+
+    def is_blank(self, column: str) -> bool:
+        """Return whether the row has no value in the column."""
+        value = self.values.get(column)
+        return value is None or (isinstance(value, str) and not value.strip())
+
+    def text(self, column: str, default: str | None = None) -> str:
+        """Return text, or a number as it is written; UsageError if there is none."""
+        if self.is_blank(column):
+            if default is not None:
+                return default
+            raise self.wrong(column, "every row must name it")
+        value = self.values[column]
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise self.wrong(column, "it must be text")
+        return str(value).strip()
+
+    def number(self, column: str, low: float, high: float) -> float:
+        """Return a finite number from `low` to `high`."""
+        value, number = self.values[column], math.nan
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            with suppress(ValueError, OverflowError):
+                number = float(value)
+        if not low <= number <= high:
+            raise self.wrong(column, f"it must be a number from {low:g} to {high:g}")
+        return number
+
+    def whole(self, column: str, default: int) -> int:
+        """Return a whole number from 0."""
+        if self.is_blank(column):
+            return default
+        number = self.number(column, 0, 2**31)
+        if number != int(number):
+            raise self.wrong(column, "it must be a whole number from 0")
+        return int(number)
+
+
+def read_rows(path: Path) -> list[RatingRow]:
+    """Return the rows of a .csv, .tsv, .json or .jsonl file.
+
+    A CSV file has a header, and commas or semicolons. A JSON file holds a list of
+    objects, or one object by document, as the MMIE authors' annotation tool writes it
+    (github.com/Lillianwei-h/Viewer, viewer.py: "<id>_<model>"). Raises UsageError for
+    other files and for rows without the form of a row.
+    """
+    readers = {".csv": _csv, ".tsv": _csv, ".json": _json, ".jsonl": _json_lines}
+    kind = path.suffix.lower()
+    if kind not in readers:
+        raise unknown("kind of file", path.name, readers)
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    rows = []
+    for place, value in readers[kind](path, text):
+        if not isinstance(value, dict):
+            raise UsageError(f"{place} is {shown(value)}; it must be an object")
+        rows.append(RatingRow(place, value))
+    if not rows:
+        raise UsageError(f"{path} holds no row")
+    return rows
+
+
+def _csv(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    header = text.partition("\n")[0]
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=header.count)
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    names = [name.strip() for name in next(lines, [])]
+    if len(set(names)) < len(names) or "" in names:
+        raise UsageError(f"{path}: a column is named twice or not at all: {names}")
+    for cells in filter(any, lines):
+        place = f"{path.name} line {lines.line_num}"
+        if len(cells) != len(names):
+            raise UsageError(f"{place} has {len(cells)} cells; the header has {len(names)}")
+        yield place, dict(zip(names, cells, strict=True))
+
+
+def _json(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    entries = _parsed(str(path), text)
+    if isinstance(entries, dict):
+        named = entries.items()
+        entries = [{**v, DOCUMENT: n} if isinstance(v, dict) else v for n, v in named]
+    for number, value in enumerate(entries if isinstance(entries, list) else [], 1):
+        yield f"{path.name} entry {number}", value
+
+
+def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            place = f"{path.name} line {number}"
+            yield place, _parsed(place, line)
+
+
+def _parsed(place: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{place} is not valid JSON: {error}") from None
+
+
+def _form(path: Path, rows: Sequence[RatingRow]) -> Form:
+    columns = {name for row in rows for name in row.values}
+    forms = [form for form in FORMS if form in columns]
+    if not forms and CRITERIA in columns:
+        forms = ["score"]
+    if len(forms) == 1 and (DOCUMENT in columns or {"id", "system"} <= columns):
+        return forms[0]
+    rule = "exactly one of score (or criteria), preference and vote"
+    has = ", ".join(sorted(columns)) or "none"
+    raise UsageError(f"{path} needs the columns id, system and {rule}; it has {has}")
+
+
+def _unit(row: RatingRow, known: Mapping[str, Unit]) -> Unit:
+    if not row.is_blank("id") or DOCUMENT not in row.values:
+        id, system = row.text("id"), row.text("system")
+        return Unit(id, system, row.whole("repeat", 0), row.text("baseline", ""))
+    name = row.text(DOCUMENT)
+    id, _, system = name.partition("_")
+    return known.get(name) or Unit(id, system)
+
+
+def _about(row: RatingRow) -> About:
+    category, kind = row.text("category", ""), row.text("kind", "")
+    if kind and kind not in KINDS:
+        raise row.wrong("kind", f"valid: {', '.join(KINDS)}")
+    return About(mmies_category("", [category]) or category, kind)
+
+
+def mmies_category(id: str, stated: Sequence[str] = ()) -> str:
+    """Return MMIE's category as stated or by the id's prefix; empty for others."""
+    try:
+        return category_of(id, stated)
+    except RowError:
+        return ""
+
+
+def kind_of(system: str) -> str:
+    """Return the kind of model by a system's name: composed of two, or not."""
+    if system == "gt" or system.startswith("gt:"):
+        return "ground truth"
+    return "integrated" if "+" in system else "interleaved"
+
+
+_VERDICTS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
+
+
+def value_of(row: RatingRow, form: Form, scale: str) -> Value | None:
+    """Return the row's value; None where the rater left it blank. UsageError if invalid."""
+    if form == "score" and (verdicts := criteria_of(row)):
+        return _sum_of_criteria(row, verdicts, scale)
+    if row.is_blank(form):
+        return None
+    if form == "vote":
+        return _vote(row)
+    low, high = (-2.0, 2.0) if form == "preference" else ends_of(scale)
+    return row.number(form, low, high)
+
+
+def ends_of(scale: str) -> tuple[float, float]:
+    """Return lowest and highest value of a scale; UsageError where it is not LOW-HIGH."""
+    ends = bounds(scale)
+    if ends is None or ends[0] >= ends[1]:
+        raise UsageError(f"scale {scale!r} is not of the form LOW-HIGH, such as 0-6")
+    return ends
+
+
+def criteria_of(row: RatingRow) -> list[str]:
+    """Return the row's verdicts by criterion where they stand for a score, if any."""
+    if not row.is_blank("score"):
+        return []
+    criteria = row.values.get(CRITERIA)
+    if isinstance(criteria, str):
+        criteria = criteria.replace(",", " ").replace(";", " ").split()
+    if isinstance(criteria, Mapping):
+        criteria = list(criteria.values())
+    if criteria is not None and not isinstance(criteria, list):
+        raise row.wrong(CRITERIA, _VERDICTS)
+    return [str(v).strip().lower() for v in criteria or []]
+
+
+def _refuse_other_criteria(rows: Sequence[RatingRow], form: Form) -> None:
+    """Refuse sums of fewer or more criteria than the file's other rows have."""
+    ruled = [(row, len(criteria_of(row))) for row in rows] if form == "score" else []
+    (first, many), *others = [(row, n) for row, n in ruled if n] or [(rows[0], 0)]
+    for row, n in others:
+        if n != many:
+            rule = f"all rows need one number of criteria; {first.place} has {many}"
+            raise row.wrong(CRITERIA, f"these are {n}, and {rule}")
+
+
+def _sum_of_criteria(row: RatingRow, verdicts: Sequence[str], scale: str) -> float:
+    """Criteria met, less the penalty, at least 0."""
+    points = {"0": 0, "1": 1, "false": 0, "true": 1}
+    penalty = row.values.get(PENALTY)
+    fine = "0" if row.is_blank(PENALTY) else str(penalty).strip().lower().removeprefix("-")
+    if not all(v in points for v in verdicts):
+        raise row.wrong(CRITERIA, _VERDICTS)
+    if fine not in points:
+        raise row.wrong(PENALTY, "it must be 0 or 1")
+    total = max(0, sum(points[v] for v in verdicts) - points[fine])
+    if not ends_of(scale)[0] <= total <= ends_of(scale)[1]:
+        raise row.wrong(CRITERIA, f"they sum to {total}, which is not on the scale {scale}")
+    return float(total)
+
+
+def _vote(row: RatingRow) -> Vote:
+    vote = row.text("vote").casefold()
+    choices: dict[str, Vote] = {"undecided": "undecided", "tie": "undecided"}
+    sides: tuple[Vote, Vote] = ("system", "baseline")
+    for side in sides:
+        choices[row.text(side, side).casefold()] = side
+        choices.setdefault(side, side)
+    if vote.startswith("unable to decide"):
+        return "undecided"
+    if vote not in choices:
+        raise row.wrong("vote", f"valid: {', '.join(choices)}, unable to decide")
+    return choices[vote]

@@ -1,0 +1,594 @@
+"""`plait bias`: the bias of a run's judges, from recorded judgements; none is asked.
+
+Verdicts on pairs come from the rulings of `plait compare`. A rubric judge's scores of two
+answers to one query are a preference too, and are looked up under other seeds and rubrics.
+The question is the independent unit of every interval.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from benchmarks.results.numbers import NumberForm
+from benchmarks.results.table import ResultTable, markdown_page
+from benchmarks.runs.experiment import reopen
+from benchmarks.studies.rulings import (
+    FOLDER,
+    RULINGS,
+    Ruling,
+    Side,
+    read_rulings,
+    writer_of,
+)
+from cluster.plan import evaluations, lookup_in
+from cluster.store import Store
+from cluster.walks import noted, read
+from generators.base import Job, Result
+from generators.document import Sample
+from generators.files import write_whole
+from generators.names import validated
+from scorers.judging.corrected import Corrected
+from scorers.judging.judge import RubricJudge
+from scorers.judging.resolve import JudgeSettings
+from scorers.judging.resolve import judge as judge_of
+from scorers.judging.sources import OWN_WORDING, RubricSource
+from scorers.statistics.estimate import (
+    Estimate,
+    Floats,
+    bootstrap_estimate,
+    bootstrap_weights,
+)
+from scorers.statistics.means import pooled_mean
+
+_REMARK = (
+    "Means with 95% intervals by question; n is the number of questions. From "
+    "recorded judgements only; no judge is asked."
+)
+
+
+class Finding(NamedTuple):
+    """One measure of one judge."""
+
+    judge: str
+    measure: str
+    estimate: Estimate
+    """Its n is the number of questions."""
+    judgements: int
+    """Comparisons, on one question or several, behind the value."""
+
+
+Measured = Iterator[Finding | str]
+"""Findings, and for what could not be computed the reason why."""
+
+
+class Section:
+    """One kind of bias."""
+
+    def __init__(self, title: str, measured: Measured) -> None:
+        parts = list(measured)
+        self.title = title
+        self.findings = [part for part in parts if isinstance(part, Finding)]
+        self.absent = [part for part in parts if isinstance(part, str)]
+        """Reasons why something could not be computed."""
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """As plain data."""
+        findings = [
+            {"judge": f.judge, "measure": f.measure, **f.estimate.as_json()}
+            | {"judgements": f.judgements}
+            for f in self.findings
+        ]
+        return {"title": self.title, "findings": findings, "absent": self.absent}
+
+    @property
+    def table(self) -> ResultTable:
+        """One line per finding."""
+        form = NumberForm.of_measure
+        rows = [
+            [f.judge, f.measure, form(f.measure).counted(f.estimate), f"{f.judgements:,}"]
+            for f in self.findings
+        ]
+        notes = [f"not available: {reason}" for reason in self.absent]
+        head = ["judge", "measure", "value", "judgements"]
+        return ResultTable.of(self.title, head, rows, notes)
+
+
+def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) -> int:
+    """Write `bias.{json,md}` of the run in `root` and show the tables.
+
+    `rubric` is `official:PATH` to include judgements by the released MMIE rubrics.
+    UsageError when `root` is not a run.
+    """
+    found, page = sections(root, rubric=rubric), root / "bias.md"
+    content = {name: section.as_json for name, section in found.items()}
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    write_whole(page.with_suffix(".json"), text + "\n")
+    tables = [section.table for section in found.values()]
+    write_whole(page, markdown_page("Bias of the judges", [_REMARK], tables))
+    for table in tables:
+        console.print(table.rich)
+    console.print(_REMARK, soft_wrap=True)
+    console.print(f"bias {page}", soft_wrap=True)
+    return 0
+
+
+def sections(root: Path, *, rubric: RubricSource = OWN_WORDING) -> dict[str, Section]:
+    """Return all sections by name, from comparisons and scores of the run in `root`."""
+    rulings, scored = recorded_rulings(root), Scored(root)
+    pairs = {j: Pairs(rows) for j, lines in rulings.items() if (rows := preferences(lines))}
+    pairs |= scored.pairs()
+    measured = {
+        "position": ("Position: both orders of showing", positions(rulings)),
+        "length": ("Length: preference against difference in words", lengths(pairs)),
+        "self_preference": (
+            "Self-preference: answers of the judge's own family",
+            self_preference(pairs),
+        ),
+        "repeatability": (
+            "Repeatability: the same question, asked again",
+            chain(repeatability(rulings), scored.repeated()),
+        ),
+        "rewording": (
+            "Wording and mode: the same pair, asked or read differently",
+            chain(rewording(rulings), scored.reworded(rubric)),
+        ),
+    }
+    return {name: Section(*section) for name, section in measured.items()}
+
+
+# ------------------------------------------------------------------- what judges prefer
+
+
+class JudgeIdentity(NamedTuple):
+    """A model under one protocol and one wording."""
+
+    name: str
+    protocol: str
+    """Empty for a judge that scores single documents."""
+    mode: str = ""
+    wording: str = ""
+    stage: str = ""
+    """Digest of the model and its settings."""
+    namesake: bool = False
+    """True where a judge of the same name has another model or other settings."""
+
+    @property
+    def display_name(self) -> str:
+        """The name, with the stage where it is needed to distinguish two judges."""
+        return f"{self.name} [settings {self.stage[:6]}]" if self.namesake else self.name
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        about = f"{self.protocol}, {self.mode}, wording {self.wording[:6]}"
+        return f"{self.display_name} ({about})" if self.protocol else self.display_name
+
+
+Rulings = Mapping[JudgeIdentity, Sequence[Ruling]]
+Preference = tuple[str, int, Side, Side, float]
+"""A question, the number of the answers, both answers, and by how much a judge prefers the
+second: levels of a verdict, or points of a score."""
+
+
+class Pairs:
+    """Pairs of answers that a judge compared, as columns."""
+
+    def __init__(self, rows: Sequence[Preference]) -> None:
+        self.questions, self.repeats, first, second, values = zip(*rows, strict=True)
+        self.sides: Sequence[tuple[Side, Side]] = list(zip(first, second, strict=True))
+        sizes = [[(s.words, s.images) for s in sides] for sides in self.sides]
+        self.words, self.images = np.moveaxis(np.array(sizes, dtype=np.float64), 2, 0)
+        """(pairs, 2)"""
+        self.preference = np.array(values, dtype=np.float64)
+        """(pairs,) positive for the second."""
+
+    def toward_own(self, own: str) -> dict[tuple[str, int, str, str], float]:
+        """Return the preference for the one answer of the family `own`, by both answers."""
+        found = {}
+        rows = zip(self.questions, self.repeats, self.sides, self.preference, strict=True)
+        for question, repeat, (a, b), value in rows:
+            is_own = [bool(own) and family(side.writer) == own for side in (a, b)]
+            if is_own == [False, True]:
+                found[question, repeat, a.system, b.system] = float(value)
+            elif is_own == [True, False]:
+                found[question, repeat, b.system, a.system] = -float(value)
+        return found
+
+
+def recorded_rulings(root: Path) -> dict[JudgeIdentity, list[Ruling]]:
+    """Return the preferences in all comparisons of the run, by judge, each once.
+
+    The first side of each is the one whose name sorts first. Where files hold the same
+    reply, one that could be read counts.
+    """
+    by_judge: dict[JudgeIdentity, dict[tuple[object, ...], Ruling]] = defaultdict(dict)
+    for path in sorted((root / FOLDER).glob(f"*/{RULINGS}")):
+        for r in map(upright, read_rulings(path)):
+            if r.aspect == "preference":
+                one = JudgeIdentity(r.judge, r.protocol, r.mode, r.wording, r.stage)
+                known, key = by_judge[one], (*_about(r), r.judging, r.swapped)
+                if key not in known or known[key].preference is None:
+                    known[key] = r
+    stages = Counter(name for name, _ in {(one.name, one.stage) for one in by_judge})
+    return {
+        one._replace(namesake=stages[one.name] > 1): list(known.values())
+        for one, known in sorted(by_judge.items())
+    }
+
+
+def upright(ruling: Ruling) -> Ruling:
+    """Return the ruling with its sides in the order of their names."""
+    first, second = ruling.first, ruling.second
+    if first.system <= second.system:
+        return ruling
+    return replace(ruling, first=second, second=first, swapped=not ruling.swapped)
+
+
+def _about(ruling: Ruling) -> tuple[str, int, str, str]:
+    return ruling.question, ruling.repeat, ruling.first.system, ruling.second.system
+
+
+def both_orders(rulings: Iterable[Ruling]) -> list[tuple[Ruling, int, int]]:
+    """Return the pairs of answers that were read in both orders, once each.
+
+    As a ruling, and the preferences for the answer shown first, as named and swapped.
+    """
+    by_answers: dict[tuple[object, ...], dict[bool, tuple[Ruling, int]]] = defaultdict(dict)
+    for r in rulings:
+        if r.judging == 0 and r.preference is not None:
+            by_answers[_about(r)][r.swapped] = r, r.preference
+    pairs = [orders for orders in by_answers.values() if len(orders) == 2]
+    return [(*orders[False], orders[True][1]) for orders in pairs]
+
+
+def preferences(rulings: Iterable[Ruling]) -> list[Preference]:
+    """Mean preferences over both orders, so that a preference for a position cancels."""
+    return [
+        (r.question, r.repeat, r.first, r.second, (swapped - named) / 2)
+        for r, named, swapped in both_orders(rulings)
+    ]
+
+
+# ------------------------------------------------------------------------ what is found
+
+
+NO_PAIRS = "no pairwise judgements: run `plait compare` first"
+NO_ANSWERS = "no two answers to one question were judged"
+NOTHING = Estimate(None, None, 0, "nothing to compare")
+
+
+def finding(judge: str, measure: str, questions: Sequence[str], values: Any) -> Finding:
+    """Return the mean of (n,) values on n questions, with its interval by question."""
+    numbers = [float(value) for value in values]
+    mean = pooled_mean(questions, numbers) if numbers else NOTHING
+    return Finding(judge, measure, mean, len(numbers))
+
+
+def positions(rulings: Rulings) -> Measured:
+    """Measure how often the verdict stays when the answers change places."""
+    if not rulings:
+        yield NO_PAIRS
+    for judge, lines in rulings.items():
+        if not (pairs := both_orders(lines)):
+            yield f"{judge.label}: no pair was read in both orders"
+            continue
+        questions = [ruling.question for ruling, _, _ in pairs]
+        named, swapped = (np.array([pair[i] for pair in pairs]) for i in (1, 2))
+        shift = (named + swapped) / 2
+        # Where both orders prefer the same answer, or neither of them any.
+        stays = np.sign(named) == -np.sign(swapped)
+        measures = {
+            "same verdict either way, %": 100.0 * stays,
+            "goes to the first shown, %": 100.0 * ((shift > 0) & ~stays),
+            "goes to the last shown, %": 100.0 * ((shift < 0) & ~stays),
+            "preference for the first shown, levels": shift,
+        }
+        for name, values in measures.items():
+            yield finding(judge.label, name, questions, values)
+
+
+def _share(toward: npt.ArrayLike) -> Floats:
+    """100 where an answer is preferred, 50 for neither."""
+    return 50.0 * (1 + np.sign(toward))
+
+
+def lengths(preferences: Mapping[JudgeIdentity, Pairs]) -> Measured:
+    """Measure how far the longer answer is preferred, and the one with more images."""
+    if not preferences:
+        yield NO_ANSWERS
+    for judge, pairs in preferences.items():
+        by, more = (np.diff(sizes)[:, 0] for sizes in (pairs.words, pairs.images))
+        measure = "rank correlation of difference in length and preference"
+        size = by / (pairs.words.sum(1) + 1)
+        found = rank_correlation(pairs.questions, size, pairs.preference)
+        yield Finding(judge.label, measure, found, len(size))
+        longer, ratio = np.sign(by) * pairs.preference, _ratio(pairs.words)
+        uneven, pictured = by != 0, more != 0
+        alike, twice = ratio <= _ALIKE, ratio <= _TWICE
+        measures = {
+            "longer answer preferred, %": (_share(longer), uneven),
+            "preference for the longer, by up to 5%": (longer, uneven & alike),
+            "preference for the longer, up to twice": (longer, uneven & ~alike & twice),
+            "preference for the longer, over twice": (longer, uneven & ~twice),
+        }
+        if pictured.any():
+            toward = _share(np.sign(more) * pairs.preference)
+            measures["answer with more pictures preferred, %"] = toward, pictured
+        for name, (values, chosen) in measures.items():
+            questions = [pairs.questions[i] for i in np.flatnonzero(chosen)]
+            yield finding(judge.label, name, questions, values[chosen])
+
+
+_ALIKE, _TWICE = 1.05, 2.0
+
+
+def _ratio(words: Floats) -> Floats:
+    return np.asarray(words.max(1) / np.maximum(1, words.min(1)))
+
+
+def rank_correlation(questions: Sequence[str], x: Floats, y: Floats) -> Estimate:
+    """Return Spearman's coefficient of two differences within pairs, -1 to 1.
+
+    The naming of a pair's sides is arbitrary, so every pair counts in both directions:
+    the ranks are those of the values and their negatives together.
+    """
+    from scipy.stats import rankdata
+
+    both = np.column_stack([np.concatenate([x, -x]), np.concatenate([y, -y])])
+    ranks = (rankdata(both, axis=0) - (len(both) + 1) / 2)[: len(x)]
+    names, places = np.unique(questions, return_inverse=True)
+    sums = np.zeros((len(names), 3))
+    np.add.at(sums, places, np.column_stack([ranks.prod(1), ranks**2]))
+    value = _cosine(sums.sum(0, keepdims=True))[0]
+    if np.isnan(value):
+        return Estimate(None, None, len(names), "one of the two does not vary")
+    samples = _cosine(bootstrap_weights(names.tolist()) @ sums)
+    return bootstrap_estimate(float(value), samples, len(names))
+
+
+def _cosine(sums: Floats) -> Floats:
+    """(n,) from (n, 3): sums of x*y, x*x and y*y."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(sums[:, 0] / np.sqrt(sums[:, 1] * sums[:, 2]))
+
+
+def self_preference(preferences: Mapping[JudgeIdentity, Pairs]) -> Measured:
+    """Measure how much more a judge prefers answers of its own family than others do."""
+    if not preferences:
+        yield NO_ANSWERS
+    for judge, pairs in preferences.items():
+        own = family(judge.name)
+        toward = pairs.toward_own(own)
+        if not toward:
+            yield f"{judge.label}: no pair has exactly one answer of its own family ({own})"
+            continue
+        mine = dict(zip(toward, _share([*toward.values()]), strict=True))
+        measure, questions = f"answers of {own} preferred", [about[0] for about in mine]
+        yield finding(judge.label, f"{measure}, %", questions, mine.values())
+        others = _by_others(preferences, judge, own)
+        same = [about for about in mine if about in others]
+        if not same:
+            yield (
+                f"{judge.label}: no judge of another family has judged the same pairs, so "
+                "its preference cannot be distinguished from the answers' quality"
+            )
+            continue
+        questions, theirs = [about[0] for about in same], [others[about] for about in same]
+        gaps = [mine[about] - others[about] for about in same]
+        yield finding(judge.label, f"{measure} by other judges, %", questions, theirs)
+        more = "more than by other judges, points of %"
+        yield finding(judge.label, more, questions, gaps)
+
+
+def family(name: str) -> str:
+    """Return the line of models that a name belongs to: `gpt` of `openai:gpt-4o`.
+
+    `qwen` of `hf:Qwen/Qwen2-VL-7B`; empty where the name begins with no letter.
+    """
+    bare = name.rpartition("/")[2].rpartition(":")[2].lower()
+    letters = re.match(r"[a-z]+", bare)
+    return letters[0] if letters else ""
+
+
+def _by_others(
+    preferences: Mapping[JudgeIdentity, Pairs], judge: JudgeIdentity, own: str
+) -> Mapping[tuple[str, int, str, str], float]:
+    """The mean verdict of judges of other families, asked in the same way."""
+    shares: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)
+    for other, pairs in preferences.items():
+        alike = (other.protocol, other.mode) == (judge.protocol, judge.mode)
+        if alike and family(other.name) != own:
+            for about, value in pairs.toward_own(own).items():
+                shares[about].append(float(_share(value)))
+    return {about: sum(values) / len(values) for about, values in shares.items()}
+
+
+# ------------------------------------------------------- the same, asked again or otherwise
+
+
+Values = Mapping[tuple[str, object], float]
+"""Preferences or scores, by question and by what else they are about."""
+
+
+def equality(label: str, unit: str, sets: Sequence[Values], otherwise: str) -> Measured:
+    """Measure how equal two or more sets of values about the same things are.
+
+    Every pair of sets counts where both have a value; where there is none, the reason is
+    `otherwise`.
+    """
+    same = [
+        (key[0], one[key], other[key])
+        for one, other in combinations(sets, 2)
+        for key in sorted(one.keys() & other.keys(), key=repr)
+    ]
+    if not same:
+        yield otherwise
+        return
+    questions, ones, others = zip(*same, strict=True)
+    gaps = np.abs(np.subtract(ones, others))
+    yield finding(label, "equal, %", questions, 100.0 * (gaps == 0))
+    yield finding(label, f"mean difference, {unit}", questions, gaps)
+
+
+def _values(rulings: Iterable[Ruling], judging: int) -> Values:
+    """Preferences that could be read, by question and by what else they are about."""
+    return {
+        (r.question, (*_about(r)[1:], r.swapped)): float(r.preference)
+        for r in rulings
+        if r.judging == judging and r.preference is not None
+    }
+
+
+def repeatability(rulings: Rulings) -> Measured:
+    """Measure how equal verdicts on a question are under other seeds."""
+    if not rulings:
+        yield NO_PAIRS
+    for judge, lines in rulings.items():
+        sets = [_values(lines, judging) for judging in sorted({r.judging for r in lines})]
+        once = "asked once; `plait compare --judgings 2` asks again, with other seeds"
+        yield from equality(judge.label, "levels", sets, f"{judge.label}: {once}")
+
+
+def rewording(rulings: Rulings) -> Measured:
+    """Measure how equal verdicts are under other wordings and modes."""
+    if not rulings:
+        yield NO_PAIRS
+    by_model: dict[tuple[str, str, str], list[JudgeIdentity]] = defaultdict(list)
+    for judge in rulings:
+        by_model[judge.name, judge.stage, judge.protocol].append(judge)
+    for judges in by_model.values():
+        name = f"{judges[0].display_name} ({judges[0].protocol})"
+        if len({j.wording for j in judges}) < 2:
+            yield (
+                f"{name}: asked in one wording; `plait compare --rubric official:PATH` "
+                "asks in another"
+            )
+        for one, other in combinations(judges, 2):
+            sets = [_values(rulings[judge], 0) for judge in (one, other)]
+            label = f"{name}: {_apart(one, other)}"
+            unread = f"{label}: no reply about the same pair was read in both"
+            yield from equality(label, "levels", sets, unread)
+
+
+def _apart(one: JudgeIdentity, other: JudgeIdentity) -> str:
+    """Name the difference of two variants of asking one model: wording, mode, or both."""
+    wordings = [judge.wording[:6] for judge in (one, other)]
+    if one.wording == other.wording:
+        return f"modes {one.mode} and {other.mode}, one wording {wordings[0]}"
+    if one.mode == other.mode:
+        return f"wordings {wordings[0]} and {wordings[1]}, both {one.mode}"
+    return f"{one.mode} {wordings[0]} and {other.mode} {wordings[1]}, modes differ too"
+
+
+SEEDS = range(5)
+"""Seeds of a judge's own sampling that are looked up beside the run's."""
+
+
+class Scored:
+    """The answers of a run, and its rubric judges' scores of them."""
+
+    def __init__(self, root: Path) -> None:
+        experiment, store = reopen(root), Store(root, strict=True)
+        self._writers = {s.name: writer_of(s) for s in experiment.systems}
+        self._lookup = lookup_in(store)
+        self._judges = [s for s in experiment.scorers if isinstance(s, RubricJudge)]
+        self._answers = [
+            (e, e.sample, e.document.value)
+            for e in evaluations(experiment.plan, store)
+            if e.complete and isinstance(e.document, Result)
+            if isinstance(e.sample, Sample)
+        ]
+
+    def pairs(self) -> dict[JudgeIdentity, Pairs]:
+        """Return differences in score of all pairs of answers to one query, by judge."""
+        games: dict[JudgeIdentity, Pairs] = {}
+        for one in self._judges:
+            scored: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
+            for e, sample, document in self._answers:
+                if isinstance(score := e.scores.get(one.name), Result):
+                    side = Side.of(e.system, self._writers[e.system], document)
+                    scored[sample.id, e.repeat].append((side, score.value.value))
+            rows = [
+                (*about, first, second, other - own)
+                for about, sides in scored.items()
+                for (first, own), (second, other) in combinations(
+                    sorted(sides, key=lambda scored: scored[0].system), 2
+                )
+            ]
+            games |= {JudgeIdentity(one.name, ""): Pairs(rows)} if rows else {}
+        return games
+
+    def repeated(self) -> Measured:
+        """Measure how far each rubric judge agrees with itself under other seeds."""
+        for one in self._judges:
+            if not one.stage.seeded:
+                yield f"{one.name}: draws nothing at random, so it is asked once"
+                continue
+            seeds = sorted({one.seed, *SEEDS})
+            sets = [self._scores(replace(one, seed=seed))[0] for seed in seeds]
+            once = f"{one.name}: scored under one seed only"
+            yield from equality(one.name, "points of 100", sets, once)
+
+    def reworded(self, released: RubricSource) -> Measured:
+        """Measure how far each rubric judge agrees with itself under other rubrics.
+
+        Without `released` rubrics only our own can be looked up. Rubrics with equal texts
+        are one rubric, whatever their names.
+        """
+        for one in self._judges:
+            variants: dict[frozenset[str], tuple[str, RubricJudge, Values]] = {}
+            for label, variant in reworded(one, released).items():
+                values, keys = self._scores(variant)
+                if values:
+                    variants.setdefault(keys, (label, variant, values))
+            pairs = combinations(variants.values(), 2)
+            apart = [(a, b) for a, b in pairs if a[1].texts != b[1].texts]
+            if not apart:
+                yield f"{one.name}: scores by one rubric only"
+            for (label, _, values), (other, _, others) in apart:
+                both = f"{one.name}: {label} and {other}"
+                unscored = f"{both}: no document was scored by both"
+                yield from equality(both, "points of 100", [values, others], unscored)
+
+    def _scores(self, judged: RubricJudge) -> tuple[Values, frozenset[str]]:
+        """Return recorded scores by `judged`, and the keys of its first requests."""
+        values, keys = dict[tuple[str, object], float](), set[str]()
+        for e, sample, document in self._answers:
+            steps: list[list[Job]] = []
+            outcome = read(noted(judged.judge(sample, document), steps), self._lookup)
+            keys |= {job.key for jobs in steps[:1] for job in jobs}
+            if isinstance(outcome, Result):
+                values[sample.id, (e.system, e.repeat)] = outcome.value.value
+        return values, frozenset(keys)
+
+
+def reworded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJudge]:
+    """Return a judge by every rubric that can be looked up."""
+    variants = {"the run's rubric": one, "our rubric": _with(one, rubric="own")}
+    if released.path is not None:
+        official = str(released)
+        variants["released rubric"] = _with(one, rubric=official)
+        variants["released scorer"] = _with(one, rubric=official, mode="official")
+    return variants
+
+
+def _with(one: RubricJudge, **settings: str) -> RubricJudge:
+    """The judge with another rubric or mode, and otherwise with its own settings."""
+    other = judge_of(one.name, one.stage, validated(JudgeSettings, settings, one.name))
+    if isinstance(one.examiner, Corrected) and isinstance(other.examiner, Corrected):
+        examiner = replace(one.examiner, rubrics=other.examiner.rubrics)
+        return replace(one, examiner=examiner)
+    # Official mode asks once and has its own limit of tokens.
+    return replace(one, examiner=other.examiner, retries=other.retries)

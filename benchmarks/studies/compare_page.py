@@ -1,0 +1,230 @@
+"""A comparison written down and shown: `compare-PROTOCOL-NAME.{json,md}`, the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.results.board import MINI
+from benchmarks.results.numbers import NumberForm
+from benchmarks.results.reasons import MissingValue, counted_reasons, missing_values_csv
+from benchmarks.results.table import ResultTable, markdown_page
+from benchmarks.results.wording import kind_text, reason_text
+from cluster.run import RunResult
+from generators.base import (
+    RANDOM,
+    Failure,
+    NotApplicable,
+    Outcome,
+    Result,
+    StageSpec,
+    outcome_name,
+)
+from generators.document import key_of
+from generators.files import write_whole
+from generators.mini.table import ABOUT
+from scorers.judging.sources import OWN
+from scorers.pairwise.games import Judgement, PairStanding, Standings
+from scorers.pairwise.matchup import Matchup
+from scorers.statistics.estimate import Estimate
+
+Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
+"""Every pair of documents with the outcome of its judgement."""
+_IN_TERMINAL = 5
+"""Reasons shown in a terminal."""
+_PARTS = {"overall": "All questions", "category": "By category", "field": "By field"}
+_ENDS = {
+    **dict.fromkeys(("win_rate", "tie_rate", "lose_rate", "score"), (0.0, 100.0)),
+    "reward": (-100.0, 100.0),
+    "visual_factuality": (0.0, 10.0),
+    "visual_factuality_gap": (-10.0, 10.0),
+}
+"""Of the values that have a scale."""
+
+
+def report(
+    place: Path,
+    *,
+    about: Mapping[str, Any],
+    table: Standings,
+    judged: Judged,
+    run: RunResult,
+    asked: str,
+    stages: Mapping[str, Sequence[StageSpec]],
+    console: Console,
+) -> None:
+    """Write the files of a comparison, `place` with a suffix, and show the same.
+
+    In the terminal without groups and with the most frequent reasons. `stages` are those
+    of each system and of the judge; `asked` says how many questions were asked.
+    """
+    missing, failures = list(_missing_values(judged)), f"{place.name}-failures.csv"
+    names = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
+    counted = counted_reasons(missing, names)
+    why = {pair: reasons for pair, reasons in counted.items() if reasons}
+    content = {**about, "counts": dict(run.counts)}
+    content |= {"table": (table := explain_missing(table)).as_json(), "reasons": why}
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    page = place.with_name(f"{place.name}.md")
+    write_whole(page.with_suffix(".json"), text + "\n")
+    write_whole(page.with_name(failures), missing_values_csv(missing, names, {}))
+    shown, reasons = list(tables(table)), [_reasons(why, failures)] if why else []
+    remarks = list(_remarks(about, judged, stages))
+    write_whole(page, markdown_page(_title(about), remarks, [*shown, *reasons]))
+    overall = [one for one in shown if one.columns[0].heading != "group"]
+    for one in [*overall, *(_brief(r, page.name) for r in reasons)]:
+        console.print(one.rich)
+    lines = [*remarks, f"{asked} in {run.seconds:.0f} s"]
+    lines += ["Stopped. Run the same command again to continue."] * run.interrupted
+    for line in [*lines, f"comparison {page}"]:
+        console.print(line, soft_wrap=True)
+
+
+def _pair(matchup: Matchup) -> str:
+    return f"{matchup.second} against {matchup.first}"
+
+
+def _missing_values(judged: Judged) -> Iterator[MissingValue]:
+    """Yield the judgements, or their readings, that have no verdict.
+
+    A question that does not apply in a protocol has no missing value there.
+    """
+    for matchup, judgement in judged:
+        outcomes: Sequence[Outcome[Any]] = [judgement]
+        if isinstance(judgement, Result):
+            outcomes = [reading.outcome for reading in judgement.value.readings]
+        for outcome in outcomes:
+            if not isinstance(outcome, Result | NotApplicable):
+                yield MissingValue(
+                    system=_pair(matchup),
+                    query=key_of(matchup.sample),
+                    category=matchup.sample.category,
+                    field=matchup.sample.field,
+                    repeat=matchup.repeat + 1,
+                    scorer="",
+                    outcome=outcome_name(outcome),
+                    fault=outcome.fault.value if isinstance(outcome, Failure) else "",
+                    reason=outcome.reason,
+                )
+
+
+def explain_missing(table: Standings) -> Standings:
+    """Return `table`, its missing values named where questions were read in one order."""
+    return replace(table, rows=tuple(replace(r, values=_values(r)) for r in table.rows))
+
+
+def _values(row: PairStanding) -> Mapping[str, Estimate]:
+    values = dict(row.values)
+    for name, value in values.items():
+        read = "factuality_read" if name.startswith("visual_factuality") else "read"
+        if value.reason == "no question judged" and row.counts.get(read):
+            values[name] = replace(value, reason="no question read in both orders")
+    return values
+
+
+def _reasons(why: Mapping[str, Sequence[Mapping[str, Any]]], failures: str) -> ResultTable:
+    """Why pairs and replies have no verdict, the most frequent reasons first."""
+    rows = [(pair, reason) for pair, reasons in why.items() for reason in reasons]
+    rows.sort(key=lambda one: -one[1]["count"])
+    return ResultTable.of(
+        "Reasons",
+        ["pair", "count", "outcome", "reason"],
+        [[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in rows],
+        [f"each one is named in {failures}"],
+    )
+
+
+def _brief(table: ResultTable, file: str) -> ResultTable:
+    """The first lines, and where the others are."""
+    more = len(table.rows) - _IN_TERMINAL
+    notes = [f"and {more} more in {file}"] if more > 0 else []
+    return replace(table, rows=table.rows[:_IN_TERMINAL], notes=[*notes, *table.notes])
+
+
+def tables(table: Standings) -> Iterator[ResultTable]:
+    """Yield one table per part and set of values, overall ones first."""
+    for part, title in _PARTS.items():
+        rows = [row for row in table.rows if row.part == part]
+        for names in dict.fromkeys(tuple(row.values) for row in rows):
+            if names:
+                yield _part(title, [r for r in rows if tuple(r.values) == names], names)
+
+
+def _part(title: str, rows: Sequence[PairStanding], names: Sequence[str]) -> ResultTable:
+    """A table of rows with the same values; groups and counts where there are any."""
+    forms = {name: NumberForm(ends=_ENDS.get(name)) for name in names}
+    columns = {
+        "group": [row.group for row in rows],
+        "system": [row.system or "(all)" for row in rows],
+        "against": [row.opponent or "-" for row in rows],
+        **{n: [form.counted(row.values[n]) for row in rows] for n, form in forms.items()},
+        "replies": [counts_text(row) for row in rows],
+    }
+    empty = {"group": not any(row.group for row in rows)}
+    empty["replies"] = not any(row.counts for row in rows)
+    shown = {head: cells for head, cells in columns.items() if not empty.get(head)}
+    return ResultTable.of(title, list(shown), list(zip(*shown.values(), strict=True)))
+
+
+def counts_text(row: PairStanding) -> str:
+    """`40 questions, 78 read, 2 unread`: what was judged, and what is missing."""
+    always = ("questions", "read")
+    names = [n for n in row.counts if n in always or (row.counts[n] and n in _MISSING)]
+    return ", ".join(f"{row.counts[n]:,} {n.replace('_', ' ')}" for n in names)
+
+
+_MISSING = (
+    *("unjudged", "unread", "failed", "skipped", "not_applicable", "one_order", "no_order"),
+    *("factuality_unread", "factuality_failed"),
+)
+
+
+def _title(about: Mapping[str, Any]) -> str:
+    against = f" against {about['baseline']}" if about["baseline"] else ""
+    whose = "our" if about["rubric"] == OWN else "the released"
+    judged = f"{about['mode']} mode, {whose} wording, judged by {about['judge']}"
+    return f"Comparison by {about['protocol']}{against}, {judged}"
+
+
+_INTERVALS = (
+    "Values with 95% intervals by question. Unread and failed replies are "
+    "counted and do not enter any value."
+)
+_OUR_WORDING = (
+    "Warning: the judge was asked in this project's wording, so these numbers are not "
+    "comparable with published ones; --rubric official:PATH asks in the released wording."
+)
+
+
+def _remarks(
+    about: Mapping[str, Any], judged: Judged, stages: Mapping[str, Sequence[StageSpec]]
+) -> Iterator[str]:
+    if about["mode"] == "official":
+        yield "Numbers as the released program computes them."
+        if about["rubric"] == OWN:
+            yield _OUR_WORDING
+    else:
+        yield _INTERVALS
+    read = (j.value.readings for _, j in judged if isinstance(j, Result))
+    if not any(isinstance(r.outcome, Result) for readings in read for r in readings):
+        yield "Warning: no reply was read, so there are no numbers."
+    if random := _of_weights(stages, RANDOM):
+        yield f"Warning: made with random weights ({random}): the numbers mean nothing."
+    if mini := _of_weights(stages, (MINI,)):
+        yield f"Warning: weights ({mini}) {ABOUT}."
+
+
+def _of_weights(stages: Mapping[str, Sequence[StageSpec]], kinds: Sequence[str]) -> str:
+    """`tiny: anole, gpt; dummy: ...`: which systems, or the judge, used `kinds`."""
+    named = {
+        kind: [n for n, own in stages.items() if any(s.weights == kind for s in own)]
+        for kind in kinds
+    }
+    return "; ".join(
+        f"{kind}: {', '.join(names)}" for kind, names in named.items() if names
+    )

@@ -1,0 +1,498 @@
+"""`plait diff`: differences of two runs in scores, texts and images, query by query.
+
+A difference of scores is the second run's minus the first's, over the queries that have a
+score in both. Images are paired in the order in which they stand in the answers. Queries
+are paired by id; one with another question in the other run is left out and named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.results.board import Board
+from benchmarks.results.numbers import NumberForm
+from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from benchmarks.runs.experiment import Experiment, reopen
+from cluster.plan import lookup_in
+from cluster.store import Store, read_blob
+from cluster.walks import Lookup, Pending, read
+from generators.base import RANDOM, Outcome, Result, StageSpec, outcome_name
+from generators.checkpoints import looks_like_path
+from generators.document import Document, Image, Malformed, Sample, Text, key_of
+from generators.errors import UsageError
+from generators.names import unknown
+from generators.pictures import PictureError, decode
+from generators.system import System
+from scorers.statistics.means import mean, paired
+
+Answer = Outcome[Document] | Pending
+Pixels = npt.NDArray[np.uint8]
+"""(height, width, 3)"""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run directory as it is compared: its experiment, its scores and its records."""
+
+    root: Path
+    experiment: Experiment
+    board: Board
+    lookup: Lookup
+
+    @classmethod
+    def at(cls, root: Path) -> "FinishedRun":
+        """Return the run at `root`; UsageError where there is none."""
+        experiment, store = reopen(root), Store(root, strict=True)
+        return cls(root, experiment, experiment.board(store), lookup_in(store))
+
+    @cached_property
+    def systems(self) -> dict[str, System]:
+        """The systems by name."""
+        return {system.name: system for system in self.experiment.systems}
+
+    @cached_property
+    def scorers(self) -> dict[str, str]:
+        """The scales of scorers by name."""
+        return {scorer.name: scorer.scale for scorer in self.board.scorers}
+
+    @cached_property
+    def queries(self) -> dict[str, Sample | Malformed]:
+        """By the key that distinguishes a malformed row from the valid one with its id."""
+        return {key_of(sample): sample for sample in self.experiment.samples}
+
+    def scores(self, system: str, scorer: str) -> dict[str, float]:
+        """Return means over repeats, by the key of every query that has a score."""
+        column = [s.name for s in self.board.systems].index(system)
+        values = self.board.values[scorer][:, column]
+        pairs = zip(self.board.keys, values, strict=True)
+        return {key: float(value) for key, value in pairs if not np.isnan(value)}
+
+    def answers(self, system: str, asked: Iterable[tuple[str, int]]) -> Iterator[Answer]:
+        """Yield the answers to queries by their key, in a repeat counted from 0."""
+        for query, repeat in asked:
+            about = self.systems[system], self.queries[query], repeat
+            yield read(self.experiment.plan.answer(*about), self.lookup)
+
+
+def run_difference(
+    first: Path,
+    second: Path,
+    system: str | None = None,
+    against: str | None = None,
+    *,
+    answers: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[dict[str, Any], list[ResultTable]]:
+    """Compare the runs at `first` and `second`: plain data, and tables of it.
+
+    Systems are paired by name, or `system` of the first run with `against` of the second.
+    UsageError for names that a run does not have, and where no system can be paired.
+    Texts and images are those of at most `answers` queries, at even distances, since
+    measuring two images of 1024 pixels a side takes half a second. `on_progress` is told
+    how many answers of how many are compared.
+    """
+    runs = one, other = FinishedRun.at(first), FinishedRun.at(second)
+    pairs = _system_pairs(runs, system, against)
+    common = [key for key in one.queries if key in other.queries]
+    asks = [[getattr(r.queries[k], "question", None) for k in common] for r in runs]
+    same = [key for key, a, b in zip(common, *asks, strict=True) if a == b]
+    scorers = [name for name in one.scorers if name in other.scorers]
+    scores = [_scores(runs, name, names, set(same)) for names in pairs for name in scorers]
+    n = len(same) if answers is None else min(answers, len(same))
+    keys = [same[i * len(same) // n] for i in range(n)]
+    repeats = range(min(run.experiment.config.repeats for run in runs))
+    asked = [(key, repeat) for repeat in repeats for key in keys]
+    done, answered = 0, []
+    for names in pairs if asked else ():
+        ours, theirs = (run.answers(n, asked) for run, n in zip(runs, names, strict=True))
+        split = splitter_of((one.systems[names[0]].draft, other.systems[names[1]].draft))
+        compared = []
+        for (key, repeat), mine, yours in zip(asked, ours, theirs, strict=True):
+            compared.append(answer_pair(key, repeat + 1, (mine, yours), split))
+            on_progress(done := done + 1, len(pairs) * len(asked))
+        answered.append(answer_differences(names, split.unit, compared))
+    alone = {kind: _alone(*(getattr(r, kind) for r in runs)) for kind in _KINDS}
+    content = {
+        "first": str(one.root),
+        "second": str(other.root),
+        "differences": [plain for plain, _ in scores],
+        "only_first": {kind: names for kind, (names, _) in alone.items()},
+        "only_second": {kind: names for kind, (_, names) in alone.items()},
+        "changed_queries": [key for key in common if key not in set(same)],
+        "answers": answered,
+    }
+    title = f"{other.root.name} minus {one.root.name}"
+    tables = [_scores_table(title, [line for _, line in scores])] if scores else []
+    tables += [_texts_table(answered)] if answered else []
+    drawn = [row for row in answered if any(row["images"][n] for n in ("n", "unpaired"))]
+    tables += [_images_table(drawn)] if drawn else []
+    return content, tables
+
+
+_KINDS = ("systems", "scorers", "queries")
+
+
+def _alone(one: Collection[str], other: Collection[str]) -> tuple[list[str], list[str]]:
+    return [n for n in one if n not in other], [n for n in other if n not in one]
+
+
+def _system_pairs(
+    runs: tuple[FinishedRun, FinishedRun], system: str | None, against: str | None
+) -> list[tuple[str, str]]:
+    one, other = runs
+    if system is None:
+        if against is not None:
+            raise UsageError("--against names a system of the second run; add --system")
+        pairs = [(name, name) for name in one.systems if name in other.systems]
+        if not pairs:
+            raise UsageError(
+                f"the runs share no system: {one.root} has {', '.join(one.systems)}; "
+                f"{other.root} has {', '.join(other.systems)}. "
+                "Pair two by --system A --against B"
+            )
+        return pairs
+    pair = (system, against or system)
+    for run, name in zip(runs, pair, strict=True):
+        if name not in run.systems:
+            raise unknown(f"system of {run.root}", name, run.systems)
+    return [pair]
+
+
+def _scores(
+    runs: tuple[FinishedRun, FinishedRun],
+    scorer: str,
+    systems: tuple[str, str],
+    same: set[str],
+) -> tuple[dict[str, Any], list[str]]:
+    """One scorer on one system of each run, as plain data and as a line of a table."""
+    first, second = (run.scores(s, scorer) for run, s in zip(runs, systems, strict=True))
+    keys, alone = sorted(same & first.keys() & second.keys()), _alone(first, second)
+    one, other = (np.array([scores[key] for key in keys]) for scores in (first, second))
+    before, after, gap = mean(one), mean(other), mean(paired(other, one))
+    scale = runs[0].scorers[scorer]
+    form, signed = NumberForm.of(scale), NumberForm.of(scale, signed=True)
+    content = {
+        "scorer": scorer,
+        "systems": list(systems),
+        "first": before.as_json("mean"),
+        "second": after.as_json("mean"),
+        "difference": gap.as_json("mean"),
+        "n": gap.n,
+        "only_first": sorted(alone[0]),
+        "only_second": sorted(alone[1]),
+    }
+    line = [
+        *(_named(systems), scorer),
+        *map(form.number, (before.value, after.value)),
+        *(signed.number(gap.value), signed.interval(gap.ci95) or gap.reason or "-"),
+        *(f"{gap.n:,}", _one_sided(*map(len, alone))),
+    ]
+    return content, line
+
+
+def _named(systems: Iterable[str]) -> str:
+    """`A`, or `A -> B` where the runs' systems have different names."""
+    return " -> ".join(dict.fromkeys(systems))
+
+
+def _one_sided(first: int, second: int) -> str:
+    return f"{first:,} first, {second:,} second" if first or second else "-"
+
+
+def _scores_table(title: str, lines: Sequence[Sequence[str]]) -> ResultTable:
+    numbers = ("first", "second", "difference", "95% interval", "n")
+    columns = [
+        *(TableColumn(name, numeric=False) for name in ("system", "scorer")),
+        *(TableColumn(name, numeric=True) for name in numbers),
+        TableColumn("scored in one run only", numeric=False),
+    ]
+    rows = [[TableCell(text) for text in line] for line in lines]
+    return ResultTable(title=title, columns=columns, rows=rows)
+
+
+# ------------------------------------------------------------------------------ images
+
+ImageDifference = Mapping[str, Any]
+"""Of two images of which a pixel differs: whether they have the `same_size`, `MEASURES`."""
+MEASURES = {
+    "mean_difference": ("mean difference", "{mean:.3g}, max {max:.3g}"),
+    "largest_difference": ("largest", "{max:.0f}"),
+    "psnr": ("PSNR, dB", "{mean:.1f}, min {min:.1f}"),
+    "ssim": ("SSIM", "{mean:.6f}, min {min:.6f}"),
+    "lpips": ("LPIPS", "{mean:.3g}, max {max:.3g}"),
+}
+"""What is measured, None where it cannot be: heading, and what a table shows of all images.
+Differences of channels of pixels are from 0 to 255; SSIM is that of Wang et al. (2004),
+LPIPS that of Zhang et al. (2018) by AlexNet."""
+_SSIM_SIDE, _LPIPS_SIDE = 11, 64
+"""The sides in pixels that an image needs: of SSIM's Gaussian window, and of an image that
+does not vanish in AlexNet's last layers."""
+
+
+def image_difference(one: Image, other: Image) -> ImageDifference | None:
+    """Compare the decoded images, 8-bit RGB; None where all pixels are equal.
+
+    PictureError where an image cannot be decoded, DamagedPart where it cannot be read.
+    """
+    if one.digest == other.digest:
+        return None
+    first, second = (np.asarray(decode(read_blob(image))) for image in (one, other))
+    if first.shape != second.shape:
+        return {"same_size": False, **dict.fromkeys(MEASURES)}
+    return None if np.array_equal(first, second) else _measured(first, second)
+
+
+def _measured(one: Pixels, other: Pixels) -> ImageDifference:
+    from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+
+    apart, side = np.abs(one.astype(np.int16) - other), min(one.shape[:2])
+    wang = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    network, ssim, distance = lpips()[0], None, None
+    if side >= _SSIM_SIDE:
+        ssim = float(structural_similarity(one, other, channel_axis=-1, **wang))
+    if network is not None and side >= _LPIPS_SIDE:
+        distance = network(one, other)
+    return {
+        "same_size": True,
+        "mean_difference": float(apart.mean()),
+        "largest_difference": float(apart.max()),
+        "psnr": float(peak_signal_noise_ratio(one, other)),
+        "ssim": ssim,
+        "lpips": distance,
+    }
+
+
+@cache
+def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
+    """Return LPIPS by torchmetrics, None without AlexNet's weights; and a remark.
+
+    torchmetrics brings the linear layers; the network below them is torchvision's. It would
+    be downloaded, or left with random weights, so it must be there.
+    """
+    import torch
+    from torchvision.models import AlexNet_Weights
+
+    file = str(AlexNet_Weights.DEFAULT.url).rpartition("/")[2]
+    path = Path(torch.hub.get_dir()) / "checkpoints" / file
+    if not path.exists():
+        return None, f"without LPIPS: torchvision's weights of AlexNet are not at {path}"
+    from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
+
+    network = LearnedPerceptualImagePatchSimilarity(net_type="alex", normalize=True)
+
+    def distance(one: Pixels, other: Pixels) -> float:
+        inputs = (torch.tensor(p.transpose(2, 0, 1)[None]) / 255 for p in (one, other))
+        with torch.inference_mode():
+            return float(network(*inputs))
+
+    return distance, "LPIPS by AlexNet"
+
+
+# ------------------------------------------------------------------------------- texts
+
+
+class Splitter(NamedTuple):
+    """Splits a text into what positions are counted in."""
+
+    unit: str
+    split: Callable[[str], Sequence[object]]
+
+    def first_difference(self, one: str, other: str) -> int | None:
+        """Count the units that both texts begin with; None where they are equal."""
+        if one == other:
+            return None
+        first, second = self.split(one), self.split(other)
+        pairs = zip(first, second, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+WORDS = Splitter("words", re.compile(r"\s*\S+|\s+").findall)
+"""Each word with the white space before it."""
+
+
+def splitter_of(stages: Iterable[StageSpec | None]) -> Splitter:
+    """Return tokens of the first of the LVLMs whose tokenizer is on this machine.
+
+    Words where none is: behind a server, with random weights, or in another layout than
+    `tokenizer.json`. Nothing is downloaded. CheckpointError where the file is broken.
+    """
+    from generators.loading.files import read_tokenizer
+
+    path = next(filter(None, map(_tokenizer_file, stages)), None)
+    if path is None:
+        return WORDS
+    tokenizer = read_tokenizer(path)
+    return Splitter("tokens", lambda t: tokenizer.encode(t, add_special_tokens=False).ids)
+
+
+def _tokenizer_file(spec: StageSpec | None) -> Path | None:
+    model = spec.options.get("model") if spec is not None else None
+    if spec is None or not isinstance(model, str) or spec.weights in (None, *RANDOM):
+        return None
+    if looks_like_path(model):
+        path = Path(model).expanduser() / "tokenizer.json"
+        return path if path.is_file() else None
+    from huggingface_hub import try_to_load_from_cache
+
+    revision = spec.options.get("revision")
+    cached = try_to_load_from_cache(model, "tokenizer.json", revision=revision)
+    return Path(cached) if isinstance(cached, str) else None
+
+
+class AnswerPair(NamedTuple):
+    """The answers of two systems to one query."""
+
+    query: str
+    repeat: int
+    """Counted from 1."""
+    outcomes: Sequence[str]
+    """Each `done`, `failed`, `skipped` or `missing`; the rest is of two that are done."""
+    has_text: bool = False
+    """In either answer."""
+    first_difference: int | None = None
+    """Tokens or words before the texts differ; None where they are equal."""
+    images: tuple[ImageDifference | None, ...] = ()
+    """Of the images that both answers have, in order; None where all pixels are equal."""
+    unpaired_images: int = 0
+    """That only one of the answers has."""
+    same_order: bool = True
+    """Text and images follow each other alike."""
+
+    @property
+    def equal(self) -> bool:
+        """True where nothing differs, outcomes included."""
+        images = any(self.images) or self.unpaired_images or not self.same_order
+        same = self.outcomes[0] == self.outcomes[1]
+        return same and self.first_difference is None and not images
+
+
+def answer_pair(
+    query: str, repeat: int, answers: tuple[Answer, Answer], splitter: Splitter
+) -> AnswerPair:
+    """Compare two answers to one query; raises what `image_difference` raises."""
+    one, other = answers
+    outcomes = ["missing" if isinstance(a, Pending) else outcome_name(a) for a in answers]
+    if not isinstance(one, Result) or not isinstance(other, Result):
+        return AnswerPair(query, repeat, outcomes)
+    ours, theirs = one.value, other.value
+    try:
+        images = tuple(map(image_difference, ours.images, theirs.images))
+    except PictureError as error:
+        raise PictureError(f"an answer to {query} holds a broken image: {error}") from error
+    return AnswerPair(
+        query,
+        repeat,
+        outcomes,
+        has_text=any(isinstance(s, Text) for s in (*ours.segments, *theirs.segments)),
+        first_difference=splitter.first_difference(ours.text, theirs.text),
+        images=images,
+        unpaired_images=abs(len(ours.images) - len(theirs.images)),
+        same_order=[*map(type, ours.segments)] == [*map(type, theirs.segments)],
+    )
+
+
+def answer_differences(
+    systems: tuple[str, str], unit: str, pairs: Sequence[AnswerPair]
+) -> dict[str, Any]:
+    """Return counts of all answers of two systems, and the pairs that differ.
+
+    Also those that one run alone has answered. Positions in texts are in `unit`.
+    """
+    done = Counter(tuple(o == "done" for o in pair.outcomes) for pair in pairs)
+    positions = [p.first_difference for p in pairs if p.first_difference is not None]
+    images = [image for pair in pairs for image in pair.images]
+    differing = [image for image in images if image is not None]
+    texts = sum(pair.has_text for pair in pairs)
+    return {
+        "systems": list(systems),
+        "compared": done[True, True],
+        "equal": sum(p.equal for p in pairs if p.outcomes == ["done", "done"]),
+        "only_first": done[True, False],
+        "only_second": done[False, True],
+        "other_order": sum(not pair.same_order for pair in pairs),
+        "texts": {
+            "n": texts,
+            "equal": texts - len(positions),
+            "unit": unit,
+            "first_difference": _spread(positions),
+        },
+        "images": {
+            "n": len(images),
+            "identical": len(images) - len(differing),
+            "other_size": sum(not image["same_size"] for image in differing),
+            "unpaired": sum(pair.unpaired_images for pair in pairs),
+            **{name: _spread(i[name] for i in differing) for name in MEASURES},
+        },
+        "differing": [pair._asdict() for pair in pairs if not pair.equal],
+    }
+
+
+def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
+    """None where nothing is known."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    spread = {"mean": np.mean(known), "median": np.median(known)}
+    spread |= {"min": np.min(known), "max": np.max(known)}
+    return {"n": len(known), **{name: float(value) for name, value in spread.items()}}
+
+
+def _texts_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
+    head = ["system", "answers", "equal", "texts", "equal texts", "first difference after"]
+    lines = []
+    for row in rows:
+        texts, alone = row["texts"], _one_sided(row["only_first"], row["only_second"])
+        numbers = (row["compared"], row["equal"], texts["n"], texts["equal"])
+        form = "{median:,.0f} [{min:,.0f}, {max:,.0f}] " + texts["unit"]
+        at = form.format(**texts["first_difference"]) if texts["first_difference"] else "-"
+        cells = [f"{number:,}" for number in numbers]
+        lines.append([_named(row["systems"]), *cells, at, alone])
+    differ = any(row["texts"]["first_difference"] for row in rows)
+    notes = ["First difference: median and range, over texts that differ."] * differ
+    return ResultTable.of("Texts", [*head, "answered in one run only"], lines, notes)
+
+
+def _images_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
+    names = [name for name in MEASURES if any(row["images"][name] for row in rows)]
+    head = ["system", "images", "identical", "other size", "in one answer only"]
+    lines = []
+    for row in rows:
+        counts = row["images"]
+        numbers = (counts[n] for n in ("n", "identical", "other_size", "unpaired"))
+        found = ((MEASURES[n][1], counts[n]) for n in names)
+        cells = (form.format(**spread) if spread else "-" for form, spread in found)
+        lines.append([_named(row["systems"]), *(f"{n:,}" for n in numbers), *cells])
+    notes = [f"Means, and the worst, of images that differ; {lpips()[1]}."] if names else []
+    return ResultTable.of("Images", [*head, *(MEASURES[n][0] for n in names)], lines, notes)
+
+
+def remarks(content: Mapping[str, Any], limit: int = 5) -> Iterator[str]:
+    """Name what differs and what one run alone has; `--out` holds all names."""
+    if not content["differences"]:
+        yield "no scores are compared: the runs share no scorer; `plait score` adds one"
+    for row in content["answers"]:
+        if names := list(dict.fromkeys(pair["query"] for pair in row["differing"])):
+            differ = f"answers differ in {_some('queries', names, limit)}"
+            yield f"{_named(row['systems'])}: {differ}"
+    for what in _KINDS:
+        for place in ("first", "second"):
+            if names := content[f"only_{place}"][what]:
+                yield f"only in the {place} run: {_some(what, names, limit)}"
+    if changed := content["changed_queries"]:
+        shown = _some("queries", changed, limit)
+        yield f"left out, since their question differs in the other run: {shown}"
+
+
+def _some(what: str, names: Sequence[str], limit: int) -> str:
+    rest = f", ... ({len(names):,} in all)" if len(names) > limit else ""
+    return f"{what} {', '.join(names[:limit])}{rest}"
