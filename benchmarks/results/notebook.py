@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from benchmarks.results.report.pictures import web_picture
+from benchmarks.results.report.images import web_image
 from cluster.store import read_blob
 from generators.document import Blob, Document, Image, Malformed, Sample, Text
 from generators.pictures import PictureError, decode
@@ -90,7 +90,7 @@ def _parts(content: Iterable[Text | Image], read: Read) -> Iterator[str]:
 def picture_html(image: Image, number: int, read: Read) -> str:
     """A thumbnail as a data URL, or why there is none; `number` counts from 1."""
     try:
-        url = web_picture(read(image), SIDE).url
+        url = web_image(read(image), SIDE).url
     except PictureError as error:
         return missing_note(f"[picture {number}: {error}]")
     except Exception as error:

@@ -21,8 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.results.board import Board, Mask, outcome_of, score_value
-from benchmarks.results.leaderboard import leaderboard
-from benchmarks.results.leaderboard_tables import headline_table, reasons_table
+from benchmarks.results.leaderboard import headline_table, leaderboard, reasons_table
 from benchmarks.results.notebook import (
     NotebookDocument,
     box,

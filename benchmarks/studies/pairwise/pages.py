@@ -12,8 +12,8 @@ from rich.console import Console
 
 from benchmarks.results.board import MINI
 from benchmarks.results.numbers import NumberForm
+from benchmarks.results.reasons import kind_text, reason_text
 from benchmarks.results.table import ResultTable, markdown_page
-from benchmarks.results.wording import kind_text, reason_text
 from benchmarks.studies.pairwise.judgements import (
     Judged,
     QuestionsAsked,

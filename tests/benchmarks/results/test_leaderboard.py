@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.results.leaderboard_tables import profiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_helpers import (
@@ -25,9 +26,12 @@ from report_helpers import (
 )
 
 from benchmarks.plain_console import PlainConsole
-from benchmarks.results.leaderboard import differences, leaderboard
-from benchmarks.results.leaderboard_pages import terminal_table, write_leaderboard
-from benchmarks.results.leaderboard_tables import profiles
+from benchmarks.results.leaderboard import (
+    differences,
+    leaderboard,
+    terminal_table,
+    write_leaderboard,
+)
 from benchmarks.results.reasons import failures_csv
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from generators.document import Malformed, Score

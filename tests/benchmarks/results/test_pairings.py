@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from benchmarks.results.pairings.plot import plot_of, points_of
 from pairings_helpers import costs_by_hand, crossed, pairing_board, scores_of
 from report_helpers import MANIFEST, Judge, answers_of, at_hand, board, board_of
 
 from benchmarks.results.costs import RecordCost
-from benchmarks.results.leaderboard_pages import write_leaderboard
+from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.pairings import FILES, pairings_of
 from benchmarks.results.pairings.page import _matrix
-from benchmarks.results.pairings.plot import plot_of, points_of
 from benchmarks.results.pairings.tables import (
     against_best,
     frontier_texts,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.results.report.scripts import as_script
 from PIL import Image as Picture
 from report_helpers import (
     HOSTILE,
@@ -33,7 +34,6 @@ from report_helpers import (
 from benchmarks.results.report import write_report
 from benchmarks.results.report.entries import entries_of, plain
 from benchmarks.results.report.panels import facts_of
-from benchmarks.results.report.scripts import as_script
 from generators.base import Failure, Fault, Result, Skip, Unscored
 from generators.document import Document, Image, Malformed, Score, Text, Turn
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from benchmarks.results.report.plots import disagreements_of, distributions_of
+from benchmarks.results.wording import absent_intervals
 from report_helpers import board, board_of, evaluation, sample
 
 from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.report.panels import panel_of
-from benchmarks.results.report.plots import disagreements_of, distributions_of
-from benchmarks.results.wording import absent_intervals
 from generators.base import Unscored
 
 

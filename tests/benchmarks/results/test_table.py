@@ -16,7 +16,7 @@ from paths import CHECKOUT
 from report_helpers import Judge, board_of
 
 from benchmarks.plain_console import PlainConsole
-from benchmarks.results.leaderboard_pages import write_leaderboard
+from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.numbers import ABOUT_BEYOND, NumberForm
 from benchmarks.results.pairings.tables import AMOUNT
 from benchmarks.results.table import (

@@ -1,8 +1,10 @@
 "use strict";
 // One card per query: what was asked, and what each system answered.
 
-const OUTCOMES = { f: "failed", s: "skipped", m: "not made", u: "unscored", n: "not applicable" };
-const CHIP = { f: "failed", s: "skipped", u: "unscored", m: "", n: "" };
+// An outcome by its name in the tables, as text.
+function outcomeText(name) {
+  return name === "missing" ? "not made" : name.replaceAll("_", " ");
+}
 
 function card(index, entry, full, systems) {
   const [anchor, category, field, cells] = entry;
@@ -49,7 +51,7 @@ function answer(index, i, cell, full) {
     ? el("span", { class: "scale" }, system.weights + " weights") : null;
   const head = el("h4", { dir: "auto" }, system.name, weights);
   if (!Array.isArray(cell)) {
-    const chips = el("ul", { class: "scores" }, el("li", { class: "chip " + CHIP[cell] }, OUTCOMES[cell]));
+    const chips = el("ul", { class: "scores" }, el("li", { class: "chip " + cell }, outcomeText(cell)));
     const why = full ? reason(full) : el("p", { class: "reason" }, "This answer is not made yet.");
     return el("section", { class: "answer" }, head, chips, why, full ? notes(full.notes) : null);
   }
@@ -86,8 +88,7 @@ function reason(full) {
 
 function chip(scorer, score) {
   if (typeof score === "string") {
-    const kind = { f: "failed", s: "skipped" }[score] || CHIP[score];
-    return el("li", { class: "chip " + kind }, scorer.name, el("b", {}, OUTCOMES[score]));
+    return el("li", { class: "chip " + score }, scorer.name, el("b", {}, outcomeText(score)));
   }
   const node = el("li", { class: "chip value", title: scorer.name + " on a scale of " + scorer.scale },
     scorer.name, el("b", {}, score.toFixed(scorer.decimals)));
@@ -102,7 +103,7 @@ function chip(scorer, score) {
 
 // Why a scorer gave no score; "not applicable" needs no further reason.
 function unjudged(index, cell, scores) {
-  return scores.map((score, k) => score && score.reason !== undefined && cell[k] !== "n"
+  return scores.map((score, k) => score && score.reason !== undefined && cell[k] !== "not_applicable"
     ? el("p", { class: "reason", dir: "auto" }, index.scorers[k].name + ": ",
         score.fault ? score.fault + ": " : null, score.reason)
     : null);

@@ -12,7 +12,7 @@ const viewer = {
   open(event) {
     const picture = event.target.closest(".picture")?.firstChild;
     if (!picture) return;
-    this.pictures = [...picture.closest(".card").querySelectorAll(".picture img")];
+    this.pictures = [...picture.closest("article").querySelectorAll(".picture img")];
     this.at = this.pictures.indexOf(picture);
     this.beside = false;
     this.show();
