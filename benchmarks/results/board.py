@@ -238,32 +238,19 @@ class Board:
     """Damaged parts of the run, whose records count as missing."""
     unread: Mapping[str, int] = field(default_factory=dict)
     """By scorer, judgements that were given and cannot be read."""
-    reading: Reading = lambda keys: ()
+    reading: Reading
     """The answers themselves, for the page."""
 
     @classmethod
-    def of(
-        cls,
-        evaluations: Iterable[Evaluation],
-        *,
-        systems: Sequence[System],
-        scorers: Sequence[Scorer],
-        **about: Any,
-    ) -> Board:
-        """The board of evaluations that are all at hand."""
-        known, builder = list(evaluations), TableBuilder(systems)
+    def of(cls, evaluations: Iterable[Evaluation], **about: Any) -> Board:
+        """Return the board of evaluations that are all at hand."""
+        known, builder = list(evaluations), TableBuilder(about["systems"])
         for evaluation in known:
-            builder.add(evaluation, [s.name for s in scorers])
-
-        def reading(keys: Collection[str]) -> Iterator[Evaluation]:
-            return (e for e in known if key_of(e.sample) in keys)
-
+            builder.add(evaluation, [scorer.name for scorer in about["scorers"]])
         return cls(
             table=builder.table(),
-            systems=systems,
-            scorers=scorers,
             unread=builder.unread,
-            reading=reading,
+            reading=lambda keys: (e for e in known if key_of(e.sample) in keys),
             **about,
         )
 
@@ -345,20 +332,21 @@ class Board:
         return [Query(*names) for *names, _ in found]
 
     @cached_property
-    def groups(self) -> dict[Group, int]:
-        """Known queries by group."""
-        return dict(sorted(Counter((q.category, q.field) for q in self.queries).items()))
+    def groups(self) -> dict[Group, list[int]]:
+        """The rows of `values` that are of each group."""
+        own = {q.key: (q.category, q.field) for q in self.queries}
+        groups: dict[Group, list[int]] = {}
+        for row, key in enumerate(self.keys):
+            groups.setdefault(own[key], []).append(row)
+        return dict(sorted(groups.items()))
 
-    def is_of(self, groups: Collection[Group]) -> Mask:
-        """Return which rows of `values` are of queries in one of `groups`."""
-        return np.isin(self._group, [i for i, g in enumerate(self.groups) if g in groups])
+    def groups_of(self, name: str, place: int = 0) -> list[Group]:
+        """Return the groups of a category, or with `place` 1 of a field."""
+        return [group for group in self.groups if group[place] == name]
 
-    @cached_property
-    def _group(self) -> Codes:
-        """By row of `values`, the position of its query's group."""
-        place = {group: i for i, group in enumerate(self.groups)}
-        own = {q.key: place[q.category, q.field] for q in self.queries}
-        return np.array([own[key] for key in self.keys], np.int32)
+    def rows_of(self, groups: Iterable[Group]) -> list[int]:
+        """Return the rows of `values` that are of some groups."""
+        return [row for group in groups for row in self.groups[group]]
 
     @cached_property
     def category_names(self) -> list[str]:

@@ -20,20 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, LINE = "#f00001", "#f00002", "#f00003"
-ACCENT, SURFACE = "#f00004", "#f00005"
-FAILED, SKIPPED, UNSCORED = "#f00006", "#f00007", "#f00008"
+_NAMES = ("ink", "muted", "line", "accent", "surface", "failed", "skipped", "unscored")
+_COLOURS = {name: f"#f0000{i}" for i, name in enumerate(_NAMES)}
+INK, MUTED, LINE, ACCENT, SURFACE, FAILED, SKIPPED, UNSCORED = _COLOURS.values()
 """Colours to draw with; each stands for one of the page, which differs by its theme."""
-_IN_PAGE = {
-    INK: "--ink",
-    MUTED: "--muted",
-    LINE: "--line",
-    ACCENT: "--accent",
-    SURFACE: "--surface",
-    FAILED: "--failed",
-    SKIPPED: "--skipped",
-    UNSCORED: "--unscored",
-}
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "plait",
@@ -91,8 +81,8 @@ def _content(svg: str) -> Markup:
     svg = re.sub(r' id="[A-Za-z][\w.]*_\d+"', "", svg)
     svg = re.sub(r"font-family: [^;]*", "font-family: var(--sans)", svg)
     svg = re.sub(r'(?<= d=")[^"]*', lambda path: _shorter(path[0]), svg)
-    for colour, name in _IN_PAGE.items():
-        svg = svg.replace(colour, f"var({name})")
+    for name, colour in _COLOURS.items():
+        svg = svg.replace(colour, f"var(--{name})")
     return Markup(svg)
 
 

@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -46,7 +46,7 @@ from generators.files import write_whole
 from scorers.base import Scorer
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released, averages, percent
-from scorers.statistics.estimate import Estimate
+from scorers.statistics.estimate import Estimate, Floats
 from scorers.statistics.means import Stratum, mean, paired, stratified
 
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
@@ -146,29 +146,9 @@ def placing(
 
 
 def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
-    """Return what each system has reached by one scorer; queries are independent units."""
+    """Return what each system has reached by one scorer."""
     silent = {c for c in board.category_names if _does_not_apply(board, scorer.name, c)}
-    categories = [c for c in board.categories if c not in silent]
-    every = [*board.groups]
-    manner = {"manner": scorer.manner} if scorer.manner else {}
-
-    def cells(i: int, place: int, names: Iterable[str]) -> dict[str, Any]:
-        groups = {name: [g for g in every if g[place] == name] for name in names}
-        return {name: _part(board, scorer, i, own, silent) for name, own in groups.items()}
-
-    return [
-        {
-            "scale": scorer.scale,
-            "direction": scorer.direction,
-            **manner,
-            **_as_released(board, scorer, system.name),
-            FIXED: _fixed(board, scorer, i, categories),
-            MICRO: _part(board, scorer, i, every, planned=board.answers),
-            "categories": cells(i, 0, board.category_names),
-            "fields": cells(i, 1, board.field_names),
-        }
-        for i, system in enumerate(board.systems)
-    ]
+    return [_Means(board, scorer, i, silent).as_json() for i in range(len(board.systems))]
 
 
 def _does_not_apply(board: Board, scorer: str, category: str) -> bool:
@@ -178,48 +158,66 @@ def _does_not_apply(board: Board, scorer: str, category: str) -> bool:
     return outcomes == {OutcomeName.NOT_APPLICABLE}
 
 
-def _part(
-    board: Board,
-    scorer: Scorer,
-    i: int,
-    groups: Sequence[Group],
-    silent: Collection[str] = (),
-    planned: int | None = None,
-) -> dict[str, Any]:
-    """Return the mean of system `i` over some groups of queries."""
-    values = board.values[scorer.name][board.is_of(groups), i]
-    estimate = mean(values) if len(values) else Estimate(None, reason="no query asked")
-    if groups and all(category in silent for category, _ in groups):
-        estimate = replace(estimate, reason="not applicable")
-    return _cell(board, scorer, i, estimate, groups, planned)
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """The means of one system by one scorer; queries are independent units."""
 
+    board: Board
+    scorer: Scorer
+    system: int
+    silent: Collection[str]
+    """Categories that the scorer does not apply to."""
 
-def _fixed(
-    board: Board, scorer: Scorer, i: int, categories: Sequence[str]
-) -> dict[str, Any]:
-    """Return the category means under the published weights; none while one is empty."""
-    groups = {c: [g for g in board.groups if g[0] == c] for c in categories}
-    column = board.values[scorer.name][:, i]
-    strata = [
-        Stratum(c, board.categories[c], column[board.is_of(groups[c])]) for c in categories
-    ]
-    reason = "the task set publishes no number of queries per category"
-    estimate = stratified(strata) if strata else Estimate(None, reason=reason)
-    if empty := [s.name for s in strata if np.isnan(s.values).all()]:
-        estimate = replace(estimate, reason=f"no scored query in {', '.join(empty)}")
-    return _cell(board, scorer, i, estimate, [g for own in groups.values() for g in own])
+    def as_json(self) -> dict[str, Any]:
+        board, scorer, every = self.board, self.scorer, [*self.board.groups]
+        parts = [
+            {name: self._part(board.groups_of(name, place)) for name in names}
+            for place, names in enumerate((board.category_names, board.field_names))
+        ]
+        return {
+            "scale": scorer.scale,
+            "direction": scorer.direction,
+            **({"manner": scorer.manner} if scorer.manner else {}),
+            **_as_released(board, scorer, board.systems[self.system].name),
+            FIXED: self._fixed(),
+            MICRO: self._cell(self._mean(every), every, board.answers),
+            "categories": parts[0],
+            "fields": parts[1],
+        }
 
+    def _values(self, groups: Iterable[Group]) -> Floats:
+        rows = self.board.rows_of(groups)
+        values: Floats = self.board.values[self.scorer.name][rows, self.system]
+        return values
 
-def _cell(
-    board: Board,
-    scorer: Scorer,
-    i: int,
-    estimate: Estimate,
-    groups: Iterable[Group],
-    planned: int | None = None,
-) -> dict[str, Any]:
-    counts = _counts(board, board.systems[i].name, groups, [scorer.name], planned)
-    return {**estimate.as_json("mean"), "scale": scorer.scale, **counts}
+    def _mean(self, groups: Iterable[Group]) -> Estimate:
+        values = self._values(groups)
+        return mean(values) if len(values) else Estimate(None, reason="no query asked")
+
+    def _part(self, groups: Sequence[Group]) -> dict[str, Any]:
+        """One category or field."""
+        estimate = self._mean(groups)
+        if groups and all(category in self.silent for category, _ in groups):
+            estimate = replace(estimate, reason="not applicable")
+        return self._cell(estimate, groups)
+
+    def _fixed(self) -> dict[str, Any]:
+        """Category means under the published weights; none while one is empty."""
+        weights = {c: n for c, n in self.board.categories.items() if c not in self.silent}
+        groups = {c: self.board.groups_of(c) for c in weights}
+        strata = [Stratum(c, n, self._values(groups[c])) for c, n in weights.items()]
+        reason = "the task set publishes no number of queries per category"
+        estimate = stratified(strata) if strata else Estimate(None, reason=reason)
+        if empty := [s.name for s in strata if np.isnan(s.values).all()]:
+            estimate = replace(estimate, reason=f"no scored query in {', '.join(empty)}")
+        return self._cell(estimate, [group for own in groups.values() for group in own])
+
+    def _cell(
+        self, estimate: Estimate, groups: Iterable[Group], planned: int | None = None
+    ) -> dict[str, Any]:
+        system, scorer = self.board.systems[self.system].name, self.scorer
+        counts = _counts(self.board, system, groups, [scorer.name], planned)
+        return {**estimate.as_json("mean"), "scale": scorer.scale, **counts}
 
 
 def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
@@ -247,7 +245,7 @@ def _counts(
     tally, asked = Counter[tuple[str, str]](), 0
     for group in groups:
         tally.update(board.tallies[system, *group])
-        asked += board.groups[group] * board.rounds
+        asked += len(board.groups[group]) * board.rounds
     planned = asked if planned is None else planned
     counts = {str(name): tally["", name] for name in DOCUMENT_OUTCOMES}
     counts["missing"] = planned - sum(counts.values())

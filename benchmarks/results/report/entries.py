@@ -155,18 +155,7 @@ def _answer(
         shown |= _reason(document)
     if notes := getattr(document, "notes", None):
         shown["notes"] = plain(notes)
-        if order := _order(notes):
-            shown["order"] = order
     return shown
-
-
-def _order(notes: Mapping[str, Any]) -> str | None:
-    """Return what a stage noted about the order of text and images, if it is not known."""
-    for records in notes.values():
-        for record in records if isinstance(records, list) else ():
-            if isinstance(record, Mapping) and record.get("order"):
-                return str(record["order"])
-    return None
 
 
 def _score(outcome: Outcome[Score] | None) -> dict[str, Any] | None:

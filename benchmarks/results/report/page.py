@@ -139,16 +139,14 @@ def examples_of(
     systems = [system.name for system in board.systems]
     at = {entry.anchor: i for i, entry in enumerate(entries)}
     for panel in panels:
-        widest = [d for d in panel.apart if d.query in at]
-        if widest:
-            ends = [
-                [systems.index(end.detail) for end in (d.best, d.worst)] for d in widest
-            ]
-            shown = [[at[d.query], own] for d, own in zip(widest, ends, strict=True)]
-            what = (
-                f"the best and the worst answer where {panel.name} sets them furthest apart"
-            )
-            return {"choice": what, "shown": shown[:_EXAMPLES]}
+        shown = [
+            [at[query.text], [systems.index(end.detail) for end in ends]]
+            for query, _, *ends in panel.apart.rows
+            if query.text in at
+        ]
+        if shown:
+            what = f"the best and the worst answer where {panel.name} sets them"
+            return {"choice": f"{what} furthest apart", "shown": shown[:_EXAMPLES]}
     done = [
         [k for k, a in enumerate(entry.answers) if a and isinstance(a.document, Result)]
         for entry in entries

@@ -39,36 +39,9 @@ class ScorerPanel:
     name: str
     main: ResultTable
     plot: Markup
-    apart: Sequence[Disagreement]
+    apart: ResultTable
+    """The queries on which it sets systems furthest apart, the largest first."""
     folded: Sequence[ResultTable]
-
-    @property
-    def disagreements(self) -> ResultTable | None:
-        """The queries of `apart`, which lead to their answers."""
-        heads = ("query", "category", "highest score", "lowest score")
-        columns = [TableColumn(head, numeric=False) for head in heads]
-        rows = [
-            [TableCell(d.query, link=d.link), TableCell(d.category), d.best, d.worst]
-            for d in self.apart
-        ]
-        title = "Where systems disagree most"
-        return ResultTable(title=title, columns=columns, rows=rows) if rows else None
-
-
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """A query on which one scorer puts two systems far apart."""
-
-    query: str
-    category: str
-    best: TableCell
-    """The highest score, and whose it is."""
-    worst: TableCell
-
-    @property
-    def link(self) -> str:
-        """Where on the page the query is."""
-        return f"#{quote(self.query, safe='')}"
 
 
 def panel_of(
@@ -184,8 +157,8 @@ def histograms_of(
     edges = _edges(known, scorer.scale) if known.size else known
     counts: dict[str, dict[str, Floats]] = {}
     for category in board.category_names if known.size else ():
-        of = [group for group in board.groups if group[0] == category]
-        for system, column in zip(board.systems, values[board.is_of(of)].T, strict=True):
+        own = values[board.rows_of(board.groups_of(category))]
+        for system, column in zip(board.systems, own.T, strict=True):
             counted = np.histogram(column[~np.isnan(column)], edges)[0].astype(float)
             if counted.any():
                 counts.setdefault(category, {})[system.name] = counted
@@ -208,9 +181,7 @@ def _edges(known: Floats, scale: str) -> Floats:
 # --------------------------------------------------------------------- disagreements
 
 
-def disagreements_of(
-    board: Board, scorer: Scorer, shown: Sequence[str]
-) -> list[Disagreement]:
+def disagreements_of(board: Board, scorer: Scorer, shown: Sequence[str]) -> ResultTable:
     """Return the queries of `shown` on which systems are furthest apart, largest first.
 
     Among equal disagreements, those on which the other systems are split too come first.
@@ -220,23 +191,25 @@ def disagreements_of(
     models = [i for i, n in enumerate(names) if n != TRUTH and not is_control(n)]
     columns = models if len(models) > 1 else list(range(len(names)))
     on_page = set(shown)
-    rows = [i for i, key in enumerate(board.keys) if key in on_page]
-    values = board.values[scorer.name][np.ix_(rows, columns)]
+    at = [i for i, key in enumerate(board.keys) if key in on_page]
+    values = board.values[scorer.name][np.ix_(at, columns)]
     several = np.flatnonzero((~np.isnan(values)).sum(axis=1) > 1)
-    values = values[several]
-    if not values.size:
-        return []
+    values, at = values[several], [at[i] for i in several]
     spread = np.nanmax(values, axis=1) - np.nanmin(values, axis=1)
     order = np.lexsort((-np.nanstd(values, axis=1), -spread))[:_DISAGREEMENTS]
     category_of = {q.key: q.category for q in board.queries}
-    form = NumberForm.of(scorer.scale)
-
-    def cell(i: int, j: int) -> TableCell:
-        return TableCell(form.number(float(values[i, j])), names[columns[j]])
-
-    widest = []
+    form, rows = NumberForm.of(scorer.scale), []
     for i in (int(i) for i in order if spread[i] > 0):
-        key = board.keys[rows[int(several[i])]]
-        ends = int(np.nanargmax(values[i])), int(np.nanargmin(values[i]))
-        widest.append(Disagreement(key, category_of[key], *(cell(i, j) for j in ends)))
-    return widest
+        ends = np.nanargmax(values[i]), np.nanargmin(values[i])
+        key = board.keys[at[i]]
+        cells = [
+            TableCell(key, link=f"#{quote(key, safe='')}"),
+            TableCell(category_of[key]),
+        ]
+        for j in map(int, ends):
+            text = form.number(float(values[i, j]))
+            cells.append(TableCell(text, names[columns[j]]))
+        rows.append(cells)
+    heads = ("query", "category", "highest score", "lowest score")
+    head = [TableColumn(name, numeric=False) for name in heads]
+    return ResultTable(title="Where systems disagree most", columns=head, rows=rows)

@@ -64,7 +64,8 @@ function answer(index, i, cell, full) {
 
 // Said where a server gave its pictures apart from the text.
 function order(full) {
-  return full.order ? el("p", { class: "reason", dir: "auto" }, "Order of text and pictures: " + full.order) : null;
+  const noted = Object.values(full.notes || {}).filter(Array.isArray).flat().find((record) => record?.order);
+  return noted ? el("p", { class: "reason", dir: "auto" }, "Order of text and pictures: " + noted.order) : null;
 }
 
 function written(segments, caption) {
