@@ -263,12 +263,6 @@ class Board:
         return {name: Names.of(self.table, name) for name in names}
 
     @cached_property
-    def repeat(self) -> Codes:
-        """By row, the number of the answer, from 0."""
-        repeats: Codes = self.table.column("repeat").to_numpy() - 1
-        return repeats
-
-    @cached_property
     def is_answer(self) -> Mask:
         """The rows of answers."""
         answers: Mask = self.column["scorer"].codes < 0
@@ -312,7 +306,8 @@ class Board:
     @cached_property
     def rounds(self) -> int:
         """Answers per query."""
-        return max(self.repeats, 1 + int(self.repeat[self.is_complete].max(initial=0)))
+        numbers = self.table.column("repeat").to_numpy()[self.is_complete]
+        return max(self.repeats, int(numbers.max(initial=1)))
 
     @cached_property
     def answers(self) -> int:
@@ -401,12 +396,11 @@ class Board:
         unit = 2.0 ** -self.rounds.bit_length()
         values = {}
         for scorer in (s.name for s in self.scorers):
+            rows = np.flatnonzero(scored & self.column["scorer"].is_(scorer))
+            at = row[rows], column[rows]
             sums = np.zeros((2, len(self.keys), len(self.systems)))
-            own = scored & self.column["scorer"].is_(scorer)
-            for repeat in range(self.rounds):
-                at = np.flatnonzero(own & (self.repeat == repeat))
-                sums[0, row[at], column[at]] += unit * value[at]
-                sums[1, row[at], column[at]] += unit
+            np.add.at(sums[0], at, unit * value[rows])
+            np.add.at(sums[1], at, unit)
             with np.errstate(invalid="ignore"):
                 values[scorer] = sums[0] / sums[1]
         return values

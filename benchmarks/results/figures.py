@@ -12,7 +12,8 @@ import io
 import re
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -24,29 +25,7 @@ _NAMES = ("ink", "muted", "line", "accent", "surface", "failed", "skipped", "uns
 _COLOURS = {name: f"#f0000{i}" for i, name in enumerate(_NAMES)}
 INK, MUTED, LINE, ACCENT, SURFACE, FAILED, SKIPPED, UNSCORED = _COLOURS.values()
 """Colours to draw with; each stands for one of the page, which differs by its theme."""
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "plait",
-    "text.parse_math": False,
-    "font.size": 12,
-    "text.color": INK,
-    "axes.labelcolor": MUTED,
-    "axes.edgecolor": LINE,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 12,
-    "axes.axisbelow": True,
-    "axes.unicode_minus": False,
-    "figure.facecolor": "none",
-    "grid.color": LINE,
-    "xtick.color": LINE,
-    "ytick.color": LINE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
-    "legend.labelcolor": MUTED,
-}
+_STYLE = Path(__file__).parent / "report" / "template" / "figures.mplstyle"
 _NARROW = 560
 """On narrower screens a figure scrolls sideways, so that its text stays legible."""
 
@@ -62,7 +41,7 @@ def drawn(
     from matplotlib.figure import Figure
 
     file = io.StringIO()
-    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+    with matplotlib.rc_context(fname=_STYLE), warnings.catch_warnings():
         # Of letters that the browser has and matplotlib's font lacks; of little room.
         warnings.simplefilter("ignore", UserWarning)
         figure = Figure(figsize=(width / 72, height / 72), layout="constrained")

@@ -147,15 +147,11 @@ def placing(
 
 def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
     """Return what each system has reached by one scorer."""
-    silent = {c for c in board.category_names if _does_not_apply(board, scorer.name, c)}
+    given: dict[str, set[str]] = {category: set() for category in board.category_names}
+    for (_, category, _), tally in board.tallies.items():
+        given[category] |= {name for of, name in tally if of == scorer.name}
+    silent = {c for c, names in given.items() if names == {OutcomeName.NOT_APPLICABLE}}
     return [_Means(board, scorer, i, silent).as_json() for i in range(len(board.systems))]
-
-
-def _does_not_apply(board: Board, scorer: str, category: str) -> bool:
-    """Whether the scorer does not apply to anything it was given of a category."""
-    tallies = [t for (_, c, _), t in board.tallies.items() if c == category]
-    outcomes = {name for tally in tallies for of, name in tally if of == scorer}
-    return outcomes == {OutcomeName.NOT_APPLICABLE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -31,26 +30,18 @@ Block = Sequence[ResultTable | Markup]
 """What stands below one another."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixPart:
-    """What the page shows of one matrix."""
+def pairings_section(board: Board) -> list[dict[str, Any]]:
+    """Return what the template shows of each matrix; empty where there is none.
 
-    shape: str
-    scorers: Sequence[Sequence[Block]]
-    """What stands side by side, by scorer."""
-    cost: ResultTable | None
-    folded: Sequence[ResultTable]
-
-
-def pairings_section(board: Board) -> list[MatrixPart]:
-    """Return the section's parts; empty where no systems form a matrix."""
+    The blocks of a scorer stand side by side.
+    """
     return [
-        MatrixPart(
-            shape=f"{one.matrix.shape}, protocol {one.matrix.protocol}",
-            scorers=[[*_blocks(one, scores)] for scores in one.scores],
-            cost=cost_table(one) if one.costs else None,
-            folded=[*needed_tables(one)],
-        )
+        {
+            "shape": f"{one.matrix.shape}, protocol {one.matrix.protocol}",
+            "scorers": [[*_blocks(one, scores)] for scores in one.scores],
+            "cost": cost_table(one) if one.costs else None,
+            "folded": [*needed_tables(one)],
+        }
         for one in pairings_of(board)
     ]
 

@@ -14,7 +14,6 @@ from benchmarks.results.costs import MEASURES
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.pairings.comparison import (
     CellDifference,
-    PairingCosts,
     Pairings,
     PairingScores,
     pairings_of,
@@ -309,9 +308,10 @@ def write_pairings(board: Board, root: Path) -> list[Pairings]:
     content = {
         "weights": board.weights,
         "warning": board.warning,
-        "matrices": [as_json(p) for p in pairings],
+        "matrices": [_content(p) for p in pairings],
     }
-    plain = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    settings: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False}
+    plain = json.dumps(content, indent=2, default=_plain, **settings)
     write_whole(root / "pairings.json", plain + "\n")
     remarks = [f"Warning: {board.warning}." if board.warning else ""]
     remarks += [p.matrix.shape + f", protocol {p.matrix.protocol}" for p in pairings]
@@ -324,63 +324,49 @@ def write_pairings(board: Board, root: Path) -> list[Pairings]:
     return pairings
 
 
-def as_json(pairings: Pairings) -> dict[str, Any]:
-    """Return one matrix as plain data; estimates as in leaderboard.json."""
-    matrix = pairings.matrix
+def _content(pairings: Pairings) -> dict[str, Any]:
+    matrix, costs = pairings.matrix, pairings.costs
     return {
         "protocol": matrix.protocol,
-        "lvlms": list(matrix.lvlms),
-        "t2is": list(matrix.t2is),
+        "lvlms": matrix.lvlms,
+        "t2is": matrix.t2is,
         "systems": [[s.name for s in row] for row in matrix.systems],
-        "left_aside": list(matrix.left_aside),
+        "left_aside": matrix.left_aside,
         "queries": pairings.queries,
         "scores": {s.scorer.name: _scores(pairings, s) for s in pairings.scores},
-        "cost": None if pairings.costs is None else _costs(pairings.costs),
+        "cost": costs
+        and {
+            "queries": costs.queries,
+            "per_document": costs.cells,
+            "sharing": costs.sharing,
+        },
     }
 
 
 def _scores(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
-    model, against = scores.model, pairings.measure
+    model, frontier = scores.model, pairings.frontier(scores)
     return {
         "scale": scores.scorer.scale,
         "direction": scores.scorer.direction,
         "shared_queries": model.n,
-        "left_out": dict(scores.left_out),
-        "mean": _plain(model.mean),
-        "cells": [[_plain(e) for e in row] for row in model.cells],
-        "lvlm_effects": [_plain(e) for e in model.writers],
-        "t2i_effects": [_plain(e) for e in model.artists],
-        "interaction": [[_plain(e) for e in row] for row in model.interaction],
-        "variance_shares": None if model.shares is None else asdict(model.shares),
-        "differences": [_difference(d) for d in scores.differences],
-        "frontier": {"against": against, "systems": pairings.frontier(scores)},
+        "left_out": scores.left_out,
+        "mean": model.mean,
+        "cells": model.cells,
+        "lvlm_effects": model.writers,
+        "t2i_effects": model.artists,
+        "interaction": model.interaction,
+        "variance_shares": model.shares and asdict(model.shares),
+        "differences": scores.differences,
+        "frontier": {"against": pairings.measure, "systems": frontier},
     }
 
 
-def _plain(estimate: Estimate) -> dict[str, Any]:
-    return estimate.as_json("mean")
-
-
-def _difference(difference: CellDifference) -> dict[str, Any]:
-    return {
-        "a": difference.a,
-        "b": difference.b,
-        **_plain(difference.estimate),
-        "sd": difference.sd,
-        "detectable": difference.detectable,
-        "queries_needed": difference.needed,
-    }
-
-
-def _costs(costs: PairingCosts) -> dict[str, Any]:
-    return {
-        "queries": costs.queries,
-        "per_document": {
-            name: {measure: _plain(e) for measure, e in own.items()}
-            for name, own in costs.cells.items()
-        },
-        "sharing": dict(costs.sharing),
-    }
+def _plain(value: Estimate | CellDifference) -> dict[str, Any]:
+    """Return what JSON does not know as plain data; estimates as in leaderboard.json."""
+    if isinstance(value, Estimate):
+        return value.as_json("mean")
+    about = {"a": value.a, "b": value.b, **_plain(value.estimate), "sd": value.sd}
+    return about | {"detectable": value.detectable, "queries_needed": value.needed}
 
 
 _HEAD = ("protocol", "scorer", "part", "lvlm", "t2i", "mean", "ci95_low", "ci95_high", "n")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,7 +99,7 @@ def write_report(
 
 def _sources(*files: str) -> Markup:
     """Return styles or scripts beside the templates as they are, in order."""
-    folder = resources.files("benchmarks.results.report") / "template"
+    folder = Path(__file__).parent / "template"
     return Markup("\n".join((folder / file).read_text() for file in files))
 
 
@@ -157,32 +156,26 @@ def examples_of(
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return what readers look for first; what a manifest lacks is left out."""
-    data = manifest.get("data")
+    forecast, data = manifest.get("forecast_outcome") or {}, manifest.get("data")
     facts = {
-        "status": manifest.get("status"),
-        "started": manifest.get("started"),
-        "finished": manifest.get("finished"),
-        "forecast": "; ".join(_mapping(manifest.get("forecast_outcome")).get("lines", ())),
+        **{name: manifest.get(name) for name in ("status", "started", "finished")},
+        "forecast": "; ".join(forecast.get("lines", ())),
         "data": data.get("name") if isinstance(data, Mapping) else data,
-        "seed": _mapping(manifest.get("config")).get("seed"),
+        "seed": manifest.get("config", {}).get("seed"),
         **provenance_facts(manifest),
         "command": " ".join(map(str, manifest.get("argv") or [])),
     }
     return {name: str(fact) for name, fact in facts.items() if fact not in (None, "")}
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def stages_table(manifest: Mapping[str, Any]) -> ResultTable | None:
-    """Return what each stage is and what it used; None where there is none."""
+def stages_table(manifest: Mapping[str, Any]) -> ResultTable:
+    """Return what each stage is and what it used."""
     lines = []
-    for folder, stage in _mapping(manifest.get("stages")).items():
-        about, name = _mapping(stage), str(folder).rpartition("-")[0]
-        used = _mapping(_mapping(manifest.get("usage")).get(name))
+    for folder, stage in manifest.get("stages", {}).items():
+        name = folder.rpartition("-")[0]
+        used = manifest.get("usage", {}).get(name, {})
         usage = ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in used.items())
-        known = (str(about.get(key) or "") for key in ("kind", "weights", "identity"))
-        lines.append([name or str(folder), *known, usage])
+        known = (str(stage.get(key) or "") for key in ("kind", "weights", "identity"))
+        lines.append([name, *known, usage])
     head = ["stage", "kind", "weights", "identity", "usage"]
-    return ResultTable.of("Stages", head, lines, numeric=False) if lines else None
+    return ResultTable.of("Stages", head, lines, numeric=False)

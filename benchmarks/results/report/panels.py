@@ -72,30 +72,20 @@ def panel_of(
 def _noted(
     table: ResultTable, scores: Mapping[str, Any], parts: Iterable[str]
 ) -> ResultTable:
-    """Return the table with one line on those of its means that have no interval."""
-    cells = [
-        (tables.AVERAGES.get(part, group), cell)
-        for own in scores.values()
-        for part, group, cell in tables.parts_of(own)
-        if part in parts
-    ]
-    missing = [note for note in table.notes if "no scored" in note]
-    return replace(table, notes=[*missing, *absent_intervals(cells)])
-
-
-def absent_intervals(cells: Iterable[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Say which of the named means have no interval, and why, in one line.
+    """Return the table with one line on those of its means that have no interval.
 
     How many values each has is not repeated: it stands behind the mean.
     """
     names: dict[str, dict[str, None]] = defaultdict(dict)
-    for name, cell in cells:
-        reason = cell.get("reason", "")
-        if cell["mean"] is not None and not cell["ci95"] and reason:
-            why = _SIZE.sub("", reason).replace(" ()", "")
-            names[why][name] = None
+    cells = (cell for own in scores.values() for cell in tables.parts_of(own))
+    for part, group, cell in cells:
+        if part in parts and cell["mean"] is not None and not cell["ci95"]:
+            why = _SIZE.sub("", cell["reason"]).replace(" ()", "")
+            names[why][tables.AVERAGES.get(part, group)] = None
     groups = [f"{', '.join(own)}: {why}" for why, own in names.items()]
-    return [f"No interval for {'; for '.join(groups)}."] if groups else []
+    notes = [note for note in table.notes if "no scored" in note]
+    notes += [f"No interval for {'; for '.join(groups)}."] if groups else []
+    return replace(table, notes=notes)
 
 
 # ------------------------------------------------------------------------------ plot

@@ -33,7 +33,7 @@ from benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
 from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.report import write_report
 from benchmarks.results.report.entries import entries_of, plain
-from benchmarks.results.report.page import facts_of, stages_table
+from benchmarks.results.report.page import facts_of
 from benchmarks.results.report.panels import disagreements_of, histograms_of, panel_of
 from generators.base import Failure, Fault, Result, Skip, Unscored
 from generators.document import Image, Malformed, Score
@@ -308,10 +308,7 @@ def test_a_run_without_answers_or_facts_has_a_page(tmp_path):
     assert (index["entries"], rows, index["examples"]["shown"]) == ([], [], [])
     assert "4 answers are missing" in words
     assert "random weights (tiny: a)" in words
-    odd = {"git": None, "packages": 3, "data": "x", "stages": {"s": None}, "usage": []}
-    assert facts_of(odd) == {"data": "x"}
-    assert stages_table(odd).rows[0][0].text == "s"
-    assert stages_table({}) is None
+    assert facts_of({"git": None, "data": "x"}) == {"data": "x"}
 
 
 def test_plain_keeps_json_and_words_the_rest():
