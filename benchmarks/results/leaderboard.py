@@ -1,6 +1,6 @@
 """The leaderboard: its numbers as plain data, its tables and its files.
 
-`rows` are those of `leaderboard`, `pairs` those of `differences`.
+Tables are functions of a board, whose `leaderboard` and `differences` are computed once.
 """
 
 from __future__ import annotations
@@ -273,8 +273,14 @@ def _means(heading: str, scorer: Scorer, cells: Iterable[Cell]) -> Column:
     return TableColumn(heading, scorer.direction, numeric=True), [*map(cell_of, cells)]
 
 
-def headline_table(board: Board, rows: Sequence[LeaderboardRow]) -> ResultTable:
+def _table(title: str, columns: Iterable[Column], notes: Sequence[str] = ()) -> ResultTable:
+    heads, cells = zip(*columns, strict=True)
+    return ResultTable.of(title, heads, zip(*cells, strict=True), notes)
+
+
+def headline_table(board: Board) -> ResultTable:
     """Return one average per scorer, and the outcomes: what fits into a terminal."""
+    rows = leaderboard(board)
     columns = [_systems(rows)]
     for scorer in board.scorers:
         average = headline(rows, scorer.name)
@@ -282,7 +288,7 @@ def headline_table(board: Board, rows: Sequence[LeaderboardRow]) -> ResultTable:
         cells = (row["scores"][scorer.name][average] for row in rows)
         columns.append(_means(heading, scorer, cells))
     columns.append(_texts("answers and judgements", map(_outcomes, rows), numeric=False))
-    return ResultTable.of_columns(board.title, columns, order_notes(board, rows))
+    return _table(board.title, columns, order_notes(board))
 
 
 def _outcomes(row: LeaderboardRow) -> str:
@@ -291,8 +297,9 @@ def _outcomes(row: LeaderboardRow) -> str:
     return ", ".join([f"{row['done']:,} of {row['planned']:,} done", *counted])
 
 
-def order_notes(board: Board, rows: Sequence[LeaderboardRow]) -> list[str]:
+def order_notes(board: Board) -> list[str]:
     """Say in which order the rows of a leaderboard are."""
+    rows = leaderboard(board)
     if len(rows) < 2 or not board.scorers:
         return []
     first = board.scorers[0].name
@@ -300,10 +307,9 @@ def order_notes(board: Board, rows: Sequence[LeaderboardRow]) -> list[str]:
     return [f"Systems are in the order of {first}, {average}: the best first."]
 
 
-def scorer_table(
-    board: Board, rows: Sequence[LeaderboardRow], scorer: Scorer
-) -> ResultTable:
+def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return both averages and every category of one scorer, with counts."""
+    rows = leaderboard(board)
     scores = [row["scores"][scorer.name] for row in rows]
     columns = [_systems(rows)]
     columns += [_means(AVERAGES[a], scorer, (s[a] for s in scores)) for a in AVERAGES]
@@ -316,7 +322,7 @@ def scorer_table(
         if "reason" in s[a]
     ]
     title = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
-    return ResultTable.of_columns(title, columns, missing)
+    return _table(title, columns, missing)
 
 
 def _categories(board: Board, scorer: Scorer, scores: Sequence[Cell]) -> list[Column]:
@@ -330,13 +336,12 @@ def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     return [_texts(_HEADINGS[k], [row[k] for row in rows]) for k in shown]
 
 
-def ranked_table(
-    board: Board, rows: Sequence[LeaderboardRow], scorer: Scorer
-) -> ResultTable:
+def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return every category, then the average; the best first: a paper's main table.
 
     Systems without an average come last and have no rank; equal systems share a rank.
     """
+    rows = leaderboard(board)
     average, place = headline(rows, scorer.name), placing(rows, scorer)
     ranked = sorted(rows, key=place)
     scores, places = [row["scores"][scorer.name] for row in ranked], [*map(place, ranked)]
@@ -345,22 +350,21 @@ def ranked_table(
     columns += _categories(board, scorer, scores)
     columns.append(_means(AVERAGES[average], scorer, (s[average] for s in scores)))
     about = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
-    return ResultTable.of_columns(f"{about}, {board.title}", columns)
+    return _table(f"{about}, {board.title}", columns)
 
 
-def field_table(
-    board: Board, rows: Sequence[LeaderboardRow], scorer: Scorer
-) -> ResultTable:
+def field_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return the mean of every field."""
+    rows = leaderboard(board)
     means = [row["scores"][scorer.name]["fields"] for row in rows]
     fields = (_means(f, scorer, [own[f] for own in means]) for f in board.field_names)
-    return ResultTable.of_columns("By field", [_systems(rows), *fields])
+    return _table("By field", [_systems(rows), *fields])
 
 
-def released_table(rows: Sequence[LeaderboardRow], scorer: str) -> ResultTable | None:
+def released_table(board: Board, scorer: str) -> ResultTable | None:
     """Return raw scores as the released scorer prints them; None where none is printed."""
-    scores = {row["system"]: row["scores"][scorer].get("as_released") for row in rows}
-    printed = {system: cells for system, cells in scores.items() if cells}
+    scores = {row["system"]: row["scores"][scorer] for row in leaderboard(board)}
+    printed = {n: own["as_released"] for n, own in scores.items() if "as_released" in own}
     if not printed:
         return None
     lines = [
@@ -389,11 +393,9 @@ def criteria_tables(board: Board, scorer: str) -> Iterator[ResultTable]:
         yield ResultTable.of(f"{category}, by criterion", ["system", *order], lines)
 
 
-def matrix_table(
-    board: Board, rows: Sequence[LeaderboardRow], scorer: str
-) -> ResultTable | None:
+def matrix_table(board: Board, scorer: str) -> ResultTable | None:
     """Return LVLM by text-to-image model; None for fewer than two composed systems."""
-    by_name = {row["system"]: row for row in rows}
+    by_name = {row["system"]: row for row in leaderboard(board)}
     pairs = [(s, by_name[s.name]) for s in board.systems if s.writer and s.artist]
     if len(pairs) < 2:
         return None
@@ -408,15 +410,15 @@ def matrix_table(
     return ResultTable.of(title, ["", *artists], lines)
 
 
-def pairs_table(pairs: Sequence[LeaderboardRow]) -> ResultTable:
-    """Return the paired differences of one scorer."""
+def pairs_table(board: Board, scorer: str) -> ResultTable | None:
+    """Return the paired differences of one scorer; None for a single system."""
     lines = []
-    for p in pairs:
+    for p in (p for p in differences(board) if p["scorer"] == scorer):
         form = NumberForm.of(p["scale"], signed=True)
         ends = form.interval(p["ci95"]) or p.get("reason", "")
         lines.append([p["a"], p["b"], form.number(p["mean"]), ends, str(p["n"])])
     head = ["a", "b", "a - b", "95% interval", "n"]
-    return ResultTable.of("Paired differences", head, lines)
+    return ResultTable.of("Paired differences", head, lines) if lines else None
 
 
 def controls_table(board: Board) -> ResultTable | None:
@@ -439,18 +441,19 @@ def controls_table(board: Board) -> ResultTable | None:
     return ResultTable.of("Controls", head, lines)
 
 
-def counts_table(rows: Sequence[LeaderboardRow]) -> ResultTable:
+def counts_table(board: Board) -> ResultTable:
     """Return every system's answers by outcome."""
+    rows = leaderboard(board)
     columns = [_systems(rows), _texts("weights", (r["weights"] or "none" for r in rows))]
     columns += [_texts("queries", (r["n"] for r in rows)), *_count_columns(rows)]
-    return ResultTable.of_columns("Outcomes", columns)
+    return _table("Outcomes", columns)
 
 
-def reasons_table(rows: Sequence[LeaderboardRow]) -> ResultTable | None:
+def reasons_table(board: Board) -> ResultTable | None:
     """Return the most frequent reasons of every system; None where nothing failed."""
     lines = [
         [row["system"], str(r["count"]), kind_text(r), reason_text(r)]
-        for row in rows
+        for row in leaderboard(board)
         for r in row["reasons"]
     ]
     if not lines:
@@ -458,9 +461,10 @@ def reasons_table(rows: Sequence[LeaderboardRow]) -> ResultTable | None:
     return ResultTable.of("Reasons", ["system", "count", "outcome", "reason"], lines)
 
 
-def legend(board: Board, rows: Sequence[LeaderboardRow]) -> str:
+def legend(board: Board) -> str:
     """Say what the averages are, how intervals are computed, and how judges are asked."""
-    cells = [c for row in rows for s in row["scores"].values() for _, _, c in parts_of(s)]
+    scores = (s for row in leaderboard(board) for s in row["scores"].values())
+    cells = [cell for own in scores for _, _, cell in parts_of(own)]
     methods = sorted({str(c["method"]) for c in cells if c["ci95"] and c.get("method")})
     by = f" ({', '.join(methods)})" if methods else ""
     weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
@@ -471,7 +475,7 @@ def legend(board: Board, rows: Sequence[LeaderboardRow]) -> str:
         else ""
     )
     judges = [f"{s.name}: {s.manner}." for s in board.scorers if s.manner]
-    more = " ".join([*judges, *order_notes(board, rows)])
+    more = " ".join([*judges, *order_notes(board)])
     return (
         f"Means with 95% intervals by query{by}; n is the number of scored queries. "
         f"{fixed}Per query: mean over all scored queries. {more}"
@@ -493,16 +497,14 @@ def write_leaderboard(board: Board, root: Path) -> None:
 
     And pairings.{json,csv,md,tex} where systems form a matrix. Equal boards, equal bytes.
     """
-    rows, pairs = leaderboard(board), differences(board)
-    write_whole(root / "leaderboard.json", _as_json(rows))
-    write_whole(root / "leaderboard.csv", _as_csv(board, rows))
-    write_whole(root / "leaderboard.md", _markdown(board, rows, pairs))
-    ranked = (ranked_table(board, rows, s) for s in board.scorers)
-    latex = latex_page(
-        f"Leaderboard: {board.title}", ranked, board.warning, board.brief_warning
-    )
+    write_whole(root / "leaderboard.json", _as_json(leaderboard(board)))
+    write_whole(root / "leaderboard.csv", _as_csv(board))
+    write_whole(root / "leaderboard.md", _markdown(board))
+    ranked = (ranked_table(board, s) for s in board.scorers)
+    title = f"Leaderboard: {board.title}"
+    latex = latex_page(title, ranked, board.warning, board.brief_warning)
     write_whole(root / "leaderboard.tex", latex)
-    write_whole(root / "differences.json", _as_json(pairs))
+    write_whole(root / "differences.json", _as_json(differences(board)))
     write_whole(root / FAILURES, failures_csv(board))
     write_pairings(board, root)
 
@@ -511,11 +513,11 @@ def _as_json(content: Any) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _as_csv(board: Board, rows: list[dict[str, Any]]) -> str:
+def _as_csv(board: Board) -> str:
     """One line per system, scorer and group."""
     head = ["system", "weights", "scorer", "scale", "direction", "part", "group", "mean"]
     head += ["ci95_low", "ci95_high", "n", *COUNTS, "method", "reason", *board.mark]
-    lines = (board.mark | line for row in rows for line in _csv_lines(row))
+    lines = (board.mark | line for row in leaderboard(board) for line in _csv_lines(row))
     return csv_text(head, ([line.get(name, "") for name in head] for line in lines))
 
 
@@ -531,26 +533,23 @@ def _csv_lines(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield line | {"part": part, "group": group, "ci95_low": low, "ci95_high": high}
 
 
-def _markdown(
-    board: Board, rows: Sequence[LeaderboardRow], pairs: Sequence[LeaderboardRow]
-) -> str:
+def _markdown(board: Board) -> str:
     """The whole leaderboard as one Markdown page."""
     parts = [f"# Leaderboard: {board.title}"]
     if board.warning:
         parts.append(f"> **Warning: {plain(board.warning)}**")
-    parts += [legend(board, rows)] if board.scorers else []
+    parts += [legend(board)] if board.scorers else []
     for scorer in board.scorers:
-        parts += _section(scorer_table(board, rows, scorer), 2)
-        parts += _section(released_table(rows, scorer.name), 3, _RELEASED)
-        parts += _section(field_table(board, rows, scorer), 3)
+        parts += _section(scorer_table(board, scorer), 2)
+        parts += _section(released_table(board, scorer.name), 3, _RELEASED)
+        parts += _section(field_table(board, scorer), 3)
         for table in criteria_tables(board, scorer.name):
             parts += _section(table, 3)
-        parts += _section(matrix_table(board, rows, scorer.name), 3)
-        if own := [p for p in pairs if p["scorer"] == scorer.name]:
-            parts += _section(pairs_table(own), 3, _PAIRED)
+        parts += _section(matrix_table(board, scorer.name), 3)
+        parts += _section(pairs_table(board, scorer.name), 3, _PAIRED)
     parts += _section(controls_table(board), 2, ABOUT_CONTROLS)
-    parts += _section(counts_table(rows), 2)
-    parts += _section(reasons_table(rows), 2, ABOUT_FAILURES)
+    parts += _section(counts_table(board), 2)
+    parts += _section(reasons_table(board), 2, ABOUT_FAILURES)
     return "\n\n".join(parts) + "\n"
 
 
@@ -566,14 +565,13 @@ def _section(table: ResultTable | None, level: int, *remarks: str) -> list[str]:
 
 def terminal_table(board: Board) -> RenderableType:
     """Return averages and outcomes per system, then reasons of failures."""
-    rows = leaderboard(board)
-    parts: list[RenderableType] = [headline_table(board, rows).rich]
+    parts: list[RenderableType] = [headline_table(board).rich]
     for scorer in board.scorers:
         if scorer.manner:
             parts.append(Text(printable(f"{scorer.name}: {scorer.manner}."), style="dim"))
     if board.warning:
         parts.append(Text(printable(f"Warning: {board.warning}."), style="yellow"))
-    return RichGroup(*parts, *_reasons(rows))
+    return RichGroup(*parts, *_reasons(leaderboard(board)))
 
 
 def _reasons(rows: Sequence[LeaderboardRow]) -> list[RenderableType]:

@@ -113,28 +113,18 @@ class ResultTable:
     def of(
         cls,
         title: str,
-        head: Sequence[str],
-        rows: Iterable[Sequence[str]],
+        head: Iterable[str | TableColumn],
+        rows: Iterable[Iterable[str | TableCell]],
         notes: Sequence[str] = (),
         *,
         numeric: bool | None = None,
     ) -> ResultTable:
-        """A table of texts; `numeric` applies to all columns."""
-        columns = [TableColumn(name, numeric=numeric) for name in head]
-        cells = [[TableCell(word) for word in row] for row in rows]
+        """A table of texts or cells; `numeric` applies to columns that are texts."""
+        columns = [
+            TableColumn(c, numeric=numeric) if isinstance(c, str) else c for c in head
+        ]
+        cells = [[TableCell(c) if isinstance(c, str) else c for c in row] for row in rows]
         return cls(title=title, columns=columns, rows=cells, notes=notes)
-
-    @classmethod
-    def of_columns(
-        cls,
-        title: str,
-        columns: Iterable[tuple[TableColumn, Iterable[TableCell]]],
-        notes: Sequence[str] = (),
-    ) -> ResultTable:
-        """A table from columns with their cells."""
-        heads, cells = zip(*columns, strict=True)
-        rows = list(zip(*cells, strict=True))
-        return cls(title=title, columns=heads, rows=rows, notes=notes)
 
     @property
     def best(self) -> frozenset[tuple[int, int]]:

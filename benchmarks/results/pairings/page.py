@@ -17,7 +17,7 @@ from benchmarks.results.pairings.tables import (
     needed_tables,
     score_tables,
 )
-from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from benchmarks.results.table import ResultTable, TableCell
 from scorers.statistics.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -53,15 +53,13 @@ def _blocks(pairings: Pairings, scores: PairingScores) -> Iterator[Block]:
         name, measure = scores.scorer.name, MEASURES[pairings.measure or ""]
         rows = [
             [
-                *(TableCell(pairing), TableCell(str(number))),
-                *(TableCell.of(score, scores.form), TableCell.of(cost, AMOUNT)),
-                TableCell("frontier" if pairing in frontier else ""),
+                *(pairing, str(number), TableCell.of(score, scores.form)),
+                *(TableCell.of(cost, AMOUNT), "frontier" if pairing in frontier else ""),
             ]
             for number, (pairing, (cost, score)) in enumerate(points.items(), 1)
         ]
-        columns = [TableColumn(head) for head in ("pairing", "point", name, measure, "")]
-        title = f"{name} against {measure}"
-        table = ResultTable(title=title, columns=columns, rows=rows)
+        head = ["pairing", "point", name, measure, ""]
+        table = ResultTable.of(f"{name} against {measure}", head, rows)
         yield [table, plot_of(points, frontier, measure)]
 
 

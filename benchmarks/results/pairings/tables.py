@@ -70,6 +70,7 @@ ONE_ROW = (
     "There is only one LVLM or only one text-to-image model, so there is no interaction "
     "to estimate: main effects only."
 )
+_LVLM = TableColumn("LVLM", numeric=False)
 _PALE, _STRONG = 4, 40
 """Shares of colour behind a number on the page, in percent: text stays legible."""
 
@@ -103,15 +104,15 @@ def _titled(pairings: Pairings, what: str) -> str:
     return f"{what}, protocol {pairings.matrix.protocol}"
 
 
-def _rows_of(
-    pairings: Pairings, rows: Sequence[Sequence[TableCell]], *more: str
-) -> tuple[list[TableColumn], list[list[TableCell]]]:
-    """Columns and rows with their names: LVLM by text-to-image model, and `more`."""
-    names = [*pairings.matrix.t2is, *more]
-    columns = [TableColumn("LVLM", numeric=False)]
-    columns += [TableColumn(name, numeric=True) for name in names]
-    lvlms = pairings.matrix.lvlms
-    return columns, [[TableCell(lvlm), *r] for lvlm, r in zip(lvlms, rows, strict=True)]
+def _columns(*names: str) -> list[TableColumn]:
+    return [TableColumn(name, numeric=True) for name in names]
+
+
+def _by_lvlm(
+    pairings: Pairings, rows: Sequence[Sequence[TableCell]]
+) -> list[list[str | TableCell]]:
+    """Return rows with the names of their LVLMs."""
+    return [[lvlm, *row] for lvlm, row in zip(pairings.matrix.lvlms, rows, strict=True)]
 
 
 def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
@@ -134,14 +135,14 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     ]
     # A single LVLM has no effect: the column holds the mean of all cells alone.
     last = "effect" if len(model.writers) > 1 else "mean"
-    columns, rows = _rows_of(pairings, rows, last)
     below = [_effect(e, scores) for e in model.artists]
-    name = TableCell("effect" if len(model.artists) > 1 else "mean")
-    rows.append([name, *below, TableCell(form.number(model.mean.value))])
+    name = "effect" if len(model.artists) > 1 else "mean"
+    lines = [*_by_lvlm(pairings, rows), [name, *below, form.number(model.mean.value)]]
     about = f"{scores.scorer.scale}, {scores.scorer.direction} is better"
     title = _titled(pairings, f"{scores.scorer.name} ({about})")
     notes = _score_notes(pairings, scores)
-    return ResultTable(title=title, columns=columns, rows=rows, notes=notes)
+    head = [_LVLM, *_columns(*pairings.matrix.t2is, last)]
+    return ResultTable.of(title, head, lines, notes)
 
 
 def _effect(e: Estimate, scores: PairingScores, tint: int = 0) -> TableCell:
@@ -192,22 +193,22 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         tint = round(sign * _STRONG * (e.value or 0.0) / (most or 1.0))
         return _effect(e, scores, tint)
 
-    columns, rows = _rows_of(pairings, [[*map(cell, row)] for row in model.interaction])
+    rows = _by_lvlm(pairings, [[*map(cell, row)] for row in model.interaction])
     title = _titled(pairings, f"{scores.scorer.name}, interaction")
     notes = [ABOUT_INTERACTION] if _is_first(pairings, scores) else []
-    return ResultTable(title=title, columns=columns, rows=rows, notes=notes)
+    head = [_LVLM, *_columns(*pairings.matrix.t2is)]
+    return ResultTable.of(title, head, rows, notes)
 
 
 def shares_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     """Return what the scores' variance comes from."""
     shares = {text: getattr(scores.model.shares, name) for name, text in SHARES.items()}
     rows = [
-        [TableCell(text), TableCell(f"{100 * share:z.1f}%", tint=round(_STRONG * share))]
+        [text, TableCell(f"{100 * share:z.1f}%", tint=round(_STRONG * share))]
         for text, share in shares.items()
     ]
-    columns = [TableColumn("a score depends on"), TableColumn("share")]
     title = _titled(pairings, f"{scores.scorer.name}, shares of variance")
-    return ResultTable(title=title, columns=columns, rows=rows, notes=[ABOUT_SHARES])
+    return ResultTable.of(title, ["a score depends on", "share"], rows, [ABOUT_SHARES])
 
 
 class _Amount(NumberForm):
@@ -230,15 +231,19 @@ def cost_table(pairings: Pairings) -> ResultTable:
     costs = pairings.costs
     assert costs is not None
     names = [s.name for s in pairings.matrix.cells]
-    columns = [(TableColumn("pairing", numeric=False), [*map(TableCell, names)])]
-    for m in costs.measures:
-        column = TableColumn(MEASURES[m], "lower" if m in PAID else None, numeric=True)
-        cells = [TableCell.of(costs.cells[name][m], AMOUNT) for name in names]
-        columns.append((column, cells))
+    head = [TableColumn("pairing", numeric=False)]
+    head += [
+        TableColumn(MEASURES[m], "lower" if m in PAID else None, numeric=True)
+        for m in costs.measures
+    ]
+    rows = [
+        [name, *(TableCell.of(costs.cells[name][m], AMOUNT) for m in costs.measures)]
+        for name in names
+    ]
     notes = [f"On the {costs.queries:,} queries that every cell has answered. {ABOUT_COST}"]
     notes += _sharing_notes(costs.sharing, len(names))
     notes += [f"{text}." for text in frontier_texts(pairings)]
-    return ResultTable.of_columns(_titled(pairings, "Cost per document"), columns, notes)
+    return ResultTable.of(_titled(pairings, "Cost per document"), head, rows, notes)
 
 
 def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
@@ -275,15 +280,14 @@ def frontier_texts(pairings: Pairings) -> list[str]:
 
 def needed_tables(pairings: Pairings) -> Iterator[ResultTable]:
     """Yield by scorer how sure differences are, and how many queries they would need."""
-    heads = ("a - b", "SD by query", "detectable", "queries needed")
-    columns = [TableColumn(head, numeric=False) for head in ("a", "b")]
-    columns += [TableColumn(head, numeric=True) for head in heads]
+    head = [TableColumn("a", numeric=False), TableColumn("b", numeric=False)]
+    head += _columns("a - b", "SD by query", "detectable", "queries needed")
     for scores in pairings.scores:
         rows = [
             [
-                *(TableCell(d.a), TableCell(d.b), _effect(d.estimate, scores)),
-                *(TableCell(scores.form.number(n)) for n in (d.sd, d.detectable)),
-                TableCell("-" if d.needed is None else f"{d.needed:,}"),
+                *(d.a, d.b, _effect(d.estimate, scores)),
+                *(scores.form.number(d.sd), scores.form.number(d.detectable)),
+                "-" if d.needed is None else f"{d.needed:,}",
             ]
             for d in scores.from_best
         ]
@@ -291,7 +295,7 @@ def needed_tables(pairings: Pairings) -> Iterator[ResultTable]:
         title, first = _titled(pairings, what), _is_first(pairings, scores)
         notes = [ABOUT_NEEDED] if first else []
         if rows:
-            yield ResultTable(title=title, columns=columns, rows=rows, notes=notes)
+            yield ResultTable.of(title, head, rows, notes)
 
 
 # ----------------------------------------------------------------------------- files

@@ -67,9 +67,9 @@ def write_report(
     images. Until all are written, the page of an earlier report stays as it was.
     """
     limit = None if queries == "all" else queries or QUERIES
-    entries, rows = entries_of(board, limit), tables.leaderboard(board)
+    entries = entries_of(board, limit)
     shown = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
-    panels = [panel_of(board, rows, scorer, shown) for scorer in board.scorers]
+    panels = [panel_of(board, scorer, shown) for scorer in board.scorers]
     examples = examples_of(board, entries, panels)
     _write_data(board, root / "report", entries, examples, read, on_progress)
     page = (
@@ -78,7 +78,6 @@ def write_report(
         .render(
             board=board,
             name=root.name,
-            rows=rows,
             tables=tables,
             panels=panels,
             pairings=pairings_section(board),

@@ -17,7 +17,7 @@ from benchmarks.results import leaderboard as tables
 from benchmarks.results.board import Board
 from benchmarks.results.figures import ACCENT, drawn, name_rows, short
 from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from benchmarks.results.table import ResultTable, TableCell
 from benchmarks.tasks.controls import TRUTH, is_control
 from scorers.base import Scorer, bounds
 from scorers.statistics.estimate import Floats
@@ -44,22 +44,20 @@ class ScorerPanel:
     folded: Sequence[ResultTable]
 
 
-def panel_of(
-    board: Board, rows: Sequence[Mapping[str, Any]], scorer: Scorer, shown: Sequence[str]
-) -> ScorerPanel:
+def panel_of(board: Board, scorer: Scorer, shown: Sequence[str]) -> ScorerPanel:
     """Return one scorer's part; `shown` are the keys of the queries on the page."""
-    name, average = scorer.name, tables.headline(rows, scorer.name)
+    name, rows = scorer.name, tables.leaderboard(board)
+    average = tables.headline(rows, name)
     scores = {row["system"]: row["scores"][name] for row in rows}
     means = {system: own[average] for system, own in scores.items()}
-    pairs = [d for d in tables.differences(board) if d["scorer"] == name]
     folded = (
-        tables.released_table(rows, name),
-        tables.matrix_table(board, rows, name),
-        _noted(tables.field_table(board, rows, scorer), scores, ("field",)),
+        tables.released_table(board, name),
+        tables.matrix_table(board, name),
+        _noted(tables.field_table(board, scorer), scores, ("field",)),
         *tables.criteria_tables(board, name),
-        tables.pairs_table(pairs) if pairs else None,
+        tables.pairs_table(board, name),
     )
-    main = tables.scorer_table(board, rows, scorer)
+    main = tables.scorer_table(board, scorer)
     return ScorerPanel(
         name=name,
         main=_noted(main, scores, (*tables.AVERAGES, "category")),
@@ -188,18 +186,15 @@ def disagreements_of(board: Board, scorer: Scorer, shown: Sequence[str]) -> Resu
     spread = np.nanmax(values, axis=1) - np.nanmin(values, axis=1)
     order = np.lexsort((-np.nanstd(values, axis=1), -spread))[:_DISAGREEMENTS]
     category_of = {q.key: q.category for q in board.queries}
-    form, rows = NumberForm.of(scorer.scale), []
-    for i in (int(i) for i in order if spread[i] > 0):
-        ends = np.nanargmax(values[i]), np.nanargmin(values[i])
-        key = board.keys[at[i]]
-        cells = [
-            TableCell(key, link=f"#{quote(key, safe='')}"),
-            TableCell(category_of[key]),
-        ]
-        for j in map(int, ends):
-            text = form.number(float(values[i, j]))
-            cells.append(TableCell(text, names[columns[j]]))
-        rows.append(cells)
-    heads = ("query", "category", "highest score", "lowest score")
-    head = [TableColumn(name, numeric=False) for name in heads]
-    return ResultTable(title="Where systems disagree most", columns=head, rows=rows)
+    form = NumberForm.of(scorer.scale)
+
+    def line(i: int) -> list[str | TableCell]:
+        key, ends = board.keys[at[i]], (np.nanargmax(values[i]), np.nanargmin(values[i]))
+        link = f"#{quote(key, safe='')}"
+        texts = [(form.number(float(values[i, j])), names[columns[j]]) for j in ends]
+        about = TableCell(key, link=link), category_of[key]
+        return [*about, *(TableCell(*text) for text in texts)]
+
+    head = ("query", "category", "highest score", "lowest score")
+    rows = [line(i) for i in order.tolist() if spread[i] > 0]
+    return ResultTable.of("Where systems disagree most", head, rows, numeric=False)

@@ -30,7 +30,6 @@ from report_helpers import (
 )
 
 from benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
-from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.report import write_report
 from benchmarks.results.report.entries import entries_of, plain
 from benchmarks.results.report.page import facts_of
@@ -343,15 +342,14 @@ def test_histograms_hold_every_score_in_common_bins(scores, scale, bins, ends):
 
 def test_means_and_histograms_are_drawn_for_every_system():
     made = board_of({"a": [1, 2, 3, 2, 1, 3], "b": [5, 5, 4, 5, 4, None], "c": [None] * 6})
-    panel = panel_of(made, leaderboard(made), Judge(), [])
+    panel = panel_of(made, Judge(), [])
     root = ElementTree.fromstring(panel.plot.replace("xlink:href", "href"))
     assert {"a", "b", "c"} <= {e.text for e in root.iter("text")}
     filled = [e for e in root.iter("path") if "fill: var(--accent)" in e.get("style", "")]
     assert len(filled) == 2  # a histogram for each system with scores
     # One reason is shared by two means; the numbers of values stand in the cells.
-    (note,) = [n for n in panel.main.notes if n.startswith("No interval")]
     few = board_of({"a": [1, 2], "b": [3]}, categories={})
-    (note,) = panel_of(few, leaderboard(few), Judge(), []).main.notes
+    (note,) = panel_of(few, Judge(), []).main.notes
     assert note == (
         "No interval for per query, situational analysis: too few values (fewer than 5)."
     )

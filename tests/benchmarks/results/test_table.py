@@ -27,11 +27,8 @@ PERCENT, SIGNED = NumberForm.of("0-100"), NumberForm.of("0-100", signed=True)
 
 def table(direction="higher", values=(1.0, 3.0, 2.0)) -> ResultTable:
     scores = [TableCell("-" if v is None else f"{v:.2f}", "n=4", v) for v in values]
-    names = [TableCell(f"s{i}") for i in range(len(values))]
-    column = TableColumn("score", direction, numeric=True)
-    return ResultTable.of_columns(
-        "Scores", [(TableColumn("system"), names), (column, scores)]
-    )
+    head = ["system", TableColumn("score", direction, numeric=True)]
+    return ResultTable.of("Scores", head, [[f"s{i}", c] for i, c in enumerate(scores)])
 
 
 def shown(table: ResultTable) -> str:
