@@ -5,9 +5,10 @@ All text is escaped. A picture that cannot be read is named in its place, with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from html import escape
+from itertools import count
 from typing import TYPE_CHECKING
 
 from benchmarks.results.report.images import web_image
@@ -73,21 +74,16 @@ def words(text: str) -> str:
 
 
 def content_html(content: Iterable[Text | Image], read: Read) -> str:
-    """Text and pictures in order."""
-    return "".join(_parts(content, read))
+    """Text and images in order."""
+    number = count(1)
+    parts = (
+        words(part.text) if isinstance(part, Text) else _image(part, next(number), read)
+        for part in content
+    )
+    return "".join(parts)
 
 
-def _parts(content: Iterable[Text | Image], read: Read) -> Iterator[str]:
-    pictures = 0
-    for part in content:
-        if isinstance(part, Text):
-            yield words(part.text)
-        else:
-            pictures += 1
-            yield picture_html(part, pictures, read)
-
-
-def picture_html(image: Image, number: int, read: Read) -> str:
+def _image(image: Image, number: int, read: Read) -> str:
     """A thumbnail as a data URL, or why there is none; `number` counts from 1."""
     try:
         url = web_image(read(image), SIDE).url

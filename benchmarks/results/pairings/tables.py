@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,6 @@ ONE_ROW = (
     "There is only one LVLM or only one text-to-image model, so there is no interaction "
     "to estimate: main effects only."
 )
-_LVLM = TableColumn("LVLM", numeric=False)
 _PALE, _STRONG = 4, 40
 """Shares of colour behind a number on the page, in percent: text stays legible."""
 
@@ -104,12 +103,8 @@ def _titled(pairings: Pairings, what: str) -> str:
     return f"{what}, protocol {pairings.matrix.protocol}"
 
 
-def _columns(*names: str) -> list[TableColumn]:
-    return [TableColumn(name, numeric=True) for name in names]
-
-
 def _by_lvlm(
-    pairings: Pairings, rows: Sequence[Sequence[TableCell]]
+    pairings: Pairings, rows: Iterable[Iterable[TableCell]]
 ) -> list[list[str | TableCell]]:
     """Return rows with the names of their LVLMs."""
     return [[lvlm, *row] for lvlm, row in zip(pairings.matrix.lvlms, rows, strict=True)]
@@ -141,8 +136,7 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     about = f"{scores.scorer.scale}, {scores.scorer.direction} is better"
     title = _titled(pairings, f"{scores.scorer.name} ({about})")
     notes = _score_notes(pairings, scores)
-    head = [_LVLM, *_columns(*pairings.matrix.t2is, last)]
-    return ResultTable.of(title, head, lines, notes)
+    return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is, last], lines, notes)
 
 
 def _effect(e: Estimate, scores: PairingScores, tint: int = 0) -> TableCell:
@@ -193,11 +187,10 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         tint = round(sign * _STRONG * (e.value or 0.0) / (most or 1.0))
         return _effect(e, scores, tint)
 
-    rows = _by_lvlm(pairings, [[*map(cell, row)] for row in model.interaction])
+    rows = _by_lvlm(pairings, (map(cell, row) for row in model.interaction))
     title = _titled(pairings, f"{scores.scorer.name}, interaction")
     notes = [ABOUT_INTERACTION] if _is_first(pairings, scores) else []
-    head = [_LVLM, *_columns(*pairings.matrix.t2is)]
-    return ResultTable.of(title, head, rows, notes)
+    return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is], rows, notes)
 
 
 def shares_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
@@ -231,11 +224,8 @@ def cost_table(pairings: Pairings) -> ResultTable:
     costs = pairings.costs
     assert costs is not None
     names = [s.name for s in pairings.matrix.cells]
-    head = [TableColumn("pairing", numeric=False)]
-    head += [
-        TableColumn(MEASURES[m], "lower" if m in PAID else None, numeric=True)
-        for m in costs.measures
-    ]
+    paid = {m: TableColumn(MEASURES[m], "lower" if m in PAID else None) for m in MEASURES}
+    head = ["pairing", *(paid[m] for m in costs.measures)]
     rows = [
         [name, *(TableCell.of(costs.cells[name][m], AMOUNT) for m in costs.measures)]
         for name in names
@@ -280,8 +270,7 @@ def frontier_texts(pairings: Pairings) -> list[str]:
 
 def needed_tables(pairings: Pairings) -> Iterator[ResultTable]:
     """Yield by scorer how sure differences are, and how many queries they would need."""
-    head = [TableColumn("a", numeric=False), TableColumn("b", numeric=False)]
-    head += _columns("a - b", "SD by query", "detectable", "queries needed")
+    head = ["a", "b", "a - b", "SD by query", "detectable", "queries needed"]
     for scores in pairings.scores:
         rows = [
             [
