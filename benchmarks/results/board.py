@@ -238,7 +238,7 @@ class Board:
     """Damaged parts of the run, whose records count as missing."""
     unread: Mapping[str, int] = field(default_factory=dict)
     """By scorer, judgements that were given and cannot be read."""
-    reading: Reading
+    reading: Reading = lambda keys: ()
     """The answers themselves, for the page."""
 
     @classmethod

@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -46,7 +46,7 @@ from generators.files import write_whole
 from scorers.base import Scorer
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released, averages, percent
-from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import Stratum, mean, paired, stratified
 
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
@@ -146,74 +146,78 @@ def placing(
 
 
 def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
-    """Return what each system has reached by one scorer."""
+    """Return what each system has reached by one scorer; queries are independent units."""
     given: dict[str, set[str]] = {category: set() for category in board.category_names}
     for (_, category, _), tally in board.tallies.items():
         given[category] |= {name for of, name in tally if of == scorer.name}
     silent = {c for c, names in given.items() if names == {OutcomeName.NOT_APPLICABLE}}
-    return [_Means(board, scorer, i, silent).as_json() for i in range(len(board.systems))]
-
-
-@dataclass(frozen=True, slots=True)
-class _Means:
-    """The means of one system by one scorer; queries are independent units."""
-
-    board: Board
-    scorer: Scorer
-    system: int
-    silent: Collection[str]
-    """Categories that the scorer does not apply to."""
-
-    def as_json(self) -> dict[str, Any]:
-        board, scorer, every = self.board, self.scorer, [*self.board.groups]
-        parts = [
-            {name: self._part(board.groups_of(name, place)) for name in names}
-            for place, names in enumerate((board.category_names, board.field_names))
-        ]
-        return {
+    every = [*board.groups]
+    fixed = _fixed(board, scorer, [c for c in board.categories if c not in silent])
+    micro = _cells(board, scorer, every, _means(board, scorer, every), board.answers)
+    categories, fields = (
+        {name: _part(board, scorer, board.groups_of(name, i), silent) for name in names}
+        for i, names in enumerate((board.category_names, board.field_names))
+    )
+    return [
+        {
             "scale": scorer.scale,
             "direction": scorer.direction,
             **({"manner": scorer.manner} if scorer.manner else {}),
-            **_as_released(board, scorer, board.systems[self.system].name),
-            FIXED: self._fixed(),
-            MICRO: self._cell(self._mean(every), every, board.answers),
-            "categories": parts[0],
-            "fields": parts[1],
+            **_as_released(board, scorer, system.name),
+            FIXED: fixed[i],
+            MICRO: micro[i],
+            "categories": {name: cells[i] for name, cells in categories.items()},
+            "fields": {name: cells[i] for name, cells in fields.items()},
         }
+        for i, system in enumerate(board.systems)
+    ]
 
-    def _values(self, groups: Iterable[Group]) -> Floats:
-        rows = self.board.rows_of(groups)
-        values: Floats = self.board.values[self.scorer.name][rows, self.system]
-        return values
 
-    def _mean(self, groups: Iterable[Group]) -> Estimate:
-        values = self._values(groups)
-        return mean(values) if len(values) else Estimate(None, reason="no query asked")
+def _means(board: Board, scorer: Scorer, groups: Iterable[Group]) -> list[Estimate]:
+    values = board.values[scorer.name][board.rows_of(groups)]
+    if not len(values):
+        return [Estimate(None, reason="no query asked")] * len(board.systems)
+    return [mean(column) for column in values.T]
 
-    def _part(self, groups: Sequence[Group]) -> dict[str, Any]:
-        """One category or field."""
-        estimate = self._mean(groups)
-        if groups and all(category in self.silent for category, _ in groups):
-            estimate = replace(estimate, reason="not applicable")
-        return self._cell(estimate, groups)
 
-    def _fixed(self) -> dict[str, Any]:
-        """Category means under the published weights; none while one is empty."""
-        weights = {c: n for c, n in self.board.categories.items() if c not in self.silent}
-        groups = {c: self.board.groups_of(c) for c in weights}
-        strata = [Stratum(c, n, self._values(groups[c])) for c, n in weights.items()]
+def _part(
+    board: Board, scorer: Scorer, groups: Sequence[Group], silent: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return a category or field by system; the scorer may be silent on all of it."""
+    means = _means(board, scorer, groups)
+    if groups and all(category in silent for category, _ in groups):
+        means = [replace(estimate, reason="not applicable") for estimate in means]
+    return _cells(board, scorer, groups, means)
+
+
+def _fixed(board: Board, scorer: Scorer, categories: Sequence[str]) -> list[dict[str, Any]]:
+    """Return category means under the published weights; none while one is empty."""
+    groups = {c: board.groups_of(c) for c in categories}
+    values = {c: board.values[scorer.name][board.rows_of(groups[c])] for c in categories}
+    means = []
+    for i in range(len(board.systems)):
+        strata = [Stratum(c, board.categories[c], own[:, i]) for c, own in values.items()]
         reason = "the task set publishes no number of queries per category"
         estimate = stratified(strata) if strata else Estimate(None, reason=reason)
         if empty := [s.name for s in strata if np.isnan(s.values).all()]:
             estimate = replace(estimate, reason=f"no scored query in {', '.join(empty)}")
-        return self._cell(estimate, [group for own in groups.values() for group in own])
+        means.append(estimate)
+    return _cells(board, scorer, [g for own in groups.values() for g in own], means)
 
-    def _cell(
-        self, estimate: Estimate, groups: Iterable[Group], planned: int | None = None
-    ) -> dict[str, Any]:
-        system, scorer = self.board.systems[self.system].name, self.scorer
-        counts = _counts(self.board, system, groups, [scorer.name], planned)
-        return {**estimate.as_json("mean"), "scale": scorer.scale, **counts}
+
+def _cells(
+    board: Board,
+    scorer: Scorer,
+    groups: Sequence[Group],
+    means: Iterable[Estimate],
+    planned: int | None = None,
+) -> list[dict[str, Any]]:
+    return [
+        estimate.as_json("mean")
+        | {"scale": scorer.scale}
+        | _counts(board, system.name, groups, [scorer.name], planned)
+        for estimate, system in zip(means, board.systems, strict=True)
+    ]
 
 
 def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
@@ -269,7 +273,7 @@ def _systems(rows: Sequence[LeaderboardRow]) -> Column:
     return _texts("system", (row["system"] for row in rows), numeric=False)
 
 
-def _means(heading: str, scorer: Scorer, cells: Iterable[Cell]) -> Column:
+def _mean_column(heading: str, scorer: Scorer, cells: Iterable[Cell]) -> Column:
     return TableColumn(heading, scorer.direction, numeric=True), [*map(cell_of, cells)]
 
 
@@ -286,7 +290,7 @@ def headline_table(board: Board) -> ResultTable:
         average = headline(rows, scorer.name)
         heading = f"{scorer.name} ({scorer.scale}), {AVERAGES[average]}"
         cells = (row["scores"][scorer.name][average] for row in rows)
-        columns.append(_means(heading, scorer, cells))
+        columns.append(_mean_column(heading, scorer, cells))
     columns.append(_texts("answers and judgements", map(_outcomes, rows), numeric=False))
     return _table(board.title, columns, order_notes(board))
 
@@ -312,7 +316,7 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
     rows = leaderboard(board)
     scores = [row["scores"][scorer.name] for row in rows]
     columns = [_systems(rows)]
-    columns += [_means(AVERAGES[a], scorer, (s[a] for s in scores)) for a in AVERAGES]
+    columns += [_mean_column(AVERAGES[a], scorer, (s[a] for s in scores)) for a in AVERAGES]
     columns += _categories(board, scorer, scores)
     columns += _count_columns([s[MICRO] for s in scores])
     missing = [
@@ -327,7 +331,7 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
 
 def _categories(board: Board, scorer: Scorer, scores: Sequence[Cell]) -> list[Column]:
     names = board.category_names
-    return [_means(c, scorer, [s["categories"][c] for s in scores]) for c in names]
+    return [_mean_column(c, scorer, [s["categories"][c] for s in scores]) for c in names]
 
 
 def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
@@ -348,7 +352,7 @@ def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
     ranks = ("" if p == math.inf else 1 + sum(q < p for q in places) for p in places)
     columns = [_texts("#", ranks, numeric=True), _systems(ranked)]
     columns += _categories(board, scorer, scores)
-    columns.append(_means(AVERAGES[average], scorer, (s[average] for s in scores)))
+    columns.append(_mean_column(AVERAGES[average], scorer, (s[average] for s in scores)))
     about = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
     return _table(f"{about}, {board.title}", columns)
 
@@ -357,7 +361,7 @@ def field_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return the mean of every field."""
     rows = leaderboard(board)
     means = [row["scores"][scorer.name]["fields"] for row in rows]
-    fields = (_means(f, scorer, [own[f] for own in means]) for f in board.field_names)
+    fields = (_mean_column(f, scorer, [own[f] for own in means]) for f in board.field_names)
     return _table("By field", [_systems(rows), *fields])
 
 
