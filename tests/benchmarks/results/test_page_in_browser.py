@@ -310,18 +310,18 @@ def test_images_open_in_the_viewer_one_by_one_and_side_by_side(chromium, special
     captions = f"return {figures}.map((f) => f.querySelector('figcaption').innerText)"
     drawn = f"return {figures}.map((f) => Boolean(f.querySelector('img')))"
     position = "return document.querySelector('#position').value"
-    chromium.click("#cards .answer:nth-child(1) .picture")
+    chromium.click("#cards .answer:nth-child(1) .image")
     chromium.wait("document.querySelector('#viewer[open] img').naturalWidth === 64")
-    assert chromium.run(captions) == ["Picture by a"]
+    assert chromium.run(captions) == ["Image by a"]
     assert chromium.run(position) == "3 of 5"
     chromium.click("#later")
     chromium.type("#later", RIGHT)
-    assert chromium.run(captions) == ["Picture by b"]
+    assert chromium.run(captions) == ["Image by b"]
     assert chromium.run("return document.querySelector('#later').disabled")
     chromium.type("#earlier", LEFT)
     assert chromium.run(position) == "4 of 5"
     chromium.type("#earlier", "s")
-    owners = ["Picture of the ground truth", "Picture by a", "Picture by b"]
+    owners = ["Image of the ground truth", "Image by a", "Image by b"]
     assert chromium.run(captions) == owners
     assert chromium.run(drawn) == [False, True, False]
     chromium.click("#earlier")

@@ -36,10 +36,10 @@ function asked(full) {
   const several = full.turns.length > 1;
   const turns = full.turns.map(([role, segments]) => [
     several ? el("p", { class: "role" }, role === "assistant" ? "published answer" : role) : null,
-    content(segments, "Picture of the question", !several),
+    content(segments, "Image of the question", !several),
   ]);
   const question = el("div", {}, el("h4", {}, "Question"), turns.flat());
-  const truth = full.truth ? folded("Ground truth", content(full.truth, "Picture of the ground truth")) : null;
+  const truth = full.truth ? folded("Ground truth", content(full.truth, "Image of the ground truth")) : null;
   const criteria = full.criteria
     ? folded("Criteria", el("p", { class: "reason", dir: "auto" }, full.criteria)) : null;
   return el("div", { class: "ask" }, question, el("div", {}, truth, criteria));
@@ -56,16 +56,16 @@ function answer(index, i, cell, full) {
     return el("section", { class: "answer" }, head, chips, why, full ? notes(full.notes) : null);
   }
   const chips = index.scorers.map((scorer, k) => chip(scorer, cell[k]));
-  const caption = "Picture by " + system.name;
+  const caption = "Image by " + system.name;
   const body = full.ends ? dialogue(full, caption) : written(full.segments, caption);
   return el("section", { class: "answer" }, head, el("ul", { class: "scores" }, chips),
     unjudged(index, cell, full.scores), foldable(body), order(full), judged(index, full.scores), notes(full.notes));
 }
 
-// Said where a server gave its pictures apart from the text.
+// Said where a server gave its images apart from the text.
 function order(full) {
   const noted = Object.values(full.notes || {}).filter(Array.isArray).flat().find((record) => record?.order);
-  return noted ? el("p", { class: "reason", dir: "auto" }, "Order of text and pictures: " + noted.order) : null;
+  return noted ? el("p", { class: "reason", dir: "auto" }, "Order of text and images: " + noted.order) : null;
 }
 
 function written(segments, caption) {
