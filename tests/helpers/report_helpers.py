@@ -209,12 +209,12 @@ def at_hand(image: Image) -> bytes:
     return image.read()
 
 
-def plain_board(queries: int):
+def plain_board(queries: int, name: str = "a", **options):
     """As many queries as asked for, without images."""
     about = {"turns": (), "reference": None}
     asked = [replace(sample(0), id=f"Q-{i:04d}", **about) for i in range(queries)]
     found = [
-        evaluation("a", query, i % 7, document=answer(f"Word {i}."))
+        evaluation(name, query, i % 7, document=answer(f"Word {i}."))
         for i, query in enumerate(asked)
     ]
-    return board(found, categories={})
+    return board(found, categories={}, **options)
