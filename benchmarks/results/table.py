@@ -60,6 +60,8 @@ class TableCell:
     """Shown smaller behind the text: an interval, a count."""
     value: float | None = None
     """What the best of a column is chosen by; None is never chosen."""
+    reason: str = ""
+    """Why there is no interval."""
     tint: int = 0
     """On the page, the share of colour behind the text in percent; below 0 for harm."""
     marked: bool = False
@@ -79,8 +81,8 @@ class TableCell:
         """An estimate, with its interval behind it and, where `counted`, its n."""
         ends = form.interval(estimate.ci95)
         detail = f"{ends} n={estimate.n}".strip() if counted else ends
-        about: dict[str, Any] = {"value": estimate.value, **looks}
-        return cls(form.number(estimate.value), detail, **about)
+        text = form.number(estimate.value)
+        return cls(text, detail, estimate.value, estimate.reason, **looks)
 
     @property
     def full(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -48,38 +48,34 @@ def panel_of(board: Board, scorer: Scorer, shown: Sequence[str]) -> ScorerPanel:
     """Return one scorer's part; `shown` are the keys of the queries on the page."""
     name, rows = scorer.name, tables.leaderboard(board)
     average = tables.headline(rows, name)
-    scores = {row["system"]: row["scores"][name] for row in rows}
-    means = {system: own[average] for system, own in scores.items()}
+    means = {row["system"]: row["scores"][name][average] for row in rows}
     folded = (
         tables.released_table(board, name),
         tables.matrix_table(board, name),
-        _noted(tables.field_table(board, scorer), scores, ("field",)),
+        _noted(tables.field_table(board, scorer)),
         *tables.criteria_tables(board, name),
         tables.pairs_table(board, name),
     )
-    main = tables.scorer_table(board, scorer)
     return ScorerPanel(
         name=name,
-        main=_noted(main, scores, (*tables.AVERAGES, "category")),
+        main=_noted(tables.scorer_table(board, scorer)),
         plot=scores_plot(board, scorer, means, tables.AVERAGES[average]),
         apart=disagreements_of(board, scorer, shown),
         folded=[table for table in folded if table is not None],
     )
 
 
-def _noted(
-    table: ResultTable, scores: Mapping[str, Any], parts: Iterable[str]
-) -> ResultTable:
+def _noted(table: ResultTable) -> ResultTable:
     """Return the table with one line on those of its means that have no interval.
 
     How many values each has is not repeated: it stands behind the mean.
     """
     names: dict[str, dict[str, None]] = defaultdict(dict)
-    cells = (cell for own in scores.values() for cell in tables.parts_of(own))
-    for part, group, cell in cells:
-        if part in parts and cell["mean"] is not None and not cell["ci95"]:
-            why = _SIZE.sub("", cell["reason"]).replace(" ()", "")
-            names[why][tables.AVERAGES.get(part, group)] = None
+    for j, column in enumerate(table.columns):
+        for cell in (row[j] for row in table.rows):
+            if cell.value is not None and cell.reason:
+                why = _SIZE.sub("", cell.reason).replace(" ()", "")
+                names[why][column.heading] = None
     groups = [f"{', '.join(own)}: {why}" for why, own in names.items()]
     notes = [note for note in table.notes if "no scored" in note]
     notes += [f"No interval for {'; for '.join(groups)}."] if groups else []
