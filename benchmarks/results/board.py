@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from benchmarks.results.costs import DocumentCost, RecordCosts
+from benchmarks.results.pairings.matrix import composition_of, matrices_of
 from cluster.plan import Evaluation
 from generators.base import (
     RANDOM,
@@ -39,7 +40,6 @@ from generators.base import (
 from generators.document import Score, key_of
 from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import System
-from pipelines.systems import parts_of
 from scorers.base import Scorer
 from scorers.statistics.estimate import Floats
 
@@ -73,21 +73,14 @@ RAW = "raw"
 PENALTY = "penalty"
 
 
-def composition_of(system: System) -> tuple[str | None, str | None, str | None]:
-    """LVLM, text-to-image model and composition protocol; None for what it has not."""
-    if not system.writer:
-        return None, None, None
-    protocol = parts_of(system.name).protocol or ("mmie" if system.artist else None)
-    artist = None if protocol == "text" else system.artist
-    return system.writer.removesuffix(f"@{protocol}"), artist, protocol
-
-
 class TableBuilder:
     """Makes the table of a run from its evaluations, one at a time."""
 
     def __init__(self, systems: Sequence[System], costs: RecordCosts | None = None) -> None:
         self._parts = {s.name: composition_of(s) for s in systems}
         self._costs = costs
+        self._paired = {s.name: s for m in matrices_of(systems) for s in m.cells}
+        self._documents: list[DocumentCost] = []
         self._rows: list[tuple[Any, ...]] = []
         self._chunks: list[pa.Table] = []
         self.unread = Counter[str]()
@@ -95,6 +88,8 @@ class TableBuilder:
 
     def add(self, e: Evaluation, scorers: Iterable[str]) -> None:
         """Append the rows of one evaluation."""
+        if self._costs is not None and e.system in self._paired:
+            self._documents.append(DocumentCost.of(e, self._costs))
         query = Query(key_of(e.sample), e.sample.category, e.sample.field)
         about = (e.system, *self._parts[e.system], *query, e.repeat + 1)
         name, reason, fault = outcome_of(e.document)
@@ -137,6 +132,13 @@ class TableBuilder:
         amounts = self._costs.spent(jobs)
         tokens = [amounts[n] for n in ("input_tokens", "output_tokens") if n in amounts]
         return amounts.get("seconds"), sum(tokens) if tokens else None, amounts.get("cost")
+
+    @property
+    def documents(self) -> list[DocumentCost] | None:
+        """What the documents of paired systems cost; None where that cannot be read."""
+        stages = {spec.digest for s in self._paired.values() for spec in s.stages}
+        unknown = self._costs is None or self._costs.unreadable & stages
+        return None if unknown or not self._paired else self._documents
 
     def table(self) -> pa.Table:
         """Return all rows so far."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,6 @@ from cluster.plan import Evaluation
 from cluster.store import DamagedPart, Store
 from generators.base import Job, Kind, Result, StageSpec
 from generators.document import ImageRequest, key_of
-from generators.system import System
 
 MEASURES: Mapping[str, str] = {
     "seconds": "seconds",
@@ -149,23 +148,3 @@ class DocumentCost:
                 if isinstance(request, ImageRequest) and request.seed is not None
             },
         )
-
-
-class CostNotes:
-    """Notes which records the documents of some systems are made of."""
-
-    def __init__(self, systems: Sequence[System], costs: RecordCosts) -> None:
-        self._stages = {spec.digest for s in systems for spec in s.stages}
-        self._names = frozenset(system.name for system in systems)
-        self._costs = costs
-        self._documents: list[DocumentCost] = []
-
-    def add(self, e: Evaluation) -> None:
-        """Note one document, where it is of one of the systems."""
-        if e.system in self._names:
-            self._documents.append(DocumentCost.of(e, self._costs))
-
-    def costs(self) -> list[DocumentCost] | None:
-        """Return what was noted; None without systems or where a record is unreadable."""
-        unreadable = self._costs.unreadable & self._stages
-        return None if unreadable or not self._names else self._documents

@@ -59,11 +59,6 @@ def missing_values_csv(missing: Iterable[MissingValue], systems: Sequence[str]) 
     return csv_text(MissingValue._fields, rows)
 
 
-def reasons(board: Board) -> dict[str, list[dict[str, Any]]]:
-    """Return missing values counted by reason, by system of a board."""
-    return counted_reasons(missing_values(board), [s.name for s in board.systems])
-
-
 def counted_reasons(
     missing: Iterable[MissingValue], systems: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.results.board import composition_of
 from generators.system import System
+from pipelines.systems import parts_of
 
 _Cells = dict[tuple[str, str], System]
 _Sides = tuple[tuple[str, ...], tuple[str, ...]]
@@ -42,6 +42,15 @@ class PairingMatrix:
             f"{lvlms} {'LVLM' if lvlms == 1 else 'LVLMs'} x {t2is} "
             f"text-to-image {'model' if t2is == 1 else 'models'}"
         )
+
+
+def composition_of(system: System) -> tuple[str | None, str | None, str | None]:
+    """Return LVLM, text-to-image model and protocol; None for what it has not."""
+    if not system.writer:
+        return None, None, None
+    protocol = parts_of(system.name).protocol or ("mmie" if system.artist else None)
+    t2i = None if protocol == "text" else system.artist
+    return system.writer.removesuffix(f"@{protocol}"), t2i, protocol
 
 
 def matrices_of(systems: Sequence[System]) -> list[PairingMatrix]:

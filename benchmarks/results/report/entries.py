@@ -59,7 +59,8 @@ def entries_of(board: Board, limit: int | None = None) -> list[ReportEntry]:
     the same data show the same queries.
     """
     column = {s.name: i for i, s in enumerate(board.systems)}
-    shown = set(board.keys if limit is None else sorted(board.keys, key=_digest)[:limit])
+    drawn = sorted(board.keys, key=lambda key: hashlib.sha256(key.encode()).hexdigest())
+    shown = set(drawn[:limit])
     rows: dict[tuple[str, int], list[Evaluation | None]] = {}
     samples: dict[str, Sample | Malformed] = {}
     for e in board.reading(shown):
@@ -73,10 +74,6 @@ def entries_of(board: Board, limit: int | None = None) -> list[ReportEntry]:
         )
         for (key, repeat), answers in rows.items()
     ]
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:

@@ -15,13 +15,13 @@ from pairings_helpers import crossed, pairing_board, scores_of
 from report_helpers import Judge, answer, answers_of, board, board_of, sample
 from report_helpers import stage as named_stage
 
-from benchmarks.results.costs import CostNotes, DocumentCost, RecordCost, RecordCosts
+from benchmarks.results.board import TableBuilder
+from benchmarks.results.costs import DocumentCost, RecordCost, RecordCosts
 from benchmarks.results.leaderboard import write_leaderboard
-from benchmarks.results.pairings import FILES, pairings_of
-from benchmarks.results.pairings.comparison import Pairings
+from benchmarks.results.pairings.comparison import Pairings, pairings_of
 from benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
 from benchmarks.results.pairings.page import pairings_section, plot_of
-from benchmarks.results.pairings.tables import tables_of
+from benchmarks.results.pairings.tables import FILES, tables_of
 from cluster.plan import Evaluation
 from generators.base import (
     Failure,
@@ -315,15 +315,15 @@ CAT, DOG = (
 def costs_of(
     records: Records, *jobs: Job, write: StageSpec = WRITE, document=None
 ) -> DocumentCost:
-    """What the document costs that these jobs make, beside one of another system."""
-    name = f"{write.name}+artist"
-    parts = {"writer": write.name, "artist": "artist"}
-    notes = CostNotes(
-        [System(name=name, draft=write, render=PAINT, **parts)], RecordCosts(records)
-    )
-    notes.add(Evaluation("native", sample(0), 0, answer("Said."), {}, {"": jobs}))
-    notes.add(Evaluation(name, sample(0), 0, document, {}, {"": jobs}))
-    (found,) = notes.costs()
+    """What the document of a pairing costs that these jobs make, and of a native system."""
+    names = [f"{write.name}+artist", f"{write.name}+other"]
+    parts = {"draft": write, "render": PAINT, "writer": write.name}
+    paired = [System(name=n, **parts, artist=n.rpartition("+")[2]) for n in names]
+    native = System(name="native", draft=WRITE)
+    builder = TableBuilder([*paired, native], RecordCosts(records))
+    for name in ("native", names[0]):
+        builder.add(Evaluation(name, sample(0), 0, document, {}, {"": jobs}), [])
+    (found,) = builder.documents
     return found
 
 

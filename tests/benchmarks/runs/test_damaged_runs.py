@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from typer.testing import Result as Done
 
 from benchmarks.results.leaderboard import write_leaderboard
-from benchmarks.results.pairings import FILES
+from benchmarks.results.pairings.tables import FILES
 from cluster.store import DamagedPart, StoreError
 from plait import app
 
