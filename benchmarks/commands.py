@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.results.board import Board
-from benchmarks.results.leaderboard_pages import terminal_table, write_leaderboard
+from benchmarks.results.leaderboard import terminal_table, write_leaderboard
 from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
     OFFICIAL,

@@ -15,9 +15,9 @@ from rich.console import Console
 from benchmarks import commands
 from benchmarks.options import flags_of, forecast_options
 from benchmarks.results.board import Board
-from benchmarks.results.pairings import FILES, Pairings, pairings_of, write_pairings
+from benchmarks.results.pairings.comparison import Pairings, pairings_of
 from benchmarks.results.pairings.matrix import matrices_of
-from benchmarks.results.pairings.tables import tables_of
+from benchmarks.results.pairings.tables import FILES, tables_of, write_pairings
 from benchmarks.runs.config import RunConfig, is_run, load_config
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE, DefaultRun
 from benchmarks.runs.experiment import reopen

@@ -25,7 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks.results.costs import RecordCosts, RunCosts
+from benchmarks.results.costs import DocumentCost, RecordCosts
+from benchmarks.results.pairings.matrix import composition_of, matrices_of
 from cluster.plan import Evaluation
 from generators.base import (
     RANDOM,
@@ -38,7 +39,6 @@ from generators.base import (
 from generators.document import Score, key_of
 from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import System
-from pipelines.systems import parts_of
 from scorers.base import Scorer
 from scorers.statistics.estimate import Floats
 
@@ -67,19 +67,9 @@ MINI = "mini"
 Group = tuple[str, str]
 """A category and a field: the smallest set of queries that means are computed over."""
 NOT_MADE = "not made yet: run the same command again"
-NOT_FINITE = "the score is not a finite number"
 RAW = "raw"
 """The criterion under which a judge's score on its rubric's own scale stands."""
 PENALTY = "penalty"
-
-
-def composition_of(system: System) -> tuple[str | None, str | None, str | None]:
-    """LVLM, text-to-image model and composition protocol; None for what it has not."""
-    if not system.writer:
-        return None, None, None
-    protocol = parts_of(system.name).protocol or ("mmie" if system.artist else None)
-    artist = None if protocol == "text" else system.artist
-    return system.writer.removesuffix(f"@{protocol}"), artist, protocol
 
 
 class TableBuilder:
@@ -88,11 +78,15 @@ class TableBuilder:
     def __init__(self, systems: Sequence[System], costs: RecordCosts | None = None) -> None:
         self._parts = {s.name: composition_of(s) for s in systems}
         self._costs = costs
+        self._paired = {s.name: s for m in matrices_of(systems) for s in m.cells}
+        self._documents: list[DocumentCost] = []
         self._rows: list[tuple[Any, ...]] = []
         self._chunks: list[pa.Table] = []
 
     def add(self, e: Evaluation, scorers: Iterable[str]) -> None:
         """Append the rows of one evaluation."""
+        if self._costs is not None and e.system in self._paired:
+            self._documents.append(DocumentCost.of(e, self._costs))
         query = Query(key_of(e.sample), e.sample.category, e.sample.field)
         about = (e.system, *self._parts[e.system], *query, e.repeat + 1)
         name, reason, fault = outcome_of(e.document)
@@ -102,22 +96,17 @@ class TableBuilder:
         for scorer in scorers:
             if done is None:
                 why = f"{name}{f' ({fault})' if fault else ''}: {reason}"
-                lost = (OutcomeName.NO_DOCUMENT, None, why, fault)
-                self._append(*about, scorer, None, *lost)
+                self._append(*about, scorer, None, NO_DOCUMENT, None, why, fault)
             elif scorer in e.scores:
                 self._add_score(about, scorer, e)
 
     def _add_score(self, about: tuple[Any, ...], scorer: str, e: Evaluation) -> None:
         outcome = e.scores[scorer]
         name, reason, fault = outcome_of(outcome)
-        value, criteria = None, dict[str, float]()
-        if isinstance(outcome, Result):
-            value = score_value(outcome)
-            name, reason = (SCORED, "") if value is not None else (UNSCORED, NOT_FINITE)
-            criteria = _criteria(outcome.value)
-        spent = self._spent(e, scorer)
-        self._append(*about, scorer, None, name, value, reason, fault, *spent)
-        for criterion, ruling in criteria.items():
+        name = SCORED if isinstance(outcome, Result) else name
+        about_score = name, score_value(outcome), reason, fault, *self._spent(e, scorer)
+        self._append(*about, scorer, None, *about_score)
+        for criterion, ruling in _criteria(outcome).items():
             self._append(*about, scorer, criterion, SCORED, ruling, "", "")
 
     def _append(self, *row: Any) -> None:
@@ -132,41 +121,47 @@ class TableBuilder:
         self._chunks.append(pa.table(arrays, schema=SCHEMA))
         self._rows.clear()
 
-    def _spent(self, e: Evaluation, asker: str = "") -> tuple[float | None, ...]:
-        """Seconds, tokens and money that one answer or judgement took."""
-        if self._costs is None or not (jobs := e.jobs.get(asker)):
+    def _spent(self, e: Evaluation, scorer: str = "") -> tuple[float | None, ...]:
+        """Seconds, tokens and money that an answer, or a scorer's judgement, took."""
+        if self._costs is None or not (jobs := e.jobs.get(scorer)):
             return None, None, None
         amounts = self._costs.spent(jobs)
         tokens = [amounts[n] for n in ("input_tokens", "output_tokens") if n in amounts]
         return amounts.get("seconds"), sum(tokens) if tokens else None, amounts.get("cost")
 
+    @property
+    def documents(self) -> list[DocumentCost] | None:
+        """What the documents of paired systems cost; None where that cannot be read."""
+        stages = {spec.digest for s in self._paired.values() for spec in s.stages}
+        unknown = self._costs is None or self._costs.unreadable & stages
+        return None if unknown or not self._paired else self._documents
+
     def table(self) -> pa.Table:
-        """All rows so far."""
+        """Return all rows so far."""
         self._flush()
         return pa.concat_tables(self._chunks).unify_dictionaries().combine_chunks()
 
 
-SCORED, UNSCORED = OutcomeName.SCORED, OutcomeName.UNSCORED
+DONE, SCORED = OutcomeName.DONE, OutcomeName.SCORED
+MISSING, NO_DOCUMENT = OutcomeName.MISSING, OutcomeName.NO_DOCUMENT
 
 
 def outcome_of(outcome: Outcome[Any] | None) -> tuple[OutcomeName, str, str]:
-    """Name, reason and fault; those of what is not made yet where it is None."""
+    """Return name, reason and fault; those of what is not made yet where it is None."""
     if outcome is None:
-        return OutcomeName.MISSING, NOT_MADE, ""
+        return MISSING, NOT_MADE, ""
     fault = outcome.fault.value if isinstance(outcome, Failure) else ""
     return outcome_name(outcome), getattr(outcome, "reason", ""), fault
 
 
 def score_value(outcome: Outcome[Score] | None) -> float | None:
-    """The score, where there is one that is a finite number."""
-    if isinstance(outcome, Result) and math.isfinite(outcome.value.value):
-        return float(outcome.value.value)
-    return None
+    """Return the score, where there is one; it is a finite number (`admitted`)."""
+    return float(outcome.value.value) if isinstance(outcome, Result) else None
 
 
-def _criteria(score: Score) -> dict[str, float]:
+def _criteria(outcome: Outcome[Score] | None) -> dict[str, float]:
     """A judge's rulings, 0 or 1, in the rubric's order, and its score before scaling."""
-    parts = score.parts
+    parts = outcome.value.parts if isinstance(outcome, Result) else {}
     if "criteria" not in parts:
         return {}
     rulings = {**parts["criteria"], PENALTY: parts.get(PENALTY), RAW: parts.get(RAW)}
@@ -195,23 +190,18 @@ class Names(NamedTuple):
 
     @classmethod
     def of(cls, table: pa.Table, column: str) -> Names:
-        """The column of a table that was made here, or read from a file."""
+        """Return the column of a table that was made here, or read from a file."""
         found = table.column(column).unify_dictionaries().combine_chunks()
-        if isinstance(found, pa.ChunkedArray):
-            found = found.chunk(0) if found.num_chunks else pa.array([], _NAME)
         codes = found.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         return cls(found.dictionary.to_pylist(), codes)
 
-    def code(self, name: str) -> int:
-        """The position of `name`; -2 where no row has it."""
-        return self.names.index(name) if name in self.names else -2
-
     def is_(self, *names: str) -> Mask:
-        """Which rows have one of `names`."""
-        return np.isin(self.codes, [self.code(name) for name in names])
+        """Return which rows have one of `names`."""
+        wanted = set(names)
+        return np.isin(self.codes, [i for i, n in enumerate(self.names) if n in wanted])
 
     def recoded(self, names: Sequence[str]) -> Codes:
-        """By row, the position of its name in `names`; -1 for any other and for none."""
+        """Return by row the position of its name in `names`; -1 for others and for none."""
         place = {name: i for i, name in enumerate(names)}
         known = np.array([*(place.get(name, -1) for name in self.names), -1], np.int32)
         recoded: Codes = known[self.codes]
@@ -240,35 +230,22 @@ class Board:
     """Which part of the task set was selected, for every heading."""
     repeats: int = 1
     """Answers per query; at least as many as the table shows."""
-    costs: RunCosts | None = None
-    """What the documents of composed systems cost; None where no records are at hand."""
+    costs: Sequence[DocumentCost] | None = None
+    """Of the documents of composed systems; None where no records are at hand."""
     damaged: int = 0
     """Damaged parts of the run, whose records count as missing."""
     reading: Reading = lambda keys: ()
     """The answers themselves, for the page."""
 
     @classmethod
-    def of(
-        cls,
-        evaluations: Iterable[Evaluation],
-        *,
-        systems: Sequence[System],
-        scorers: Sequence[Scorer],
-        **about: Any,
-    ) -> Board:
-        """The board of evaluations that are all at hand."""
-        known, builder = list(evaluations), TableBuilder(systems)
+    def of(cls, evaluations: Iterable[Evaluation], **about: Any) -> Board:
+        """Return the board of evaluations that are all at hand."""
+        known, builder = list(evaluations), TableBuilder(about["systems"])
         for evaluation in known:
-            builder.add(evaluation, [s.name for s in scorers])
-
-        def reading(keys: Collection[str]) -> Iterator[Evaluation]:
-            return (e for e in known if key_of(e.sample) in keys)
-
+            builder.add(evaluation, [scorer.name for scorer in about["scorers"]])
         return cls(
             table=builder.table(),
-            systems=systems,
-            scorers=scorers,
-            reading=reading,
+            reading=lambda keys: (e for e in known if key_of(e.sample) in keys),
             **about,
         )
 
@@ -281,12 +258,6 @@ class Board:
         return {name: Names.of(self.table, name) for name in names}
 
     @cached_property
-    def repeat(self) -> Codes:
-        """By row, the number of the answer, from 0."""
-        repeats: Codes = self.table.column("repeat").to_numpy() - 1
-        return repeats
-
-    @cached_property
     def is_answer(self) -> Mask:
         """The rows of answers."""
         answers: Mask = self.column["scorer"].codes < 0
@@ -297,14 +268,14 @@ class Board:
         """The rows of answers of which nothing is missing, and of their scores."""
         answer = np.cumsum(self.is_answer) - 1
         lost = np.zeros(self.is_answer.sum() + 1, dtype=np.bool_)
-        lost[answer[self.column["outcome"].is_(OutcomeName.MISSING)]] = True
+        lost[answer[self.column["outcome"].is_(MISSING)]] = True
         complete: Mask = ~lost[answer]
         return complete
 
     @cached_property
     def is_score(self) -> Mask:
         """The rows of judgements, of complete answers that have a document."""
-        asked = ~self.column["outcome"].is_(OutcomeName.NO_DOCUMENT)
+        asked = ~self.column["outcome"].is_(NO_DOCUMENT)
         judged = ~self.is_answer & (self.column["criterion"].codes < 0)
         scores: Mask = judged & asked & self.is_complete
         return scores
@@ -330,7 +301,8 @@ class Board:
     @cached_property
     def rounds(self) -> int:
         """Answers per query."""
-        return max(self.repeats, 1 + int(self.repeat[self.is_complete].max(initial=0)))
+        numbers = self.table.column("repeat").to_numpy()[self.is_complete]
+        return max(self.repeats, int(numbers.max(initial=1)))
 
     @cached_property
     def answers(self) -> int:
@@ -345,16 +317,26 @@ class Board:
     @cached_property
     def queries(self) -> list[Query]:
         """The queries that have an evaluation, in the order of their first answer."""
-        at = np.flatnonzero(self.is_answer & self.is_complete)
-        columns = [self.column[name] for name in ("query", "category", "field")]
-        _, first = np.unique(columns[0].codes[at], return_index=True)
-        rows = at[np.sort(first)].tolist()
-        return [Query(*(c.names[c.codes[row]] for c in columns)) for row in rows]
+        answers = self.is_answer & self.is_complete
+        found = self.grouped(answers, ("query", "category", "field"))
+        return [Query(*names) for *names, _ in found]
 
     @cached_property
-    def groups(self) -> dict[Group, int]:
-        """Known queries by group."""
-        return dict(sorted(Counter((q.category, q.field) for q in self.queries).items()))
+    def groups(self) -> dict[Group, list[int]]:
+        """The rows of `values` that are of each group."""
+        own = {q.key: (q.category, q.field) for q in self.queries}
+        groups: dict[Group, list[int]] = {}
+        for row, key in enumerate(self.keys):
+            groups.setdefault(own[key], []).append(row)
+        return dict(sorted(groups.items()))
+
+    def groups_of(self, name: str, place: int = 0) -> list[Group]:
+        """Return the groups of a category, or with `place` 1 of a field."""
+        return [group for group in self.groups if group[place] == name]
+
+    def rows_of(self, groups: Iterable[Group]) -> list[int]:
+        """Return the rows of `values` that are of some groups."""
+        return [row for group in groups for row in self.groups[group]]
 
     @cached_property
     def category_names(self) -> list[str]:
@@ -378,21 +360,25 @@ class Board:
         """Outcomes by (system, category, field), counted under (scorer or "", name)."""
         keys = ((s.name, *group) for s in self.systems for group in self.groups)
         tallies = {key: Counter[tuple[str, str]]() for key in keys}
-        rows = self.is_counted
-        about = ("system", "category", "field", "scorer", "outcome")
-        names = [self.column[name] for name in about]
-        sizes = [len(c.names) + 1 for c in names]
-        # One number for each combination: sorting rows of five takes ten times as long.
-        codes = np.ravel_multi_index([c.codes[rows] + 1 for c in names], sizes)
-        for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
-            found = [
-                ("", *c.names)[i]
-                for c, i in zip(names, np.unravel_index(code, sizes), strict=True)
-            ]
-            system, category, field_name, scorer, outcome = found
+        columns = ["system", "category", "field", "scorer", "outcome"]
+        counted = self.grouped(self.is_counted, columns)
+        for system, category, field_name, scorer, outcome, count in counted:
             shown = OutcomeName(outcome).of_scores if scorer else outcome
-            tallies[system, category, field_name][scorer, shown] = int(count)
+            tallies[system, category, field_name][scorer or "", shown] = count
         return tallies
+
+    def grouped(
+        self, where: Mask, columns: Sequence[str], value: str | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the different combinations of some columns, the first seen first.
+
+        With the number of their rows and, of another column, the sum of its `value`s.
+        """
+        chosen = self.table.select([*columns, *([value] if value else [])])
+        rows = chosen.filter(pa.array(where)).unify_dictionaries()
+        sums: list[Any] = [([], "count_all"), *([(value, "sum")] if value else [])]
+        found = rows.group_by([*columns], use_threads=False).aggregate(sums)
+        return zip(*(column.to_pylist() for column in found.columns), strict=True)
 
     @cached_property
     def values(self) -> dict[str, Floats]:
@@ -405,12 +391,11 @@ class Board:
         unit = 2.0 ** -self.rounds.bit_length()
         values = {}
         for scorer in (s.name for s in self.scorers):
+            rows = np.flatnonzero(scored & self.column["scorer"].is_(scorer))
+            at = row[rows], column[rows]
             sums = np.zeros((2, len(self.keys), len(self.systems)))
-            own = scored & self.column["scorer"].is_(scorer)
-            for repeat in range(self.rounds):
-                at = np.flatnonzero(own & (self.repeat == repeat))
-                sums[0, row[at], column[at]] += unit * value[at]
-                sums[1, row[at], column[at]] += unit
+            np.add.at(sums[0], at, unit * value[rows])
+            np.add.at(sums[1], at, unit)
             with np.errstate(invalid="ignore"):
                 values[scorer] = sums[0] / sums[1]
         return values
@@ -430,27 +415,9 @@ class Board:
     @property
     def images_per_document(self) -> dict[str, float]:
         """Images of one answer on average, by system, failed and skipped ones included."""
-        counts: dict[str, list[float]] = {}
-        rows = self.rows(self.is_answer & self.is_complete, "system", "images")
-        for system, images in rows:
-            counts.setdefault(system, []).append(images or 0)
-        return {name: round(sum(n) / len(n), 4) for name, n in counts.items()}
-
-    @property
-    def random_weights(self) -> dict[str, list[str]]:
-        """Systems and scorers that ran on random weights, by the kind of weights."""
-        return {kind: names for kind in RANDOM if (names := self._of_weights(kind))}
-
-    @property
-    def mini_weights(self) -> list[str]:
-        """Systems and scorers that ran on mini weights."""
-        return self._of_weights(MINI)
-
-    @property
-    def about_mini(self) -> str:
-        """What mini weights mean for this run's numbers."""
-        judged = any(name.startswith("judge:") for name in self.mini_weights)
-        return f"{ABOUT}; {ABOUT_JUDGE}" if judged else ABOUT
+        answers = self.is_answer & self.is_complete
+        counted = self.grouped(answers, ["system"], "images")
+        return {system: round((images or 0) / n, 4) for system, n, images in counted}
 
     @property
     def nothing_scored(self) -> dict[str, int]:
@@ -459,7 +426,7 @@ class Board:
         A scorer that applies to nothing is none of them, and where random weights answer
         or judge, nobody expects a score.
         """
-        random = {name for names in self.random_weights.values() for name in names}
+        random = {name for kind in RANDOM for name in self._of_weights(kind)}
         if random.issuperset(s.name for s in self.systems):
             return {}
         counts = sum(self.tallies.values(), Counter[tuple[str, str]]())
@@ -471,47 +438,60 @@ class Board:
         return {name: n for name, n in lost.items() if n}
 
     def _of_weights(self, kind: str) -> list[str]:
+        """Systems and scorers that ran on weights of this kind."""
         parts: list[System | Scorer] = [*self.systems, *self.scorers]
         return [p.name for p in parts if any(s.weights == kind for s in p.stages)]
 
+    # ------------------------------------------------------------------------- words
+
     @property
-    def about_damage(self) -> str:
-        """What damaged parts mean for this run's numbers."""
-        return (
-            f"damaged parts in this run ({self.damaged:,}), whose records count as missing "
-            "in all numbers"
-        )
+    def title(self) -> str:
+        """Heading of every table: which queries, and how many repeats."""
+        queries = f"{self.n:,} {'query' if self.n == 1 else 'queries'}"
+        repeats = f" x {self.rounds} repeats" if self.rounds > 1 else ""
+        return f"{self.selection or queries}{repeats}"
 
     @property
     def mark(self) -> dict[str, int]:
         """What every row tells programs; nothing where no part is damaged."""
         return {"damaged_parts": self.damaged} if self.damaged else {}
 
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What readers must know before any number."""
+        found = []
+        if self.damaged:
+            found.append(
+                f"damaged parts in this run ({self.damaged:,}), whose records count as "
+                "missing in all numbers"
+            )
+        if random := {kind: n for kind in RANDOM if (n := self._of_weights(kind))}:
+            named = "; ".join(f"{kind}: {', '.join(own)}" for kind, own in random.items())
+            found.append(f"random weights ({named}): the numbers mean nothing")
+        if mini := self._of_weights(MINI):
+            judged = any(name.startswith("judge:") for name in mini)
+            about = f"{ABOUT}; {ABOUT_JUDGE}" if judged else ABOUT
+            found.append(f"mini weights ({', '.join(mini)}), {about}")
+        return found
+
     @property
     def warning(self) -> str:
-        """What readers must know before any number; empty if nothing."""
-        warnings = [self.about_damage] if self.damaged else []
-        if kinds := sorted(self.random_weights.items()):
-            named = "; ".join(f"{kind}: {', '.join(parts)}" for kind, parts in kinds)
-            warnings.append(f"random weights ({named}): the numbers mean nothing")
-        if self.mini_weights:
-            named = ", ".join(self.mini_weights)
-            warnings.append(f"mini weights ({named}), {self.about_mini}")
-        return ". ".join(warnings)
+        """The warnings on one line; empty if there is none."""
+        return ". ".join(self.warnings)
 
     @property
     def brief_warning(self) -> str:
         """The same in a few words, for captions."""
         parts = ["Damaged parts: records are missing."] if self.damaged else []
-        if self.random_weights:
+        if any(map(self._of_weights, RANDOM)):
             parts.append("Random weights: the numbers mean nothing.")
-        elif self.mini_weights:
+        elif self._of_weights(MINI):
             parts.append("Mini weights: nothing is said about published models.")
         return " ".join(parts)
 
 
 def weights_of(system: System) -> str | None:
-    """The weights a system ran on; None where it has none (endpoints)."""
+    """Return the weights a system ran on; None where it has none (endpoints)."""
     kinds = {str(s.weights) for s in system.stages if s.weights is not None}
     return "mixed" if len(kinds) > 1 else next(iter(kinds), None)
 

@@ -12,7 +12,8 @@ import io
 import re
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -20,43 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, LINE = "#f00001", "#f00002", "#f00003"
-ACCENT, SURFACE = "#f00004", "#f00005"
-FAILED, SKIPPED, UNSCORED = "#f00006", "#f00007", "#f00008"
+_NAMES = ("ink", "muted", "line", "accent", "surface", "failed", "skipped", "unscored")
+_COLOURS = {name: f"#f0000{i}" for i, name in enumerate(_NAMES)}
+INK, MUTED, LINE, ACCENT, SURFACE, FAILED, SKIPPED, UNSCORED = _COLOURS.values()
 """Colours to draw with; each stands for one of the page, which differs by its theme."""
-_IN_PAGE = {
-    INK: "--ink",
-    MUTED: "--muted",
-    LINE: "--line",
-    ACCENT: "--accent",
-    SURFACE: "--surface",
-    FAILED: "--failed",
-    SKIPPED: "--skipped",
-    UNSCORED: "--unscored",
-}
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "plait",
-    "text.parse_math": False,
-    "font.size": 12,
-    "text.color": INK,
-    "axes.labelcolor": MUTED,
-    "axes.edgecolor": LINE,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 12,
-    "axes.axisbelow": True,
-    "axes.unicode_minus": False,
-    "figure.facecolor": "none",
-    "grid.color": LINE,
-    "xtick.color": LINE,
-    "ytick.color": LINE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
-    "legend.labelcolor": MUTED,
-}
+_STYLE = Path(__file__).parent / "report" / "template" / "figures.mplstyle"
 _NARROW = 560
 """On narrower screens a figure scrolls sideways, so that its text stays legible."""
 
@@ -72,7 +41,7 @@ def drawn(
     from matplotlib.figure import Figure
 
     file = io.StringIO()
-    with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
+    with matplotlib.rc_context(fname=_STYLE), warnings.catch_warnings():
         # Of letters that the browser has and matplotlib's font lacks; of little room.
         warnings.simplefilter("ignore", UserWarning)
         figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
@@ -91,8 +60,8 @@ def _content(svg: str) -> Markup:
     svg = re.sub(r' id="[A-Za-z][\w.]*_\d+"', "", svg)
     svg = re.sub(r"font-family: [^;]*", "font-family: var(--sans)", svg)
     svg = re.sub(r'(?<= d=")[^"]*', lambda path: _shorter(path[0]), svg)
-    for colour, name in _IN_PAGE.items():
-        svg = svg.replace(colour, f"var({name})")
+    for name, colour in _COLOURS.items():
+        svg = svg.replace(colour, f"var(--{name})")
     return Markup(svg)
 
 

@@ -1,34 +1,86 @@
-"""The leaderboard: one row per system, and paired differences, as plain data."""
+"""The leaderboard: its numbers as plain data, its tables and its files.
+
+Tables are functions of a board, whose `leaderboard` and `differences` are computed once.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Group as RichGroup
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from benchmarks.results.board import RAW, Board, Group, weights_of
-from benchmarks.results.reasons import reasons
-from benchmarks.results.wording import placing
+from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
+from benchmarks.results.numbers import NumberForm, estimate_of
+from benchmarks.results.pairings.tables import write_pairings
+from benchmarks.results.reasons import (
+    FAILURES,
+    counted_reasons,
+    failures_csv,
+    kind_text,
+    missing_values,
+    reason_text,
+)
+from benchmarks.results.table import (
+    ResultTable,
+    TableCell,
+    TableColumn,
+    csv_text,
+    latex_page,
+    plain,
+    printable,
+)
+from benchmarks.results.validity import checks
 from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName
+from generators.files import write_whole
 from scorers.base import Scorer
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released, averages, percent
-from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import Stratum, mean, paired, stratified
 
-Means = Mapping[str, Sequence[Estimate]]
-"""By category or field, an estimate for each system."""
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
+FIXED, MICRO = "avg_fixed", "avg_micro"
+AVERAGES = {FIXED: "fixed weights", MICRO: "per query"}
+_NAMED = {"planned": "answers", "missing": "not made", "not_applicable": "n/a"}
+_HEADINGS = {
+    name: _NAMED.get(name, name.replace("_", " ")) for name in COUNTS if name != "scored"
+}
+_ONLY_IF_ANY = ("missing", "failed_scores", "skipped_scores")
+_IN_TERMINAL = 5
+"""Reasons shown in a terminal."""
+_RELEASED = (
+    "Raw scores from 0 to 6, averaged and rounded as the released scorer prints them."
+)
+_PAIRED = "Mean over the queries that have a score of both systems."
+ABOUT_FAILURES = f"Every answer and judgement without a value is named in {FAILURES}."
+ABOUT_CONTROLS = (
+    "Answers made worse on purpose from the ground truth. A scorer can be trusted where "
+    "it ranks the ground truth above them (order right: the whole interval of the "
+    "difference is above 0). Blind: equal on every query, as from a scorer that ignores "
+    "what the control changes."
+)
+"""What controls are for."""
+LeaderboardRow = Mapping[str, Any]
+Cell = Mapping[str, Any]
+"""A mean as `Estimate.as_json` makes it plain, its scale, and counts."""
+Column = tuple[TableColumn, Iterable[TableCell]]
 
 
 @lru_cache(maxsize=2)
 def leaderboard(board: Board) -> list[dict[str, Any]]:
-    """One row per system: counts, and for every scorer each mean with its interval.
+    """Return one row per system: counts, and for every scorer each mean with its interval.
 
     The best by the first scorer comes first, systems without its average last.
     Counts are of answers (queries x repeats) and judgements; the `n` of a mean is the
@@ -36,7 +88,8 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
     weights category means by the published counts, as the paper's AVG does (MMIE, Tables
     1, 3 and 4); `avg_micro` is the mean over all scored queries.
     """
-    why, scores = reasons(board), {s.name: _scores(board, s) for s in board.scorers}
+    why = counted_reasons(missing_values(board), [s.name for s in board.systems])
+    scores = {s.name: _scores(board, s) for s in board.scorers}
     rows: list[dict[str, Any]] = [
         {
             "system": system.name,
@@ -56,7 +109,10 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=2)
 def differences(board: Board) -> list[dict[str, Any]]:
-    """Mean of `a` - `b` over the queries both have a score of, per scorer and pair."""
+    """Return the mean of `a` - `b` over the queries both have a score of.
+
+    Of every two systems and each scorer.
+    """
     names = [system.name for system in board.systems]
     return [
         {"scorer": s.name, "a": a, "b": b, **mean(paired(x, y)).as_json("mean")}
@@ -68,83 +124,106 @@ def differences(board: Board) -> list[dict[str, Any]]:
     ]
 
 
+def headline(rows: Sequence[LeaderboardRow], scorer: str) -> str:
+    """Return the average to show where there is room for one, the same for all rows.
+
+    `avg_fixed` where any row has it, else `avg_micro`.
+    """
+    fixed = any(row["scores"][scorer][FIXED]["mean"] is not None for row in rows)
+    return FIXED if fixed else MICRO
+
+
+def placing(
+    rows: Sequence[LeaderboardRow], scorer: Scorer
+) -> Callable[[LeaderboardRow], float]:
+    """Return the order by a scorer's headline: the best first, those without it last."""
+    average = headline(rows, scorer.name)
+    sign = -1 if scorer.direction == "higher" else 1
+
+    def place(row: LeaderboardRow) -> float:
+        value = row["scores"][scorer.name][average]["mean"]
+        return math.inf if value is None else float(sign * value)
+
+    return place
+
+
 def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
-    """What each system has reached by one scorer; queries are independent units."""
-    values = board.values[scorer.name]
-    silent = {c for c in board.category_names if _does_not_apply(board, scorer.name, c)}
-    weighted = [c for c in board.categories if c not in silent]
-    categories = _means(board, values, board.category_names, 0)
-    fields = _means(board, values, board.field_names, 1)
-    names = [system.name for system in board.systems]
-
-    def cell(system: str, estimate: Estimate, groups: Sequence[Group]) -> dict[str, Any]:
-        counts = _counts(board, system, groups, [scorer.name])
-        return {**estimate.as_json("mean"), "scale": scorer.scale, **counts}
-
-    def cells(i: int, system: str, means: Means, place: int) -> dict[str, Any]:
-        shown = {}
-        for name, estimates in means.items():
-            groups, estimate = [g for g in board.groups if g[place] == name], estimates[i]
-            if groups and all(category in silent for category, _ in groups):
-                estimate = replace(estimate, reason="not applicable")
-            shown[name] = cell(system, estimate, groups)
-        return shown
-
+    """Return what each system has reached by one scorer; queries are independent units."""
+    given: dict[str, set[str]] = {category: set() for category in board.category_names}
+    for (_, category, _), tally in board.tallies.items():
+        given[category] |= {name for of, name in tally if of == scorer.name}
+    silent = {c for c, names in given.items() if names == {OutcomeName.NOT_APPLICABLE}}
+    every = [*board.groups]
+    fixed = _fixed(board, scorer, [c for c in board.categories if c not in silent])
+    micro = _cells(board, scorer, every, _means(board, scorer, every), board.answers)
+    categories, fields = (
+        {name: _part(board, scorer, board.groups_of(name, i), silent) for name in names}
+        for i, names in enumerate((board.category_names, board.field_names))
+    )
     return [
         {
             "scale": scorer.scale,
             "direction": scorer.direction,
             **({"manner": scorer.manner} if scorer.manner else {}),
-            **_as_released(board, scorer, name),
-            "avg_fixed": cell(
-                name,
-                _fixed(board, column, weighted),
-                [g for g in board.groups if g[0] in weighted],
-            ),
-            "avg_micro": cell(name, _mean(column), [*board.groups])
-            | _counts(board, name, board.groups, [scorer.name], board.answers),
-            "categories": cells(i, name, categories, 0),
-            "fields": cells(i, name, fields, 1),
+            **_as_released(board, scorer, system.name),
+            FIXED: fixed[i],
+            MICRO: micro[i],
+            "categories": {name: cells[i] for name, cells in categories.items()},
+            "fields": {name: cells[i] for name, cells in fields.items()},
         }
-        for i, (name, column) in enumerate(zip(names, values.T, strict=True))
+        for i, system in enumerate(board.systems)
     ]
 
 
-def _does_not_apply(board: Board, scorer: str, category: str) -> bool:
-    """Whether the scorer does not apply to anything it was given of a category."""
-    tallies = [t for (_, c, _), t in board.tallies.items() if c == category]
-    outcomes = {name for tally in tallies for of, name in tally if of == scorer}
-    return outcomes == {OutcomeName.NOT_APPLICABLE}
+def _means(board: Board, scorer: Scorer, groups: Iterable[Group]) -> list[Estimate]:
+    values = board.values[scorer.name][board.rows_of(groups)]
+    if not len(values):
+        return [Estimate(None, reason="no query asked")] * len(board.systems)
+    return [mean(column) for column in values.T]
 
 
-def _means(board: Board, values: Floats, names: Iterable[str], place: int) -> Means:
-    """By category (`place` 0) or field (1), the mean of every system."""
-    group = {query.key: query[1 + place] for query in board.queries}
-    own = np.array([group[key] for key in board.keys], dtype=np.str_)
-    return {name: [_mean(column) for column in values[own == name].T] for name in names}
+def _part(
+    board: Board, scorer: Scorer, groups: Sequence[Group], silent: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return a category or field by system; the scorer may be silent on all of it."""
+    means = _means(board, scorer, groups)
+    if groups and all(category in silent for category, _ in groups):
+        means = [replace(estimate, reason="not applicable") for estimate in means]
+    return _cells(board, scorer, groups, means)
 
 
-def _mean(values: Floats) -> Estimate:
-    return mean(values) if len(values) else Estimate(None, None, 0, "no query asked")
-
-
-def _fixed(board: Board, column: Floats, weighted: Sequence[str]) -> Estimate:
-    """Category means under the published weights; undefined while a category is empty."""
-    if not weighted:
+def _fixed(board: Board, scorer: Scorer, categories: Sequence[str]) -> list[dict[str, Any]]:
+    """Return category means under the published weights; none while one is empty."""
+    groups = {c: board.groups_of(c) for c in categories}
+    values = {c: board.values[scorer.name][board.rows_of(groups[c])] for c in categories}
+    means = []
+    for i in range(len(board.systems)):
+        strata = [Stratum(c, board.categories[c], own[:, i]) for c, own in values.items()]
         reason = "the task set publishes no number of queries per category"
-        return Estimate(None, None, 0, reason)
-    category = {query.key: query.category for query in board.queries}
-    own = np.array([category[key] for key in board.keys], dtype=np.str_)
-    strata = [Stratum(c, board.categories[c], column[own == c]) for c in weighted]
-    empty = [s.name for s in strata if np.isnan(s.values).all()]
-    estimate = stratified(strata)
-    if empty:
-        return replace(estimate, reason=f"no scored query in {', '.join(empty)}")
-    return estimate
+        estimate = stratified(strata) if strata else Estimate(None, reason=reason)
+        if empty := [s.name for s in strata if np.isnan(s.values).all()]:
+            estimate = replace(estimate, reason=f"no scored query in {', '.join(empty)}")
+        means.append(estimate)
+    return _cells(board, scorer, [g for own in groups.values() for g in own], means)
+
+
+def _cells(
+    board: Board,
+    scorer: Scorer,
+    groups: Sequence[Group],
+    means: Iterable[Estimate],
+    planned: int | None = None,
+) -> list[dict[str, Any]]:
+    return [
+        estimate.as_json("mean")
+        | {"scale": scorer.scale}
+        | _counts(board, system.name, groups, [scorer.name], planned)
+        for estimate, system in zip(means, board.systems, strict=True)
+    ]
 
 
 def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
-    """n, averages of raw scores (0 to 6, rounded as printed) and the paper's percent.
+    """Return n, averages of raw scores (0 to 6, rounded as printed) and the percent.
 
     Over all repeats, as a file with every answer would give. Empty for other judges.
     """
@@ -164,14 +243,354 @@ def _counts(
     scorers: Iterable[str],
     planned: int | None = None,
 ) -> dict[str, int]:
-    """Answers of one system in `groups` by outcome, and judgements of `scorers`."""
+    """Return the answers of one system by outcome, and the judgements of `scorers`."""
     tally, asked = Counter[tuple[str, str]](), 0
     for group in groups:
         tally.update(board.tallies[system, *group])
-        asked += board.groups[group] * board.rounds
+        asked += len(board.groups[group]) * board.rounds
     planned = asked if planned is None else planned
     counts = {str(name): tally["", name] for name in DOCUMENT_OUTCOMES}
     counts["missing"] = planned - sum(counts.values())
     names = (name.of_scores for name in SCORE_OUTCOMES)
     judged = {name: sum(tally[s, name] for s in scorers) for name in names}
     return {"planned": planned} | counts | judged
+
+
+# ---------------------------------------------------------------------------- tables
+
+
+def cell_of(cell: Cell, *, signed: bool = False) -> TableCell:
+    """Return a mean with its interval and n as details; `signed` for differences."""
+    if cell.get("reason") == "not applicable":
+        return TableCell("n/a")
+    form = NumberForm.of(cell["scale"], signed=signed)
+    return TableCell.of(estimate_of(cell), form, counted=True)
+
+
+def _texts(heading: str, texts: Iterable[Any], *, numeric: bool | None = None) -> Column:
+    return TableColumn(heading, numeric=numeric), [TableCell(str(text)) for text in texts]
+
+
+def _systems(rows: Sequence[LeaderboardRow]) -> Column:
+    return _texts("system", (row["system"] for row in rows), numeric=False)
+
+
+def _mean_column(heading: str, scorer: Scorer, cells: Iterable[Cell]) -> Column:
+    return TableColumn(heading, scorer.direction, numeric=True), [*map(cell_of, cells)]
+
+
+def _table(title: str, columns: Iterable[Column], notes: Sequence[str] = ()) -> ResultTable:
+    heads, cells = zip(*columns, strict=True)
+    return ResultTable.of(title, heads, zip(*cells, strict=True), notes)
+
+
+def headline_table(board: Board) -> ResultTable:
+    """Return one average per scorer, and the outcomes: what fits into a terminal."""
+    rows = leaderboard(board)
+    columns = [_systems(rows)]
+    for scorer in board.scorers:
+        average = headline(rows, scorer.name)
+        heading = f"{scorer.name} ({scorer.scale}), {AVERAGES[average]}"
+        cells = (row["scores"][scorer.name][average] for row in rows)
+        columns.append(_mean_column(heading, scorer, cells))
+    columns.append(_texts("answers and judgements", map(_outcomes, rows), numeric=False))
+    return _table(board.title, columns, order_notes(board))
+
+
+def _outcomes(row: LeaderboardRow) -> str:
+    others = [k for k in _HEADINGS if k not in ("planned", "done")]
+    counted = [f"{row[k]:,} {_HEADINGS[k]}" for k in others if row[k] or k == "failed"]
+    return ", ".join([f"{row['done']:,} of {row['planned']:,} done", *counted])
+
+
+def order_notes(board: Board) -> list[str]:
+    """Say in which order the rows of a leaderboard are."""
+    rows = leaderboard(board)
+    if len(rows) < 2 or not board.scorers:
+        return []
+    first = board.scorers[0].name
+    average = AVERAGES[headline(rows, first)]
+    return [f"Systems are in the order of {first}, {average}: the best first."]
+
+
+def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
+    """Return both averages and every category of one scorer, with counts."""
+    rows = leaderboard(board)
+    scores = [row["scores"][scorer.name] for row in rows]
+    columns = [_systems(rows)]
+    columns += [_mean_column(AVERAGES[a], scorer, (s[a] for s in scores)) for a in AVERAGES]
+    columns += _categories(board, scorer, scores)
+    columns += _count_columns([s[MICRO] for s in scores])
+    missing = [
+        f"{row['system']}, {AVERAGES[a]}: {s[a]['reason']}"
+        for row, s in zip(rows, scores, strict=True)
+        for a in AVERAGES
+        if "reason" in s[a]
+    ]
+    title = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
+    return _table(title, columns, missing)
+
+
+def _categories(board: Board, scorer: Scorer, scores: Sequence[Cell]) -> list[Column]:
+    names = board.category_names
+    return [_mean_column(c, scorer, [s["categories"][c] for s in scores]) for c in names]
+
+
+def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """Return the counts that are worth a column."""
+    shown = (k for k in _HEADINGS if k not in _ONLY_IF_ANY or any(row[k] for row in rows))
+    return [_texts(_HEADINGS[k], [row[k] for row in rows]) for k in shown]
+
+
+def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
+    """Return every category, then the average; the best first: a paper's main table.
+
+    Systems without an average come last and have no rank; equal systems share a rank.
+    """
+    rows = leaderboard(board)
+    average, place = headline(rows, scorer.name), placing(rows, scorer)
+    ranked = sorted(rows, key=place)
+    scores, places = [row["scores"][scorer.name] for row in ranked], [*map(place, ranked)]
+    ranks = ("" if p == math.inf else 1 + sum(q < p for q in places) for p in places)
+    columns = [_texts("#", ranks, numeric=True), _systems(ranked)]
+    columns += _categories(board, scorer, scores)
+    columns.append(_mean_column(AVERAGES[average], scorer, (s[average] for s in scores)))
+    about = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
+    return _table(f"{about}, {board.title}", columns)
+
+
+def field_table(board: Board, scorer: Scorer) -> ResultTable:
+    """Return the mean of every field."""
+    rows = leaderboard(board)
+    means = [row["scores"][scorer.name]["fields"] for row in rows]
+    fields = (_mean_column(f, scorer, [own[f] for own in means]) for f in board.field_names)
+    return _table("By field", [_systems(rows), *fields])
+
+
+def released_table(board: Board, scorer: str) -> ResultTable | None:
+    """Return raw scores as the released scorer prints them; None where none is printed."""
+    scores = {row["system"]: row["scores"][scorer] for row in leaderboard(board)}
+    printed = {n: own["as_released"] for n, own in scores.items() if "as_released" in own}
+    if not printed:
+        return None
+    lines = [
+        [system, *("-" if cell is None else str(cell) for cell in cells.values())]
+        for system, cells in printed.items()
+    ]
+    head = ["system", *next(iter(printed.values()))]
+    return ResultTable.of("As released", head, lines)
+
+
+def criteria_tables(board: Board, scorer: str) -> Iterator[ResultTable]:
+    """Say how often each criterion is met, one table per category.
+
+    The penalty is not a criterion and comes last.
+    """
+    where = board.rulings(scorer) & ~board.column["criterion"].is_(RAW)
+    columns = ("category", "system", "criterion")
+    shares: dict[str, dict[str, dict[str, str]]] = {}
+    for category, system, criterion, n, met in board.grouped(where, columns, "value"):
+        own = shares.setdefault(category, {}).setdefault(system, {})
+        own[criterion] = f"{100 * (met / n):.0f}% n={n}"
+    for category, systems in shares.items():
+        criteria = dict.fromkeys(name for own in systems.values() for name in own)
+        order = sorted(criteria, key=PENALTY.__eq__)
+        lines = [[name, *(own.get(c, "-") for c in order)] for name, own in systems.items()]
+        yield ResultTable.of(f"{category}, by criterion", ["system", *order], lines)
+
+
+def matrix_table(board: Board, scorer: str) -> ResultTable | None:
+    """Return LVLM by text-to-image model; None for fewer than two composed systems."""
+    by_name = {row["system"]: row for row in leaderboard(board)}
+    pairs = [(s, by_name[s.name]) for s in board.systems if s.writer and s.artist]
+    if len(pairs) < 2:
+        return None
+    average = headline([row for _, row in pairs], scorer)
+    cells: dict[str, dict[str, str]] = {}
+    for system, row in pairs:
+        text = cell_of(row["scores"][scorer][average]).full
+        cells.setdefault(str(system.writer), {}).setdefault(str(system.artist), text)
+    artists = dict.fromkeys(artist for line in cells.values() for artist in line)
+    lines = [[lvlm, *(line.get(a, "") for a in artists)] for lvlm, line in cells.items()]
+    title = f"LVLM x text-to-image model ({AVERAGES[average]})"
+    return ResultTable.of(title, ["", *artists], lines)
+
+
+def pairs_table(board: Board, scorer: str) -> ResultTable | None:
+    """Return the paired differences of one scorer; None for a single system."""
+    lines = []
+    for p in (p for p in differences(board) if p["scorer"] == scorer):
+        form = NumberForm.of(p["scale"], signed=True)
+        ends = form.interval(p["ci95"]) or p.get("reason", "")
+        lines.append([p["a"], p["b"], form.number(p["mean"]), ends, str(p["n"])])
+    head = ["a", "b", "a - b", "95% interval", "n"]
+    return ResultTable.of("Paired differences", head, lines) if lines else None
+
+
+def controls_table(board: Board) -> ResultTable | None:
+    """Return every scorer against every control; None where there is no control."""
+    results = checks(board)
+    if not results:
+        return None
+
+    def text(estimate: Estimate, scale: str, *, signed: bool = False) -> str:
+        return cell_of(estimate.as_json("mean") | {"scale": scale}, signed=signed).full
+
+    lines = [
+        [
+            *(c.scorer, c.control, text(c.truth, c.scale), text(c.made, c.scale)),
+            *(text(c.difference, c.scale, signed=True), c.order),
+        ]
+        for c in results
+    ]
+    head = ["scorer", "control", "ground truth", "control's mean", "difference", "order"]
+    return ResultTable.of("Controls", head, lines)
+
+
+def counts_table(board: Board) -> ResultTable:
+    """Return every system's answers by outcome."""
+    rows = leaderboard(board)
+    columns = [_systems(rows), _texts("weights", (r["weights"] or "none" for r in rows))]
+    columns += [_texts("queries", (r["n"] for r in rows)), *_count_columns(rows)]
+    return _table("Outcomes", columns)
+
+
+def reasons_table(board: Board) -> ResultTable | None:
+    """Return the most frequent reasons of every system; None where nothing failed."""
+    lines = [
+        [row["system"], str(r["count"]), kind_text(r), reason_text(r)]
+        for row in leaderboard(board)
+        for r in row["reasons"]
+    ]
+    if not lines:
+        return None
+    return ResultTable.of("Reasons", ["system", "count", "outcome", "reason"], lines)
+
+
+def legend(board: Board) -> str:
+    """Say what the averages are, how intervals are computed, and how judges are asked."""
+    scores = (s for row in leaderboard(board) for s in row["scores"].values())
+    cells = [cell for own in scores for _, _, cell in parts_of(own)]
+    methods = sorted({str(c["method"]) for c in cells if c["ci95"] and c.get("method")})
+    by = f" ({', '.join(methods)})" if methods else ""
+    weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
+    fixed = (
+        f"Fixed weights: category means weighted by {weights}, over the categories that a "
+        "scorer applies to. "
+        if weights
+        else ""
+    )
+    judges = [f"{s.name}: {s.manner}." for s in board.scorers if s.manner]
+    more = " ".join([*judges, *order_notes(board)])
+    return (
+        f"Means with 95% intervals by query{by}; n is the number of scored queries. "
+        f"{fixed}Per query: mean over all scored queries. {more}"
+    ).strip()
+
+
+def parts_of(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Cell]]:
+    """Every mean of one system by one scorer: part, group, cell."""
+    yield from ((average, "", scores[average]) for average in AVERAGES)
+    yield from (("category", name, c) for name, c in scores["categories"].items())
+    yield from (("field", name, c) for name, c in scores["fields"].items())
+
+
+# ----------------------------------------------------------------------------- files
+
+
+def write_leaderboard(board: Board, root: Path) -> None:
+    """Write leaderboard.{json,csv,md,tex}, differences.json and failures.csv.
+
+    And pairings.{json,csv,md,tex} where systems form a matrix. Equal boards, equal bytes.
+    """
+    write_whole(root / "leaderboard.json", _as_json(leaderboard(board)))
+    write_whole(root / "leaderboard.csv", _as_csv(board))
+    write_whole(root / "leaderboard.md", _markdown(board))
+    ranked = (ranked_table(board, s) for s in board.scorers)
+    title = f"Leaderboard: {board.title}"
+    latex = latex_page(title, ranked, board.warning, board.brief_warning)
+    write_whole(root / "leaderboard.tex", latex)
+    write_whole(root / "differences.json", _as_json(differences(board)))
+    write_whole(root / FAILURES, failures_csv(board))
+    write_pairings(board, root)
+
+
+def _as_json(content: Any) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _as_csv(board: Board) -> str:
+    """One line per system, scorer and group."""
+    head = ["system", "weights", "scorer", "scale", "direction", "part", "group", "mean"]
+    head += ["ci95_low", "ci95_high", "n", *COUNTS, "method", "reason", *board.mark]
+    lines = (board.mark | line for row in leaderboard(board) for line in _csv_lines(row))
+    return csv_text(head, ([line.get(name, "") for name in head] for line in lines))
+
+
+def _csv_lines(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    about = {"system": row["system"], "weights": row["weights"] or ""}
+    if not row["scores"]:
+        yield about | {"n": row["n"]} | {name: row[name] for name in COUNTS}
+    for scorer, scores in row["scores"].items():
+        for part, group, cell in parts_of(scores):
+            low, high = cell["ci95"] or ("", "")
+            line = about | {k: v for k, v in cell.items() if v is not None}
+            line |= {"scorer": scorer, "direction": scores["direction"]}
+            yield line | {"part": part, "group": group, "ci95_low": low, "ci95_high": high}
+
+
+def _markdown(board: Board) -> str:
+    """The whole leaderboard as one Markdown page."""
+    parts = [f"# Leaderboard: {board.title}"]
+    if board.warning:
+        parts.append(f"> **Warning: {plain(board.warning)}**")
+    parts += [legend(board)] if board.scorers else []
+    for scorer in board.scorers:
+        parts += _section(scorer_table(board, scorer), 2)
+        parts += _section(released_table(board, scorer.name), 3, _RELEASED)
+        parts += _section(field_table(board, scorer), 3)
+        for table in criteria_tables(board, scorer.name):
+            parts += _section(table, 3)
+        parts += _section(matrix_table(board, scorer.name), 3)
+        parts += _section(pairs_table(board, scorer.name), 3, _PAIRED)
+    parts += _section(controls_table(board), 2, ABOUT_CONTROLS)
+    parts += _section(counts_table(board), 2)
+    parts += _section(reasons_table(board), 2, ABOUT_FAILURES)
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(table: ResultTable | None, level: int, *remarks: str) -> list[str]:
+    """Heading, remarks and table; empty where there is no table."""
+    if table is None:
+        return []
+    return [f"{'#' * level} {plain(table.title)}", *remarks, table.markdown]
+
+
+# -------------------------------------------------------------------------- terminal
+
+
+def terminal_table(board: Board) -> RenderableType:
+    """Return averages and outcomes per system, then reasons of failures."""
+    parts: list[RenderableType] = [headline_table(board).rich]
+    for scorer in board.scorers:
+        if scorer.manner:
+            parts.append(Text(printable(f"{scorer.name}: {scorer.manner}."), style="dim"))
+    if board.warning:
+        parts.append(Text(printable(f"Warning: {board.warning}."), style="yellow"))
+    return RichGroup(*parts, *_reasons(leaderboard(board)))
+
+
+def _reasons(rows: Sequence[LeaderboardRow]) -> list[RenderableType]:
+    """The most frequent reasons over all systems, and the file with every missing value."""
+    known = [(r["count"], row["system"], r) for row in rows for r in row["reasons"]]
+    ranked = [one for one in known if "kinds" not in one[2]]
+    ranked.sort(key=lambda one: (-one[0], one[1], one[2]["reason"]))
+    if not ranked:
+        return []
+    table = Table(box=None, padding=(0, 1), show_header=False)
+    for count, system, reason in ranked[:_IN_TERMINAL]:
+        text = printable(f"{kind_text(reason)}: {reason_text(reason)}")
+        table.add_row(f"{count:,} x", Text(printable(system)), Text(text))
+    kinds = sum(r.get("kinds", 1) for _, _, r in known) - len(ranked[:_IN_TERMINAL])
+    more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; " if kinds else ""
+    return [table, Text(f"{more}each one is named in {FAILURES}", style="dim")]

@@ -5,12 +5,13 @@ All text is escaped. A picture that cannot be read is named in its place, with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from html import escape
+from itertools import count
 from typing import TYPE_CHECKING
 
-from benchmarks.results.report.pictures import web_picture
+from benchmarks.results.report.images import web_image
 from cluster.store import read_blob
 from generators.document import Blob, Document, Image, Malformed, Sample, Text
 from generators.pictures import PictureError, decode
@@ -73,24 +74,19 @@ def words(text: str) -> str:
 
 
 def content_html(content: Iterable[Text | Image], read: Read) -> str:
-    """Text and pictures in order."""
-    return "".join(_parts(content, read))
+    """Text and images in order."""
+    number = count(1)
+    parts = (
+        words(part.text) if isinstance(part, Text) else _image(part, next(number), read)
+        for part in content
+    )
+    return "".join(parts)
 
 
-def _parts(content: Iterable[Text | Image], read: Read) -> Iterator[str]:
-    pictures = 0
-    for part in content:
-        if isinstance(part, Text):
-            yield words(part.text)
-        else:
-            pictures += 1
-            yield picture_html(part, pictures, read)
-
-
-def picture_html(image: Image, number: int, read: Read) -> str:
+def _image(image: Image, number: int, read: Read) -> str:
     """A thumbnail as a data URL, or why there is none; `number` counts from 1."""
     try:
-        url = web_picture(read(image), SIDE).url
+        url = web_image(read(image), SIDE).url
     except PictureError as error:
         return missing_note(f"[picture {number}: {error}]")
     except Exception as error:

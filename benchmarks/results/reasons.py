@@ -35,21 +35,19 @@ class MissingValue(NamedTuple):
 
 
 def missing_values(board: Board) -> Iterator[MissingValue]:
-    """Everything that has no value, in the order of the evaluations.
+    """Yield everything that has no value, in the order of the evaluations.
 
     A scorer that does not apply to a query has no missing value there.
     """
     lost = board.is_counted & ~board.column["outcome"].is_(*VALUED)
     for row in board.rows(lost, *MissingValue._fields):
         value = MissingValue(*row)
-        if value.scorer:
-            yield value._replace(outcome=OutcomeName(value.outcome).of_scores)
-        else:
-            yield value._replace(scorer="")
+        outcome = OutcomeName(value.outcome).of_scores if value.scorer else value.outcome
+        yield value._replace(scorer=value.scorer or "", outcome=outcome)
 
 
 def failures_csv(board: Board) -> str:
-    """Every missing value of a board: the content of `failures.csv`."""
+    """Return every missing value of a board: the content of `failures.csv`."""
     systems = [system.name for system in board.systems]
     return missing_values_csv(missing_values(board), systems, board.mark)
 
@@ -65,15 +63,10 @@ def missing_values_csv(
     return csv_text((*MissingValue._fields, *mark), marked)
 
 
-def reasons(board: Board) -> dict[str, list[dict[str, Any]]]:
-    """By system of a board, missing values counted by reason."""
-    return counted_reasons(missing_values(board), [system.name for system in board.systems])
-
-
 def counted_reasons(
     missing: Iterable[MissingValue], systems: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """By system, its most frequent reasons and the number of all others.
+    """Return by system its most frequent reasons and the number of all others.
 
     Reasons that differ only in quoted names and numbers are counted together, under the
     first of them; `alike` is their number.
@@ -88,24 +81,28 @@ def counted_reasons(
 
 def _ranked(shapes: dict[tuple[str, str, str], list[str]]) -> list[dict[str, Any]]:
     ranked: list[dict[str, Any]] = [
-        {
-            "outcome": outcome,
-            "fault": fault,
-            "reason": min(alike),
-            "count": len(alike),
-            "alike": len(set(alike)),
-        }
+        {"outcome": outcome, "fault": fault, "reason": min(alike)}
+        | {"count": len(alike), "alike": len(set(alike))}
         for (outcome, fault, _), alike in shapes.items()
     ]
     ranked.sort(key=lambda r: (-r["count"], r["outcome"], r["reason"]))
-    return ranked[:MOST] + _rest(ranked[MOST:])
-
-
-def _rest(others: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The less frequent reasons, as one entry with their number."""
+    others = ranked[MOST:]
     if not others:
-        return []
-    count = sum(r["count"] for r in others)
-    alike = sum(r["alike"] for r in others)
-    named = {"outcome": "", "fault": "", "reason": "other reasons"}
-    return [named | {"count": count, "alike": alike, "kinds": len(others)}]
+        return ranked
+    count, alike = (sum(r[name] for r in others) for name in ("count", "alike"))
+    rest = {"outcome": "", "fault": "", "reason": "other reasons", "count": count}
+    return [*ranked[:MOST], rest | {"alike": alike, "kinds": len(others)}]
+
+
+def kind_text(reason: Mapping[str, Any]) -> str:
+    """Return `failed: out of memory`."""
+    parts = (str(reason["outcome"]).replace("_", " "), reason["fault"])
+    return ": ".join(p for p in parts if p)
+
+
+def reason_text(reason: Mapping[str, Any]) -> str:
+    """Return the reason, and how many others of its shape were counted with it."""
+    if not reason["outcome"]:
+        return f"{reason['reason']} of {reason['kinds']:,} kinds"
+    more = reason["alike"] - 1
+    return f"{reason['reason']} (and {more:,} alike)" if more else str(reason["reason"])

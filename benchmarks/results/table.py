@@ -5,7 +5,7 @@
     table.markdown  # a page of Markdown, under a heading
     table.latex     # a paper: booktabs
     table.csv       # another program
-    table.html      # a notebook, which shows a table by itself
+    table.html      # a notebook, which shows a table by itself, and the page of a run
 
 The best value of a column is bold where the column says which direction is better.
 """
@@ -15,11 +15,12 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -29,21 +30,24 @@ from generators.visible import visible
 from scorers.base import Direction
 from scorers.statistics.estimate import Estimate
 
+T = TypeVar("T")
 _NUMBER = re.compile(r"[+-]?\d|-|$")
 _FORMULA = re.compile(r"[=+\-@\t]")
 """How a cell begins that a spreadsheet would compute."""
 _FIGURE = re.compile(r"(-|[+-]?[\d.,]+(e[+-]?\d+)?%?)( \[[\d.,+ -]+\])?( n=[\d,]+)?")
 """A number or a dash, with its interval and count."""
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    **{c: f"\\{c}" for c in "&%$#_{}"},
-}
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"\textquotedbl{}",
+        **{c: f"\\{c}" for c in "&%$#_{}"},
+    }
+)
 """Characters that LaTeX would read as a command or print as another character."""
 
 
@@ -56,15 +60,29 @@ class TableCell:
     """Shown smaller behind the text: an interval, a count."""
     value: float | None = None
     """What the best of a column is chosen by; None is never chosen."""
+    reason: str = ""
+    """Why there is no interval."""
+    tint: int = 0
+    """On the page, the share of colour behind the text in percent; below 0 for harm."""
+    marked: bool = False
+    """On the page, underlined."""
+    link: str = ""
+    """On the page, where the text leads to."""
 
     @classmethod
     def of(
-        cls, estimate: Estimate, form: NumberForm, *, counted: bool = False
+        cls,
+        estimate: Estimate,
+        form: NumberForm,
+        *,
+        counted: bool = False,
+        **looks: Any,
     ) -> TableCell:
         """An estimate, with its interval behind it and, where `counted`, its n."""
         ends = form.interval(estimate.ci95)
         detail = f"{ends} n={estimate.n}".strip() if counted else ends
-        return cls(form.number(estimate.value), detail, estimate.value)
+        text = form.number(estimate.value)
+        return cls(text, detail, estimate.value, estimate.reason, **looks)
 
     @property
     def full(self) -> str:
@@ -97,15 +115,17 @@ class ResultTable:
     def of(
         cls,
         title: str,
-        head: Sequence[str],
-        rows: Iterable[Sequence[str]],
+        head: Iterable[str | TableColumn],
+        rows: Iterable[Iterable[str | TableCell]],
         notes: Sequence[str] = (),
         *,
         numeric: bool | None = None,
     ) -> ResultTable:
-        """A table of texts; `numeric` applies to all columns."""
-        columns = [TableColumn(name, numeric=numeric) for name in head]
-        cells = [[TableCell(word) for word in row] for row in rows]
+        """A table of texts or cells; `numeric` applies to columns that are texts."""
+        columns = [
+            TableColumn(c, numeric=numeric) if isinstance(c, str) else c for c in head
+        ]
+        cells = [[TableCell(c) if isinstance(c, str) else c for c in row] for row in rows]
         return cls(title=title, columns=columns, rows=cells, notes=notes)
 
     @property
@@ -131,38 +151,71 @@ class ResultTable:
 
     @property
     def right(self) -> list[bool]:
-        """Which columns are aligned to the right."""
+        """Which columns are aligned to the right: those of numbers, dashes and nothing."""
         return [
-            _all_numbers([row[j].full for row in self.rows])
+            bool(self.rows) and all(_NUMBER.match(row[j].full) for row in self.rows)
             if column.numeric is None
             else column.numeric
             for j, column in enumerate(self.columns)
         ]
 
+    def _cells(self, form: Callable[[TableCell, bool], T]) -> list[list[T]]:
+        """The cells in one form, given each and whether it is the best of its column."""
+        best = self.best
+        return [
+            [form(cell, (i, j) in best) for j, cell in enumerate(row)]
+            for i, row in enumerate(self.rows)
+        ]
+
     @property
     def rich(self) -> RenderableType:
-        """For a terminal."""
-        return _rich(self)
+        """For a terminal; details are below the value."""
+        grid = Table(box=None, padding=(0, 1), header_style="dim")
+        for column, right in zip(self.columns, self.right, strict=True):
+            justify: JustifyMethod = "right" if right else "left"
+            heading = Text(printable(column.heading))
+            grid.add_column(heading, justify=justify, overflow="fold")
+        for row in self._cells(_rich_cell):
+            grid.add_row(*row)
+        notes = [Text(f" {printable(note)}", style="dim") for note in self.footnotes]
+        parts = [grid] if self.rows else []
+        return Group(Text(printable(self.title), style="bold"), *parts, *notes, Text())
 
     @property
     def markdown(self) -> str:
         """For a page, without the title."""
-        return _markdown(self)
+        head = [plain(column.heading) for column in self.columns]
+        rule = ["---:" if right else "---" for right in self.right]
+        lines = [head, rule, *self._cells(_markdown_cell)] if self.rows else []
+        grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        notes = "\n".join(f"- {plain(note)}" for note in self.footnotes)
+        return "\n\n".join(part for part in (grid, notes) if part)
 
     @property
     def latex(self) -> str:
-        """For a paper: a float with booktabs' rules."""
-        return _latex(self)
+        """For a paper: a float that needs the package booktabs."""
+        align = "".join("r" if right else "l" for right in self.right)
+        head = [escaped(column.heading) for column in self.columns]
+        rows = [" & ".join(row) + r" \\" for row in (head, *self._cells(_latex_cell))]
+        caption = " ".join(escaped(text) for text in (f"{self.title}.", *self.footnotes))
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
+        lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule", rows[0], r"\midrule"]
+        lines += [*rows[1:], r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+        return "\n".join(lines) + "\n"
 
     @property
     def csv(self) -> str:
         """For another program: the headings, then one line per row."""
-        return _csv(self)
+        head = [column.heading for column in self.columns]
+        return csv_text(head, ([cell.full for cell in row] for row in self.rows))
 
     @property
     def html(self) -> str:
-        """For a notebook, with the title."""
-        return _html(self)
+        """For a notebook and for the page, whose style hides the title."""
+        return environment().get_template("table.html.j2").render(table=self)
+
+    def __html__(self) -> str:
+        return self.html
 
     def _repr_html_(self) -> str:
         return self.html
@@ -171,39 +224,29 @@ class ResultTable:
         return f"**{plain(self.title)}**\n\n{self.markdown}"
 
 
+@cache
+def environment() -> Environment:
+    """Return the templates of the page and of its tables."""
+    made = Environment(
+        loader=PackageLoader("benchmarks.results.report", "template"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["printable"] = printable
+    return made
+
+
 def printable(text: str) -> str:
     """`text` on one line, with its control characters visible."""
     return visible(" ".join(text.split()))
 
 
-def _all_numbers(words: Sequence[str]) -> bool:
-    """Whether there are only numbers, dashes and empty cells."""
-    return bool(words) and all(map(_NUMBER.match, words))
-
-
-# -------------------------------------------------------------------------- terminal
-
-
-def _rich(table: ResultTable) -> RenderableType:
-    """Title, table and notes; the best values in bold, details dim below the value."""
-    grid = Table(box=None, padding=(0, 1), header_style="dim")
-    for column, right in zip(table.columns, table.right, strict=True):
-        justify: JustifyMethod = "right" if right else "left"
-        grid.add_column(Text(printable(column.heading)), justify=justify, overflow="fold")
-    for i, row in enumerate(table.rows):
-        grid.add_row(*(_text(cell, (i, j) in table.best) for j, cell in enumerate(row)))
-    notes = [Text(f" {printable(note)}", style="dim") for note in table.footnotes]
-    parts = [grid] if table.rows else []
-    return Group(Text(printable(table.title), style="bold"), *parts, *notes, Text())
-
-
-def _text(cell: TableCell, best: bool) -> Text:
+def _rich_cell(cell: TableCell, best: bool) -> Text:
     parts: list[tuple[str, str]] = [(printable(cell.text), "bold" if best else "")]
     parts += [(f"\n{printable(cell.detail)}", "dim")] if cell.detail else []
     return Text.assemble(*parts)
-
-
-# -------------------------------------------------------------------------- Markdown
 
 
 def plain(text: str) -> str:
@@ -211,54 +254,20 @@ def plain(text: str) -> str:
     return re.sub(r"([\\`*|<]|\](?=[(\[:]))", r"\\\1", printable(text))
 
 
-def _markdown(table: ResultTable) -> str:
-    """The table and its notes, without the title."""
-    rule = ["---:" if right else "---" for right in table.right]
-    lines = [[plain(c.heading) for c in table.columns], rule]
-    best = table.best
-    for i, row in enumerate(table.rows):
-        lines.append([_markdown_cell(c, (i, j) in best) for j, c in enumerate(row)])
-    grid = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    notes = "\n".join(f"- {plain(note)}" for note in table.footnotes)
-    return "\n\n".join(part for part in (grid if table.rows else "", notes) if part)
-
-
 def _markdown_cell(cell: TableCell, best: bool) -> str:
     text = f"**{plain(cell.text)}**" if best else plain(cell.text)
     return f"{text} {plain(cell.detail)}".strip()
 
 
-# ----------------------------------------------------------------------------- LaTeX
-
-
 def escaped(text: str) -> str:
     """`text` on one line, escaped for LaTeX."""
-    return "".join(_LATEX.get(c, c) for c in printable(text))
-
-
-def _latex(table: ResultTable) -> str:
-    """A float that needs the package booktabs."""
-    align = "".join("r" if right else "l" for right in table.right)
-    head = " & ".join(escaped(c.heading) for c in table.columns)
-    best = table.best
-    rows = [
-        " & ".join(_latex_cell(c, (i, j) in best) for j, c in enumerate(row)) + r" \\"
-        for i, row in enumerate(table.rows)
-    ]
-    caption = " ".join(escaped(text) for text in (f"{table.title}.", *table.footnotes))
-    lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
-    lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule", head + r" \\", r"\midrule"]
-    lines += [*rows, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
+    return printable(text).translate(_LATEX)
 
 
 def _latex_cell(cell: TableCell, best: bool) -> str:
     text = rf"\textbf{{{escaped(cell.text)}}}" if best else escaped(cell.text)
     detail = rf" {{\scriptsize {escaped(cell.detail)}}}" if cell.detail else ""
     return text + detail
-
-
-# ------------------------------------------------------------------------------- CSV
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -274,45 +283,6 @@ def _csv_cell(value: Any) -> Any:
         return value
     guarded = _FORMULA.match(value) and not _FIGURE.fullmatch(value)
     return visible(f"'{value}" if guarded else value)
-
-
-def _csv(table: ResultTable) -> str:
-    """Headings and rows; a cell's detail follows its text."""
-    head = [column.heading for column in table.columns]
-    return csv_text(head, ([cell.full for cell in row] for row in table.rows))
-
-
-# ------------------------------------------------------------------------------ HTML
-
-
-def _html(table: ResultTable) -> str:
-    """Title as caption, the table, and the notes below it."""
-    sides = ["right" if right else "left" for right in table.right]
-    names = [c.heading for c in table.columns]
-    head = "".join(
-        f'<th style="text-align:{side}">{escape(printable(name))}</th>'
-        for name, side in zip(names, sides, strict=True)
-    )
-    best, rows = table.best, []
-    for i, row in enumerate(table.rows):
-        cells = (_html_cell(c, (i, j) in best, sides[j]) for j, c in enumerate(row))
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    notes = "".join(f"<li>{escape(printable(note))}</li>" for note in table.footnotes)
-    return (
-        f"<table><caption>{escape(printable(table.title))}</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-        + (f"<ul>{notes}</ul>" if notes else "")
-    )
-
-
-def _html_cell(cell: TableCell, best: bool, side: str) -> str:
-    text = escape(printable(cell.text))
-    text = f"<b>{text}</b>" if best else text
-    detail = f" <small>{escape(printable(cell.detail))}</small>" if cell.detail else ""
-    return f'<td style="text-align:{side}">{text}{detail}</td>'
-
-
-# ----------------------------------------------------------------------------- pages
 
 
 def markdown_page(title: str, remarks: Iterable[str], tables: Iterable[ResultTable]) -> str:

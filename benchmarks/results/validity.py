@@ -3,13 +3,13 @@
 For every scorer of a board and every control on it (`benchmarks.tasks.controls`), both
 means and their paired difference over the queries scored on both, with intervals by query.
 A scorer that does not read the question cannot rank the ground truth above
-`gt:other-answer`, and one that scores only pictures or only text is blind to the rest.
+`gt:other-answer`, and one that scores only images or only text is blind to the rest.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -59,21 +59,6 @@ class ControlCheck:
         low, high = self.difference.ci95
         return "right" if low > 0 else "wrong" if high < 0 else "undecided"
 
-    def as_json(self) -> dict[str, Any]:
-        """In plain form; the three estimates as cells of a table."""
-        scale = {"scale": self.scale}
-        return {
-            "scorer": self.scorer,
-            "control": self.control,
-            "order": self.order,
-            "gt": self.truth.as_json("mean") | scale,
-            "mean": self.made.as_json("mean") | scale,
-            "difference": self.difference.as_json("mean") | scale,
-            "above": self.above,
-            "equal": self.difference.n - self.above - self.below,
-            "below": self.below,
-        }
-
 
 def _by_signs(above: int, below: int) -> Order:
     from scipy.stats import binomtest
@@ -84,24 +69,23 @@ def _by_signs(above: int, below: int) -> Order:
 
 
 def checks(board: Board) -> list[ControlCheck]:
-    """One check per scorer and control; empty where the board has no ground truth."""
+    """Return a check for each scorer and control; none without a ground truth."""
     names = [s.name for s in board.systems]
-    controls = [name for name in names if is_control(name)]
     if TRUTH not in names:
         return []
-    results = []
-    for scorer in board.scorers:
-        values = board.values[scorer.name]
-        for name in controls:
-            pair = values[:, names.index(TRUTH)], values[:, names.index(name)]
-            results.append(compared(scorer.name, scorer.scale, name, *pair))
-    return results
+    truth, values = names.index(TRUTH), board.values
+    return [
+        compared(s.name, s.scale, name, values[s.name][:, truth], values[s.name][:, i])
+        for s in board.scorers
+        for i, name in enumerate(names)
+        if is_control(name)
+    ]
 
 
 def compared(
     scorer: str, scale: str, name: str, truth: Floats, made: Floats
 ) -> ControlCheck:
-    """One scorer's values of the ground truth, or of a better answer, and of a worse one.
+    """Compare one scorer's values of a better answer and of a worse one.
 
     Both are (queries,), NaN for a query without a score.
     """

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.board import Board, TableBuilder
-from benchmarks.results.costs import CostNotes, RecordCosts
-from benchmarks.results.pairings.matrix import matrices_of
+from benchmarks.results.costs import RecordCosts
 from benchmarks.runs.config import OFFICIAL, RunConfig
 from benchmarks.runs.run_directory import (
     RecordedStages,
@@ -166,12 +165,9 @@ class ResultReader:
         self._store = store
         systems = self._experiment.systems
         scorers = [scorer.name for scorer in self._experiment.scorers]
-        costs = RecordCosts(store)
-        self._builder = TableBuilder(systems, costs)
-        self._notes = CostNotes([s for m in matrices_of(systems) for s in m.cells], costs)
+        self._builder = TableBuilder(systems, RecordCosts(store))
         for evaluation in evaluations:
             self._builder.add(evaluation, scorers)
-            self._notes.add(evaluation)
             yield evaluation
 
     def board(self) -> Board:
@@ -186,7 +182,7 @@ class ResultReader:
             weights=str(made.config.weights),
             selection=made.selection,
             repeats=made.config.repeats,
-            costs=self._notes.costs(),
+            costs=self._builder.documents,
             damaged=len(self._store.damage),
             reading=self._again,
         )

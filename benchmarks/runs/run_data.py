@@ -20,8 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.results.board import Board, outcome_of, score_value
-from benchmarks.results.leaderboard import leaderboard
-from benchmarks.results.leaderboard_tables import headline_table, reasons_table
+from benchmarks.results.leaderboard import headline_table, reasons_table
 from benchmarks.results.notebook import (
     NotebookDocument,
     box,
@@ -267,7 +266,7 @@ class RunData:
     def leaderboard(self) -> ResultTable:
         """One row per system: an average of each scorer with its interval, and counts."""
         board = self.board
-        table = headline_table(board, leaderboard(board))
+        table = headline_table(board)
         warning = [f"Warning: {board.warning}."] if board.warning else []
         manners = [f"{s.name}: {s.manner}." for s in board.scorers if s.manner]
         return replace(table, notes=(*warning, *manners, *table.notes))
@@ -275,7 +274,7 @@ class RunData:
     @property
     def reasons(self) -> ResultTable:
         """The most frequent reasons why answers and judgements have no value."""
-        table = reasons_table(leaderboard(self.board))
+        table = reasons_table(self.board)
         return table or ResultTable.of("Reasons", ["system", "count"], [])
 
     @property

@@ -12,9 +12,14 @@ from rich.console import Console
 
 from benchmarks.results.board import MINI
 from benchmarks.results.numbers import NumberForm
-from benchmarks.results.reasons import MissingValue, counted_reasons, missing_values_csv
+from benchmarks.results.reasons import (
+    MissingValue,
+    counted_reasons,
+    kind_text,
+    missing_values_csv,
+    reason_text,
+)
 from benchmarks.results.table import ResultTable, markdown_page
-from benchmarks.results.wording import kind_text, reason_text
 from cluster.run import RunResult
 from generators.base import (
     RANDOM,

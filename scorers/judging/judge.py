@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from generators.base import (
     Job,
@@ -154,12 +154,3 @@ def _about(question: RubricQuestion, reply: Result[Draft], attempts: int) -> dic
         "neutralised": list(question.neutralised),
         **{name: notes[name] for name in _REPEATED if name in notes},
     }
-
-
-class CriterionMean(NamedTuple):
-    """The share of answers that meet a criterion."""
-
-    mean: float
-    """In [0, 1]; for the penalty, the share of answers it is imposed on."""
-    n: int
-    """Scores with a verdict on it."""

@@ -10,7 +10,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,15 @@ DRIVER = shutil.which("chromedriver")
 MISSING = "" if CHROMIUM and DRIVER else "chromium and chromedriver are not installed"
 
 _SWITCHES = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--no-default-browser-check",
-    "--hide-scrollbars",
-    "--window-size=1400,1000",
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic"),
+    *("--disable-dev-shm-usage", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--no-first-run"),
+    *("--no-default-browser-check", "--hide-scrollbars", "--window-size=1400,1000"),
 ]
 _PATIENCE_S = 10.0
 CONTRAST = """
-    const canvas = document.createElement("canvas").getContext("2d");
+    const often = { willReadFrequently: true };
+    const canvas = document.createElement("canvas").getContext("2d", often);
     const rgba = (colour) => {
       canvas.clearRect(0, 0, 1, 1);
       canvas.fillStyle = colour;
@@ -50,24 +43,27 @@ CONTRAST = """
     };
 """
 """For scripts: `contrast` of two colours that `rgba` has read, by WCAG."""
+_CHOOSE = """
+    const list = document.querySelector(arguments[0]);
+    list.value = [...list.options].find((o) => o.text === arguments[1]).value;
+    list.dispatchEvent(new Event("change", { bubbles: true }));
+"""
 
 
 class Browser:
     """One browser session."""
 
     def __init__(self, server: str, profile: str) -> None:
-        self.server = server
+        self.path = f"{server}/session"
         options = {"binary": CHROMIUM, "args": [*_SWITCHES, f"--user-data-dir={profile}"]}
-        wanted = {
-            "goog:chromeOptions": options,
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-        }
-        body = {"capabilities": {"alwaysMatch": wanted}}
-        self.path = "/session/" + self._ask("POST", "/session", body)["sessionId"]
+        logged = {"browser": "ALL", "performance": "ALL"}
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": logged}
+        session = self._ask("POST", "", {"capabilities": {"alwaysMatch": wanted}})
+        self.path += f"/{session['sessionId']}"
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         data = None if method != "POST" else json.dumps(body or {}).encode()
-        request = urllib.request.Request(self.server + path, data, method=method)
+        request = urllib.request.Request(self.path + path, data, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60) as reply:
                 return json.load(reply)["value"]
@@ -76,18 +72,17 @@ class Browser:
 
     def close(self) -> None:
         """End the session and its browser."""
-        self._ask("DELETE", self.path)
+        self._ask("DELETE", "")
 
     def open(self, page: Path, fragment: str = "") -> None:
         """Load a page from disk afresh, and forget what was logged before."""
-        self._ask("POST", f"{self.path}/url", {"url": "about:blank"})
+        self._ask("POST", "/url", {"url": "about:blank"})
         self.logs("browser"), self.logs("performance")
-        self._ask("POST", f"{self.path}/url", {"url": page.as_uri() + fragment})
+        self._ask("POST", "/url", {"url": page.as_uri() + fragment})
 
     def run(self, script: str, *arguments: Any) -> Any:
         """The value of a script; `arguments` are its `arguments`."""
-        body = {"script": script, "args": list(arguments)}
-        return self._ask("POST", f"{self.path}/execute/sync", body)
+        return self._ask("POST", "/execute/sync", {"script": script, "args": arguments})
 
     def wait(self, condition: str) -> Any:
         """Wait until an expression is true; AssertionError names it when it stays false."""
@@ -99,47 +94,38 @@ class Browser:
         raise AssertionError(f"still not true: {condition}")
 
     def _element(self, selector: str) -> str:
-        how = {"using": "css selector", "value": selector}
-        return next(iter(self._ask("POST", f"{self.path}/element", how).values()))
+        found = self._ask("POST", "/element", {"using": "css selector", "value": selector})
+        return f"/element/{next(iter(found.values()))}"
 
     def click(self, selector: str) -> None:
         """Click as a user does: fails where something lies on top."""
-        self._ask("POST", f"{self.path}/element/{self._element(selector)}/click")
+        self._ask("POST", f"{self._element(selector)}/click")
 
     def type(self, selector: str, text: str) -> None:
         """Press keys in an element."""
-        path = f"{self.path}/element/{self._element(selector)}/value"
-        self._ask("POST", path, {"text": text})
+        self._ask("POST", f"{self._element(selector)}/value", {"text": text})
 
     def choose(self, selector: str, label: str) -> None:
         """Pick an option of a select by what it says."""
-        script = """
-            const list = document.querySelector(arguments[0]);
-            const option = [...list.options].find((o) => o.text === arguments[1]);
-            list.value = option.value;
-            list.dispatchEvent(new Event("change", { bubbles: true }));"""
-        self.run(script, selector, label)
+        self.run(_CHOOSE, selector, label)
 
     def logs(self, kind: str) -> list[dict[str, Any]]:
         """What was logged since the last call."""
-        return self._ask("POST", f"{self.path}/se/log", {"type": kind})
+        return self._ask("POST", "/se/log", {"type": kind})
 
     def requests(self) -> list[str]:
-        """Every address the page has asked for since it was opened."""
+        """Every address the page has asked for since the last call."""
         events = [json.loads(e["message"])["message"] for e in self.logs("performance")]
         sent = [e for e in events if e["method"] == "Network.requestWillBeSent"]
         return [e["params"]["request"]["url"] for e in sent]
 
     def devtools(self, command: str, **params: Any) -> Any:
         """One command of Chromium's own protocol."""
-        body = {"cmd": command, "params": params}
-        return self._ask("POST", f"{self.path}/goog/cdp/execute", body)
+        return self._ask("POST", "/goog/cdp/execute", {"cmd": command, "params": params})
 
-    def screen(
-        self, width: int, height: int, *, scale: float = 1, phone: bool = False
-    ) -> None:
+    def screen(self, width: int, height: int, *, phone: bool = False) -> None:
         """Pretend to be a screen of that size, in CSS pixels."""
-        size = {"width": width, "height": height, "deviceScaleFactor": scale}
+        size = {"width": width, "height": height, "deviceScaleFactor": 2 if phone else 1}
         self.devtools("Emulation.setDeviceMetricsOverride", **size, mobile=phone)
 
     def media(self, scheme: str, medium: str = "screen") -> None:
@@ -153,25 +139,19 @@ def browser() -> Iterator[Browser]:
     """A browser with an empty profile, gone with its driver at the end."""
     with tempfile.TemporaryDirectory() as profile:
         driver = subprocess.Popen(
-            [str(DRIVER), "--port=0"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            [str(DRIVER), "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         try:
-            found = Browser(_address(driver), profile)
-            try:
+            server = f"http://127.0.0.1:{_port(driver)}"
+            with closing(Browser(server, profile)) as found:
                 yield found
-            finally:
-                found.close()
         finally:
             driver.terminate()
             driver.wait()
 
 
-def _address(driver: subprocess.Popen[str]) -> str:
-    assert driver.stdout is not None
-    for line in driver.stdout:
-        if port := re.search(r"started successfully on port (\d+)", line):
-            return f"http://127.0.0.1:{port[1]}"
+def _port(driver: subprocess.Popen[bytes]) -> str:
+    for line in driver.stdout or ():
+        if port := re.search(rb"started successfully on port (\d+)", line):
+            return port[1].decode()
     raise AssertionError("chromedriver did not start")

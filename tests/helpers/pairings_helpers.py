@@ -8,7 +8,7 @@ import numpy as np
 from report_helpers import Judge, board, evaluation, sample, system
 
 from benchmarks.results.board import Board
-from benchmarks.results.costs import DocumentCost, RecordCost, RunCosts
+from benchmarks.results.costs import DocumentCost, RecordCost
 from generators.base import Failure, Fault, Kind, Skip
 
 
@@ -57,32 +57,31 @@ def pairing_board(
     )
 
 
-def costs_by_hand(queries: int, writers: int, artists: int) -> RunCosts:
-    """A text takes 1 + w seconds on a GPU, a picture 2 + 3a on two; two pictures each."""
-    records, documents = {}, []
-    for q in range(queries):
-        for w in range(writers):
-            amounts = {"seconds": 1.0 + w, "gpu_seconds": 1.0 + w}
-            amounts |= {"input_tokens": 100.0, "output_tokens": 50.0 + w}
-            records[f"t{q}-{w}"] = RecordCost(f"writer-{w}", Kind.DRAFT, amounts)
-            for a in range(artists):
-                keys = [f"p{q}-{w}-{a}-{i}" for i in range(2)]
-                seconds = 2.0 + 3 * a
-                amounts = {"seconds": seconds, "gpu_seconds": 2 * seconds, "pictures": 1.0}
-                for key in keys:
-                    records[key] = RecordCost(f"artist-{a}", Kind.RENDER, amounts)
-                documents.append(
-                    DocumentCost(
-                        system=f"writer-{w}+artist-{a}",
-                        query=f"Q-{q:04d}",
-                        repeat=0,
-                        done=True,
-                        records=frozenset((f"t{q}-{w}", *keys)),
-                        requests={Kind.DRAFT: 1, Kind.RENDER: 2},
-                        seeds={i: 1000 * q + i for i in range(2)},
-                    )
-                )
-    return RunCosts(records=records, documents=documents, unmeasured={})
+def costs_by_hand(queries: int, writers: int, artists: int) -> list[DocumentCost]:
+    """A text takes 1 + w seconds on a GPU, an image 2 + 3a on two; two images each."""
+    documents = []
+    for q, w, a in np.ndindex(queries, writers, artists):
+        text = {"seconds": 1.0 + w, "gpu_seconds": 1.0 + w}
+        text |= {"input_tokens": 100.0, "output_tokens": 50.0 + w}
+        seconds = 2.0 + 3 * a
+        image = {"seconds": seconds, "gpu_seconds": 2 * seconds, "pictures": 1.0}
+        records = {
+            f"p{q}-{w}-{a}-{i}": RecordCost(f"artist-{a}", Kind.RENDER, image)
+            for i in range(2)
+        }
+        records[f"t{q}-{w}"] = RecordCost(f"writer-{w}", Kind.DRAFT, text)
+        documents.append(
+            DocumentCost(
+                system=f"writer-{w}+artist-{a}",
+                query=f"Q-{q:04d}",
+                repeat=0,
+                done=True,
+                records=records,
+                requests={Kind.DRAFT: 1, Kind.RENDER: 2},
+                seeds={i: 1000 * q + i for i in range(2)},
+            )
+        )
+    return documents
 
 
 def crossed(writers: str, artists: str, protocol: str = "") -> list[str]:

@@ -152,17 +152,14 @@ def board_of(table: Mapping[str, Sequence[float | Outcome | None]], **options) -
 
 
 def mixed_board(queries: int, names: Sequence[str], seed: int = 0, **options) -> Board:
-    """Every category, field and outcome, with pictures in the answers."""
-    rng = random.Random(seed)
-    found = []
+    """Every category, field and outcome, with images in the answers."""
+    rng, found = random.Random(seed), []
     for number in range(queries):
         category = list(MMIE)[number % 3]
         field = FIELDS[category][number // 3 % len(FIELDS[category])]
         asked = sample(number, category, field)
-        for i, name in enumerate(names):
-            found.append(_mixed(rng, asked, name, i))
-    scorers = (Judge(), Judge("clipscore", "0-100"))
-    return board(found, scorers=scorers, **options)
+        found += [_mixed(rng, asked, name, i) for i, name in enumerate(names)]
+    return board(found, scorers=(Judge(), Judge("clipscore", "0-100")), **options)
 
 
 def _mixed(rng: random.Random, asked: Sample, name: str, i: int) -> Evaluation:
@@ -170,19 +167,15 @@ def _mixed(rng: random.Random, asked: Sample, name: str, i: int) -> Evaluation:
     if chance < 0.03:
         return evaluation(name, asked, None, document=Failure("CUDA broke", Fault.ERROR))
     if chance < 0.06:
-        return evaluation(name, asked, None, document=Skip("takes one picture only"))
+        return evaluation(name, asked, None, document=Skip("takes one image only"))
     words = "Then it goes on, step by step, until nothing is left to be told. " * 4
-    seed = rng.randrange(10**6)
-    said = answer(words, picture(seed, 96), f"That was it, says {name}.")
-    mean = 2.4 + 0.5 * i
-    judged: Outcome[Score] = Result(Score(min(6, max(0, round(rng.gauss(mean, 1.2))))))
-    if chance < 0.1:
-        judged = Unscored("no number follows '### Score'")
+    said = answer(words, picture(rng.randrange(10**6), 96), f"That was it, says {name}.")
+    mark = min(6, max(0, round(rng.gauss(2.4 + 0.5 * i, 1.2))))
+    judged = Unscored("no number") if chance < 0.1 else Result(Score(mark))
     pairs = [{"text": words[:60], "value": rng.uniform(15, 35)} for _ in range(2)]
-    value = sum(p["value"] for p in pairs) / 2
-    clip: Outcome[Score] = Result(Score(value, {"pairs": pairs, "scaling": "100*cos"}))
-    if asked.category == "multi-step reasoning":
-        clip = NotApplicable("answers of this category need no picture")
+    clip: Outcome[Score] = NotApplicable("answers of this category need no image")
+    if asked.category != "multi-step reasoning":
+        clip = Result(Score(sum(p["value"] for p in pairs) / 2, {"pairs": pairs}))
     return Evaluation(name, asked, 0, said, {"judge": judged, "clipscore": clip})
 
 
@@ -216,10 +209,12 @@ def at_hand(image: Image) -> bytes:
     return image.read()
 
 
-def plain_board(queries: int):
-    """As many queries as asked for, without pictures."""
-    found = []
-    for i in range(queries):
-        asked = replace(sample(0), id=f"Q-{i:04d}", turns=(), reference=None)
-        found.append(evaluation("a", asked, i % 7, document=answer(f"Word {i}.")))
-    return board(found, categories={})
+def plain_board(queries: int, name: str = "a", **options):
+    """As many queries as asked for, without images."""
+    about = {"turns": (), "reference": None}
+    asked = [replace(sample(0), id=f"Q-{i:04d}", **about) for i in range(queries)]
+    found = [
+        evaluation(name, query, i % 7, document=answer(f"Word {i}."))
+        for i, query in enumerate(asked)
+    ]
+    return board(found, categories={}, **options)

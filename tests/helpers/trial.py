@@ -259,7 +259,7 @@ def board(plan: Plan, root: Path) -> str:
 def write_board(plan: Plan, root: Path) -> None:
     """leaderboard.json and its companions."""
     from benchmarks.results.board import Board
-    from benchmarks.results.leaderboard_pages import write_leaderboard
+    from benchmarks.results.leaderboard import write_leaderboard
 
     board = Board.of(
         evaluations(plan, Store(root)),

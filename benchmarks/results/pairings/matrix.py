@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.results.board import composition_of
 from generators.system import System
+from pipelines.systems import parts_of
+
+_Cells = dict[tuple[str, str], System]
+_Sides = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +17,8 @@ class PairingMatrix:
     """LVLMs x text-to-image models under one composition protocol; every cell is there."""
 
     protocol: str
-    writers: tuple[str, ...]
-    artists: tuple[str, ...]
+    lvlms: tuple[str, ...]
+    t2is: tuple[str, ...]
     systems: tuple[tuple[System, ...], ...]
     """By LVLM and text-to-image model."""
     left_aside: tuple[str, ...] = ()
@@ -29,88 +32,78 @@ class PairingMatrix:
     @property
     def is_crossed(self) -> bool:
         """Whether there are several of both, so that there is an interaction."""
-        return len(self.writers) > 1 < len(self.artists)
+        return len(self.lvlms) > 1 < len(self.t2is)
 
     @property
     def shape(self) -> str:
         """`2 LVLMs x 1 text-to-image model`."""
-        writers, artists = len(self.writers), len(self.artists)
+        lvlms, t2is = len(self.lvlms), len(self.t2is)
         return (
-            f"{writers} {'LVLM' if writers == 1 else 'LVLMs'} x {artists} "
-            f"text-to-image {'model' if artists == 1 else 'models'}"
+            f"{lvlms} {'LVLM' if lvlms == 1 else 'LVLMs'} x {t2is} "
+            f"text-to-image {'model' if t2is == 1 else 'models'}"
         )
 
 
+def composition_of(system: System) -> tuple[str | None, str | None, str | None]:
+    """Return LVLM, text-to-image model and protocol; None for what it has not."""
+    if not system.writer:
+        return None, None, None
+    protocol = parts_of(system.name).protocol or ("mmie" if system.artist else None)
+    t2i = None if protocol == "text" else system.artist
+    return system.writer.removesuffix(f"@{protocol}"), t2i, protocol
+
+
 def matrices_of(systems: Sequence[System]) -> list[PairingMatrix]:
-    """The largest full matrix of each composition protocol, in the order of the systems.
+    """Return the largest full matrix of each protocol, in the order of the systems.
 
     Systems that compose nothing (natives, controls, text alone) are none of it. Of a matrix
     with holes the largest part without holes is taken: one with several rows and columns
     before one with a single row or column, then the one with most cells, then the one that
     is named first. A protocol with a single cell has none.
     """
-    found = []
-    for protocol, cells in _by_protocol(systems).items():
-        matrix = _largest(protocol, cells)
-        if matrix is not None:
-            found.append(matrix)
-    return found
-
-
-_Cells = dict[tuple[str, str], System]
-
-
-def _by_protocol(systems: Iterable[System]) -> dict[str, _Cells]:
-    """Composed systems by protocol, LVLM and text-to-image model."""
     protocols: dict[str, _Cells] = {}
     for system in systems:
-        writer, artist, protocol = composition_of(system)
-        if writer and artist and protocol:
-            protocols.setdefault(protocol, {})[writer, artist] = system
-    return protocols
+        lvlm, t2i, protocol = composition_of(system)
+        if lvlm and t2i and protocol:
+            protocols.setdefault(protocol, {})[lvlm, t2i] = system
+    found = (_largest(protocol, cells) for protocol, cells in protocols.items())
+    return [matrix for matrix in found if len(matrix.cells) > 1]
 
 
-def _largest(protocol: str, cells: _Cells) -> PairingMatrix | None:
-    best = max(_full(cells), key=_rank)
-    writers, artists = best
-    if len(writers) * len(artists) < 2:
-        return None
-    chosen = {(w, a) for w in writers for a in artists}
+def _largest(protocol: str, cells: _Cells) -> PairingMatrix:
+    def rank(sides: _Sides) -> tuple[bool, int]:
+        rows, columns = map(len, sides)
+        return rows > 1 < columns, rows * columns
+
+    lvlms, t2is = max(_full(cells), key=rank)
+    chosen = {(w, a) for w in lvlms for a in t2is}
     return PairingMatrix(
         protocol=protocol,
-        writers=writers,
-        artists=artists,
-        systems=tuple(tuple(cells[w, a] for a in artists) for w in writers),
+        lvlms=lvlms,
+        t2is=t2is,
+        systems=tuple(tuple(cells[w, a] for a in t2is) for w in lvlms),
         left_aside=tuple(s.name for pair, s in cells.items() if pair not in chosen),
     )
 
 
-_Sides = tuple[tuple[str, ...], tuple[str, ...]]
-
-
 def _full(cells: _Cells) -> list[_Sides]:
-    """Every full matrix that no row or column can be added to.
+    """Return every full matrix that no row or column can be added to.
 
     The columns of each are the columns that some rows share.
     """
     rows: dict[str, frozenset[str]] = {}
-    for writer, artist in cells:
-        rows[writer] = rows.get(writer, frozenset()) | {artist}
+    for lvlm, t2i in cells:
+        rows[lvlm] = rows.get(lvlm, frozenset()) | {t2i}
     shared: dict[frozenset[str], None] = {}
     for columns in rows.values():
         for known in [columns, *(columns & other for other in shared)]:
             shared.setdefault(known)
-    order = list(dict.fromkeys(artist for _, artist in cells))
+    order = dict.fromkeys(t2i for _, t2i in cells)
     return [
         (
-            tuple(w for w, own in rows.items() if columns <= own),
-            tuple(a for a in order if a in columns),
+            tuple(lvlm for lvlm, own in rows.items() if columns <= own),
+            tuple(t2i for t2i in order if t2i in columns),
         )
         for columns in shared
         if columns
     ]
-
-
-def _rank(sides: _Sides) -> tuple[bool, int]:
-    writers, artists = map(len, sides)
-    return writers > 1 < artists, writers * artists

@@ -1,153 +1,104 @@
-"""The pairings' section of the page: heat maps, quality against cost, and the rest folded.
-
-Numbers stand in every cell, so that nothing depends on colour alone.
-"""
+"""The pairings' section of the page: its tables, and quality against cost as a plot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from benchmarks.results.board import Board
 from benchmarks.results.costs import MEASURES
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.pairings import tables
+from benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, drawn
 from benchmarks.results.pairings.comparison import Pairings, PairingScores, pairings_of
-from benchmarks.results.pairings.plot import plot_of, points_of
-from benchmarks.results.templates import REPORT, page_environment, sources
+from benchmarks.results.pairings.tables import (
+    AMOUNT,
+    cost_table,
+    needed_tables,
+    score_tables,
+)
+from benchmarks.results.table import ResultTable, TableCell
 from scorers.statistics.estimate import Estimate
-from scorers.statistics.two_way import ONE_LEVEL
 
-PACKAGE = "benchmarks.results.pairings"
-_LEAST, _MOST = 4, 40
-"""Shares of colour in the background of a cell, in percent: text stays legible."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True, slots=True)
-class HeatCell:
-    """A cell as the template draws it."""
-
-    text: str
-    interval: str
-    tint: int = 0
-    """Share of colour in the background, in percent; below 0 in the other colour."""
-    marked: bool = False
-    """The best mean, or an effect whose interval excludes 0."""
-    reason: str = ""
-    """Why there is no value or no interval."""
+_WIDTH, _HEIGHT = 620, 340
 
 
-def pairings_section(board: Board) -> Markup:
-    """The section for the page; empty where no systems form a matrix."""
-    pairings = pairings_of(board)
-    if not pairings:
-        return Markup("")
-    html = (
-        page_environment(PACKAGE, REPORT)
-        .get_template("pairings.html.j2")
-        .render(matrices=[_matrix(p) for p in pairings], tables=tables)
-    )
-    return Markup(html)
+Block = Sequence[ResultTable | Markup]
+"""What stands below one another."""
 
 
-def pairings_style() -> Markup:
-    """What the section adds to the page's style."""
-    return sources(page_environment(PACKAGE), "pairings.css")
+def pairings_section(board: Board) -> list[dict[str, Any]]:
+    """Return what the template shows of each matrix; empty where there is none.
 
-
-def _matrix(pairings: Pairings) -> dict[str, Any]:
-    return {
-        "pairings": pairings,
-        "matrix": pairings.matrix,
-        "notes": tables.notes_of(pairings),
-        "panels": [_panel(pairings, scores) for scores in pairings.scores],
-        "cost": None if pairings.costs is None else tables.cost_table(pairings),
-    }
-
-
-def _panel(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
-    model, scale = scores.model, scores.scale
-    measure = tables.cost_measure(pairings)
-    points = [] if measure is None else points_of(pairings, scores, measure)
-    heading = MEASURES.get(measure or "", "")
-    against = tables.against_best(pairings, scores)
-    return {
-        "scores": scores,
-        "shared": tables.shared_text(pairings, scores),
-        "absent": tables.absent_intervals(scores),
-        "cells": _heat(model.cells, scores),
-        "writers": [_effect(e, scale) for e in model.writers],
-        "artists": [_effect(e, scale) for e in model.artists],
-        "mean": NumberForm.of(scale).number(model.mean.value),
-        "interaction": _diverging(model.interaction, scores),
-        "shares": _shares(scores),
-        "plot": plot_of(points, heading),
-        "points": points,
-        "measure": heading,
-        "needed": tables.needed_table(pairings, scores, against) if against else None,
-    }
-
-
-def _heat(
-    rows: Sequence[Sequence[Estimate]], scores: PairingScores
-) -> list[list[HeatCell]]:
-    """Means; the better, the more colour."""
-    known = [e.value for row in rows for e in row if e.value is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    best = high if scores.direction == "higher" else low
-
-    def cell(e: Estimate) -> HeatCell:
-        share = 0.0 if e.value is None or low == high else (e.value - low) / (high - low)
-        share = share if scores.direction == "higher" else 1 - share
-        tint = 0 if e.value is None else round(_LEAST + (_MOST - _LEAST) * share)
-        own = tables.estimate_cell(e, scores.scale)
-        return HeatCell(
-            own.text, own.detail, tint, e.value == best and low < high, e.reason
-        )
-
-    return [[cell(e) for e in row] for row in rows]
-
-
-def _effect(e: Estimate, scale: str) -> HeatCell:
-    if e.reason == ONE_LEVEL:
-        return HeatCell("", "")
-    own = tables.estimate_cell(e, scale, signed=True)
-    return HeatCell(own.text, own.detail, 0, _excludes_zero(e), e.reason)
-
-
-def _excludes_zero(e: Estimate) -> bool:
-    return e.ci95 is not None and (e.ci95[0] > 0 or e.ci95[1] < 0)
-
-
-def _diverging(
-    rows: Sequence[Sequence[Estimate]], scores: PairingScores
-) -> list[list[HeatCell]]:
-    """Effects; one colour for what helps, another for what harms.
-
-    The strongest colour is that of the largest effect of any kind, so that interactions
-    which are small beside the main effects look small.
+    The blocks of a scorer stand side by side.
     """
-    sign = 1 if scores.direction == "higher" else -1
-    every = [*rows, scores.model.writers, scores.model.artists]
-    most = max((abs(e.value) for row in every for e in row if e.value), default=0.0)
-
-    def cell(e: Estimate) -> HeatCell:
-        own = _effect(e, scores.scale)
-        tint = round(sign * _MOST * e.value / most) if e.value and most else 0
-        return HeatCell(own.text, own.interval, tint, own.marked, own.reason)
-
-    return [[cell(e) for e in row] for row in rows]
-
-
-def _shares(scores: PairingScores) -> list[tuple[str, str, float]]:
-    """What, how much in words, and the length of its bar in percent."""
-    shares = scores.model.shares
-    if shares is None:
-        return []
     return [
-        (text, tables.share_text(shares, name), max(0.0, 100 * getattr(shares, name)))
-        for name, text in tables.SHARES.items()
+        {
+            "shape": f"{one.matrix.shape}, protocol {one.matrix.protocol}",
+            "scorers": [[*_blocks(one, scores)] for scores in one.scores],
+            "cost": cost_table(one) if one.costs else None,
+            "folded": [*needed_tables(one)],
+        }
+        for one in pairings_of(board)
     ]
+
+
+def _blocks(pairings: Pairings, scores: PairingScores) -> Iterator[Block]:
+    yield from ([table] for table in score_tables(pairings, scores))
+    points, frontier = pairings.points(scores), pairings.frontier(scores)
+    if len(points) > 1:
+        name, measure = scores.scorer.name, MEASURES[pairings.measure or ""]
+        rows = [
+            [
+                *(pairing, str(number), TableCell.of(score, scores.form)),
+                *(TableCell.of(cost, AMOUNT), "frontier" if pairing in frontier else ""),
+            ]
+            for number, (pairing, (cost, score)) in enumerate(points.items(), 1)
+        ]
+        head = ["pairing", "point", name, measure, ""]
+        table = ResultTable.of(f"{name} against {measure}", head, rows)
+        yield [table, plot_of(points, frontier, measure)]
+
+
+def plot_of(
+    points: Mapping[str, tuple[Estimate, Estimate]], frontier: Sequence[str], measure: str
+) -> Markup:
+    """Draw cost and score of each cell, numbered, and the frontier that nothing beats."""
+    words = f"{len(points)} cells; on the frontier: {', '.join(frontier)}"
+    places = {name: (c.value or 0.0, s.value or 0.0) for name, (c, s) in points.items()}
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        axes.grid(True)
+        axes.set_xlabel(f"{measure} per document")
+        axes.margins(0.08, 0.1)
+        steps = zip(*(places[name] for name in frontier), strict=True)
+        axes.step(*steps, where="post", color=ACCENT, linestyle="--")
+        for number, (name, (cost, score)) in enumerate(points.items(), 1):
+            fill, ink = (ACCENT, SURFACE) if name in frontier else (SURFACE, INK)
+            axes.errorbar(
+                *places[name],
+                xerr=_error(cost),
+                yerr=_error(score),
+                color=ACCENT,
+                ecolor=MUTED,
+                elinewidth=1,
+                marker="o",
+                markersize=17,
+                markerfacecolor=fill,
+            )
+            axes.text(
+                *places[name], str(number), color=ink, ha="center", va="center", zorder=9
+            )
+
+    return drawn(_WIDTH, _HEIGHT, words, paint)
+
+
+def _error(e: Estimate) -> list[list[float]] | None:
+    """Return the distances from the value to the ends of its interval."""
+    if e.ci95 is None or e.value is None:
+        return None
+    return [[max(0.0, e.value - e.ci95[0])], [max(0.0, e.ci95[1] - e.value)]]

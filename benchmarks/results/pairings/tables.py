@@ -1,24 +1,37 @@
-"""The pairings of a matrix as tables: scores and effects, shares, cost, queries needed."""
+"""The pairings of a matrix as tables, and the files pairings.{json,md,csv,tex}."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
+from benchmarks.results.board import Board
 from benchmarks.results.costs import MEASURES
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.pairings.comparison import (
     CellDifference,
     Pairings,
     PairingScores,
-    Sharing,
+    pairings_of,
 )
-from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from benchmarks.results.table import (
+    ResultTable,
+    TableCell,
+    TableColumn,
+    csv_text,
+    latex_page,
+    markdown_page,
+)
+from generators.files import write_whole
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.power import POWER
-from scorers.statistics.two_way import ONE_LEVEL, VarianceShares
+from scorers.statistics.two_way import ONE_LEVEL
 
+FILES = tuple(f"pairings.{form}" for form in ("json", "md", "csv", "tex"))
 SHARES: Mapping[str, str] = {
     "writer": "which LVLM",
     "artist": "which text-to-image model",
@@ -57,21 +70,26 @@ ONE_ROW = (
     "There is only one LVLM or only one text-to-image model, so there is no interaction "
     "to estimate: main effects only."
 )
+_PALE, _STRONG = 4, 40
+"""Shares of colour behind a number on the page, in percent: text stays legible."""
 
 
 def tables_of(pairings: Pairings) -> Iterator[ResultTable]:
-    """Every table of one matrix, as files and terminals show them."""
+    """Yield every table of one matrix, as files and terminals show them."""
     for scores in pairings.scores:
-        yield score_table(pairings, scores)
-        if pairings.matrix.is_crossed:
-            yield interaction_table(pairings, scores)
-        if scores.model.shares is not None:
-            yield shares_table(pairings, scores)
+        yield from score_tables(pairings, scores)
     if pairings.costs is not None:
         yield cost_table(pairings)
-    for scores in pairings.scores:
-        if against := against_best(pairings, scores):
-            yield needed_table(pairings, scores, against)
+    yield from needed_tables(pairings)
+
+
+def score_tables(pairings: Pairings, scores: PairingScores) -> Iterator[ResultTable]:
+    """Yield the means of one scorer, then the interaction and what scores depend on."""
+    yield score_table(pairings, scores)
+    if pairings.matrix.is_crossed:
+        yield interaction_table(pairings, scores)
+    if scores.model.shares is not None:
+        yield shares_table(pairings, scores)
 
 
 def _is_first(pairings: Pairings, scores: PairingScores) -> bool:
@@ -80,148 +98,117 @@ def _is_first(pairings: Pairings, scores: PairingScores) -> bool:
     return scores is scored[0]
 
 
-def absent_intervals(scores: PairingScores) -> list[str]:
-    """Why some means or effects have no interval, each reason once."""
-    model = scores.model
-    rows = [*model.cells, model.writers, model.artists, *model.interaction]
-    return sorted(
-        {
-            e.reason
-            for row in rows
-            for e in row
-            if e.value is not None and e.ci95 is None and e.reason
-        }
-    )
-
-
-def title_of(pairings: Pairings, what: str) -> str:
+def _titled(pairings: Pairings, what: str) -> str:
     """`truth:match (0-100, higher is better), protocol outline`."""
     return f"{what}, protocol {pairings.matrix.protocol}"
 
 
-def shared_text(pairings: Pairings, scores: PairingScores) -> str:
-    """On how many queries the cells are compared, and why not on the others."""
-    left = "; ".join(f"{n:,} {why}" for why, n in scores.left_out.items())
-    rest = f"; left out for every cell: {left}" if left else ""
-    n = scores.model.n
-    return (
-        f"Compared on the {n:,} of {pairings.queries:,} queries that have a score in "
-        f"every cell{rest}."
-    )
-
-
-def notes_of(pairings: Pairings) -> list[str]:
-    """What readers must know about the matrix itself."""
-    notes = [] if pairings.matrix.is_crossed else [ONE_ROW]
-    if pairings.matrix.left_aside:
-        names = ", ".join(pairings.matrix.left_aside)
-        notes.append(
-            "The largest part of the matrix that has every cell is shown; left aside: "
-            f"{names}."
-        )
-    return notes
-
-
-def estimate_cell(estimate: Estimate, scale: str, *, signed: bool = False) -> TableCell:
-    """The value with its interval; a single level has no effect."""
-    if estimate.reason == ONE_LEVEL:
-        return TableCell("")
-    cell = TableCell.of(estimate, NumberForm.of(scale, signed=signed))
-    return replace(cell, value=None) if signed else cell
+def _by_lvlm(
+    pairings: Pairings, rows: Iterable[Iterable[TableCell]]
+) -> list[list[str | TableCell]]:
+    """Return rows with the names of their LVLMs."""
+    return [[lvlm, *row] for lvlm, row in zip(pairings.matrix.lvlms, rows, strict=True)]
 
 
 def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
-    """Every cell, and the main effects beside and below."""
-    model, scale = scores.model, scores.scale
-    better = f"{scores.scorer} ({scale}, {scores.direction} is better)"
+    """Return every cell, the better the more colour; main effects beside and below."""
+    model, form = scores.model, scores.form
+    known = [e.value for e in scores.cells.values() if e.value is not None]
+    ends = [min(known, default=0.0), max(known, default=0.0)]
+    worst, best = ends if scores.scorer.direction == "higher" else ends[::-1]
+
+    def cell(e: Estimate) -> TableCell:
+        if e.value is None:
+            return TableCell.of(e, form)
+        share = 0.0 if best == worst else (e.value - worst) / (best - worst)
+        tint = round(_PALE + (_STRONG - _PALE) * share)
+        return TableCell.of(e, form, tint=tint, marked=e.value == best != worst)
+
     rows = [
-        [
-            TableCell(writer),
-            *(estimate_cell(e, scale) for e in model.cells[w]),
-            estimate_cell(model.writers[w], scale, signed=True),
-        ]
-        for w, writer in enumerate(pairings.matrix.writers)
+        [*map(cell, row), _effect(effect, scores)]
+        for row, effect in zip(model.cells, model.writers, strict=True)
     ]
-    effects = [estimate_cell(e, scale, signed=True) for e in model.artists]
-    last = TableCell("effect" if len(model.artists) > 1 else "mean")
-    rows.append([last, *effects, TableCell(NumberForm.of(scale).number(model.mean.value))])
-    columns = [TableColumn("LVLM", numeric=False)]
-    columns += [TableColumn(name, numeric=True) for name in pairings.matrix.artists]
     # A single LVLM has no effect: the column holds the mean of all cells alone.
-    columns.append(
-        TableColumn("effect" if len(model.writers) > 1 else "mean", numeric=True)
+    last = "effect" if len(model.writers) > 1 else "mean"
+    below = [_effect(e, scores) for e in model.artists]
+    name = "effect" if len(model.artists) > 1 else "mean"
+    lines = [*_by_lvlm(pairings, rows), [name, *below, form.number(model.mean.value)]]
+    about = f"{scores.scorer.scale}, {scores.scorer.direction} is better"
+    title = _titled(pairings, f"{scores.scorer.name} ({about})")
+    notes = _score_notes(pairings, scores)
+    return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is, last], lines, notes)
+
+
+def _effect(e: Estimate, scores: PairingScores, tint: int = 0) -> TableCell:
+    """Return an effect, marked where its interval excludes 0."""
+    if e.reason == ONE_LEVEL:
+        return TableCell("")
+    marked = e.ci95 is not None and (e.ci95[0] > 0 or e.ci95[1] < 0)
+    return TableCell.of(e, scores.signed, tint=tint, marked=marked)
+
+
+def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
+    """Say on which queries cells are compared, and why means have no interval."""
+    model, matrix = scores.model, pairings.matrix
+    left = "; ".join(f"{n:,} {why}" for why, n in scores.left_out.items())
+    rest = f"; left out for every cell: {left}" if left else ""
+    compared = (
+        f"Compared on the {model.n:,} of {pairings.queries:,} queries that have a score in "
+        f"every cell{rest}."
     )
-    notes = [shared_text(pairings, scores)]
-    notes += [f"No interval: {reason}." for reason in absent_intervals(scores)]
-    if _is_first(pairings, scores):
-        notes += [*notes_of(pairings), f"{ABOUT_EFFECTS} The last cell: mean of all cells."]
-    title = title_of(pairings, better)
-    return ResultTable(title=title, columns=columns, rows=rows, notes=notes)
+    rows = [*model.cells, model.writers, model.artists, *model.interaction]
+    every = [e for row in rows for e in row if e.value is not None and e.ci95 is None]
+    absent = sorted({e.reason for e in every if e.reason})
+    notes = [compared, *(f"No interval: {reason}." for reason in absent)]
+    if not _is_first(pairings, scores):
+        return notes
+    notes += [] if matrix.is_crossed else [ONE_ROW]
+    if matrix.left_aside:
+        aside = ", ".join(matrix.left_aside)
+        notes.append(
+            "The largest part of the matrix that has every cell is shown; left aside: "
+            f"{aside}."
+        )
+    return [*notes, f"{ABOUT_EFFECTS} The last cell: mean of all cells."]
 
 
 def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
-    """What each pairing adds to the sum of its parts."""
-    rows = [
-        [
-            TableCell(writer),
-            *(
-                estimate_cell(e, scores.scale, signed=True)
-                for e in scores.model.interaction[w]
-            ),
-        ]
-        for w, writer in enumerate(pairings.matrix.writers)
-    ]
-    columns = [TableColumn("LVLM", numeric=False)]
-    columns += [TableColumn(name, numeric=True) for name in pairings.matrix.artists]
-    title = title_of(pairings, f"{scores.scorer}, interaction")
+    """Return what each pairing adds to the sum of its parts.
+
+    The strongest colour is that of the largest effect of any kind, so that interactions
+    which are small beside the main effects look small.
+    """
+    model = scores.model
+    sign = 1 if scores.scorer.direction == "higher" else -1
+    every = [*model.interaction, model.writers, model.artists]
+    most = max((abs(e.value) for row in every for e in row if e.value), default=0.0)
+
+    def cell(e: Estimate) -> TableCell:
+        tint = round(sign * _STRONG * (e.value or 0.0) / (most or 1.0))
+        return _effect(e, scores, tint)
+
+    rows = _by_lvlm(pairings, (map(cell, row) for row in model.interaction))
+    title = _titled(pairings, f"{scores.scorer.name}, interaction")
     notes = [ABOUT_INTERACTION] if _is_first(pairings, scores) else []
-    return ResultTable(title=title, columns=columns, rows=rows, notes=notes)
+    return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is], rows, notes)
 
 
 def shares_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
-    """What the scores' variance comes from."""
-    shares = scores.model.shares
-    assert shares is not None
-    rows = [[text, share_text(shares, name)] for name, text in SHARES.items()]
-    title = title_of(pairings, f"{scores.scorer}, shares of variance")
+    """Return what the scores' variance comes from."""
+    shares = {text: getattr(scores.model.shares, name) for name, text in SHARES.items()}
+    rows = [
+        [text, TableCell(f"{100 * share:z.1f}%", tint=round(_STRONG * share))]
+        for text, share in shares.items()
+    ]
+    title = _titled(pairings, f"{scores.scorer.name}, shares of variance")
     return ResultTable.of(title, ["a score depends on", "share"], rows, [ABOUT_SHARES])
 
 
-def share_text(shares: VarianceShares, name: str) -> str:
-    """`12.3%`."""
-    return f"{100 * getattr(shares, name):z.1f}%"
-
-
-def cost_table(pairings: Pairings) -> ResultTable:
-    """What one document of each cell costs; frontiers by scorer and measure."""
-    costs = pairings.costs
-    assert costs is not None
-    columns = [TableColumn("pairing", numeric=False)]
-    columns += [
-        TableColumn(MEASURES[m], "lower" if m in PAID else None, numeric=True)
-        for m in costs.measures
-    ]
-    rows = [
-        [TableCell(s.name), *(TableCell.of(own[m], AMOUNT) for m in costs.measures)]
-        for s in pairings.matrix.cells
-        for own in [costs.cells[s.name]]
-    ]
-    notes = [f"On the {costs.queries:,} queries that every cell has answered. {ABOUT_COST}"]
-    notes += sharing_notes(costs.sharing, pairings)
-    notes += [f"{text}." for text in frontier_texts(pairings)]
-    title = title_of(pairings, "Cost per document")
-    return ResultTable(title=title, columns=columns, rows=rows, notes=notes)
-
-
-def amount(value: float | None) -> str:
-    """Three or four digits, without exponents: `0.0123`, `1.234`, `1,235`."""
-    return AMOUNT.number(value)
-
-
 class _Amount(NumberForm):
-    """Of what cannot be less than nothing."""
+    """Of what cannot be less than nothing: `0.0123`, `1.234`, `1,235`."""
 
     def number(self, value: float | None) -> str:
+        """Three or four digits, without exponents, or a dash."""
         if value is None:
             return "-"
         if value and abs(value) < 1:
@@ -232,82 +219,186 @@ class _Amount(NumberForm):
 AMOUNT = _Amount(ends=(0.0, math.inf))
 
 
-def sharing_notes(sharing: Sharing, pairings: Pairings) -> list[str]:
-    """How much was shared, and what that saved."""
-    cells = len(pairings.matrix.cells)
-    notes = [
-        f"Of all queries: {sharing.texts:,} texts served {sharing.texts_requested:,} "
-        f"requests of {cells} cells; {sharing.pictures:,} pictures served "
-        f"{sharing.pictures_requested:,}."
+def cost_table(pairings: Pairings) -> ResultTable:
+    """Return what one document of each cell costs; frontiers by scorer and measure."""
+    costs = pairings.costs
+    assert costs is not None
+    names = [s.name for s in pairings.matrix.cells]
+    paid = {m: TableColumn(MEASURES[m], "lower" if m in PAID else None) for m in MEASURES}
+    head = ["pairing", *(paid[m] for m in costs.measures)]
+    rows = [
+        [name, *(TableCell.of(costs.cells[name][m], AMOUNT) for m in costs.measures)]
+        for name in names
     ]
-    if sharing.seeds:
+    notes = [f"On the {costs.queries:,} queries that every cell has answered. {ABOUT_COST}"]
+    notes += _sharing_notes(costs.sharing, len(names))
+    notes += [f"{text}." for text in frontier_texts(pairings)]
+    return ResultTable.of(_titled(pairings, "Cost per document"), head, rows, notes)
+
+
+def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
+    """Say how much was shared, and what that saved."""
+    notes = [
+        f"Of all queries: {sharing['texts']:,} texts served "
+        f"{sharing['texts_requested']:,} requests of {cells} cells; "
+        f"{sharing['pictures']:,} pictures served {sharing['pictures_requested']:,}."
+    ]
+    if sharing["seeds"]:
         notes.append(
-            f"{sharing.same_seeds:,} of {sharing.seeds:,} places of pictures that several "
-            "cells drew have the same noise seed in all of them."
+            f"{sharing['same_seeds']:,} of {sharing['seeds']:,} places of pictures that "
+            "several cells drew have the same noise seed in all of them."
         )
-    spent, alone = sharing.spent.get("seconds"), sharing.unshared.get("seconds")
+    spent, alone = (sharing[name].get("seconds") for name in ("spent", "unshared"))
     if spent and alone:
         notes.append(
-            f"The matrix took {amount(spent)} busy seconds; without sharing it would have "
-            f"taken {amount(alone)} ({1 - spent / alone:.0%} saved)."
+            f"The matrix took {AMOUNT.number(spent)} busy seconds; without sharing it "
+            f"would have taken {AMOUNT.number(alone)} ({1 - spent / alone:.0%} saved)."
         )
     return notes
 
 
-def frontier_texts(pairings: Pairings, measure: str | None = None) -> list[str]:
-    """Which cells no other beats in both score and cost, one line per scorer."""
-    measure = measure or cost_measure(pairings)
-    if measure is None:
-        return []
-    lines = []
-    for scores in pairings.scores:
-        if names := pairings.frontier(scores, measure):
-            what = f"Frontier of {scores.scorer} against {MEASURES[measure]}"
-            lines.append(f"{what}: {', '.join(names)}")
-    return lines
-
-
-def cost_measure(pairings: Pairings) -> str | None:
-    """What quality is drawn against: money where known, else GPU-seconds, else seconds."""
-    measures = [] if pairings.costs is None else pairings.costs.measures
-    for name in ("cost", "gpu_seconds", "seconds"):
-        own = pairings.costs.cells.values() if pairings.costs else ()
-        if name in measures and all(c[name].value for c in own):
-            return name
-    return None
-
-
-def against_best(pairings: Pairings, scores: PairingScores) -> list[CellDifference]:
-    """The best cell less every other one."""
-    names = [s.name for s in pairings.matrix.cells]
-    values = [e.value for row in scores.model.cells for e in row]
-    known = [(v, n) for v, n in zip(values, names, strict=True) if v is not None]
-    if not known:
-        return []
-    pick = max if scores.direction == "higher" else min
-    best = pick(known, key=lambda one: one[0])[1]
-    return [d.with_first(best) for d in scores.differences if best in (d.a, d.b)]
-
-
-def needed_table(
-    pairings: Pairings, scores: PairingScores, differences: Sequence[CellDifference]
-) -> ResultTable:
-    """How sure the differences are, and how many queries they would need."""
-    form = NumberForm.of(scores.scale)
-    columns = [TableColumn("a", numeric=False), TableColumn("b", numeric=False)]
-    heads = ("a - b", "SD by query", "detectable", "queries needed")
-    columns += [TableColumn(head, numeric=True) for head in heads]
-    rows = [
-        [
-            TableCell(d.a),
-            TableCell(d.b),
-            estimate_cell(d.estimate, scores.scale, signed=True),
-            TableCell(form.number(d.sd)),
-            TableCell(form.number(d.detectable)),
-            TableCell("-" if d.needed is None else f"{d.needed:,}"),
-        ]
-        for d in differences
+def frontier_texts(pairings: Pairings) -> list[str]:
+    """Say which cells no other beats in both score and cost, one line per scorer."""
+    heading = MEASURES.get(pairings.measure or "", "")
+    frontiers = {s.scorer.name: pairings.frontier(s) for s in pairings.scores}
+    return [
+        f"Frontier of {scorer} against {heading}: {', '.join(names)}"
+        for scorer, names in frontiers.items()
+        if names
     ]
-    title = title_of(pairings, f"{scores.scorer}, the best cell against the others")
-    notes = [ABOUT_NEEDED] if _is_first(pairings, scores) else []
-    return ResultTable(title=title, columns=columns, rows=rows, notes=notes)
+
+
+def needed_tables(pairings: Pairings) -> Iterator[ResultTable]:
+    """Yield by scorer how sure differences are, and how many queries they would need."""
+    head = ["a", "b", "a - b", "SD by query", "detectable", "queries needed"]
+    for scores in pairings.scores:
+        rows = [
+            [
+                *(d.a, d.b, _effect(d.estimate, scores)),
+                *(scores.form.number(d.sd), scores.form.number(d.detectable)),
+                "-" if d.needed is None else f"{d.needed:,}",
+            ]
+            for d in scores.from_best
+        ]
+        what = f"{scores.scorer.name}, the best cell against the others"
+        title, first = _titled(pairings, what), _is_first(pairings, scores)
+        notes = [ABOUT_NEEDED] if first else []
+        if rows:
+            yield ResultTable.of(title, head, rows, notes)
+
+
+# ----------------------------------------------------------------------------- files
+
+
+def write_pairings(board: Board, root: Path) -> list[Pairings]:
+    """Write the files where there is a matrix; return what they hold.
+
+    Equal boards, equal bytes.
+    """
+    pairings = pairings_of(board)
+    if not pairings:
+        return []
+    content = {
+        "weights": board.weights,
+        "warning": board.warning,
+        "matrices": [_content(p) for p in pairings],
+    }
+    settings: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False}
+    plain = json.dumps(content, indent=2, default=_plain, **settings)
+    write_whole(root / "pairings.json", plain + "\n")
+    remarks = [f"Warning: {board.warning}." if board.warning else ""]
+    remarks += [p.matrix.shape + f", protocol {p.matrix.protocol}" for p in pairings]
+    tables = [table for p in pairings for table in tables_of(p)]
+    title = f"Pairings: {board.title}"
+    write_whole(root / "pairings.md", markdown_page(title, remarks, tables))
+    latex = latex_page(title, tables, board.warning, board.brief_warning)
+    write_whole(root / "pairings.tex", latex)
+    write_whole(root / "pairings.csv", _csv(board, pairings))
+    return pairings
+
+
+def _content(pairings: Pairings) -> dict[str, Any]:
+    matrix, costs = pairings.matrix, pairings.costs
+    return {
+        "protocol": matrix.protocol,
+        "lvlms": matrix.lvlms,
+        "t2is": matrix.t2is,
+        "systems": [[s.name for s in row] for row in matrix.systems],
+        "left_aside": matrix.left_aside,
+        "queries": pairings.queries,
+        "scores": {s.scorer.name: _scores(pairings, s) for s in pairings.scores},
+        "cost": costs
+        and {
+            "queries": costs.queries,
+            "per_document": costs.cells,
+            "sharing": costs.sharing,
+        },
+    }
+
+
+def _scores(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
+    model, frontier = scores.model, pairings.frontier(scores)
+    return {
+        "scale": scores.scorer.scale,
+        "direction": scores.scorer.direction,
+        "shared_queries": model.n,
+        "left_out": scores.left_out,
+        "mean": model.mean,
+        "cells": model.cells,
+        "lvlm_effects": model.writers,
+        "t2i_effects": model.artists,
+        "interaction": model.interaction,
+        "variance_shares": model.shares and asdict(model.shares),
+        "differences": scores.differences,
+        "frontier": {"against": pairings.measure, "systems": frontier},
+    }
+
+
+def _plain(value: Estimate | CellDifference) -> dict[str, Any]:
+    """Return what JSON does not know as plain data; estimates as in leaderboard.json."""
+    if isinstance(value, Estimate):
+        return value.as_json("mean")
+    about = {"a": value.a, "b": value.b, **_plain(value.estimate), "sd": value.sd}
+    return about | {"detectable": value.detectable, "queries_needed": value.needed}
+
+
+_HEAD = ("protocol", "scorer", "part", "lvlm", "t2i", "mean", "ci95_low", "ci95_high", "n")
+
+
+def _csv(board: Board, pairings: Sequence[Pairings]) -> str:
+    """One line per estimate: cells, effects, interactions, and costs by measure."""
+    mark = board.mark.values()
+    rows = (
+        [p.matrix.protocol, *about, *_ends(estimate), *mark]
+        for p in pairings
+        for *about, estimate in _estimates(p)
+    )
+    return csv_text([*_HEAD, *board.mark], rows)
+
+
+def _estimates(pairings: Pairings) -> Iterator[tuple[Any, ...]]:
+    """Scorer, part, LVLM, text-to-image model and estimate of each line."""
+    lvlms, t2is = pairings.matrix.lvlms, pairings.matrix.t2is
+    cells = [(lvlm, t2i) for lvlm in lvlms for t2i in t2is]
+    for s in pairings.scores:
+        name, model = s.scorer.name, s.model
+        interaction = [e for row in model.interaction for e in row]
+        yield name, "mean", "", "", model.mean
+        for lvlm, e in zip(lvlms, model.writers, strict=True):
+            yield name, "lvlm effect", lvlm, "", e
+        for t2i, e in zip(t2is, model.artists, strict=True):
+            yield name, "t2i effect", "", t2i, e
+        for part, estimates in (("cell", s.cells.values()), ("interaction", interaction)):
+            for cell, e in zip(cells, estimates, strict=True):
+                yield name, part, *cell, e
+    costs = {} if pairings.costs is None else pairings.costs.cells
+    for cell, system in zip(cells, pairings.matrix.cells, strict=True):
+        for measure, e in costs.get(system.name, {}).items():
+            yield "", f"cost: {measure}", *cell, e
+
+
+def _ends(estimate: Estimate) -> list[Any]:
+    plain = _plain(estimate)
+    low, high = plain["ci95"] or ("", "")
+    mean = "" if plain["mean"] is None else plain["mean"]
+    return [mean, low, high, plain["n"]]

@@ -1,31 +1,34 @@
-"""What the page shows of each query, as plain JSON data.
+"""What the page shows of each query, as plain JSON data, and the files it stands in.
 
 The index holds what filters and sorting need of every entry; the text is in chunks, which
-the page loads as they come into view.
+the page loads as they come into view. Pages opened from disk may load scripts but may not
+fetch, so each file is a script.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from benchmarks.results.board import Board, score_value, weights_of
+from benchmarks.results.board import (
+    DONE,
+    MISSING,
+    Board,
+    outcome_of,
+    score_value,
+    weights_of,
+)
 from benchmarks.results.numbers import NumberForm
 from cluster.plan import Evaluation
-from generators.base import Failure, Outcome, OutcomeName, Result, outcome_name
+from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, Outcome, Result
 from generators.document import Content, Image, Malformed, Sample, Score, key_of
+from generators.files import write_whole
 from scorers.base import bounds
-
-MISSING = "m"
-_CODES = {
-    OutcomeName.FAILED: "f",
-    OutcomeName.SKIPPED: "s",
-    OutcomeName.UNSCORED: "u",
-    OutcomeName.NOT_APPLICABLE: "n",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,8 @@ class ReportEntry:
     repeat: int
     answers: tuple[Evaluation | None, ...]
 
-    def pictures(self) -> Iterator[Image]:
-        """Every picture that is shown with the query, in the order of the page."""
+    def images(self) -> Iterator[Image]:
+        """Yield every image that is shown with the query, in the order of the page."""
         if isinstance(self.sample, Sample):
             for turn in self.sample.turns:
                 yield from (s for s in turn.content if isinstance(s, Image))
@@ -50,13 +53,14 @@ class ReportEntry:
 
 
 def entries_of(board: Board, limit: int | None = None) -> list[ReportEntry]:
-    """Entries in the order of their first answer; of all queries, or of at most `limit`.
+    """Return entries in the order of their first answer, of at most `limit` queries.
 
     The selection depends on the queries' keys alone, so that pages of several runs over
     the same data show the same queries.
     """
     column = {s.name: i for i, s in enumerate(board.systems)}
-    shown = set(board.keys if limit is None else sorted(board.keys, key=_digest)[:limit])
+    drawn = sorted(board.keys, key=lambda key: hashlib.sha256(key.encode()).hexdigest())
+    shown = set(drawn[:limit])
     rows: dict[tuple[str, int], list[Evaluation | None]] = {}
     samples: dict[str, Sample | Malformed] = {}
     for e in board.reading(shown):
@@ -72,26 +76,23 @@ def entries_of(board: Board, limit: int | None = None) -> list[ReportEntry]:
     ]
 
 
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
 def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
-    """What the page needs before it can show anything."""
+    """Return what the page needs before it can show anything."""
     categories, fields = board.category_names, board.field_names
-    names = [s.name for s in board.scorers]
+    scores = (name.of_scores for name in SCORE_OUTCOMES[1:])
     return {
         "repeats": board.rounds,
         "systems": [{"name": s.name, "weights": weights_of(s)} for s in board.systems],
         "scorers": [_scorer(s.name, s.scale) for s in board.scorers],
         "categories": categories,
         "fields": fields,
+        "outcomes": [*DOCUMENT_OUTCOMES, *scores],
         "entries": [
             [
                 entry.anchor,
                 categories.index(entry.sample.category),
                 fields.index(entry.sample.field),
-                [_cell(answer, names) for answer in entry.answers],
+                [_cell(board, answer) for answer in entry.answers],
             ]
             for entry in entries
         ],
@@ -104,29 +105,23 @@ def _scorer(name: str, scale: str) -> dict[str, Any]:
     return about | {"decimals": NumberForm.of(scale).digits}
 
 
-def _cell(answer: Evaluation | None, scorers: Sequence[str]) -> str | list[float | str]:
-    """The document's outcome where it is not done, else each scorer's value or outcome."""
-    if answer is None or answer.document is None:
-        return MISSING
-    if not isinstance(answer.document, Result):
-        return _CODES.get(outcome_name(answer.document), "f")
-    return [_score_code(answer.scores.get(name)) for name in scorers]
+def _cell(board: Board, answer: Evaluation | None) -> str | list[float | str]:
+    """Return a document's outcome or, where it is done, each scorer's value or outcome."""
+    outcome = MISSING if answer is None else outcome_of(answer.document)[0]
+    if answer is None or outcome != DONE:
+        return outcome
+    return [_score_cell(answer.scores.get(s.name)) for s in board.scorers]
 
 
-def _score_code(outcome: Outcome[Score] | None) -> float | str:
-    if outcome is None:
-        return MISSING
+def _score_cell(outcome: Outcome[Score] | None) -> float | str:
     value = score_value(outcome)
-    if value is not None:
-        return round(value, 6) + 0.0
-    return _CODES.get(outcome_name(outcome), "u")
+    return outcome_of(outcome)[0] if value is None else round(value, 6) + 0.0
 
 
 def row_of(board: Board, entry: ReportEntry, numbers: Mapping[str, int]) -> dict[str, Any]:
-    """The text of an entry; each picture as its number, which `numbers` gives by digest."""
+    """Return the text of an entry, images as their numbers, which `numbers` has."""
     sample = entry.sample
-    names = [s.name for s in board.scorers]
-    answers = [_answer(a, names, numbers) for a in entry.answers]
+    answers = [_answer(board, answer, numbers) for answer in entry.answers]
     full: dict[str, Any] = {"repeat": entry.repeat, "answers": answers}
     if isinstance(sample, Malformed):
         return full | {"turns": [], "malformed": sample.reason}
@@ -143,33 +138,21 @@ def _segments(content: Content, numbers: Mapping[str, int]) -> list[str | int]:
 
 
 def _answer(
-    answer: Evaluation | None, scorers: Sequence[str], numbers: Mapping[str, int]
+    board: Board, answer: Evaluation | None, numbers: Mapping[str, int]
 ) -> dict[str, Any] | None:
     if answer is None:
         return None
-    document = answer.document
-    shown: dict[str, Any] = {}
+    document, shown = answer.document, dict[str, Any]()
     if isinstance(document, Result):
         shown["segments"] = _segments(document.value.segments, numbers)
         if document.value.ends:
             shown["ends"] = list(document.value.ends)
-        shown["scores"] = [_score(answer.scores.get(name)) for name in scorers]
+        shown["scores"] = [_score(answer.scores.get(s.name)) for s in board.scorers]
     else:
         shown |= _reason(document)
     if notes := getattr(document, "notes", None):
         shown["notes"] = plain(notes)
-        if order := _order(notes):
-            shown["order"] = order
     return shown
-
-
-def _order(notes: Mapping[str, Any]) -> str | None:
-    """What a stage noted about the order of text and pictures, if it is not known."""
-    for records in notes.values():
-        for record in records if isinstance(records, list) else ():
-            if isinstance(record, Mapping) and record.get("order"):
-                return str(record["order"])
-    return None
 
 
 def _score(outcome: Outcome[Score] | None) -> dict[str, Any] | None:
@@ -178,20 +161,16 @@ def _score(outcome: Outcome[Score] | None) -> dict[str, Any] | None:
     if not isinstance(outcome, Result):
         return _reason(outcome)
     shown = {"parts": plain(outcome.value.parts), "notes": plain(outcome.notes)}
-    if score_value(outcome) is None:
-        shown["reason"] = f"the score {outcome.value.value} is not a finite number"
     return {k: v for k, v in shown.items() if v}
 
 
-def _reason(outcome: Any) -> dict[str, Any]:
-    about = {"reason": outcome.reason}
-    if isinstance(outcome, Failure):
-        about["fault"] = outcome.fault.value
-    return about
+def _reason(outcome: Outcome[Any] | None) -> dict[str, str]:
+    _, reason, fault = outcome_of(outcome)
+    return {"reason": reason, "fault": fault} if fault else {"reason": reason}
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON data; numbers JSON lacks and foreign objects become their text."""
+    """Return `value` as JSON data; what JSON lacks becomes its text."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -199,3 +178,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def write_script(folder: Path, name: str, rows: Any) -> str:
+    """Write the data file `name`, a script that hands `rows` to the page; return `name`.
+
+    Everything outside ASCII is escaped, and so is `<`: no text can end the script or be
+    read as markup.
+    """
+    texts = (json.dumps(a, separators=(",", ":"), allow_nan=False) for a in (name, rows))
+    script = f"plait({','.join(texts)});\n".replace("<", "\\u003c")
+    write_whole(folder / name, script, durable=False)
+    return name

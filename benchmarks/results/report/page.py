@@ -14,20 +14,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.results import leaderboard_tables as tables_of
-from benchmarks.results import wording
+from markupsafe import Markup
+
+from benchmarks.provenance import provenance_facts
+from benchmarks.results import leaderboard as tables
 from benchmarks.results.board import Board
-from benchmarks.results.leaderboard import leaderboard
-from benchmarks.results.pairings.page import pairings_section, pairings_style
+from benchmarks.results.pairings.page import pairings_section
 from benchmarks.results.reasons import FAILURES
-from benchmarks.results.report.entries import ReportEntry, entries_of, index_of, row_of
-from benchmarks.results.report.examples import examples_of
-from benchmarks.results.report.panels import facts_of, panel_of
-from benchmarks.results.report.pictures import PACK, Progress, Read, pack_pictures
-from benchmarks.results.report.scripts import write_script
-from benchmarks.results.templates import REPORT, page_environment, sources
+from benchmarks.results.report.entries import (
+    ReportEntry,
+    entries_of,
+    index_of,
+    row_of,
+    write_script,
+)
+from benchmarks.results.report.images import PACK, Progress, Read, pack_images
+from benchmarks.results.report.panels import ScorerPanel, panel_of
+from benchmarks.results.table import ResultTable, environment
 from benchmarks.results.timeline import timeline_of
 from cluster.tracing.summary import TRACE
+from generators.base import Result
 from generators.document import key_of
 from generators.files import write_whole
 
@@ -35,9 +41,10 @@ QUERIES = 200
 """Queries on a page for which no other number is asked; the tables always cover all."""
 CHUNK = 20
 """Queries in one file of text."""
+_EXAMPLES = 2
 _INDEX = "index.js"
 _FORMER = ("thumbs", "images")
-"""Folders of pictures that earlier versions wrote."""
+"""Folders of images that earlier versions wrote."""
 _SCRIPTS = (
     *("elements.js", "cards.js", "query.js", "store.js"),
     *("viewer.js", "report.js", "theme.js"),
@@ -52,38 +59,67 @@ def write_report(
     queries: int | Literal["all"] | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> Path:
-    """Write the page of a run; the path of report.html. Equal input, equal bytes.
+    """Write the page of a run; return the path of report.html. Equal input, equal bytes.
 
-    It shows at most `queries` queries, by default QUERIES. `read` returns a picture's
+    It shows at most `queries` queries, by default QUERIES. `read` returns an image's
     bytes; one that cannot be read is shown as the reason. However large the run, one file
-    of text or pictures is in memory at a time. `on_progress` is called with (done, total)
-    pictures. Until all are written, the page of an earlier report stays as it was.
+    of text or images is in memory at a time. `on_progress` is called with (done, total)
+    images. Until all are written, the page of an earlier report stays as it was.
     """
     limit = None if queries == "all" else queries or QUERIES
     entries = entries_of(board, limit)
-    _write_data(board, root / "report", entries, read, on_progress)
-    page = root / "report.html"
-    write_whole(page, _page(board, root, manifest, entries, read))
-    return page
+    shown = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
+    panels = [panel_of(board, scorer, shown) for scorer in board.scorers]
+    examples = examples_of(board, entries, panels)
+    _write_data(board, root / "report", entries, examples, read, on_progress)
+    page = (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            board=board,
+            name=root.name,
+            tables=tables,
+            panels=panels,
+            pairings=pairings_section(board),
+            failures=FAILURES,
+            queries_shown=len(shown),
+            facts=facts_of(manifest),
+            stages=stages_table(manifest),
+            timeline=timeline_of(root),
+            trace=TRACE,
+            manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
+            style=_sources("report.css"),
+            script=_sources(*_SCRIPTS),
+        )
+    )
+    write_whole(root / "report.html", page)
+    return root / "report.html"
+
+
+def _sources(*files: str) -> Markup:
+    """Return styles or scripts beside the templates as they are, in order."""
+    folder = Path(__file__).parent / "template"
+    return Markup("\n".join((folder / file).read_text() for file in files))
 
 
 def _write_data(
     board: Board,
     folder: Path,
     entries: Sequence[ReportEntry],
+    examples: Mapping[str, Any],
     read: Read,
     on_progress: Progress,
 ) -> None:
-    """Pictures, text and index; files of an earlier report are removed."""
-    images = {image.digest: image for entry in entries for image in entry.pictures()}
-    packs = pack_pictures(folder, [*images.values()], read, on_progress)
+    """Images, text and index; files of an earlier report are removed."""
+    images = {image.digest: image for entry in entries for image in entry.images()}
+    packs = pack_images(folder, [*images.values()], read, on_progress)
     numbers = {digest: number for number, digest in enumerate(images)}
     written = {_INDEX, *packs}
     for i, start in enumerate(range(0, len(entries), CHUNK)):
         rows = [row_of(board, e, numbers) for e in entries[start : start + CHUNK]]
         written.add(write_script(folder, f"data-{i:03d}.js", rows))
     index = index_of(board, entries) | {"chunk": CHUNK, "pack": PACK, "packs": packs}
-    write_script(folder, _INDEX, index)
+    write_script(folder, _INDEX, index | {"examples": examples})
     for path in folder.glob("*.js"):
         if path.name not in written:
             path.unlink()
@@ -91,36 +127,54 @@ def _write_data(
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
-def _page(
-    board: Board,
-    root: Path,
-    manifest: Mapping[str, Any],
-    entries: Sequence[ReportEntry],
-    read: Read,
-) -> str:
-    environment = page_environment(REPORT)
-    rows = leaderboard(board)
-    queries = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
-    panels = [panel_of(board, rows, scorer, queries) for scorer in board.scorers]
-    apart = {panel.name: panel.disagreements for panel in panels}
-    return environment.get_template("report.html.j2").render(
-        board=board,
-        name=root.name,
-        rows=rows,
-        leaderboard=tables_of.headline_table(board, rows),
-        examples=examples_of(board, entries, apart, read),
-        panels=panels,
-        pairings=pairings_section(board),
-        controls=tables_of.controls_table(board),
-        outcomes=tables_of.counts_table(rows),
-        reasons=tables_of.reasons_table(rows),
-        failures=FAILURES,
-        wording=wording,
-        queries_shown=len(queries),
-        facts=facts_of(manifest),
-        timeline=timeline_of(root),
-        trace=TRACE,
-        manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
-        style=sources(environment, "report.css") + pairings_style(),
-        script=sources(environment, *_SCRIPTS),
-    )
+def examples_of(
+    board: Board, entries: Sequence[ReportEntry], panels: Sequence[ScorerPanel]
+) -> dict[str, Any]:
+    """Return which entries the first screen shows, and the positions of two systems each.
+
+    The widest disagreements of the first scorer that has some; else the first answers.
+    """
+    systems = [system.name for system in board.systems]
+    at = {entry.anchor: i for i, entry in enumerate(entries)}
+    for panel in panels:
+        shown = [
+            [at[query.text], [systems.index(end.detail) for end in ends]]
+            for query, _, *ends in panel.apart.rows
+            if query.text in at
+        ]
+        if shown:
+            what = f"the best and the worst answer where {panel.name} sets them"
+            return {"choice": f"{what} furthest apart", "shown": shown[:_EXAMPLES]}
+    done = [
+        [k for k, a in enumerate(entry.answers) if a and isinstance(a.document, Result)]
+        for entry in entries
+    ]
+    shown = [[i, own[:2]] for i, own in enumerate(done) if own]
+    return {"choice": "", "shown": shown[:_EXAMPLES]}
+
+
+def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return what readers look for first; what a manifest lacks is left out."""
+    forecast, data = manifest.get("forecast_outcome") or {}, manifest.get("data")
+    facts = {
+        **{name: manifest.get(name) for name in ("status", "started", "finished")},
+        "forecast": "; ".join(forecast.get("lines", ())),
+        "data": data.get("name") if isinstance(data, Mapping) else data,
+        "seed": manifest.get("config", {}).get("seed"),
+        **provenance_facts(manifest),
+        "command": " ".join(map(str, manifest.get("argv") or [])),
+    }
+    return {name: str(fact) for name, fact in facts.items() if fact not in (None, "")}
+
+
+def stages_table(manifest: Mapping[str, Any]) -> ResultTable:
+    """Return what each stage is and what it used."""
+    lines = []
+    for folder, stage in manifest.get("stages", {}).items():
+        name = folder.rpartition("-")[0]
+        used = manifest.get("usage", {}).get(name, {})
+        usage = ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in used.items())
+        known = (str(stage.get(key) or "") for key in ("kind", "weights", "identity"))
+        lines.append([name, *known, usage])
+    head = ["stage", "kind", "weights", "identity", "usage"]
+    return ResultTable.of("Stages", head, lines, numeric=False)

@@ -1,4 +1,4 @@
-"""Pairings of LVLM and text-to-image model: their tables, costs and frontier."""
+"""Pairings of LVLM and text-to-image model: matrix, scores, costs, frontier and files."""
 
 from __future__ import annotations
 
@@ -6,43 +6,97 @@ import csv
 import json
 import re
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from pairings_helpers import costs_by_hand, crossed, pairing_board, scores_of
-from report_helpers import MANIFEST, Judge, answers_of, at_hand, board, board_of
+from pairings_helpers import crossed, pairing_board, scores_of
+from report_helpers import Judge, answer, answers_of, board, board_of, sample
+from report_helpers import stage as named_stage
 
-from benchmarks.results.costs import RecordCost
-from benchmarks.results.leaderboard_pages import write_leaderboard
-from benchmarks.results.pairings import FILES, pairings_of
-from benchmarks.results.pairings.page import _matrix
-from benchmarks.results.pairings.plot import plot_of, points_of
-from benchmarks.results.pairings.tables import (
-    against_best,
-    frontier_texts,
-    tables_of,
+from benchmarks.results.board import TableBuilder
+from benchmarks.results.costs import DocumentCost, RecordCost, RecordCosts
+from benchmarks.results.leaderboard import write_leaderboard
+from benchmarks.results.pairings.comparison import Pairings, pairings_of
+from benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
+from benchmarks.results.pairings.page import pairings_section, plot_of
+from benchmarks.results.pairings.tables import FILES, tables_of
+from cluster.plan import Evaluation
+from generators.base import (
+    Failure,
+    Fault,
+    Job,
+    Kind,
+    NotApplicable,
+    Placement,
+    ServerCommand,
+    StageSpec,
 )
-from benchmarks.results.report import write_report
-from generators.base import Kind, NotApplicable
+from generators.document import ImageRequest, Request, Text, Turn
+from generators.system import System
 from scorers.statistics.means import mean
 from scorers.statistics.two_way import two_way
 
+LOWER = (Judge("judge", "0-6", "lower"),)
 
-def test_cells_are_compared_on_shared_queries_alone():
-    scores = scores_of(2, 2, 30)
-    # The cell that skips the hard queries would be the best one by its own mean.
-    scores[:5] = 0.5
-    made = pairing_board(scores, skipped={(0, 0): range(5)}, failed={(1, 1): [4, 29]})
-    (pairings,) = pairings_of(made)
-    (judged,) = pairings.scores
-    assert judged.model == two_way(scores[5:29])
-    assert judged.left_out == {"skipped": 4, "failed and skipped": 1, "failed": 1}
-    text = str(next(tables_of(pairings)).markdown)
-    assert (
-        "Compared on the 24 of 30 queries that have a score in every cell; left out for "
-        "every cell: 4 skipped; 1 failed and skipped; 1 failed." in text
-    )
+
+def pairings(made) -> Pairings:
+    (found,) = pairings_of(made)
+    return found
+
+
+# ---------------------------------------------------------------------------- matrix
+
+
+def matrices(*names: str) -> list[PairingMatrix]:
+    """Of systems as they are resolved: `w+a`, `w+a@outline`, `w@text`, natives."""
+    made = []
+    for name in names:
+        pair, _, protocol = name.partition("@")
+        writer, _, artist = pair.partition("+")
+        label = writer + (f"@{protocol}" if protocol == "outline" else "")
+        parts = {"writer": label, "artist": artist} if artist else {}
+        if protocol == "text":
+            parts = {"writer": writer, "artist": "no images"}
+        made.append(System(name=name, draft=named_stage(writer), **parts))
+    return matrices_of(made)
+
+
+@pytest.mark.parametrize(
+    ("names", "lvlms", "t2is", "aside"),
+    [
+        (["anole", "gt", *crossed("xy", "ab"), "x@text", "y@text"], "xy", "ab", []),
+        # Of 4 x 4 cells two are not there: 3 x 4 is larger than 4 x 2, 4 x 3 and 3 x 3.
+        (
+            [n for n in crossed("wxyz", "abcd") if n not in ("z+c", "z+d")],
+            *("wxy", "abcd", ["z+a", "z+b"]),
+        ),
+        # Two by two is taken before a longer row.
+        ([*crossed("x", "abcde"), "y+c", "y+b"], "xy", "bc", ["x+a", "x+d", "x+e"]),
+        ([*crossed("x", "abc"), *crossed("y", "bcd")], "xy", "bc", ["x+a", "y+d"]),
+        (["x+a", "x+b"], "x", "ab", []),
+        (["x+a", "y+a"], "xy", "a", []),
+    ],
+)
+def test_the_largest_part_without_holes_is_taken(names, lvlms, t2is, aside):
+    (matrix,) = matrices(*names)
+    assert (matrix.lvlms, matrix.t2is) == (tuple(lvlms), tuple(t2is))
+    assert [s.name for s in matrix.cells] == crossed(lvlms, t2is)
+    assert matrix.left_aside == tuple(aside)
+    assert matrix.is_crossed == (len(lvlms) > 1 < len(t2is))
+
+
+def test_single_cells_are_none_and_protocols_are_never_mixed():
+    assert matrices("x+a", "anole") == matrices("x+a", "y+b") == []
+    names = ["x+a", "x+b", "y+a", "y+b@outline", "x+a@outline", "y+a@outline"]
+    mmie, outline = matrices(*names)
+    assert [s.name for s in mmie.cells] == ["x+a", "x+b"]
+    assert mmie.left_aside == ("y+a",)
+    assert (outline.lvlms, outline.t2is) == (("y",), ("b", "a"))
+
+
+# ---------------------------------------------------------------------------- scores
 
 
 def repeated(first, second):
@@ -51,303 +105,310 @@ def repeated(first, second):
     return board([*answers_of(first), *again], systems=first.systems)
 
 
-def test_repeats_are_averaged_within_a_query():
-    first, second = scores_of(2, 2, 12, seed=1), scores_of(2, 2, 12, seed=2)
-    boards = [pairing_board(s, costs=False) for s in (first, second)]
-    both = repeated(*boards)
-    (pairings,) = pairings_of(both)
-    model = pairings.scores[0].model
-    assert model.n == 12
-    expected = two_way((first + second) / 2)
-    assert model.cells[1][0].ci95 == pytest.approx(expected.cells[1][0].ci95)
+def test_cells_are_compared_on_shared_queries_alone():
+    scores = scores_of(2, 2, 30)
+    # The cell that skips the hard queries would be the best one by its own mean.
+    scores[:5] = 0.5
+    skipped, failed = {(0, 0): range(5)}, {(1, 1): [4, 29]}
+    (judged,) = pairings(pairing_board(scores, skipped=skipped, failed=failed)).scores
+    assert judged.model == two_way(scores[5:29])
+    assert judged.left_out == {"skipped": 4, "failed and skipped": 1, "failed": 1}
 
 
-def test_a_cell_with_one_of_two_repeats_scored_is_not_why_a_query_is_left_out():
-    scores = scores_of(2, 2, 6)
-    first = pairing_board(scores, skipped={(0, 1): [0]}, costs=False)
-    second = pairing_board(scores, skipped={(0, 1): [0]}, failed={(0, 0): [0]}, costs=False)
-    assert pairings_of(repeated(first, second))[0].scores[0].left_out == {"skipped": 1}
+def test_repeats_are_averaged_and_one_score_is_enough():
+    one, two = scores_of(2, 2, 12, seed=1), scores_of(2, 2, 12, seed=2)
+    skip = {"skipped": {(0, 1): [0]}, "costs": False}
+    boards = pairing_board(one, **skip), pairing_board(two, failed={(0, 0): [0]}, **skip)
+    (judged,) = pairings(repeated(*boards)).scores
+    expected = two_way(((one + two) / 2)[1:])
+    assert judged.left_out == {"skipped": 1}
+    assert judged.model.cells[1][0].ci95 == pytest.approx(expected.cells[1][0].ci95)
 
 
 def test_a_scorer_that_applies_to_nothing_shows_no_number():
-    made = board_of({n: [NotApplicable("no")] * 6 for n in crossed("xy", "ab")})
-    (pairings,) = pairings_of(made)
-    (judged,) = pairings.scores
-    assert judged.model.n == 0
-    assert judged.left_out == {"not applicable": 6}
+    found = pairings(board_of({n: [NotApplicable("no")] * 6 for n in crossed("xy", "ab")}))
+    (judged,) = found.scores
+    assert (judged.model.n, judged.left_out) == (0, {"not applicable": 6})
     assert {d.estimate.value for d in judged.differences} == {None}
-    assert pairings.costs is None
-    assert frontier_texts(pairings) == []
+    assert (judged.from_best, found.costs, found.frontier(judged)) == ([], None, [])
 
 
-def test_differences_say_how_many_queries_they_need():
+@pytest.mark.parametrize(("scorers", "pick"), [((Judge(),), max), (LOWER, min)])
+def test_differences_are_from_the_best_and_say_how_many_queries_they_need(scorers, pick):
     scores = scores_of(2, 2, 40)
-    (pairings,) = pairings_of(pairing_board(scores))
-    (judged,) = pairings.scores
-    assert len(judged.differences) == 6
-    first = judged.differences[0]
-    difference = scores[:, 0, 0] - scores[:, 0, 1]
-    assert (first.a, first.b) == ("writer-0+artist-0", "writer-0+artist-1")
-    assert first.estimate.value == pytest.approx(mean(difference).value)
-    assert first.sd == pytest.approx(difference.std(ddof=1))
-    assert first.detectable is not None
-    # What is larger than the detectable difference needs fewer queries, and vice versa.
-    for d in judged.differences:
+    found = pairings(pairing_board(scores, scorers=scorers))
+    (judged,) = found.scores
+    means = scores.mean(axis=0)
+    best = pick(np.ndindex(2, 2), key=lambda at: means[at])
+    assert [d.a for d in judged.from_best] == ["writer-{}+artist-{}".format(*best)] * 3
+    for d in judged.from_best:
+        other = tuple(int(part[-1]) for part in d.b.split("+"))
+        difference = scores[:, *best] - scores[:, *other]
+        expected = mean(difference)
+        assert d.estimate.value == pytest.approx(expected.value)
+        assert d.estimate.ci95 == pytest.approx(expected.ci95)
+        assert d.sd == pytest.approx(difference.std(ddof=1))
+        # What is larger than the detectable difference needs fewer queries.
         assert (abs(d.estimate.value) > d.detectable) == (d.needed <= 40)
+    assert len(judged.differences) == 6
+    # On the page the best mean has the most colour, and is marked.
+    cells = [cell for row in next(tables_of(found)).rows[:2] for cell in row[1:3]]
+    (marked,) = (i for i, cell in enumerate(cells) if cell.marked)
+    assert divmod(marked, 2) == best
+    assert cells[marked].tint == max(cell.tint for cell in cells) > 30
 
 
-def test_the_best_cell_comes_first_in_each_difference():
-    scores = scores_of(2, 2, 40)
-    for direction, pick in (("higher", max), ("lower", min)):
-        made = pairing_board(scores, scorers=(Judge("judge", "0-6", direction),))
-        (pairings,) = pairings_of(made)
-        (judged,) = pairings.scores
-        means = scores.mean(axis=0)
-        best = pick(np.ndindex(2, 2), key=lambda at: means[at])
-        against = against_best(pairings, judged)
-        assert [d.a for d in against] == ["writer-{}+artist-{}".format(*best)] * 3
-        for d in against:
-            other = tuple(int(part[-1]) for part in d.b.split("+"))
-            expected = mean(scores[:, *best] - scores[:, *other])
-            assert d.estimate.value == pytest.approx(expected.value)
-            assert d.estimate.ci95 == pytest.approx(expected.ci95)
+def test_small_interactions_are_drawn_pale_beside_large_effects():
+    scores = np.full((8, 2, 2), 3.0) + np.arange(8).reshape(-1, 1, 1) / 10
+    scores[:, 1] += 2
+    strongest = []
+    for added in (0.04, 3):
+        scores[:, 0, 0] += added
+        _, table, *_ = tables_of(pairings(pairing_board(scores)))
+        strongest.append(max(cell.tint for row in table.rows for cell in row[1:]))
+    assert strongest[0] == 0
+    assert strongest[1] > 30
 
 
-def test_a_document_costs_its_text_and_its_pictures():
-    (pairings,) = pairings_of(pairing_board(scores_of(2, 3, 8)))
-    assert pairings.costs is not None
-    own = pairings.costs.cells["writer-1+artist-2"]
-    # A text of 2 seconds on one GPU, two pictures of 8 seconds on two.
-    assert own["seconds"].value == pytest.approx(2 + 2 * 8)
-    assert own["gpu_seconds"].value == pytest.approx(2 + 2 * 16)
-    assert own["pictures"].value == 2
-    assert own["output_tokens"].value == 51
-    assert set(own) == {
-        *("seconds", "gpu_seconds", "input_tokens", "output_tokens", "pictures")
+# ----------------------------------------------------------------------------- costs
+
+
+def test_a_document_costs_its_text_and_its_images_and_shared_texts_are_spent_once():
+    costs = pairings(pairing_board(scores_of(2, 3, 8))).costs
+    own = {name: e.value for name, e in costs.cells["writer-1+artist-2"].items()}
+    # A text of 2 seconds on one GPU, two images of 8 seconds on two.
+    assert own == {
+        "seconds": pytest.approx(2 + 2 * 8),
+        "gpu_seconds": pytest.approx(2 + 2 * 16),
+        "input_tokens": 100,
+        "output_tokens": 51,
+        "pictures": 2,
     }
+    sharing, texts, images = costs.sharing, 8 * (1 + 2), 8 * 2 * 2 * (2 + 5 + 8)
+    assert sharing["spent"]["seconds"] == pytest.approx(texts + images)
+    assert sharing["unshared"]["seconds"] == pytest.approx(3 * texts + images)
+    counts = {"texts": 16, "texts_requested": 48, "pictures": 96, "pictures_requested": 96}
+    assert sharing.items() >= {**counts, "seeds": 16, "same_seeds": 16}.items()
 
 
-def test_what_is_shared_is_spent_once():
-    (pairings,) = pairings_of(pairing_board(scores_of(2, 3, 8)))
-    assert pairings.costs is not None
-    sharing = pairings.costs.sharing
-    assert (sharing.texts, sharing.texts_requested) == (16, 48)
-    assert (sharing.pictures, sharing.pictures_requested) == (96, 96)
-    assert (sharing.seeds, sharing.same_seeds) == (16, 16)
-    texts, pictures = 8 * (1 + 2), 8 * 2 * 2 * (2 + 5 + 8)
-    assert sharing.spent["seconds"] == pytest.approx(texts + pictures)
-    assert sharing.unshared["seconds"] == pytest.approx(3 * texts + pictures)
+def with_costs(change, queries: int = 6):
+    """Costs of a matrix of 2 x 2 whose documents are changed."""
+    made = pairing_board(scores_of(2, 2, queries))
+    documents = [one for d in made.costs for one in change(d)]
+    return pairings(replace(made, costs=documents)).costs
 
 
 def test_repeats_of_a_document_count_by_their_mean_and_have_seeds_of_their_own():
-    made = pairing_board(scores_of(2, 2, 6))
-    records = dict(made.costs.records)
-    again = []
-    for document in made.costs.documents:
+    def twice(d: DocumentCost) -> list[DocumentCost]:
         # The second answer takes three times as long for its text; other seeds draw it.
-        (text,) = (key for key in document.records if key.startswith("t"))
-        old = records[text]
-        amounts = {**old.amounts, "seconds": 3 * old.amounts["seconds"]}
-        records[f"again-{text}"] = RecordCost(old.stage, old.kind, amounts)
-        keys = document.records - {text} | {f"again-{text}"}
-        seeds = {place: seed + 10**6 for place, seed in document.seeds.items()}
-        again.append(replace(document, repeat=1, records=keys, seeds=seeds))
-    documents = [*made.costs.documents, *again]
-    twice = replace(made.costs, records=records, documents=documents)
-    costs = pairings_of(replace(made, costs=twice))[0].costs
+        records = {
+            f"again-{key}" if key.startswith("t") else key: r
+            for key, r in d.records.items()
+        }
+        for key, r in d.records.items():
+            if key.startswith("t"):
+                amounts = {**r.amounts, "seconds": 3 * r.amounts["seconds"]}
+                records[f"again-{key}"] = replace(r, amounts=amounts)
+        seeds = {place: seed + 10**6 for place, seed in d.seeds.items()}
+        return [d, replace(d, repeat=1, records=records, seeds=seeds)]
+
+    costs = with_costs(twice)
     seconds = costs.cells["writer-0+artist-0"]["seconds"]
     assert (seconds.value, seconds.n) == (pytest.approx((1 + 3) / 2 + 2 * 2), 6)
-    assert (costs.sharing.seeds, costs.sharing.same_seeds) == (24, 24)
+    assert (costs.sharing["seeds"], costs.sharing["same_seeds"]) == (24, 24)
 
 
-def test_other_seeds_are_counted_as_such():
-    made = pairing_board(scores_of(2, 2, 6))
-    assert made.costs is not None
-    documents = list(made.costs.documents)
-    documents[0] = replace(documents[0], seeds={0: 7, 1: documents[0].seeds[1]})
-    other = replace(made, costs=replace(made.costs, documents=documents))
-    sharing = pairings_of(other)[0].costs.sharing
-    assert (sharing.seeds, sharing.same_seeds) == (12, 11)
+def test_other_seeds_and_documents_that_a_cell_lacks_are_told():
+    def changed(d: DocumentCost) -> list[DocumentCost]:
+        first = d.system == "writer-0+artist-0"
+        seeds = {**d.seeds, 0: 7} if first and d.query == "Q-0000" else d.seeds
+        return [replace(d, seeds=seeds, done=not first or d.query != "Q-0003")]
+
+    costs = with_costs(changed)
+    assert (costs.sharing["seeds"], costs.sharing["same_seeds"]) == (12, 11)
+    assert costs.queries == 5
+    assert {own["seconds"].n for own in costs.cells.values()} == {5}
 
 
-def test_only_documents_that_every_cell_has_made_are_compared_in_cost():
-    made = pairing_board(scores_of(2, 2, 8))
-    assert made.costs is not None
-    documents = [
-        replace(d, done=d.query != "Q-0003" or d.system != "writer-0+artist-0")
-        for d in made.costs.documents
-    ]
-    costs = pairings_of(replace(made, costs=replace(made.costs, documents=documents)))[
-        0
-    ].costs
-    assert costs.queries == 7
-    assert {own["seconds"].n for own in costs.cells.values()} == {7}
+@pytest.mark.parametrize("told", [False, True])
+def test_energy_is_shown_where_every_stage_tells_it(told):
+    def measured(d: DocumentCost) -> list[DocumentCost]:
+        def record(r: RecordCost) -> RecordCost:
+            if told or r.kind is Kind.DRAFT:
+                return replace(r, amounts={**r.amounts, "joules": 10.0})
+            return replace(r, untold=frozenset({"joules"}))
+
+        return [replace(d, records={key: record(r) for key, r in d.records.items()})]
+
+    own = with_costs(measured).cells["writer-0+artist-0"]
+    assert own.get("joules", mean([])).value == (pytest.approx(30) if told else None)
 
 
-@pytest.mark.parametrize(("measure", "told"), [("joules", False), ("joules", True)])
-def test_energy_is_shown_where_every_stage_tells_it(measure, told):
-    costs = costs_by_hand(6, 2, 2)
-    records = {
-        key: RecordCost(r.stage, r.kind, {**r.amounts, measure: 10.0})
-        for key, r in costs.records.items()
-        if told or r.kind is Kind.DRAFT
-    }
-    silent = {} if told else {measure: frozenset({"artist-0", "artist-1"})}
-    costs = replace(costs, records={**costs.records, **records}, unmeasured=silent)
-    if not told:
-        # One query is answered by text alone, which does tell.
-        texts = frozenset(k for k in costs.records if k.startswith("t"))
-        documents = [
-            replace(d, records=d.records & texts) if d.query == "Q-0000" else d
-            for d in costs.documents
-        ]
-        costs = replace(costs, documents=documents)
-    made = replace(pairing_board(scores_of(2, 2, 6)), costs=costs)
-    own = pairings_of(made)[0].costs.cells["writer-0+artist-0"]
-    assert (measure in own) == told
-    if told:
-        assert own[measure].value == pytest.approx(30)
-
-
-def test_the_frontier_holds_what_nothing_beats():
+def test_the_frontier_holds_what_nothing_beats_and_is_drawn_as_steps():
     scores = np.full((6, 2, 2), 3.0) + np.arange(6).reshape(-1, 1, 1) / 10
-    # Cheapest first: 0+0 (5 s), 1+0 (6 s), 0+1 (11 s), 1+1 (12 s).
+    # Cheapest first: 0+0, 1+0, 0+1 (as good as 0+0), 1+1.
     scores[:, 1, 0] -= 1
     scores[:, 1, 1] += 1
-    (pairings,) = pairings_of(pairing_board(scores))
-    (judged,) = pairings.scores
-    frontier = pairings.frontier(judged, "seconds")
-    # 0+1 is as good as 0+0 and dearer; 1+0 is worse and dearer.
+    lower = pairings(pairing_board(scores, scorers=LOWER))
+    assert lower.frontier(lower.scores[0]) == ["writer-0+artist-0", "writer-1+artist-0"]
+    found = pairings(pairing_board(scores))
+    frontier, points = found.frontier(found.scores[0]), found.points(found.scores[0])
     assert frontier == ["writer-0+artist-0", "writer-1+artist-1"]
-    lower = pairing_board(scores, scorers=(Judge("judge", "0-6", "lower"),))
-    (pairings,) = pairings_of(lower)
-    frontier = pairings.frontier(pairings.scores[0], "seconds")
-    assert frontier == ["writer-0+artist-0", "writer-1+artist-0"]
-
-
-def test_the_plot_has_a_point_for_each_cell_and_the_frontier_as_steps():
-    scores = np.full((6, 2, 2), 3.0) + np.arange(6).reshape(-1, 1, 1) / 10
-    scores[:, 1, 0] -= 1
-    scores[:, 1, 1] += 1
-    (pairings,) = pairings_of(pairing_board(scores))
-    points = points_of(pairings, pairings.scores[0], "seconds")
-    assert {p.name: (p.best, *p.place) for p in points} == {
-        "writer-0+artist-0": (True, 5.0, 3.25),
-        "writer-0+artist-1": (False, 11.0, 3.25),
-        "writer-1+artist-0": (False, 6.0, 2.25),
-        "writer-1+artist-1": (True, 12.0, 4.25),
+    assert {n: (c.value, s.value) for n, (c, s) in points.items()} == {
+        "writer-0+artist-0": (9.0, 3.25),
+        "writer-0+artist-1": (21.0, 3.25),
+        "writer-1+artist-0": (10.0, 2.25),
+        "writer-1+artist-1": (22.0, 4.25),
     }
-    root = ElementTree.fromstring(plot_of(points, "seconds").replace("xlink:href", "href"))
-    texts = [e.text for e in root.iter("text")]
-    assert set("1234") | {"seconds per document"} <= set(texts)
+    svg = plot_of(points, frontier, "GPU-seconds").replace("xlink:href", "href")
+    root = ElementTree.fromstring(svg)
+    assert set("1234") <= {e.text for e in root.iter("text")}
     (steps,) = (e for e in root.iter("path") if "dasharray" in e.get("style", ""))
     numbers = [float(n) for n in re.findall(r"[\d.]+", steps.get("d"))]
     across, up = numbers[::2], numbers[1::2]
     # Across at the score of the cheaper one, then up to the better one.
     assert across[0] < across[1] == across[2]
     assert up[0] == up[1] > up[2]
-    assert plot_of(points[:1], "seconds") == ""
+
+
+# ------------------------------------------------------------- costs, from the records
+
+
+def stage(name: str, kind: Kind, **placement: Any) -> StageSpec:
+    about = {"kind": kind, "target": f"none:{name}", "placement": Placement(**placement)}
+    return StageSpec(name=name, **about)
+
+
+SERVER = ServerCommand(name="s", argv=("serve",))
+WRITE = stage("writer", Kind.DRAFT, num_gpus=2)
+PAINT = stage("artist", Kind.RENDER, num_gpus=0.5)
+ASK = stage("remote", Kind.DRAFT, endpoint="https://models.example/v1")
+OWN = stage("served", Kind.DRAFT, endpoint="http://localhost/v1", server=SERVER)
+
+
+class Records:
+    """A store that holds some records, each by its job: seconds and usage."""
+
+    def __init__(self, *rows: tuple[Job, float | None, dict[str, float]]) -> None:
+        self.rows = rows
+
+    def key_of(self, job: Job) -> str:
+        return job.key
+
+    def columns(self, spec: StageSpec, names: list[str]):
+        for job, seconds, usage in self.rows:
+            if job.spec == spec:
+                yield {"key": job.key, "usage": json.dumps(usage), "seconds": seconds}
+
+
+def text(number: int, spec: StageSpec = WRITE) -> Job:
+    turns = (Turn("user", (Text(f"Question {number}"),)),)
+    return Job(spec, Request(turns), f"Q-{number:04d}")
+
+
+CAT, DOG = (
+    Job(PAINT, ImageRequest(prompt=prompt, seed=seed), "Q")
+    for prompt, seed in (("a cat", 5), ("a dog", 6))
+)
+
+
+def costs_of(
+    records: Records, *jobs: Job, write: StageSpec = WRITE, document=None
+) -> DocumentCost:
+    """What the document of a pairing costs that these jobs make, and of a native system."""
+    names = [f"{write.name}+artist", f"{write.name}+other"]
+    parts = {"draft": write, "render": PAINT, "writer": write.name}
+    paired = [System(name=n, **parts, artist=n.rpartition("+")[2]) for n in names]
+    native = System(name="native", draft=WRITE)
+    builder = TableBuilder([*paired, native], RecordCosts(records))
+    for name in ("native", names[0]):
+        builder.add(Evaluation(name, sample(0), 0, document, {}, {"": jobs}), [])
+    (found,) = builder.documents
+    return found
+
+
+def test_a_document_costs_the_seconds_and_gpus_of_its_records() -> None:
+    tokens = {"input_tokens": 10, "output_tokens": 4, "steps": 9}
+    other = text(1), 50.0, tokens
+    records = Records((text(0), 3.0, tokens), (CAT, 4.0, {}), (DOG, 6.0, {}), other)
+    found = costs_of(records, text(0), CAT, DOG, document=answer("Said."))
+    assert (found.system, found.query, found.done) == ("writer+artist", "Q-0000", True)
+    assert found.amounts == {
+        "seconds": 13.0,
+        # Two GPUs for the text, half of one for each image.
+        "gpu_seconds": 3 * 2 + (4 + 6) / 2,
+        "input_tokens": 10.0,
+        "output_tokens": 4.0,
+        "pictures": 2.0,
+    }
+    assert found.requests == {Kind.DRAFT: 1, Kind.RENDER: 2}
+    assert found.seeds == {0: 5, 1: 6}
+
+
+@pytest.mark.parametrize("document", [Failure("no", Fault.OUT_OF_MEMORY), None])
+def test_what_is_not_finished_costs_what_is_there(document) -> None:
+    found = costs_of(Records((text(0), None, {})), text(0), CAT, document=document)
+    assert (found.done, set(found.records)) == (False, {text(0).key})
+    assert found.amounts["seconds"] == 0
+
+
+@pytest.mark.parametrize(
+    ("write", "silent"), [(ASK, {"joules", "cost"}), (OWN, {"joules"}), (WRITE, {"joules"})]
+)
+def test_energy_and_the_money_of_endpoints_are_told_or_unknown(write, silent) -> None:
+    job = text(0, write)
+    (record,) = costs_of(Records((job, 1.0, {})), job, write=write).records.values()
+    assert record.untold == silent
+    usage = {"cost": 0.25, "joules": 3.0}
+    (record,) = costs_of(Records((job, 1.0, usage)), job, write=write).records.values()
+    assert (record.untold, record.amounts["cost"]) == (set(), 0.25)
+
+
+# ----------------------------------------------------------------------------- files
 
 
 def test_files_hold_every_number(tmp_path):
     made = pairing_board(scores_of(2, 3, 20), others=["native"])
     write_leaderboard(made, tmp_path)
     (matrix,) = json.loads((tmp_path / "pairings.json").read_text())["matrices"]
-    (pairings,) = pairings_of(made)
-    model = pairings.scores[0].model
-    judged = matrix["scores"]["judge"]
-    assert (matrix["lvlms"], matrix["t2is"]) == (
-        ["writer-0", "writer-1"],
-        ["artist-0", "artist-1", "artist-2"],
-    )
-    assert judged["interaction"][1][2]["mean"] == pytest.approx(
-        model.interaction[1][2].value, abs=1e-5
-    )
+    found = pairings(made)
+    model, judged = found.scores[0].model, matrix["scores"]["judge"]
+    assert matrix["lvlms"] == ["writer-0", "writer-1"]
+    assert judged["interaction"][1][2] == model.interaction[1][2].as_json("mean")
     assert sum(judged["variance_shares"].values()) == pytest.approx(1)
-    first, known = judged["differences"][0], pairings.scores[0].differences[0]
+    first, known = judged["differences"][0], found.scores[0].differences[0]
     about = (known.sd, known.detectable, known.needed)
     assert (first["sd"], first["detectable"], first["queries_needed"]) == about
-    assert first["mean"] == pytest.approx(known.estimate.value, abs=1e-5)
     assert judged["frontier"]["against"] == "gpu_seconds"
-    lines = list(csv.DictReader((tmp_path / "pairings.csv").open()))
-    parts = {line["part"] for line in lines}
-    assert {"mean", "cell", "lvlm effect", "t2i effect", "interaction"} <= parts
-    cell = next(
-        n
-        for n in lines
-        if (n["part"], n["lvlm"], n["t2i"]) == ("cell", "writer-1", "artist-0")
-    )
-    assert float(cell["mean"]) == pytest.approx(model.cells[1][0].value, abs=1e-5)
+    lines = {
+        (line["part"], line["lvlm"], line["t2i"]): line
+        for line in csv.DictReader((tmp_path / "pairings.csv").open())
+    }
+    cell = lines["cell", "writer-1", "artist-0"]
+    ends = [cell[name] for name in ("mean", "ci95_low", "ci95_high")]
+    plain = model.cells[1][0].as_json("mean")
+    assert ends == [str(n) for n in (plain["mean"], *plain["ci95"])]
     assert (cell["protocol"], cell["n"]) == ("mmie", "20")
-    low, high = model.cells[1][0].ci95
-    ends = [float(cell["ci95_low"]), float(cell["ci95_high"])]
-    assert ends == pytest.approx([low, high], abs=1e-5)
-    (paid,) = (
-        float(n["mean"])
-        for n in lines
-        if (n["part"], n["lvlm"], n["t2i"]) == ("cost: seconds", "writer-1", "artist-2")
-    )
-    assert paid == pytest.approx(2 + 2 * 8)
+    paid = lines["cost: seconds", "writer-1", "artist-2"]
+    assert float(paid["mean"]) == pytest.approx(2 + 2 * 8)
+    assert {"mean", "lvlm effect", "t2i effect", "interaction"} <= {p for p, *_ in lines}
     latex = (tmp_path / "pairings.tex").read_text()
-    assert latex.count(r"\toprule") == len(list(tables_of(pairings)))
-    page = (tmp_path / "pairings.md").read_text()
-    assert "16 places" not in page
-    assert "40 of 40 places of pictures" in page
-    assert "40 texts served 120 requests of 6 cells" in page
-    # Texts of 1 and 2 s by query for 3 artists, two pictures of 2, 5 and 8 s for 2 LVLMs.
+    assert latex.count(r"\toprule") == len(list(tables_of(found)))
+    # Texts of 1 and 2 s by query for 3 artists, two images of 2, 5 and 8 s for 2 LVLMs.
     spent, alone = 20 * 3 + 20 * 2 * 2 * 15, 20 * 3 * 3 + 20 * 2 * 2 * 15
-    assert f"taken {alone:,} ({1 - spent / alone:.0%} saved)" in page
+    page = (tmp_path / "pairings.md").read_text()
+    for told in ("40 of 40", "40 texts served 120", f"{alone:,} ({1 - spent / alone:.0%}"):
+        assert told in page
 
 
-@pytest.mark.parametrize(("direction", "pick"), [("higher", max), ("lower", min)])
-def test_the_best_mean_has_the_most_colour_and_a_mark(direction, pick):
-    scores = scores_of(2, 2, 12)
-    made = pairing_board(scores, scorers=(Judge("judge", "0-6", direction),))
-    (panel,) = _matrix(pairings_of(made)[0])["panels"]
-    means = scores.mean(axis=0)
-    cells = {at: panel["cells"][at[0]][at[1]] for at in np.ndindex(2, 2)}
-    best = pick(cells, key=lambda at: means[at])
-    assert max(cells, key=lambda at: cells[at].tint) == best
-    assert [at for at, cell in cells.items() if cell.marked] == [best]
-
-
-def test_small_interactions_are_drawn_pale_beside_large_effects():
-    scores = np.full((8, 2, 2), 3.0) + np.arange(8).reshape(-1, 1, 1) / 10
-    scores[:, 1] += 2
-    scores[:, 0, 0] += 0.04
-    (pairings,) = pairings_of(pairing_board(scores))
-    (panel,) = _matrix(pairings)["panels"]
-    assert {abs(cell.tint) for row in panel["interaction"] for cell in row} == {0}
-    scores[:, 0, 0] += 3
-    (pairings,) = pairings_of(pairing_board(scores))
-    (panel,) = _matrix(pairings)["panels"]
-    assert max(cell.tint for row in panel["interaction"] for cell in row) > 30
-
-
-def test_no_matrix_no_files(tmp_path):
-    write_leaderboard(board_of({"a": [1, 2], "b+c": [3, 4]}), tmp_path)
+def test_no_matrix_no_files_and_a_single_row_has_no_interaction(tmp_path):
+    without = board_of({"a": [1, 2], "b+c": [3, 4]})
+    write_leaderboard(without, tmp_path)
     assert not any((tmp_path / name).exists() for name in FILES)
-
-
-def test_a_single_row_says_that_it_has_no_interaction(tmp_path):
+    assert pairings_section(without) == []
     made = pairing_board(scores_of(1, 2, 10))
     write_leaderboard(made, tmp_path)
-    page = (tmp_path / "pairings.md").read_text()
-    assert "main effects only" in page
-    assert "interaction," not in page.replace("no interaction", "")
-    html = write_report(made, tmp_path, MANIFEST, at_hand).read_text()
-    assert "main effects only" in html
-    assert "LVLM's effect" not in html
-    assert "T2I model's effect" in html
-    assert [c.heading for c in next(tables_of(pairings_of(made)[0])).columns][-1] == "mean"
-    assert "Interaction:" not in html
-
-
-def test_the_page_shows_the_section_only_where_there_is_a_matrix(tmp_path):
-    without = write_report(board_of({"a": [1, 2]}), tmp_path, MANIFEST, at_hand)
-    assert "section-pairings" not in without.read_text()
-    made = pairing_board(scores_of(2, 2, 10))
-    html = write_report(made, tmp_path, MANIFEST, at_hand).read_text()
-    assert html.count('id="section-pairings"') == 1
-    model = pairings_of(made)[0].scores[0].model
-    assert f"{model.interaction[0][0].value:+.2f}" in html
+    assert "main effects only" in (tmp_path / "pairings.md").read_text()
+    titles = [table.title for table in tables_of(pairings(made))]
+    assert not any("interaction" in title for title in titles)
+    assert next(tables_of(pairings(made))).columns[-1].heading == "mean"

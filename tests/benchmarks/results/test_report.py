@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from PIL import Image as Picture
 from report_helpers import (
     HOSTILE,
@@ -26,132 +27,126 @@ from report_helpers import (
     picture,
     plain_board,
     sample,
-    stage,
     system,
 )
 
+from benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
+from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.report import write_report
 from benchmarks.results.report.entries import entries_of, plain
-from benchmarks.results.report.panels import facts_of
-from benchmarks.results.report.scripts import as_script
+from benchmarks.results.report.page import facts_of
+from benchmarks.results.report.panels import disagreements_of, histograms_of, panel_of
 from generators.base import Failure, Fault, Result, Skip, Unscored
-from generators.document import Document, Image, Malformed, Score, Text, Turn
+from generators.document import Image, Malformed, Score
 
 
 def write(made, root: Path, **settings) -> Path:
     return write_report(made, root, MANIFEST, at_hand, **settings)
 
 
-def data_of(root: Path) -> tuple[dict, list[dict]]:
-    """The index and all rows, as the page's script gets them."""
-    texts = sorted((root / "report").glob("data-*.js"))
-    assert [p.name for p in texts] == [f"data-{i:03d}.js" for i in range(len(texts))]
-    index = script(root / "report" / "index.js")
-    return index, [row for path in texts for row in script(path)]
-
-
 def script(path: Path):
-    """What a data file hands to the page."""
-    name, rows = json.loads(f"[{path.read_text('ascii')[len('plait(') : -3]}]")
+    """What a data file hands to the page; nothing in it can end the script."""
+    text = path.read_text("ascii")
+    assert "<" not in text
+    name, rows = json.loads(f"[{text[len('plait(') : -3]}]")
     assert name == path.name
     return rows
 
 
-def pictures_of(root: Path) -> list[list]:
-    """Every picture of a report by its number: its URL and size, or why there is none."""
+def data_of(root: Path) -> tuple[dict, list[dict]]:
+    """The index and all rows, as the page's script gets them."""
+    texts = sorted((root / "report").glob("data-*.js"))
+    assert [p.name for p in texts] == [f"data-{i:03d}.js" for i in range(len(texts))]
+    return script(root / "report" / "index.js"), [row for p in texts for row in script(p)]
+
+
+def images_of(root: Path) -> list[list]:
+    """Every image of a report by its number: its URL and size, or why there is none."""
     packs = script(root / "report" / "index.js")["packs"]
     return [row for name in packs for row in script(root / "report" / name)]
 
 
-def pixels(url: str) -> np.ndarray:
-    """What a data URL shows."""
-    data = base64.b64decode(url.removeprefix("data:image/webp;base64,"))
+def pixels(data: bytes | str) -> np.ndarray:
+    """What an encoded image, or a data URL, shows."""
+    if isinstance(data, str):
+        data = base64.b64decode(data.removeprefix("data:image/webp;base64,"))
     with Picture.open(io.BytesIO(data)) as shown:
         return np.asarray(shown.convert("RGB"), dtype=int)
 
 
+def words_of(page: Path) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", page.read_text()).split())
+
+
+def drawing(number: int) -> Image:
+    """The smallest of images, another one for every number."""
+    file = io.BytesIO()
+    Picture.new("RGB", (1, 1), tuple(number.to_bytes(3, "big"))).save(file, "PPM")
+    return Image.of(file.getvalue())
+
+
+# ------------------------------------------------------------------------ data files
+
+
 def test_index_and_rows_say_what_every_system_answered(tmp_path):
-    one = picture(1)
+    one, noted = picture(1), {"m": [{"order": "unknown"}]}
+    score = Result(Score(4.0, {"why": "good"}))
     made = board(
         [
-            evaluation(
-                "a",
-                sample(0),
-                Result(Score(4.0, {"why": "good"})),
-                document=answer("x", one),
-            ),
+            evaluation("a", sample(0), score, document=answer("x", one)),
             evaluation("b", sample(0), None, document=Failure("broke", Fault.TIMEOUT)),
             evaluation("c", sample(0), Unscored("unreadable"), document=answer("y")),
-            evaluation("d", sample(0), None, document=Skip("one picture only")),
+            evaluation("d", sample(0), None, document=Skip("no", notes=noted)),
         ],
         systems=[system(n) for n in "abcde"],
     )
     write(made, tmp_path)
     index, (row,) = data_of(tmp_path)
-    assert index["entries"] == [["Q-0000", 0, 0, [[4.0], "f", ["u"], "s", "m"]]]
+    cells = [[4.0], "failed", ["unscored"], "skipped", "missing"]
+    assert index["entries"] == [["Q-0000", 0, 0, cells]]
     assert [s["name"] for s in index["systems"]] == list("abcde")
     assert index["scorers"][0] | {"low": 0.0, "high": 6.0} == index["scorers"][0]
     text, number = row["answers"][0]["segments"]
-    url, width, height = pictures_of(tmp_path)[number]
+    url, width, height = images_of(tmp_path)[number]
     assert (text, width, height) == ("x", 64, 64)
     # A small PNG is kept as it is, pixel by pixel.
-    assert (pixels(url) == np.asarray(Picture.open(io.BytesIO(one.read())))).all()
+    assert (pixels(url) == pixels(one.read())).all()
     assert row["answers"][0]["scores"] == [{"parts": {"why": "good"}}]
     assert row["answers"][1] == {"reason": "broke", "fault": "timeout"}
     assert row["answers"][2]["scores"] == [{"reason": "unreadable"}]
-    assert row["answers"][3:] == [{"reason": "one picture only"}, None]
+    assert row["answers"][3:] == [{"reason": "no", "notes": noted}, None]
     assert row["turns"][0][1][0] == "What happens in scene 0?"
     assert row["truth"][0] == "The truth is told."
 
 
-def test_malformed_rows_and_repeats_have_addresses_of_their_own():
-    broken = Malformed(id="Q-0000", row=3, reason="row 3: duplicate id")
-    found = [evaluation("a", sample(0), 1, repeat=r) for r in (0, 1)]
-    found.append(evaluation("a", broken, None, document=Failure(broken.reason)))
-    entries = entries_of(board(found), 10)
-    assert [e.anchor for e in entries] == ["Q-0000", "Q-0000~2", "Q-0000 (row 3)"]
-
-
-def test_hostile_text_stays_data(tmp_path):
-    said = answer(*HOSTILE)
+def test_hostile_text_stays_data_and_nothing_is_fetched(tmp_path):
+    parts = [{text: [text, float("nan"), None]} for text in HOSTILE]
     found = [
         evaluation(
             HOSTILE[0],
             replace(sample(i), id=text, criteria=text),
-            Result(Score(1.0, {text: [text, float("nan"), None]})),
-            document=said,
+            Result(Score(1.0, parts[i])),
+            document=answer(*HOSTILE),
         )
         for i, text in enumerate(HOSTILE)
     ]
-    page = write(board(found, selection=HOSTILE[1]), tmp_path)
-    for path in (tmp_path / "report").glob("*.js"):
-        text = path.read_text("ascii")
-        assert "<" not in text
-    _, rows = data_of(tmp_path)
-    assert rows[0]["answers"][0]["segments"] == list(HOSTILE)
-    html = page.read_text()
+    html = write(board(found, selection=HOSTILE[1]), tmp_path).read_text()
+    assert data_of(tmp_path)[1][0]["answers"][0]["segments"] == list(HOSTILE)
     assert html.count("<script") == html.count("</script>") == 1
-    assert set(re.findall(r"<img[^>]*?src=.{11}", html)) <= {'<img src="data:image'}
+    assert "<img" not in html
     assert "&lt;script&gt;alert(1)" in html
-
-
-def test_page_asks_for_nothing_from_the_network(tmp_path):
-    page = write(mixed_board(6, ["a", "b"]), tmp_path)
-    texts = [p.read_text() for p in tmp_path.glob("report/[di]*.js")]
-    for text in (re.sub('data:[^"]*', "", page.read_text()), *texts):
-        assert not re.search(r"(?:https?:)?//[a-z0-9]", text, re.IGNORECASE)
-        assert "@import" not in text
-        assert "fetch(" not in text
+    page = write(mixed_board(6, ["a", "b"]), tmp_path).read_text()
+    for text in (page, *(p.read_text() for p in tmp_path.glob("report/[di]*.js"))):
+        assert not re.search(r"(?:https?:)?//[a-z0-9]|@import|fetch\(", text, re.IGNORECASE)
 
 
 def test_same_input_gives_the_same_bytes_also_over_an_old_report(tmp_path):
-    made = mixed_board(30, ["a", "b+c"])
-    write(mixed_board(90, ["x", "y"], seed=9), tmp_path / "r")
-    # Earlier versions wrote every picture to a file of its own.
-    (tmp_path / "r" / "report" / "thumbs").mkdir()
+    # Earlier versions wrote every image to a file of its own.
+    (tmp_path / "r" / "report" / "thumbs").mkdir(parents=True)
     (tmp_path / "r" / "report" / "thumbs" / "0.webp").touch()
+    write(plain_board(90, scorers=()), tmp_path / "r")
     for root in (tmp_path / "r", tmp_path / "s" / "r"):
-        write(made, root)
+        write(mixed_board(6, ["a", "b+c"]), root)
 
     def content(root: Path) -> dict[str, bytes]:
         files = (p for p in root.rglob("*") if p.is_file())
@@ -160,268 +155,259 @@ def test_same_input_gives_the_same_bytes_also_over_an_old_report(tmp_path):
     assert content(tmp_path / "r") == content(tmp_path / "s" / "r")
 
 
-def test_a_picture_is_kept_once_and_no_larger_than_it_is_shown(tmp_path):
+def test_the_same_part_of_large_runs_is_shown_and_all_when_asked(tmp_path):
+    shown = []
+    for name in "ab":
+        page = write(plain_board(30, name, scorers=()), tmp_path, queries=10).read_text()
+        assert "10 of 30 queries are shown here" in page
+        shown.append([e[0] for e in data_of(tmp_path)[0]["entries"]])
+    assert shown[0] == shown[1] == sorted(shown[0])
+    assert len(shown[0]) == 10
+    assert max(shown[0]) > "Q-0014"
+    made = plain_board(203, scorers=())
+    assert "200 of 203 queries are shown here" in write(made, tmp_path).read_text()
+    page = write(made, tmp_path, queries="all").read_text()
+    index, rows = data_of(tmp_path)
+    assert [e[0] for e in index["entries"]] == [f"Q-{i:04d}" for i in range(203)]
+    assert rows[202]["answers"][0]["segments"] == ["Word 202."]
+    assert len(list((tmp_path / "report").glob("data-*.js"))) == 11
+    assert "queries are shown" not in page
+
+
+# ---------------------------------------------------------------------------- images
+
+
+def test_an_image_is_kept_once_and_no_larger_than_it_is_shown(tmp_path):
     noise = np.random.default_rng(0).integers(0, 255, (600, 800, 3), np.uint8)
     file = io.BytesIO()
     Picture.fromarray(noise).save(file, "PNG")
     large = Image.of(file.getvalue())
-    # In the question, in two answers to two queries, and twice in one of them.
-    asked = [replace(sample(i), turns=(Turn("user", (large,)),)) for i in range(2)]
     said = answer(large, "again", large)
-    made = board([evaluation(n, s, 1, document=said) for s in asked for n in "ab"])
-    write(made, tmp_path)
-    rows = data_of(tmp_path)[1]
-    shown = pictures_of(tmp_path)
-    numbers = {n for r in rows for a in r["answers"] for n in a["segments"][::2]}
-    assert numbers | {r["turns"][0][1][0] for r in rows} == {0}
-    assert [size for _, *size in shown] == [[512, 384], [64, 64], [64, 64]]
-    assert len({url for url, *_ in shown}) == 3
-    assert sorted(p.name for p in (tmp_path / "report").iterdir()) == sorted(
-        ["data-000.js", "index.js", *script(tmp_path / "report/index.js")["packs"]]
+    write(
+        board([evaluation(n, sample(i), 1, document=said) for i in (0, 1) for n in "ab"]),
+        tmp_path,
     )
-
-
-def test_thousands_of_pictures_are_a_few_files(tmp_path):
-    made = board(
-        [
-            evaluation(
-                n, sample(i), 1, document=answer(*(drawn(i, n, k) for k in range(8)))
-            )
-            for i in range(50)
-            for n in "ab"
-        ]
-    )
-    write(made, tmp_path)
-    assert len(pictures_of(tmp_path)) == 50 * (2 * 8 + 2)
-    # Index, 3 files of text, and 900 pictures by the 256.
-    assert len(list((tmp_path / "report").iterdir())) == 1 + 3 + 4
-
-
-def drawn(*about: object) -> Image:
-    """The smallest of pictures, another one for every name."""
-    file = io.BytesIO()
-    colour = tuple(hashlib.sha256(repr(about).encode()).digest()[:3])
-    Picture.new("RGB", (1, 1), colour).save(file, "PPM")
-    return Image.of(file.getvalue())
+    numbers = [a["segments"][::2] for r in data_of(tmp_path)[1] for a in r["answers"]]
+    assert {n for own in numbers for n in own} == {2}
+    sizes = [size for _, *size in images_of(tmp_path)]
+    assert sizes == [[64, 64], [64, 64], [512, 384], [64, 64], [64, 64]]
 
 
 @pytest.mark.parametrize("form", ["TIFF", "BMP", "JPEG", "WEBP", "GIF"])
 def test_any_format_is_shown_in_one_that_browsers_know(tmp_path, form):
     one = picture(5, form=form)
-    made = board([evaluation("a", sample(0), 1, document=answer(one))])
-    write(made, tmp_path)
-    url, *size = pictures_of(tmp_path)[data_of(tmp_path)[1][0]["answers"][0]["segments"][0]]
+    write(board([evaluation("a", sample(0), 1, document=answer(one))]), tmp_path)
+    (number,) = data_of(tmp_path)[1][0]["answers"][0]["segments"]
+    url, *size = images_of(tmp_path)[number]
     assert size == [64, 64]
-    before = np.asarray(Picture.open(io.BytesIO(one.read())).convert("RGB"), dtype=int)
-    assert abs(pixels(url) - before).mean() < 5
+    assert abs(pixels(url) - pixels(one.read())).mean() < 5
 
 
-def test_pictures_that_cannot_be_read_are_named_and_stop_nothing(tmp_path):
+def test_images_that_cannot_be_read_are_named_and_tried_again(tmp_path):
     lost, rotten = Image("0" * 64, place="gone.png"), Image.of(b"no picture at all")
+    tried: list[str] = []
 
     def read(image: Image) -> bytes:
+        tried.append(image.digest)
         if image is lost:
             raise FileNotFoundError("gone.png")
         return image.read()
 
-    made = board([evaluation("a", sample(0), 1, document=answer(lost, rotten, picture(1)))])
-    write_report(made, tmp_path, {}, read)
-    _, (row,) = data_of(tmp_path)
-    shown = pictures_of(tmp_path)
+    said = answer(lost, rotten, picture(1))
+    made = board([evaluation("a", sample(0), 1, document=said)])
+    for _ in range(2):
+        write_report(made, tmp_path, {}, read)
+    (row,), shown = data_of(tmp_path)[1], images_of(tmp_path)
     gone, unreadable, fine = (shown[n] for n in row["answers"][0]["segments"])
     assert gone == [None, "cannot be read: gone.png"]
     assert unreadable[0] is None
-    assert "no known picture format" in unreadable[1]
     assert fine[0]
-    # What cannot be read now may be read later: the next report tries again.
-    lost = picture(2)
-    (tmp_path / "again").mkdir()
-    tried: list[str] = []
-    for _ in range(2):
-        write_report(
-            made, tmp_path / "again", {}, lambda i: tried.append(i.digest) or read(i)
-        )
-    assert tried.count("0" * 64) == 4  # each page tries it for the answers and an example
+    assert tried.count(lost.digest) == 2
 
 
-def test_a_second_report_reads_pictures_for_its_examples_alone(tmp_path):
-    made, read = mixed_board(12, ["a"]), []
+def test_an_earlier_page_stays_until_all_images_are_written_and_none_is_made_twice(
+    tmp_path,
+):
+    reads: list[Image] = []
 
-    def counting(image: Image) -> bytes:
-        read.append(image.digest)
-        return image.read()
+    def asked(start: int, last: int | None = None) -> None:
+        def read(image: Image) -> bytes:
+            reads.append(image)
+            if len(reads) == last:
+                raise KeyboardInterrupt
+            return image.read()
 
-    write_report(made, tmp_path, {}, counting)
-    first = len(read)
-    assert set(read) >= {i.digest for e in entries_of(made) for i in e.pictures()}
-    write_report(made, tmp_path, {}, counting)
-    assert set(read[first:]) <= set(read[:first])
-    assert len(read) - first == first - len(pictures_of(tmp_path)) <= 12
-
-
-def test_large_runs_show_the_same_part_whatever_the_systems(tmp_path):
-    page = write(mixed_board(30, ["a"]), tmp_path / "one", queries=10)
-    two = write(mixed_board(30, ["b", "c"], seed=4), tmp_path / "two", queries=10)
-    shown = [[e[0] for e in data_of(tmp_path / n)[0]["entries"]] for n in ("one", "two")]
-    assert shown[0] == shown[1] == sorted(shown[0])
-    assert len(shown[0]) == 10
-    assert max(shown[0]) > "Q-0014"
-    assert "10 of 30 queries are shown here" in page.read_text()
-    assert "among the queries shown" in two.read_text()
-
-
-def test_every_query_of_a_large_run_is_shown_when_asked(tmp_path):
-    page = write(plain_board(1203), tmp_path, queries="all")
-    index, rows = data_of(tmp_path)
-    assert [e[0] for e in index["entries"]] == [f"Q-{i:04d}" for i in range(1203)]
-    assert rows[1202]["answers"][0]["segments"] == ["Word 1202."]
-    assert len(list((tmp_path / "report").glob("data-*.js"))) == 61
-    page = write(plain_board(1203), tmp_path)
-    assert len(data_of(tmp_path)[0]["entries"]) == 200
-    assert "200 of 1,203 queries are shown here" in page.read_text()
-    page = write(plain_board(200), tmp_path)
-    assert len(data_of(tmp_path)[0]["entries"]) == 200
-    assert "queries are shown here" not in page.read_text()
-
-
-def test_an_earlier_page_stays_as_it_was_until_all_pictures_are_written(tmp_path):
-    def asked(seed: int):
-        said = answer(*(drawn(seed, i) for i in range(300)))
-        return board([evaluation("a", sample(0), 1, document=said)])
+        said = answer(*(drawing(start + i) for i in range(300)))
+        made = board([evaluation("a", sample(0), 1, document=said)], scorers=())
+        reads.clear()
+        write_report(made, tmp_path, {}, read)
 
     def content() -> dict[str, bytes]:
         return {str(p): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
 
-    write(asked(1), tmp_path)
-    before, reads = content(), []
-
-    def interrupted(image: Image) -> bytes:
-        reads.append(image)
-        if len(reads) > 290:
-            raise KeyboardInterrupt
-        return image.read()
-
+    asked(0)
+    # The index, a file of text, and 302 images by the 256.
+    assert len(list((tmp_path / "report").iterdir())) == 1 + 1 + 2
+    before = content()
     with pytest.raises(KeyboardInterrupt):
-        write_report(asked(2), tmp_path, {}, interrupted)
+        asked(1000, last=290)
     assert content().items() > before.items()
-    # The next command continues behind the file of pictures that was written.
-    reads = []
-    write_report(asked(2), tmp_path, {}, lambda image: reads.append(image) or image.read())
-    assert len({image.digest for image in reads[: 302 - 256]}) == 302 - 256
-    assert len(reads) - (302 - 256) <= 12  # for the examples
-    write(asked(1), tmp_path)
-    again = {k: v for k, v in content().items() if not k.endswith("report.html")}
-    assert again.items() <= before.items()
+    # The next command continues behind the file of images that was written.
+    asked(1000)
+    assert len(reads) == 302 - 256
+    asked(1000)
+    assert reads == []
+    asked(0)
+    assert content() == before
 
 
-def words_of(page: Path) -> str:
-    return " ".join(re.sub(r"<[^>]*>", " ", page.read_text()).split())
+# ---------------------------------------------------------------------------- the page
 
 
 def test_the_first_screen_says_what_the_run_is_and_how_it_went(tmp_path):
-    made = board_of(
-        {"w+s": [1, 2, 3, 4, 5, 6], "v+s": [2, 2, 2, 2, 2, None]},
-        categories={},
-        missing=3,
-        selection="6 of 99 queries",
-    )
-    words = words_of(write(made, tmp_path))
+    scores = {"w+s": [1, 2, 3, 4, 5, 6], "v+s": [2, 2, 2, 2, 2, None]}
+    about = {"missing": 3, "selection": "6 of 99 queries"}
+    words = words_of(write(board_of(scores, categories={}, **about), tmp_path))
     first = words[: words.index("Paired differences")]
     assert "2 systems answered 6 of 99 queries of sample; judge scored the answers" in first
     assert "3 answers are missing" in first
-    board = first[first.index("Leaderboard") : first.index("Examples")]
-    assert re.search(r"w\+s .*3\.50 \[\d\.\d\d, \d\.\d\d\] n=6", board)
-    assert "5 of 7 done, 1 failed, 1 not made" in board
-    examples = first[first.index("Examples") :]
-    assert "where judge sets them furthest apart" in examples
-    # The widest disagreement with both answers and their scores.
-    assert re.search(r"Q-0004 .*What happens in scene 4\?.* w\+s judge 5\.00", examples)
+    assert re.search(r"w\+s .*3\.50 \[\d\.\d\d, \d\.\d\d\] n=6", first)
+    assert "5 of 7 done, 1 failed, 1 not made" in first
     assert "LVLM x text-to-image model" in words
     assert "0123456789ab with changes" in words
     assert "1,234 input tokens" in words
-    assert "Random weights" not in words
-
-
-def test_examples_show_their_images_or_why_there_is_none(tmp_path):
-    lost = Image("0" * 64, place="gone.png")
-    said = {"a": answer("Left.", picture(1)), "b": answer(lost, *(picture(2),) * 4)}
-    scores = {"a": 6, "b": 1}
-    found = [evaluation(n, sample(0), scores[n], document=d) for n, d in said.items()]
-
-    def read(image: Image) -> bytes:
-        if image is lost:
-            raise FileNotFoundError("gone.png")
-        return image.read()
-
-    html = write_report(board(found), tmp_path, {}, read).read_text()
-    (example,) = re.findall(r'<article class="example">(.*?)</article>', html, re.S)
-    assert '<a href="#Q-0000">' in example
-    asked, best, worst = example.split('<section class="part">')[1:]
-    assert [part.count("<img") for part in (asked, best, worst)] == [1, 1, 2]
-    url = re.search(r'src="([^"]*)"', best)[1]
-    assert (pixels(url) == np.asarray(Picture.open(io.BytesIO(picture(1).read())))).all()
-    assert "The image cannot be read: gone.png." in worst
-    assert "..." in worst
+    assert "random weights" not in words
+    # The widest disagreement comes first among the examples, with both its answers.
+    examples = data_of(tmp_path)[0]["examples"]
+    assert "judge" in examples["choice"]
+    assert examples["shown"] == [[4, [0, 1]], [3, [0, 1]]]
 
 
 def test_examples_of_one_system_are_its_first_answers(tmp_path):
     failed = Failure("ran out", Fault.ERROR)
     found = [evaluation("a", sample(0), None, document=failed)]
     found += [evaluation("a", sample(i), 3) for i in (1, 2, 3)]
-    html = write(board(found), tmp_path).read_text()
-    shown = re.findall(r'<article class="example">.*?href="(.*?)"', html, re.S)
-    assert shown == ["#Q-0001", "#Q-0002"]
+    write(board(found), tmp_path)
+    assert data_of(tmp_path)[0]["examples"] == {"choice": "", "shown": [[1, [0]], [2, [0]]]}
 
 
-def test_random_weights_raise_a_banner(tmp_path):
-    made = board_of({"a": [1]}, systems=[system("a", "tiny")])
-    made = replace(made, scorers=[Judge(stages=(stage("judge", "dummy"),))])
-    words = " ".join(re.sub(r"<[^>]*>", "", write(made, tmp_path).read_text()).split())
-    assert "Random weights. judge ran on dummy random weights. a ran on tiny" in words
-
-
-def test_empty_run_has_a_page(tmp_path):
-    page = write_report(board([], systems=[system("a")], missing=4), tmp_path, {}, at_hand)
+def test_a_run_without_answers_or_facts_has_a_page(tmp_path):
+    made = board([], systems=[system("a", "tiny")], missing=4)
+    words = words_of(write_report(made, tmp_path, {}, at_hand))
     index, rows = data_of(tmp_path)
-    assert (index["entries"], rows) == ([], [])
-    assert "4 answers are missing" in page.read_text()
+    assert (index["entries"], rows, index["examples"]["shown"]) == ([], [], [])
+    assert "4 answers are missing" in words
+    assert "random weights (tiny: a)" in words
+    assert facts_of({"git": None, "data": "x"}) == {"data": "x"}
 
 
-def test_manifest_facts_take_whatever_is_there():
-    assert facts_of({}).general == {}
-    odd = {"git": None, "packages": 3, "data": "x", "stages": {"s": None}, "usage": []}
-    assert facts_of(odd).general == {"data": "x"}
-    stages = facts_of(odd).stages
-    assert stages is not None
-    assert stages.rows[0][0].text == "s"
-
-
-def test_as_script_escapes_all_that_could_end_a_script():
-    text = as_script("f", list(HOSTILE))
-    assert text.isascii()
-    assert "<" not in text
-    assert json.loads(f"[{text[len('plait(') : -3]}]") == ["f", list(HOSTILE)]
-
-
-def test_plain_keeps_json_and_words_the_rest():
+def test_malformed_rows_and_repeats_have_addresses_and_odd_values_a_text():
+    broken = Malformed(id="Q-0000", row=3, reason="row 3: duplicate id")
+    found = [evaluation("a", sample(0), 1, repeat=r) for r in (0, 1)]
+    found.append(evaluation("a", broken, None, document=Failure(broken.reason)))
+    entries = entries_of(board(found), 10)
+    assert [e.anchor for e in entries] == ["Q-0000", "Q-0000~2", "Q-0000 (row 3)"]
     odd = {1: (1.5, None, True), "x": float("inf"), "p": Path("a")}
     assert plain(odd) == {"1": [1.5, None, True], "x": "inf", "p": "a"}
 
 
-def test_document_of_text_only_needs_no_picture(tmp_path):
-    empty = Result(Document((Text(""),)))
-    made = board([evaluation("a", replace(sample(0), turns=()), 1, document=empty)])
-    write(made, tmp_path)
-    assert data_of(tmp_path)[1][0]["answers"][0]["segments"] == [""]
+# --------------------------------------------------------------- plots, disagreements
 
 
-def test_an_unknown_order_of_text_and_pictures_is_said_with_the_answer(tmp_path):
-    noted = {"m": [{"finish": "stop"}, {"order": "unknown: apart from the text"}]}
-    documents = [Result(Document((Text("a"),)), notes=notes) for notes in (noted, {})]
-    made = board(
-        [evaluation("s", sample(i), None, document=d) for i, d in enumerate(documents)]
+@pytest.mark.parametrize(
+    ("scores", "scale", "bins", "ends"),
+    [
+        ({"a": [0, 6, 6, 3], "b": [1, None, Unscored("no"), 1]}, "0-6", 7, (-0.5, 6.5)),
+        ({"a": [20.5, 25.25, 31.0], "b": [22.0, 22.1, 29.0]}, "0-100", 12, (20.5, 31)),
+        ({"a": [0.5, 0.5]}, "0-6", 12, (0, 6)),
+        ({"a": [1e78, -1e78]}, "0-6", 12, (-1e78, 1e78)),
+        ({"a": [1e-90, 2e-90]}, "0-6", 12, (1e-90, 2e-90)),
+        ({"a": [7, 9, -1]}, "0-6", 11, (-1.5, 9.5)),
+        ({"a": [None]}, "0-6", -1, ()),
+    ],
+)
+def test_histograms_hold_every_score_in_common_bins(scores, scale, bins, ends):
+    edges, counts = histograms_of(board_of(scores), Judge("judge", scale))
+    assert len(edges) == bins + 1
+    if len(edges):
+        assert (edges[0], edges[-1]) == pytest.approx(ends)
+        (row,) = counts.values()
+        for name, own in scores.items():
+            assert row[name].sum() == sum(isinstance(s, int | float) for s in own)
+
+
+def test_means_and_histograms_are_drawn_for_every_system():
+    made = board_of({"a": [1, 2, 3, 2, 1, 3], "b": [5, 5, 4, 5, 4, None], "c": [None] * 6})
+    panel = panel_of(made, Judge(), [])
+    root = ElementTree.fromstring(panel.plot.replace("xlink:href", "href"))
+    assert {"a", "b", "c"} <= {e.text for e in root.iter("text")}
+    filled = [e for e in root.iter("path") if "fill: var(--accent)" in e.get("style", "")]
+    assert len(filled) == 2  # a histogram for each system with scores
+    # One reason is shared by two means; the numbers of values stand in the cells.
+    few = board_of({"a": [1, 2], "b": [3]}, categories={})
+    (note,) = panel_of(few, Judge(), []).main.notes
+    assert note == (
+        "No interval for per query, situational analysis: too few values (fewer than 5)."
     )
-    write(made, tmp_path)
-    first, second = (row["answers"][0] for row in data_of(tmp_path)[1])
-    assert first["order"] == "unknown: apart from the text"
-    assert "order" not in second
+
+
+def test_widest_disagreements_come_first_without_controls():
+    scores = {
+        "a": [3, 6, 5, 1, None],
+        "b": [3, 0, 1, 5, 6],
+        "c": [3, 3, 1, 1, Unscored("no")],
+        "gt": [0, 6, 6, 6, 6],
+    }
+    keys = [f"Q-{i:04d}" for i in range(5)]
+
+    def apart(made, shown) -> list[list[str]]:
+        return [
+            [c.full for c in row] for row in disagreements_of(made, Judge(), shown).rows
+        ]
+
+    found = apart(board_of(scores), keys)
+    assert [row[0] for row in found] == ["Q-0001", "Q-0002", "Q-0003"]
+    assert found[0][2:] == ["6.00 a", "0.00 b"]
+    assert [row[0] for row in apart(board_of(scores), keys[2:])] == keys[2:4]
+    alone = {name: scores[name] for name in ("a", "gt")}
+    assert apart(board_of(alone), keys)[0][2:] == ["6.00 gt", "1.00 a"]
+    asked = replace(sample(0), id="a/b c#?")
+    one = board([evaluation(n, asked, v) for n, v in (("a", 1), ("b", 5))])
+    (row,) = disagreements_of(one, Judge(), ["a/b c#?"]).rows
+    assert row[0].link == "#a%2Fb%20c%23%3F"
+
+
+def bars(figure) -> None:
+    axes = figure.subplots()
+    axes.stairs([1, 3, 2], [0, 0.123456, 2, 3], fill=True, color=ACCENT)
+    axes.plot([0, 3], [0, 2], "o", color=INK)
+    name_rows(axes, ["<script>alert(1)</script>", "$x$ & 漢字", "W" * 80])
+
+
+def test_a_figure_is_valid_coloured_by_the_page_and_the_same_every_time() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    svg = drawn(400, 200, 'three "bars"', bars)
+    assert svg == drawn(400, 200, 'three "bars"', bars)
+    assert dict(matplotlib.rcParams) == before
+    root = ElementTree.fromstring(svg.replace("xlink:href", "href"))
+    assert root.attrib["aria-label"] == root.findtext("title") == 'three "bars"'
+    texts = [e.text for e in root.iter("text")]
+    assert {"<script>alert(1)</script>", "$x$ & 漢字", short("W" * 80)} <= set(texts)
+    ids = re.findall(r' id="([^"]*)"', svg)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:href="|url\()#(\w+)', svg)) == set(ids)
+    assert {"var(--accent)", "var(--ink)"} <= set(re.findall(r"var\(--\w+\)", svg))
+    assert not re.search(r"#[0-9a-f]{6}\b", svg)
+
+
+def test_an_interval_is_drawn_to_the_end_of_its_scale(monkeypatch):
+    made = board_of({"a": [6, 6, 6, 6, 6, 6, 6, 5, 4, 0], "b": [1, 2, 3, 4, 5] * 2})
+    rows = leaderboard(made)
+    intervals = [row["scores"]["judge"]["avg_micro"]["ci95"] for row in rows]
+    assert intervals[0][1] > 6, "else nothing is shown"
+    lines = []
+    monkeypatch.setattr(Axes, "hlines", lambda axes, y, *ends, **_: lines.append([*ends]))
+    panel_of(made, made.scorers[0], [])
+    assert lines == [[intervals[0][0], 6.0], intervals[1]]

@@ -14,8 +14,8 @@ from store_helpers import damage
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from benchmarks.results.leaderboard_pages import write_leaderboard
-from benchmarks.results.pairings.files import FILES
+from benchmarks.results.leaderboard import write_leaderboard
+from benchmarks.results.pairings.tables import FILES
 from cluster.store import DamagedPart, StoreError
 from plait import app
 

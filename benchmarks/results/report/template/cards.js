@@ -1,8 +1,10 @@
 "use strict";
 // One card per query: what was asked, and what each system answered.
 
-const OUTCOMES = { f: "failed", s: "skipped", m: "not made", u: "unscored", n: "not applicable" };
-const CHIP = { f: "failed", s: "skipped", u: "unscored", m: "", n: "" };
+// An outcome by its name in the tables, as text.
+function outcomeText(name) {
+  return name === "missing" ? "not made" : name.replaceAll("_", " ");
+}
 
 function card(index, entry, full, systems) {
   const [anchor, category, field, cells] = entry;
@@ -34,10 +36,10 @@ function asked(full) {
   const several = full.turns.length > 1;
   const turns = full.turns.map(([role, segments]) => [
     several ? el("p", { class: "role" }, role === "assistant" ? "published answer" : role) : null,
-    content(segments, "Picture of the question", !several),
+    content(segments, "Image of the question", !several),
   ]);
   const question = el("div", {}, el("h4", {}, "Question"), turns.flat());
-  const truth = full.truth ? folded("Ground truth", content(full.truth, "Picture of the ground truth")) : null;
+  const truth = full.truth ? folded("Ground truth", content(full.truth, "Image of the ground truth")) : null;
   const criteria = full.criteria
     ? folded("Criteria", el("p", { class: "reason", dir: "auto" }, full.criteria)) : null;
   return el("div", { class: "ask" }, question, el("div", {}, truth, criteria));
@@ -49,20 +51,21 @@ function answer(index, i, cell, full) {
     ? el("span", { class: "scale" }, system.weights + " weights") : null;
   const head = el("h4", { dir: "auto" }, system.name, weights);
   if (!Array.isArray(cell)) {
-    const chips = el("ul", { class: "scores" }, el("li", { class: "chip " + CHIP[cell] }, OUTCOMES[cell]));
+    const chips = el("ul", { class: "scores" }, el("li", { class: "chip " + cell }, outcomeText(cell)));
     const why = full ? reason(full) : el("p", { class: "reason" }, "This answer is not made yet.");
     return el("section", { class: "answer" }, head, chips, why, full ? notes(full.notes) : null);
   }
   const chips = index.scorers.map((scorer, k) => chip(scorer, cell[k]));
-  const caption = "Picture by " + system.name;
+  const caption = "Image by " + system.name;
   const body = full.ends ? dialogue(full, caption) : written(full.segments, caption);
   return el("section", { class: "answer" }, head, el("ul", { class: "scores" }, chips),
     unjudged(index, cell, full.scores), foldable(body), order(full), judged(index, full.scores), notes(full.notes));
 }
 
-// Said where a server gave its pictures apart from the text.
+// Said where a server gave its images apart from the text.
 function order(full) {
-  return full.order ? el("p", { class: "reason", dir: "auto" }, "Order of text and pictures: " + full.order) : null;
+  const noted = Object.values(full.notes || {}).filter(Array.isArray).flat().find((record) => record?.order);
+  return noted ? el("p", { class: "reason", dir: "auto" }, "Order of text and images: " + noted.order) : null;
 }
 
 function written(segments, caption) {
@@ -86,8 +89,7 @@ function reason(full) {
 
 function chip(scorer, score) {
   if (typeof score === "string") {
-    const kind = { f: "failed", s: "skipped" }[score] || CHIP[score];
-    return el("li", { class: "chip " + kind }, scorer.name, el("b", {}, OUTCOMES[score]));
+    return el("li", { class: "chip " + score }, scorer.name, el("b", {}, outcomeText(score)));
   }
   const node = el("li", { class: "chip value", title: scorer.name + " on a scale of " + scorer.scale },
     scorer.name, el("b", {}, score.toFixed(scorer.decimals)));
@@ -102,7 +104,7 @@ function chip(scorer, score) {
 
 // Why a scorer gave no score; "not applicable" needs no further reason.
 function unjudged(index, cell, scores) {
-  return scores.map((score, k) => score && score.reason !== undefined && cell[k] !== "n"
+  return scores.map((score, k) => score && score.reason !== undefined && cell[k] !== "not_applicable"
     ? el("p", { class: "reason", dir: "auto" }, index.scorers[k].name + ": ",
         score.fault ? score.fault + ": " : null, score.reason)
     : null);

@@ -13,16 +13,16 @@ function el(tag, attributes, ...children) {
   return node;
 }
 
-const CARD_SIDE = 256; // largest width and height of a picture in a card
+const CARD_SIDE = 256; // largest width and height of an image in a card
 
 function segment(part, caption) {
   if (typeof part === "string") return el("p", { dir: "auto" }, part);
   const [src, width, height] = part;
-  if (src === null) return el("p", { class: "broken" }, "Picture: " + width);
+  if (src === null) return el("p", { class: "broken" }, "Image: " + width);
   const scale = Math.min(1, CARD_SIDE / Math.max(width, height));
   const size = { width: Math.round(width * scale), height: Math.round(height * scale) };
   const image = el("img", { src, ...size, alt: caption, decoding: "async" });
-  return el("figure", {}, el("button", { type: "button", class: "picture" }, image));
+  return el("figure", {}, el("button", { type: "button", class: "image" }, image));
 }
 
 function content(segments, caption, row) {

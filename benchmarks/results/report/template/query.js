@@ -5,16 +5,9 @@ const DEFAULTS = {
   text: "", category: "", field: "", system: "", outcome: "", scorer: "0",
   low: "", high: "", order: "task", size: "10", page: "1", hide: "",
 };
-const OUTCOME_NAMES = {
-  done: "done", failed: "failed", skipped: "skipped", missing: "not made", unscored: "unscored",
-  not_applicable: "not applicable", failed_scores: "score failed", skipped_scores: "score skipped",
-};
 const ORDERS = {
   task: "task order", worst: "worst first", best: "best first", apart: "biggest disagreement",
 };
-const DOCUMENT_CODE = { failed: "f", skipped: "s", missing: "m" };
-const SCORE_CODE = { unscored: "u", not_applicable: "n", failed_scores: "f", skipped_scores: "s" };
-
 function shownSystems(index, state) {
   const hidden = new Set(state.hide.split(",").filter(Boolean).map(Number));
   return index.systems.map((_, i) => i).filter((i) => !hidden.has(i));
@@ -24,10 +17,11 @@ function consideredSystems(index, state) {
   return state.system === "" ? shownSystems(index, state) : [Number(state.system)];
 }
 
+// A cell is an answer's outcome or, where it is done, each scorer's value or outcome.
 function hasOutcome(cell, outcome, scorer) {
-  if (outcome === "done") return Array.isArray(cell);
-  if (outcome in DOCUMENT_CODE) return cell === DOCUMENT_CODE[outcome];
-  return Array.isArray(cell) && cell[scorer] === SCORE_CODE[outcome];
+  if (!Array.isArray(cell)) return cell === outcome;
+  const judged = ["failed", "skipped"].includes(cell[scorer]) ? cell[scorer] + "_scores" : cell[scorer];
+  return outcome === "done" || judged === outcome;
 }
 
 function scoresOf(entry, systems, scorer) {

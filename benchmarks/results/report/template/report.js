@@ -10,6 +10,19 @@ function start() {
   buildControls();
   listen();
   follow();
+  showExamples();
+}
+
+// The first screen: a few answers of two systems.
+async function showExamples() {
+  const { choice, shown } = store.index.examples;
+  const rows = await store.rowsOf(shown.map(([i]) => i));
+  const cards = shown.map(([i, systems], k) => card(store.index, store.index.entries[i], rows[k], systems));
+  cards.forEach((node) => { node.className = "example"; });
+  $("choice").textContent = choice;
+  $("examples").append(...cards);
+  $("examples").hidden = !cards.length;
+  cards.forEach(unfoldShort);
 }
 
 async function update() {
@@ -147,7 +160,7 @@ function buildControls() {
   options("category", [["", "all"], ...numbered(store.index.categories)]);
   options("field", [["", "all"], ...numbered(store.index.fields)]);
   options("system", [["", "any shown"], ...numbered(store.index.systems.map((s) => s.name))]);
-  options("outcome", [["", "any"], ...Object.entries(OUTCOME_NAMES)]);
+  options("outcome", [["", "any"], ...store.index.outcomes.map((name) => [name, outcomeText(name)])]);
   options("scorer", numbered(store.index.scorers.map((s) => `${s.name} (${s.scale})`)));
   options("order", Object.entries(ORDERS));
   options("size", ["10", "25", "50"].map((n) => [n, n]));
@@ -182,7 +195,7 @@ function listen() {
     const open = $("filters").classList.toggle("open");
     $("more").setAttribute("aria-expanded", String(open));
   });
-  $("cards").addEventListener("click", (event) => viewer.open(event));
+  document.addEventListener("click", (event) => viewer.open(event));
   viewer.listen();
   document.addEventListener("keydown", pressed);
   window.addEventListener("hashchange", async () => {

@@ -1,5 +1,5 @@
 "use strict";
-// The data of the page: an index that is read first, text and pictures as they are shown.
+// The data of the page: an index that is read first, text and images as they are shown.
 // Every file calls `plait` with its name and rows; pages on disk may load scripts, not fetch.
 
 const AT_ONCE = 8; // files read side by side while searching
@@ -41,7 +41,7 @@ function reader(most) {
 const store = {
   index: null,
   text: reader(120),
-  pictures: reader(16),
+  images: reader(16),
 
   fileOf(i) { return "data-" + String(Math.floor(i / this.index.chunk)).padStart(3, "0") + ".js"; },
 
@@ -52,7 +52,7 @@ const store = {
       this.illustrated(this.rowIn(await this.text(this.fileOf(i)), i))));
   },
 
-  // A row with its pictures in place of their numbers.
+  // A row with its images in place of their numbers.
   async illustrated(row) {
     const all = (lists) => Promise.all(lists.map((list) => this.placed(list)));
     const [truth, ...turns] = await all([row.truth, ...row.turns.map(([, segments]) => segments)]);
@@ -63,7 +63,7 @@ const store = {
 
   placed(segments) {
     return segments && Promise.all(segments.map(async (part) => typeof part !== "number" ? part
-      : (await this.pictures(this.index.packs[Math.floor(part / this.index.pack)]))[part % this.index.pack]));
+      : (await this.images(this.index.packs[Math.floor(part / this.index.pack)]))[part % this.index.pack]));
   },
 
   // Searches the text of entries, a few files at a time; yields {files, of, matches}.

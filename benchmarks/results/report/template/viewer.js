@@ -1,19 +1,19 @@
 "use strict";
-// The picture viewer: one picture of a card at a time, or those of all systems side by side.
+// The image viewer: one image of a card at a time, or those of all systems side by side.
 
-const QUESTION = "Picture of the question";
+const QUESTION = "Image of the question";
 
 const viewer = {
-  pictures: [],
+  images: [],
   at: 0,
   beside: false,
 
-  // A click on a picture opens it.
+  // A click on an image opens it.
   open(event) {
-    const picture = event.target.closest(".picture")?.firstChild;
-    if (!picture) return;
-    this.pictures = [...picture.closest(".card").querySelectorAll(".picture img")];
-    this.at = this.pictures.indexOf(picture);
+    const image = event.target.closest(".image")?.firstChild;
+    if (!image) return;
+    this.images = [...image.closest("article").querySelectorAll(".image img")];
+    this.at = this.images.indexOf(image);
     this.beside = false;
     this.show();
     $("viewer").showModal();
@@ -38,32 +38,32 @@ const viewer = {
     event.preventDefault();
   },
 
-  // The pictures of each owner: the ground truth and every system shown.
+  // The images of each owner: the ground truth and every system shown.
   rows() {
     const owners = new Map();
-    for (const picture of this.pictures.filter((one) => one.alt !== QUESTION)) {
-      if (!owners.has(picture.alt)) owners.set(picture.alt, []);
-      owners.get(picture.alt).push(picture);
+    for (const image of this.images.filter((one) => one.alt !== QUESTION)) {
+      if (!owners.has(image.alt)) owners.set(image.alt, []);
+      owners.get(image.alt).push(image);
     }
     return [...owners.values()];
   },
 
   toggle() {
-    const picture = this.pictures[this.at];
+    const image = this.images[this.at];
     const rows = this.rows();
     if (!this.beside && rows.length < 2) return;
     if (this.beside) {
       const first = rows.map((row) => row[this.at]).find(Boolean);
-      this.at = Math.max(0, this.pictures.indexOf(first));
+      this.at = Math.max(0, this.images.indexOf(first));
     } else {
-      this.at = Math.max(0, ...rows.map((row) => row.indexOf(picture)));
+      this.at = Math.max(0, ...rows.map((row) => row.indexOf(image)));
     }
     this.beside = !this.beside;
     this.show();
   },
 
   get count() {
-    return this.beside ? Math.max(...this.rows().map((row) => row.length)) : this.pictures.length;
+    return this.beside ? Math.max(...this.rows().map((row) => row.length)) : this.images.length;
   },
 
   step(by) {
@@ -73,7 +73,7 @@ const viewer = {
 
   show() {
     const shown = this.beside ? this.rows().map((row) => row[this.at] || row[0].alt)
-      : [this.pictures[this.at]];
+      : [this.images[this.at]];
     $("stage").className = this.beside ? "beside" : "";
     $("stage").replaceChildren(...shown.map(enlarged));
     $("position").value = `${this.at + 1} of ${this.count}`;
@@ -84,12 +84,12 @@ const viewer = {
   },
 };
 
-// A picture with its caption; a name alone where its owner has fewer pictures.
-function enlarged(picture) {
-  if (typeof picture === "string") {
-    return el("figure", { class: "absent" }, el("p", {}, "no further picture"),
-      el("figcaption", { dir: "auto" }, picture));
+// An image with its caption; a name alone where its owner has fewer images.
+function enlarged(image) {
+  if (typeof image === "string") {
+    return el("figure", { class: "absent" }, el("p", {}, "no further image"),
+      el("figcaption", { dir: "auto" }, image));
   }
-  return el("figure", {}, el("img", { src: picture.src, alt: picture.alt }),
-    el("figcaption", { dir: "auto" }, picture.alt));
+  return el("figure", {}, el("img", { src: image.src, alt: image.alt }),
+    el("figcaption", { dir: "auto" }, image.alt));
 }

@@ -1,0 +1,94 @@
+"""Images inside a page: one copy of each, of web size, as a data URL.
+
+A report holds thousands of them: they are packed into a few files.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image as Pillow
+
+from benchmarks.results.report.entries import write_script
+from generators.document import Image
+from generators.pictures import PictureError, decode
+
+PACK = 256
+"""Images in one file: about 6 MB, read at once when one of them is shown."""
+SIDE = 512
+"""Largest width and height of an image in a report, in pixels."""
+_FORM = "1"
+"""Raise it when images are written in another way, so that no earlier file is kept."""
+_PNG, _SMALL = b"\x89PNG", 1 << 16
+Read = Callable[[Image], bytes]
+Progress = Callable[[int, int], None]
+"""Called with how many images are done, and of how many."""
+
+
+class WebImage(NamedTuple):
+    """An image as a data URL, with its size there in pixels."""
+
+    url: str
+    width: int
+    height: int
+
+
+def web_image(data: bytes, side: int) -> WebImage:
+    """Return an image as WebP, at most `side` pixels wide and high; PictureError."""
+    image = decode(data)
+    image.thumbnail((side, side), Pillow.Resampling.LANCZOS, reducing_gap=1.0)
+    # A PNG of few bytes is a drawing, whose edges lossy compression would blur.
+    lossless = data.startswith(_PNG) and len(data) <= _SMALL
+    file = io.BytesIO()
+    image.save(file, "WEBP", lossless=lossless, quality=75, method=2)
+    encoded = base64.b64encode(file.getvalue()).decode()
+    return WebImage(f"data:image/webp;base64,{encoded}", *image.size)
+
+
+def pack_images(
+    folder: Path, images: Sequence[Image], read: Read, on_progress: Progress
+) -> list[str]:
+    """Write `images` under `folder`, PACK to a file; return the files' names, in order.
+
+    A file is named by its images, and kept where an earlier report wrote it. In place of
+    an image that cannot be read stands the reason; such a file is named by the reasons
+    too, so that the next report tries again.
+    """
+    names: list[str] = []
+    # Pillow releases the interpreter's lock while it decodes, resizes and encodes.
+    with ThreadPoolExecutor() as pool:
+        for start in range(0, len(images), PACK):
+            pack = images[start : start + PACK]
+            digests = [image.digest for image in pack]
+            name = _name(digests)
+            if not (folder / name).exists():
+                rows: list[WebImage | tuple[None, str]] = []
+                for row in pool.map(partial(_row, read), pack):
+                    rows.append(row)
+                    on_progress(start + len(rows), len(images))
+                reasons = [str(row[1]) for row in rows if row[0] is None]
+                name = write_script(folder, _name(digests + reasons), rows)
+            names.append(name)
+    return names
+
+
+def _row(read: Read, image: Image) -> WebImage | tuple[None, str]:
+    try:
+        return web_image(read(image), SIDE)
+    except PictureError as error:
+        return None, str(error)
+    except Exception as error:
+        # Whatever a store or a file system raises, the page shows the reason.
+        return None, f"cannot be read: {error}"
+
+
+def _name(parts: Iterable[str]) -> str:
+    digest = hashlib.sha256(" ".join((_FORM, *parts)).encode(errors="surrogatepass"))
+    return f"pictures-{digest.hexdigest()[:16]}.js"

@@ -1,0 +1,457 @@
+"""The page in headless Chromium, opened from disk: one browser, a page for each purpose."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from browser_helpers import CONTRAST, MISSING, Browser, browser
+from pairings_helpers import costs_by_hand
+from report_helpers import (
+    HOSTILE,
+    MANIFEST,
+    answer,
+    at_hand,
+    board,
+    evaluation,
+    mixed_board,
+    picture,
+    plain_board,
+    sample,
+    system,
+)
+
+from benchmarks.results.report import write_report
+from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
+from generators.document import Document, Score, Text, Turn
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+
+CARDS = "[...document.querySelectorAll('.card')].map((c) => c.dataset.anchor)"
+HERE = "document.querySelector('.card.here')?.dataset.anchor"
+PBL = "project-based learning"
+RIGHT, LEFT, ESCAPE = "\ue014", "\ue012", "\ue00c"
+"""Keys by the names of the WebDriver protocol."""
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def chromium(session: Browser) -> Iterator[Browser]:
+    """The browser on a desktop's screen; no page may have complained."""
+    session.screen(1400, 1000)
+    session.media("light")
+    yield session
+    told = [e["message"] for e in session.logs("browser") if e["level"] != "INFO"]
+    assert told == []
+
+
+def opened(chromium: Browser, page: Path, fragment: str = "") -> Browser:
+    chromium.open(page, fragment)
+    chromium.wait("!document.querySelector('#cards').hasAttribute('aria-busy')")
+    return chromium
+
+
+def unfolded(chromium: Browser) -> None:
+    chromium.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+
+
+def ids(chromium: Browser, expected: list[int]) -> None:
+    """Wait until exactly these queries are shown, in this order."""
+    names = [f"Q-{i:04d}" for i in expected]
+    chromium.wait(f"JSON.stringify({CARDS}) === JSON.stringify({names})")
+
+
+def text_of(chromium: Browser, selector: str) -> str:
+    return chromium.run("return document.querySelector(arguments[0]).innerText", selector)
+
+
+# --------------------------------------------------------------------- pages by hand
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve queries of two systems, each with a reason to be found by a filter."""
+    scores = {
+        "a": [3, 0, 6, 2, 5, Unscored("unreadable"), Skip("judge is blind"), 1, 4, 4, 4, 4],
+        "b": [3, 6, 6, 1, NotApplicable("no"), 2, 2, None, 4, 4, 4, "skip"],
+    }
+    found = []
+    for i in range(12):
+        group = (PBL, "art") if i % 4 == 1 else ("situational analysis", "literature")
+        for name, given in scores.items():
+            said, score = (
+                answer(f"Answer {i} of {name}", picture(i), "and the end."),
+                given[i],
+            )
+            if score is None:
+                said = Failure("ran out", Fault.OUT_OF_MEMORY)
+            elif score == "skip":
+                said, score = Skip("one picture only"), None
+            found.append(evaluation(name, sample(i, *group), score, document=said))
+    found = [e for e in found if (e.system, e.sample.id) != ("b", "Q-0010")]
+    made = board(found, systems=[system("a"), system("b", "tiny")], missing=1)
+    return write_report(made, tmp_path_factory.mktemp("by hand"), MANIFEST, at_hand)
+
+
+@pytest.fixture(scope="module")
+def special(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Several images of two systems; a conversation; a long answer; files of two images."""
+    turns = [("user", "who?"), ("assistant", "Tom"), ("user", "where?")]
+    asked = replace(sample(1), turns=tuple(Turn(r, (Text(t),)) for r, t in turns))
+    talked = Result(Document.of([(Text("Tim"), picture(1)), (), (Text("here"),)]))
+    found = [
+        evaluation("a", sample(0), 3, document=answer(picture(1), picture(2))),
+        evaluation("b", sample(0), 3, document=answer(picture(3))),
+        evaluation("a", asked, 1, document=talked),
+        evaluation("a", sample(2), 1, document=answer("line\n" * 200)),
+        evaluation("b", sample(2), 1, document=answer("short")),
+        evaluation("a", sample(3), 1, document=answer(*(picture(k, 8) for k in range(80)))),
+    ]
+    root = tmp_path_factory.mktemp("special") / "it's elsewhere #2"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("benchmarks.results.report.images.PACK", 2)
+        patch.setattr("benchmarks.results.report.page.PACK", 2)
+        write_report(board(found), root.with_name("run"), MANIFEST, at_hand)
+    return root.with_name("run").rename(root) / "report.html"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Markup, long words and control characters wherever text comes from outside."""
+    found = []
+    for i, text in enumerate(HOSTILE):
+        turns = (Turn("user", (Text(text),)), Turn("assistant", (Text(text),)))
+        about = {"turns": turns, "reference": Document((Text(text),)), "criteria": text}
+        asked = replace(sample(i), id=f"{i} {text}", **about)
+        parts = {text: [{text: text}], "list": [text]}
+        said = Result(Document(tuple(Text(t) for t in HOSTILE)), notes={"prompt": text})
+        judged = Result(Score(1.0, parts), notes={text: text})
+        found.append(evaluation(HOSTILE[0], asked, judged, document=said))
+        failed = Failure(text, Fault.ERROR, notes={text: None})
+        found.append(evaluation(HOSTILE[1], asked, None, document=failed))
+    made, root = board(found, selection=HOSTILE[1]), tmp_path_factory.mktemp("hostile")
+    return write_report(made, root, {"status": HOSTILE[1]}, at_hand)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Long names, and a matrix with costs."""
+    names = [f"writer-{w}+artist-{a}" for w in range(2) for a in range(3)]
+    costs = costs_by_hand(12, 2, 3)
+    made = mixed_board(12, [*names, "anole", "W" * 80], costs=costs)
+    return write_report(made, tmp_path_factory.mktemp("wide"), MANIFEST, at_hand)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """More files of text than the page keeps in memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("benchmarks.results.report.page.CHUNK", 2)
+        root = tmp_path_factory.mktemp("large")
+        return write_report(plain_board(300, scorers=()), root, MANIFEST, at_hand, "all")
+
+
+# -------------------------------------------------------------------------- finding
+
+
+FOUND = [
+    ({"#category": PBL}, [1, 5, 9]),
+    ({"#field": "art", "#outcome": "failed", "#system": "b"}, []),
+    ({"#outcome": "failed"}, [7]),
+    ({"#outcome": "not made"}, [10]),
+    ({"#outcome": "unscored"}, [5]),
+    ({"#outcome": "not applicable"}, [4]),
+    ({"#outcome": "skipped scores"}, [6]),
+    ({"#low": "1", "#high": "2"}, [3, 5, 6, 7]),
+    ({"#text": "answer 3 OF b"}, [3]),
+    ({"#text": "q-0002"}, [2]),
+    ({"#text": "ran out"}, [7]),
+    ({"#order": "worst first", "#system": "b"}, [3, 5, 6, 0, 8, 9, 1, 2, 4, 7]),
+    ({"#order": "best first", "#low": "5"}, [2, 4, 1]),
+    ({"#order": "biggest disagreement", "#category": PBL}, [1, 9, 5]),
+]
+
+
+def test_filters_and_orders(chromium, page):
+    opened(chromium, page)
+    for choices, expected in FOUND:
+        for selector, value in choices.items():
+            if selector in ("#low", "#high", "#text"):
+                chromium.type(selector, value)
+            else:
+                chromium.choose(selector, value)
+        ids(chromium, expected)
+        fragment = chromium.run("return location.hash")
+        chromium.click("#reset")
+        ids(chromium, list(range(10)))
+        chromium.run("location.hash = arguments[0]", fragment)
+        ids(chromium, expected)
+        chromium.click("#reset")
+
+
+def test_systems_are_hidden_and_pages_turned_by_button_and_by_key(chromium, page):
+    opened(chromium, page)
+    chromium.click("#columns label:first-child input")
+    chromium.wait("document.querySelectorAll('#cards .answer').length === 10")
+    assert "Answer 0 of a" not in text_of(chromium, "#cards")
+    chromium.click('[aria-label="Next page"]')
+    ids(chromium, [10, 11])
+    chromium.type("body", "p")
+    ids(chromium, list(range(10)))
+    chromium.choose("#size", "25")
+    ids(chromium, list(range(12)))
+
+
+def test_links_lead_to_queries_and_say_where_there_is_none(chromium, page):
+    opened(chromium, page, "#Q-0011")
+    chromium.wait(f"{HERE} === 'Q-0011'")
+    ids(chromium, [10, 11])
+    top = "document.querySelector('.card.here').getBoundingClientRect().top"
+    assert 0 <= chromium.run(f"return {top}") < 1000
+    chromium.run("location.hash = '#Q-0001'")
+    chromium.wait(f"{HERE} === 'Q-0001'")
+    chromium.type("body", "j")
+    chromium.wait(f"{HERE} === 'Q-0002'")
+    for unknown in ("Q-9999", "a=b", "%"):
+        opened(chromium, page, f"#{unknown}")
+        chromium.wait("!document.querySelector('#unknown').hidden")
+        assert unknown in text_of(chromium, "#unknown")
+        ids(chromium, list(range(10)))
+    chromium.choose("#category", PBL)
+    ids(chromium, [1, 5, 9])
+    assert chromium.run("return document.querySelector('#unknown').hidden")
+
+
+def test_the_first_screen_and_the_widest_disagreements_lead_to_answers(chromium, page):
+    opened(chromium, page)
+    chromium.wait("document.querySelectorAll('.example').length === 2")
+    example = text_of(chromium, ".example")
+    assert re.search(
+        r"(?s)Q-0001.*a\s*judge\s*0\.00.*b.*judge\s*6\.00", example
+    ) or re.search(r"(?s)Q-0001.*b.*judge\s*6\.00.*a\s*judge\s*0\.00", example)
+    chromium.click(".example header a")
+    chromium.wait(f"{HERE} === 'Q-0001'")
+    unfolded(chromium)
+    chromium.click("a[href='#order=apart&scorer=0']")
+    ids(chromium, [1, 3, 0, 2, 8, 9, 4, 5, 6, 7])
+    chromium.click(".panel table a[href^='#Q-']")
+    chromium.wait(f"{HERE} === 'Q-0001'")
+
+
+def test_a_large_run_is_searched_a_few_files_at_a_time(chromium, large):
+    opened(chromium, large)
+    assert "300 queries" in text_of(chromium, "#filters")
+    assert sum("data-" in url for url in chromium.requests()) <= 7
+    chromium.run(
+        "window.shown = []; new MutationObserver(() => shown.push("
+        f"[{CARDS}.length, document.querySelector('#cards').hasAttribute('aria-busy')]))"
+        ".observe(document.querySelector('#cards'), { childList: true });"
+    )
+    chromium.type("#text", "word 287.")
+    ids(chromium, [287])
+    chromium.wait("!document.querySelector('#cards').hasAttribute('aria-busy')")
+    assert "1 of 300 queries" in text_of(chromium, "#filters")
+    assert sum("data-000" in url for url in chromium.requests()) == 0
+    # The search has read more files than stay in memory: the first is read again.
+    chromium.click("#reset")
+    ids(chromium, list(range(10)))
+    assert sum("data-000" in url for url in chromium.requests()) == 1
+    chromium.type("#text", "q-0299")
+    ids(chromium, [299])
+    # Ids are found before any file is searched.
+    assert [1, True] in chromium.run("return shown")
+    opened(chromium, large, "#page=3")
+    ids(chromium, list(range(20, 30)))
+    read = {u.rpartition("/")[2] for u in chromium.requests() if "data-" in u}
+    assert (
+        {f"data-{i:03d}.js" for i in range(10, 15)}
+        <= read
+        <= {f"data-{i:03d}.js" for i in (0, 1, *range(10, 15))}
+    )
+
+
+# ---------------------------------------------------------------------------- cards
+
+
+def test_opens_from_disk_and_shows_texts_images_scores_and_reasons(chromium, page):
+    opened(chromium, page)
+    ids(chromium, list(range(10)))
+    chromium.run("document.querySelector('#cards').scrollIntoView()")
+    images = "[...document.querySelectorAll('.card:first-child .answer img')]"
+    chromium.wait(f"{images}.length && {images}.every((i) => i.naturalWidth === 64)")
+    asked = chromium.requests()
+    assert {url.partition(":")[0] for url in asked} <= {"file", "data"}
+    # Read once each: the index, the text in view, and its images.
+    files = sorted(u.rpartition("/")[2][:5] for u in asked if u.endswith(".js"))
+    assert files == ["data-", "index", "pictu"]
+    card = "[data-anchor='Q-0007'] "
+    kinds = "return [...document.querySelectorAll(arguments[0])].map((n) => n.localName)"
+    selector = card + ".answer:first-child .content > *"
+    assert chromium.run(kinds, selector) == ["p", "figure", "p"]
+    assert "What happens in scene 7?" in text_of(chromium, card + ".ask")
+    assert re.search(r"judge\s*1\.00", text_of(chromium, card + ".answer:nth-child(1)"))
+    second = text_of(chromium, card + ".answer:nth-child(2)")
+    assert all(w in second for w in ("tiny weights", "failed", "out of memory: ran out"))
+    assert "judge: unreadable" in text_of(chromium, "[data-anchor='Q-0005'] .answer")
+
+
+def test_images_open_in_the_viewer_one_by_one_and_side_by_side(chromium, special):
+    opened(chromium, special)
+    figures = "[...document.querySelectorAll('#stage figure')]"
+    captions = f"return {figures}.map((f) => f.querySelector('figcaption').innerText)"
+    drawn = f"return {figures}.map((f) => Boolean(f.querySelector('img')))"
+    position = "return document.querySelector('#position').value"
+    chromium.click("#cards .answer:nth-child(1) .image")
+    chromium.wait("document.querySelector('#viewer[open] img').naturalWidth === 64")
+    assert chromium.run(captions) == ["Image by a"]
+    assert chromium.run(position) == "3 of 5"
+    chromium.click("#later")
+    chromium.type("#later", RIGHT)
+    assert chromium.run(captions) == ["Image by b"]
+    assert chromium.run("return document.querySelector('#later').disabled")
+    chromium.type("#earlier", LEFT)
+    assert chromium.run(position) == "4 of 5"
+    chromium.type("#earlier", "s")
+    owners = ["Image of the ground truth", "Image by a", "Image by b"]
+    assert chromium.run(captions) == owners
+    assert chromium.run(drawn) == [False, True, False]
+    chromium.click("#earlier")
+    assert chromium.run(drawn) == [True, True, True]
+    tops = f"return {figures}.map((f) => f.getBoundingClientRect().top)"
+    assert len(set(chromium.run(tops))) == 1
+    chromium.click("#beside")
+    assert chromium.run(position) == "2 of 5"
+    chromium.screen(390, 844, phone=True)
+    chromium.click("#beside")
+    box = "document.querySelector('#viewer')"
+    assert chromium.run(f"return {box}.scrollWidth <= {box}.clientWidth")
+    chromium.type("#beside", ESCAPE)
+    chromium.wait(f"!{box}.open")
+
+
+def test_conversations_long_answers_and_many_files_of_images(chromium, special):
+    opened(chromium, special)
+    ids(chromium, [0, 1, 2, 3])
+    question = text_of(chromium, ".card:nth-child(2) .ask").lower().split("\n")
+    told = ["user", "who?", "published answer", "tom", "user", "where?"]
+    assert [line for line in question if line][1:7] == told
+    answered = text_of(chromium, ".card:nth-child(2) .answer")
+    assert re.search(
+        r"(?s)answer to turn 1\s+Tim.*turn 2\s+.*empty.*turn 3\s+here", answered
+    )
+    height = "return document.querySelector('.card:nth-child(3) .clamp').offsetHeight"
+    assert 400 < chromium.run(height) < 600
+    assert (
+        chromium.run("return document.querySelectorAll('.card:nth-child(3) .unfold')") != []
+    )
+    chromium.click(".card:nth-child(3) .unfold")
+    content = "document.querySelector('.card:nth-child(3) .answer .content')"
+    assert chromium.run(f"return {content}.parentNode.offsetHeight") > 3000
+    shown = "return [...document.querySelectorAll('.card:nth-child(4) .answer img')]"
+    assert len(set(chromium.run(f"{shown}.map((i) => i.src)"))) == 80
+    read = [u for u in chromium.requests() if "pictures-" in u]
+    assert len(read) == len(set(read)) > 40
+
+
+def test_hostile_text_is_shown_and_never_run(chromium, hostile):
+    opened(chromium, hostile)
+    chromium.wait("document.querySelectorAll('.card').length === 10")
+    shown = "document.querySelectorAll('.card:first-child .answer:first-child .content p')"
+    assert chromium.run(f"return [...{shown}].map((p) => p.textContent)") == list(HOSTILE)
+    unfolded(chromium)
+    outside = "return document.querySelectorAll('script, img, b script').length"
+    assert chromium.run(outside) == 1
+    for width in (1400, 390):
+        chromium.screen(width, 844, phone=width < 400)
+        assert chromium.run("return document.documentElement.scrollWidth <= innerWidth")
+    links = "return [...document.querySelectorAll('.card h3 a')].map((a) => a.hash)"
+    for link in chromium.run(links):
+        chromium.run("location.hash = arguments[0]", link)
+
+
+def test_missing_folder_is_explained(session, page, tmp_path):
+    shutil.copy(page, tmp_path / "report.html")
+    session.open(tmp_path / "report.html")
+    loading = "document.querySelector('#loading').textContent"
+    session.wait(f"{loading}.includes('must be beside')")
+    assert "Outcomes" in text_of(session, "main")
+    session.logs("browser")
+
+
+# ----------------------------------------------------------------------- appearance
+
+WORST = """
+    const behind = (node) => {
+      for (let n = node; n; n = n.parentElement) {
+        const c = rgba(getComputedStyle(n).backgroundColor);
+        if (c[3] === 255) return c;
+      }
+      return [255, 255, 255];
+    };
+    const worst = [];
+    for (const node of document.querySelectorAll("main *")) {
+      const own = [...node.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+      if (!own || !node.checkVisibility()) continue;
+      if (node.closest(":disabled, option, svg")) continue;
+      const style = getComputedStyle(node);
+      if (style.opacity !== "1") { worst.push([0, "opacity " + node.className]); continue; }
+      const seen = contrast(rgba(style.color), behind(node));
+      worst.push([seen, node.localName + "." + node.className]);
+    }
+    return worst.sort((x, y) => x[0] - y[0])[0];"""
+FILL = "getComputedStyle(document.querySelector(arguments[0])).fill"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_and_figures_have_the_colours_of_the_theme(chromium, page, wide, scheme):
+    chromium.media(scheme)
+    for shown in (page, wide):
+        opened(chromium, shown)
+        unfolded(chromium)
+        ratio, where = chromium.run(CONTRAST + WORST)
+        assert ratio >= 4.5, where
+    bar = chromium.run(f"return {FILL}", ".figure path[style*='fill: var(--accent']")
+    link = "return getComputedStyle(document.querySelector('.panel a')).color"
+    assert bar == chromium.run(link) != chromium.run(f"return {FILL}", ".figure text")
+
+
+@pytest.mark.parametrize("width", [390, 320])
+def test_nothing_on_a_phone_scrolls_sideways_and_filters_unfold(chromium, wide, width):
+    chromium.screen(width, 844, phone=True)
+    opened(chromium, wide)
+    unfolded(chromium)
+    assert chromium.run("return document.documentElement.scrollWidth") == width
+    beyond = """return [...document.querySelectorAll("main *")]
+        .filter((n) => n.checkVisibility() && !n.closest("thead, .wider, .pages, .raw"))
+        .filter((n) => n.getBoundingClientRect().right > innerWidth + 1)
+        .map((n) => n.localName + "." + n.className)"""
+    assert chromium.run(beyond) == []
+    label = "getComputedStyle(document.querySelector('.numbers td'), '::before').content"
+    assert "judge (0-6), " in chromium.run(f"return {label}")
+    choices = "return getComputedStyle(document.querySelector('#choices')).display"
+    assert chromium.run(choices) == "none"
+    chromium.click("#more")
+    chromium.choose("#category", PBL)
+    chromium.wait("document.querySelectorAll('.card').length === 4")
+
+
+def test_theme_can_be_switched_and_print_leaves_controls_out(chromium, page):
+    opened(chromium, page)
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    before = chromium.run(paper)
+    chromium.click("#theme")
+    assert chromium.run(paper) != before
+    chromium.media("dark", "print")
+    display = "return getComputedStyle(document.querySelector(arguments[0])).display"
+    assert chromium.run(display, "#filters") == "none"
+    assert chromium.run(display, ".card") != "none"
+    assert chromium.run(paper) == "rgb(255, 255, 255)"
