@@ -106,7 +106,7 @@ def redirect_stderr(root: Path, stage: str, host: str) -> None:
     with contextlib.suppress(AttributeError, OSError):
         sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         if not isinstance(sys.stderr, MaskedStream):
-            sys.stderr = MaskedStream(sys.stderr)  # type: ignore[assignment]
+            sys.stderr = MaskedStream(sys.stderr)
 
 
 class RunLog(Watcher):

@@ -86,11 +86,19 @@ class EndpointClient:
             raise
 
     def close(self) -> None:
-        """Close the connections and end the thread."""
-        self.run(self._http.aclose())
+        """End the requests in flight, close the connections and end the thread."""
+        self.run(self._ended())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _ended(self) -> None:
+        """Cancel what still runs: whoever waits for it would wait for ever."""
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others) if others else None
+        await self._http.aclose()
 
     def continue_from(self, usage: Mapping[str, float]) -> None:
         """Count what earlier workers of the stage have used towards its ceilings."""

@@ -132,7 +132,8 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     last = "effect" if len(model.writers) > 1 else "mean"
     below = [_effect(e, scores) for e in model.artists]
     name = "effect" if len(model.artists) > 1 else "mean"
-    lines = [*_by_lvlm(pairings, rows), [name, *below, form.number(model.mean.value)]]
+    total: list[str | TableCell] = [name, *below, form.number(model.mean.value)]
+    lines = [*_by_lvlm(pairings, rows), total]
     about = f"{scores.scorer.scale}, {scores.scorer.direction} is better"
     title = _titled(pairings, f"{scores.scorer.name} ({about})")
     notes = _score_notes(pairings, scores)
@@ -196,7 +197,7 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
 def shares_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     """Return what the scores' variance comes from."""
     shares = {text: getattr(scores.model.shares, name) for name, text in SHARES.items()}
-    rows = [
+    rows: list[list[str | TableCell]] = [
         [text, TableCell(f"{100 * share:z.1f}%", tint=round(_STRONG * share))]
         for text, share in shares.items()
     ]
@@ -225,8 +226,8 @@ def cost_table(pairings: Pairings) -> ResultTable:
     assert costs is not None
     names = [s.name for s in pairings.matrix.cells]
     paid = {m: TableColumn(MEASURES[m], "lower" if m in PAID else None) for m in MEASURES}
-    head = ["pairing", *(paid[m] for m in costs.measures)]
-    rows = [
+    head: list[str | TableColumn] = ["pairing", *(paid[m] for m in costs.measures)]
+    rows: list[list[str | TableCell]] = [
         [name, *(TableCell.of(costs.cells[name][m], AMOUNT) for m in costs.measures)]
         for name in names
     ]
@@ -272,7 +273,7 @@ def needed_tables(pairings: Pairings) -> Iterator[ResultTable]:
     """Yield by scorer how sure differences are, and how many queries they would need."""
     head = ["a", "b", "a - b", "SD by query", "detectable", "queries needed"]
     for scores in pairings.scores:
-        rows = [
+        rows: list[list[str | TableCell]] = [
             [
                 *(d.a, d.b, _effect(d.estimate, scores)),
                 *(scores.form.number(d.sd), scores.form.number(d.detectable)),

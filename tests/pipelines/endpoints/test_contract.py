@@ -3,7 +3,7 @@
 import gzip
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 from endpoint_apis import (
@@ -289,6 +289,23 @@ def test_no_more_requests_are_in_flight_than_allowed(api, server):
     for name, outcome in zip(names, outcomes, strict=True):
         assert name in str(outcome.notes["prompt"])
         assert api is not CHAT or outcome.value.text == name
+
+
+@of(CHAT)
+def test_a_stage_that_is_closed_ends_its_requests_in_flight(api, server):
+    asked = threading.Event()
+
+    def stalled(body):
+        asked.set()
+        return Answer(how="stall")
+
+    server.script = stalled
+    with ThreadPoolExecutor(1) as threads:
+        with api.asking(server) as stage:
+            call = threads.submit(stage, [api.ask("a")])
+            assert asked.wait(10)
+        with pytest.raises(CancelledError):
+            call.result(timeout=10)
 
 
 def test_a_reply_of_any_length_is_not_read_whole(api, server, monkeypatch):
