@@ -43,7 +43,7 @@ class NumberForm:
     def of_measure(cls, name: str, digits: int = 2) -> NumberForm:
         """For a measure whose name ends in its unit: `%`, or `points of %`."""
         share = (-100.0, 100.0) if name.endswith("points of %") else (0.0, 100.0)
-        return cls(digits, share if name.endswith("%") else None)
+        return cls(digits, share if name.endswith(" %") else None)
 
     def number(self, value: float | None) -> str:
         """`12.30`, or a dash."""

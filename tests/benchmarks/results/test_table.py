@@ -130,6 +130,7 @@ def test_example_of_the_readme_does_what_it_says(capsys):
         (NumberForm.of_measure("equal, %"), (45.27, 109.73), "[45.27, 100.00*]"),
         (NumberForm.of_measure("more, points of %"), (-101, 3), "[-100.00*, 3.00]"),
         (NumberForm.of_measure("rank correlation"), (-0.2, 0.9), "[-0.20, 0.90]"),
+        (NumberForm.of_measure("longer, by up to 5%"), (-35, 10), "[-35.00, 10.00]"),
         (AMOUNT, (-1.5, 5.5), "[0.00*, 5.50]"),
         (PERCENT, None, ""),
     ],
