@@ -37,7 +37,7 @@ class ServingLimits:
     """How long requests in progress may still take when the server is stopped."""
 
 
-class Place:
+class RequestPlace:
     """Of one request: how long it may take, and why it ends before it is answered."""
 
     def __init__(self, limit: asyncio.Timeout, timeout_s: float) -> None:
@@ -61,11 +61,11 @@ class RequestRoom:
     def __init__(self, limits: ServingLimits, metrics: ServingMetrics) -> None:
         self.limits, self.metrics = limits, metrics
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._places: set[Place] = set()
+        self._places: set[RequestPlace] = set()
         self._answers: deque[float] = deque(maxlen=_REMEMBERED)
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[Place]:
+    async def place(self) -> AsyncIterator[RequestPlace]:
         """A place for a request; RequestRefused where there is none, or no time left."""
         if len(self._places) >= self.limits.queue:
             reason = f"{len(self._places)} requests wait, as many as the server takes"
@@ -73,7 +73,7 @@ class RequestRoom:
             raise RequestRefused("queue_full", reason, retry_after_s=wait)
         self._loop = asyncio.get_running_loop()
         limit = asyncio.timeout(self.limits.timeout_s)
-        place = Place(limit, self.limits.timeout_s)
+        place = RequestPlace(limit, self.limits.timeout_s)
         try:
             async with limit:
                 self._places.add(place)
@@ -162,7 +162,7 @@ class RequestGate:
         """Have a request answered, unless its client leaves before."""
         read, watching = 0, None
 
-        async def departure(place: Place) -> None:
+        async def departure(place: RequestPlace) -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
             place.end(RequestRefused("client_gone", "the client has left"))

@@ -19,7 +19,7 @@ from benchmarks.results.table import ResultTable, TableCell, TableColumn
 from benchmarks.studies.annotations import (
     About,
     Form,
-    Ratings,
+    RatedDocuments,
     Unit,
     Value,
     ends_of,
@@ -113,7 +113,7 @@ def _with_truth(
 
 
 def compared(
-    judges: Ratings, people: Ratings, settings: AgreementSettings
+    judges: RatedDocuments, people: RatedDocuments, settings: AgreementSettings
 ) -> dict[str, Any]:
     """Return all measures as plain data; UsageError where nothing matches."""
     if judges.form != people.form:
@@ -144,7 +144,7 @@ def compared(
     }
 
 
-def _nothing_in_common(rated: Rated, judges: Ratings) -> str:
+def _nothing_in_common(rated: Rated, judges: RatedDocuments) -> str:
     annotated, scored = sorted(rated), sorted(judges.about)
     shown = (" of ".join(unit[:2]) for unit in (*annotated[:1], *scored[:1]))
     return (
@@ -153,7 +153,7 @@ def _nothing_in_common(rated: Rated, judges: Ratings) -> str:
     )
 
 
-def _counts(name: str, judges: Ratings, rated: Rated) -> dict[str, Any]:
+def _counts(name: str, judges: RatedDocuments, rated: Rated) -> dict[str, Any]:
     """Every unit of either side, by outcome."""
     scored, missing = judges.values.get(name, {}), judges.missing.get(name, {})
     ids, systems = {u.id for u in judges.about}, {u.system for u in judges.about}
@@ -179,7 +179,11 @@ def _unknown(unit: Unit, ids: set[str], systems: set[str]) -> str:
 
 
 def _measures(
-    name: str, judges: Ratings, people: Ratings, rated: Rated, settings: AgreementSettings
+    name: str,
+    judges: RatedDocuments,
+    people: RatedDocuments,
+    rated: Rated,
+    settings: AgreementSettings,
 ) -> dict[str, Any]:
     """One judge's ratings matched with people's."""
     scored = judges.values.get(name, {})
@@ -205,7 +209,7 @@ def _measures(
     return {"scale": scale, "rescaled": mapped, "groups": [g.as_json() for g in groups]}
 
 
-def _about(unit: Unit, judges: Ratings, people: Ratings) -> About:
+def _about(unit: Unit, judges: RatedDocuments, people: RatedDocuments) -> About:
     """The group as people's file states it, else as the judges' side does, else by name."""
     sides = [side.about.get(unit, About()) for side in (people, judges)]
     by_name = About(mmies_category(unit.id) or "unknown", kind_of(unit.system))

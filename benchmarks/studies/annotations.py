@@ -55,7 +55,7 @@ class About(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ratings:
+class RatedDocuments:
     """Ratings by rater: an annotator, or a judge."""
 
     form: Form
@@ -72,7 +72,7 @@ class Ratings:
         """All who have rated anything, or left it blank."""
         return {*self.values, *self.missing}
 
-    def by(self, raters: Collection[str]) -> "Ratings":
+    def by(self, raters: Collection[str]) -> "RatedDocuments":
         """Return the ratings of these raters alone; all if none is named. UsageError."""
         for name in raters:
             if name not in self.raters:
@@ -83,7 +83,7 @@ class Ratings:
         return replace(self, values=values, missing=missing)
 
 
-def read_scores(path: Path, *, scale: str, scorers: Collection[str] = ()) -> Ratings:
+def read_scores(path: Path, *, scale: str, scorers: Collection[str] = ()) -> RatedDocuments:
     """Return the scores of a run directory, or of a file (`read_ratings`, rater `scorer`).
 
     Of all scorers, or of those named; UsageError for unknown names.
@@ -93,10 +93,12 @@ def read_scores(path: Path, *, scale: str, scorers: Collection[str] = ()) -> Rat
     return read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale).by(scorers)
 
 
-def of_board(board: Board) -> Ratings:
+def of_board(board: Board) -> RatedDocuments:
     """Return the scores of a run; what has none is missing, with its outcome as reason."""
     scales = {scorer.name: scorer.scale for scorer in board.scorers}
-    ratings = Ratings("score", {n: {} for n in scales}, {n: {} for n in scales}, {}, scales)
+    ratings = RatedDocuments(
+        "score", {n: {} for n in scales}, {n: {} for n in scales}, {}, scales
+    )
     columns = ("query", "system", "repeat", "category", "outcome", "value", "scorer")
     rows = board.is_complete & (board.column["criterion"].codes < 0)
     for id, system, repeat, category, outcome, value, scorer in board.rows(rows, *columns):
@@ -119,7 +121,7 @@ def read_ratings(
     unnamed: str,
     scale: str,
     known: Collection[Unit] = (),
-) -> Ratings:
+) -> RatedDocuments:
     """Return the ratings in a file, one a row.
 
     Columns: `id` and `system`; one of `score` (on `scale`, or on that of the row's own
@@ -131,7 +133,7 @@ def read_ratings(
     UsageError names the row, the value and the rule it breaks.
     """
     rows = read_rows(path)
-    ratings = Ratings(_form(path, rows))
+    ratings = RatedDocuments(_form(path, rows))
     _refuse_other_criteria(rows, ratings.form)
     units = {f"{unit.id}_{unit.system}": unit for unit in known}
     places: dict[tuple[str, Unit], str] = {}

@@ -69,7 +69,7 @@ class CompareOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class PreparedComparison:
     """A comparison with all names resolved."""
 
     options: CompareOptions
@@ -176,7 +176,7 @@ def plan_of(items: Sequence[PairComparison]) -> Plan:
     return Plan(systems=(), samples=samples, scorers=(), prompt=as_asked, comparisons=valid)
 
 
-def _run(match: Comparison, place: Path, console: Console) -> RunResult:
+def _run(match: PreparedComparison, place: Path, console: Console) -> RunResult:
     plan, config = plan_of(match.items), match.experiment.config
     if any(c.to_run for c in count(plan, Store(place))):
         refuse_missing(missing_keys([match.chat]), match.missing_weights)
@@ -194,7 +194,7 @@ def _run(match: Comparison, place: Path, console: Console) -> RunResult:
         display.close()
 
 
-def _judged(match: Comparison, store: Store, path: Path) -> Judged:
+def _judged(match: PreparedComparison, store: Store, path: Path) -> Judged:
     """Write all rulings to `path`; return the first judgement of each pair.
 
     Repeats of a judgement measure the judge; they are not additional evidence.
@@ -239,7 +239,9 @@ def _asked(before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]) -> s
 # ------------------------------------------------------------------------------- names
 
 
-def resolve_comparison(root: Path, place: Path, options: CompareOptions) -> Comparison:
+def resolve_comparison(
+    root: Path, place: Path, options: CompareOptions
+) -> PreparedComparison:
     """Resolve `options` for the run in `root`, whose judgements are in `place`.
 
     UsageError for names and settings that are not valid.
@@ -262,7 +264,7 @@ def resolve_comparison(root: Path, place: Path, options: CompareOptions) -> Comp
     if options.baseline is not None:
         played = [(options.baseline, s) for s in systems if s != options.baseline]
     store = Store(root, strict=True)
-    return Comparison(
+    return PreparedComparison(
         options=options,
         experiment=experiment,
         protocol=protocol,

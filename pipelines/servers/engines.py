@@ -53,7 +53,7 @@ class EngineChatSettings(EndpointSettings):
     revision: str | None = unkeyed(None)
 
 
-class Engine(NamedTuple):
+class ServerEngine(NamedTuple):
     """A preset command: its words, and its options for what not every model sets."""
 
     words: str
@@ -76,9 +76,9 @@ _SERVE = "{executable} serve {model} --served-model-name {name} --host 127.0.0.1
 _SERVE += "--port {{port}} --dtype {dtype} "
 _SGLANG = _SERVE.replace("{model}", "--model-path {model}")
 _SPLIT = {"revision": "--revision", "gpus": "--num-gpus"}
-ENGINES: Mapping[tuple[str, Kind], Engine] = {
+ENGINES: Mapping[tuple[str, Kind], ServerEngine] = {
     # Of both: defaults of the checkpoint's own sampling do not apply.
-    ("vllm", Kind.DRAFT): Engine(
+    ("vllm", Kind.DRAFT): ServerEngine(
         _SERVE + "--seed 0 --generation-config vllm",
         {
             "revision": "--revision",
@@ -90,7 +90,7 @@ ENGINES: Mapping[tuple[str, Kind], Engine] = {
             "random": "--load-format",
         },
     ),
-    ("sglang", Kind.DRAFT): Engine(
+    ("sglang", Kind.DRAFT): ServerEngine(
         _SGLANG + "--model-type llm --random-seed 0 --sampling-defaults openai",
         {
             "revision": "--revision",
@@ -102,13 +102,13 @@ ENGINES: Mapping[tuple[str, Kind], Engine] = {
             "random": "--load-format",
         },
     ),
-    ("vllm-omni", Kind.RENDER): Engine(
+    ("vllm-omni", Kind.RENDER): ServerEngine(
         _SERVE + "--omni",
         _SPLIT
         | {"sampling": "--default-sampling-params 0", "random": "--diffusion-load-format"},
     ),
     # Its dtype is the pipeline's own.
-    ("sglang", Kind.RENDER): Engine(
+    ("sglang", Kind.RENDER): ServerEngine(
         _SGLANG.replace("--dtype {dtype} ", "--model-type diffusion --strict-ports true"),
         _SPLIT,
     ),

@@ -50,7 +50,7 @@ _CHANGING_ROPE = frozenset({"dynamic", "longrope"})
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class PromptBatch:
     """The prompts of a batch, one a row."""
 
     inputs: Any
@@ -63,7 +63,7 @@ class Prompts:
     """Read where tokens are sampled."""
 
 
-Writer = Callable[[Prompts], list[TextTrack]]
+Writer = Callable[[PromptBatch], list[TextTrack]]
 """Writes what follows each row."""
 
 
@@ -201,7 +201,7 @@ def _of_each_image(inputs: Any) -> Iterator[ImageInput]:
 
 @torch.inference_mode()
 def by_streams(
-    model: Any, reader: EmbeddedPromptReader, settings: ChatSettings, prompts: Prompts
+    model: Any, reader: EmbeddedPromptReader, settings: ChatSettings, prompts: PromptBatch
 ) -> list[TextTrack]:
     """Write by streams, at most `rows` texts at a time."""
     read = reader(prompts.inputs, prompts.images)
@@ -226,7 +226,9 @@ def by_streams(
     return write(prompts.limits)
 
 
-def by_generate(model: Any, settings: ChatSettings, prompts: Prompts) -> list[TextTrack]:
+def by_generate(
+    model: Any, settings: ChatSettings, prompts: PromptBatch
+) -> list[TextTrack]:
     """Write by `generate`, all rows at once."""
     inputs = prompts.inputs.to(model.device, dtype=model.dtype)
     rows = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)

@@ -21,7 +21,7 @@ from generators.loading.strict import listed
 from generators.overflow import SCORES, no_numbers
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm import random_weights
-from pipelines.vlm.decoding import Prompts, plain_generation, writer_of
+from pipelines.vlm.decoding import PromptBatch, plain_generation, writer_of
 from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
 
 
@@ -98,7 +98,7 @@ class VisionLanguageModel:
             limits = [min(pair) for pair in zip(limits, rooms, strict=True)]
         seeds = [p.request.seed or 0 for p in prompts]
         digests = [[image.digest for image in p.request.images] for p in prompts]
-        texts = self._write(Prompts(inputs, digests, limits, seeds))
+        texts = self._write(PromptBatch(inputs, digests, limits, seeds))
         parts = zip(prompts, texts, lengths, strict=True)
         return [self._result(p, text, length) for p, text, length in parts]
 

@@ -167,7 +167,7 @@ def test_a_document_and_its_costs_are_read_in_one_walk(finished, monkeypatch):
         Plan, "answer", lambda *request: answers.append(request) or answer(*request)
     )
     board = reopen(finished[0]).board(Store(finished[0]))
-    assert len(answers) == len(board.costs.documents) == 48
+    assert len(answers) == len(board.costs) == 48
 
 
 @pytest.mark.models

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.provenance import provenance_facts, provenance_line
-from benchmarks.results.report import panels
+from benchmarks.results.report.page import facts_of
 
 ABOUT = {
     "platform": "Linux",
@@ -22,7 +22,7 @@ FACTS = {
 
 
 def test_a_report_tells_the_facts() -> None:
-    assert FACTS.items() <= panels.facts_of(ABOUT).general.items()
+    assert FACTS.items() <= facts_of(ABOUT).items()
 
 
 def test_one_line_tells_machine_commit_and_versions() -> None:

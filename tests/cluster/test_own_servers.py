@@ -81,6 +81,7 @@ def test_a_worker_starts_its_server_and_ends_it(tmp_path: Path) -> None:
 
 def test_a_server_that_dies_is_started_again_and_no_record_is_lost(tmp_path: Path) -> None:
     marker, lives, witness = tmp_path / "pids", tmp_path / "lives", Witness()
+    before = set(threading.enumerate())
     plan = trial(marker, "--die-after", "4", "--lives", str(lives))
     result = run(plan, tmp_path / "run", witness)
     assert result.counts["done"] == 24
@@ -90,8 +91,7 @@ def test_a_server_that_dies_is_started_again_and_no_record_is_lost(tmp_path: Pat
     assert "the engine has met its end" in failure.reason
     assert not left_of(marker)
     # Requests that will never be answered keep no process from ending.
-    others = set(threading.enumerate()) - {threading.main_thread()}
-    assert all(thread.daemon for thread in others)
+    assert all(thread.daemon for thread in set(threading.enumerate()) - before)
 
 
 @pytest.mark.slow

@@ -233,9 +233,10 @@ class _CpuGenerator(torch.Generator):
         return self
 
 
+_MEMORY = 80 << 30
 _DONE_BY_DRIVER = (
     *("_lazy_init", "set_device", "synchronize", "empty_cache"),
-    *("manual_seed", "manual_seed_all"),
+    *("set_rng_state", "manual_seed", "manual_seed_all"),
 )
 _running: list[_Gpus] = []
 
@@ -254,6 +255,8 @@ def _of_driver(count: int) -> dict[str, Callable[..., Any]]:
         "device_count": lambda: count,
         "current_device": lambda: 0,
         "get_device_capability": lambda *_: (9, 0),
+        "mem_get_info": lambda *_: (_MEMORY, _MEMORY),
+        "get_rng_state": lambda *_: torch.zeros(1, dtype=torch.uint8),
         **dict.fromkeys(_DONE_BY_DRIVER, nothing),
     }
 

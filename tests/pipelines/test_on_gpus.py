@@ -17,11 +17,11 @@ import pytest
 import torch
 from fake_gpu import SeveralDevices, fake_gpus
 from PIL import Image as Pillow
+from stages import StagesHere
 from vlm_helpers import checkpoint
 
 from benchmarks.tasks.task_set import load
 from cluster.loading import load_stage
-from cluster.local import LocalStages
 from cluster.walks import drive, together
 from generators.base import Result
 from generators.document import Document, Image, ImageRequest, Sample
@@ -48,7 +48,7 @@ def documents(name: str, models: Models = TINY) -> list[Document]:
     asked = [s for s in task.samples if isinstance(s, Sample) and s.wants_images]
     shown = [s for s in asked if sum(isinstance(p, Image) for p in s.question) == 1]
     walks = [answer(system, sample, Repetition(task.prompt)) for sample in shown[:2]]
-    outcomes: list[Any] = drive(together(walks), LocalStages().outcomes)
+    outcomes: list[Any] = drive(together(walks), StagesHere().outcomes)
     assert all(isinstance(outcome, Result) for outcome in outcomes), outcomes
     return [outcome.value for outcome in outcomes]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from clipscore_helpers import candidate, picture
 from fake_gpu import fake_gpus
+from stages import StagesHere
 
-from cluster.local import LocalStages
 from cluster.walks import drive
 from generators.base import Result
 from generators.document import Sample, Text, Turn
@@ -26,7 +26,7 @@ def test_a_gpu_scores_as_the_cpu_does(name: str) -> None:
         question = (Turn("user", (Text("What is it?"), picture(0))),)
         sample = Sample(id="SA-1", category="SA", field="Literature", turns=question)
         answer = candidate("a red barn", picture(1), "two cats", picture(2)).document
-        return drive(scorer.judge(sample, answer), LocalStages().outcomes)
+        return drive(scorer.judge(sample, answer), StagesHere().outcomes)
 
     expected = judged()
     with fake_gpus():

@@ -71,10 +71,16 @@ def test_an_answer_that_is_not_there_shows_why(run: RunData) -> None:
     assert "failed (error): nothing to count" in judged
 
 
+def _filled(run: RunData) -> list[str]:
+    """The parts of an answer, without the spaces that follow images."""
+    parts = _Parts(run.documents(SYSTEM)["Q-1"]._repr_html_()).parts
+    return [part for part in parts if part.strip()]
+
+
 def test_damaged_images_are_named_in_their_places(tmp_path: Path) -> None:
     experiment = fill(tmp_path, **OWN)
     run = plait.open_run(tmp_path)
-    before = _Parts(run.documents(SYSTEM)["Q-1"]._repr_html_()).parts
+    before = _filled(run)
     (draft,) = (s for s in experiment.plan.stages if s.kind is Kind.DRAFT)
     answer = run.documents(SYSTEM)["Q-1"]
     assert answer.document is not None
@@ -82,7 +88,7 @@ def test_damaged_images_are_named_in_their_places(tmp_path: Path) -> None:
     assert part in Store(tmp_path).parts(draft)
     damage(part, "images.list.element.bytes")
     again = plait.open_run(tmp_path)
-    shown = _Parts(again.documents(SYSTEM)["Q-1"]._repr_html_()).parts
+    shown = _filled(again)
     drawn = [i for i, text in enumerate(before) if text in ("red", "blue")][-2:]
     for place, (text, now) in enumerate(zip(before, shown, strict=True)):
         damaged = re.match(r"\[picture \d cannot be read: .*damaged", now)

@@ -107,7 +107,7 @@ def test_what_is_not_made_yet_is_missing_and_says_so(tmp_path: Path) -> None:
     assert answer.document is not None, "a document is there before it is judged"
     assert answer.scores[SCORER].outcome == "missing"
     assert "run the same command again" in answer.scores[SCORER].reason
-    fill(tmp_path / "half", Kind.DRAFT, **OWN)
+    fill(tmp_path / "half", Kind.SCORE, **OWN)
     half = plait.open_run(tmp_path / "half")
     assert half.documents(SYSTEM)["Q-1"].outcome == "missing"
     assert half.documents(SYSTEM)["Q-1"].document is None

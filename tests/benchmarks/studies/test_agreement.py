@@ -22,7 +22,7 @@ from benchmarks.studies.agreement import (
     tables,
 )
 from benchmarks.studies.annotations import (
-    Ratings,
+    RatedDocuments,
     Unit,
     of_board,
     read_ratings,
@@ -55,7 +55,7 @@ def write(folder: Path, name: str, content: Any) -> Path:
     return path
 
 
-def human(path: Path, **options: Any) -> Ratings:
+def human(path: Path, **options: Any) -> RatedDocuments:
     """People's ratings, read with the usual settings."""
     usual = {"rater": "annotator", "unnamed": "people", "scale": "0-6"}
     return read_ratings(path, **(usual | options))
