@@ -11,14 +11,19 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from generators.base import Kind, Placement, StageSpec, Weights, WeightsName, imported
+from generators.document import Image
 from generators.errors import UsageError
 from generators.names import unknown, validated
+from generators.pictures import encode
 from generators.registry import known_prefixes
 from generators.settings import StageSettings
 from generators.system import System
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
 
 
 def custom_spec(
@@ -76,3 +81,8 @@ def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any])
     """Return a system whose one stage drafts, and may draw: a draft may hold images."""
     draft, _ = custom_spec(name, weights, overrides, [Kind.DRAFT])
     return System(name=name, draft=draft, max_images=4)
+
+
+def drawn(picture: Picture) -> Image:
+    """Return a picture that a stage has drawn while it wrote, for its `Draft`."""
+    return encode(picture)
