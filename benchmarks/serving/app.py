@@ -31,10 +31,10 @@ from benchmarks.serving.chats import (
     with_limit,
 )
 from benchmarks.serving.drawing import drawn, images_reply, refuse_other_settings, seeds_of
+from benchmarks.serving.engine import ServingEngine
 from benchmarks.serving.gate import RequestGate
 from benchmarks.serving.refusals import RequestRefused
 from benchmarks.serving.schemas import ChatRequest, ImageGenerationRequest
-from benchmarks.serving.server import ServingEngine
 from benchmarks.tasks.published import as_asked
 from cluster.walks import through
 from generators.system import Repetition, continuation

@@ -17,9 +17,10 @@ from typing import Any
 import openai
 from trial import LIGHT, painter, writer
 
+from benchmarks.serving.engine import ServingEngine
 from benchmarks.serving.gate import ServingLimits
 from benchmarks.serving.served import ServedModel
-from benchmarks.serving.server import ServingEngine, StoppableServer
+from benchmarks.serving.server import StoppableServer
 from generators.base import Placement
 from generators.document import Image
 from generators.system import System
