@@ -95,10 +95,9 @@ def test_a_wrong_key_and_another_temperature_are_said(
         endpoint(qwen)
 
 
-def test_what_the_server_refuses_is_final() -> None:
-    with served_model(trial_model(), KEY) as server:
-        with closing(endpoint(server, model="trial", temperature=None)) as client:
-            (reply,) = client([says("!refuse")])
+def test_what_the_server_refuses_is_final(qwen: Served) -> None:
+    with closing(endpoint(qwen)) as client:
+        (reply,) = client([says("more than the context holds " * 3_000)])
     assert isinstance(reply, Failure)
     assert reply.fault.final
 
