@@ -19,8 +19,8 @@ from benchmarks.runs.run_data import (
     ScorerVerdict,
     TaskQuery,
 )
-from benchmarks.tasks.published import as_asked
-from benchmarks.tasks.reading.rules import shown, unicode_only
+from benchmarks.tasks.published import as_asked, unicode_only
+from benchmarks.tasks.reading.rules import shown
 from cluster.loading import load_stage
 from cluster.local import LocalStages
 from cluster.store import BlobReader

@@ -5,8 +5,8 @@
 
 The stage is loaded in this process and computes the same queries of the bundled sample set
 as the original program's loop does, where there is one, and at each batch size. `dummy`
-weights have the full size and need no download. It needs only torch and the stage's own
-library; `--scenario` needs MLPerf's LoadGen.
+weights have the full size and need no download. Ray need not be installed; `--scenario`
+needs MLPerf's LoadGen.
 """
 
 from __future__ import annotations

@@ -29,11 +29,13 @@ UPSTREAM: Mapping[str, str] = {
     "generators.emu2.condition:Emu2Condition": "benchmarks.speed.upstream:Emu2Loop",
     "generators.gill.draft:GillDraft": "benchmarks.speed.upstream:GillLoop",
     "generators.minigpt5.draft:MiniGPT5Draft": "benchmarks.speed.upstream:MiniGPT5Loop",
+    "pipelines.vlm.stage:VisionLanguageModel": "benchmarks.speed.upstream:GenerateLoop",
     "scorers.internvl.stage:MmieScore": "benchmarks.speed.upstream:MmieScoreLoop",
 }
 """Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
 
-The class takes the loaded stage; its `__call__` has the contract of a stage.
+The class takes the loaded stage; its `__call__` has the contract of a stage. With
+`batched = True` it is given the largest batch, otherwise one input at a time.
 """
 
 
@@ -54,7 +56,8 @@ def variants_of(
     compute: Compute, sizes: Sequence[int], loop: Compute | None = None
 ) -> list[Variant]:
     """Return upstream's loop, where there is one, and `compute` at every batch size."""
-    first = [] if loop is None else [Variant("upstream", loop, 1)]
+    size = max(sizes) if getattr(loop, "batched", False) else 1
+    first = [] if loop is None else [Variant("upstream", loop, size)]
     return [*first, *(Variant(f"batch {size}", compute, size) for size in sizes)]
 
 

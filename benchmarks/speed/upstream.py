@@ -1,8 +1,8 @@
 """The loops of the original programs, rewritten around our loaded weights.
 
-Each answers one record at a time and keeps, rebuilds or lacks a cache as its original does.
-They are the baseline of speed measurements, and answer as the loaded stage does, from the
-same random numbers.
+Each answers one record at a time, or a batch where its original takes one, and keeps,
+rebuilds or lacks a cache as that does. They are the baseline of speed measurements, and
+answer as the loaded stage does, from the same random numbers.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from generators.document import Draft, ImageRequest, Payload, Request
 from generators.emu2.condition import ConditionMode, Emu2Condition
 from generators.gill.draft import GillDraft
 from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Track
+from pipelines.vlm.decoding import writer_of
+from pipelines.vlm.stage import VisionLanguageModel
 from scorers.internvl.prompts import JudgePrompt
 from scorers.internvl.stage import MmieScore
 
@@ -124,6 +126,16 @@ class AnoleLoop(OneByOne):
 
     def _tensor(self, rows: Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor([list(row) for row in rows], device=self._device)
+
+
+class GenerateLoop(VisionLanguageModel):
+    """An LVLM as transformers runs it: by `generate`, padded on the left."""
+
+    batched = True
+
+    def __init__(self, stage: VisionLanguageModel) -> None:
+        vars(self).update(vars(stage))
+        self._write = writer_of(self._model, self.settings, may_stream=False)
 
 
 class Emu2Loop(Emu2Condition):

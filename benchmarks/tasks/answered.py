@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.tasks.mmie.categories import FIELDS, weights_of
 from benchmarks.tasks.mmie.official import Broken, Output, read_outputs
 from benchmarks.tasks.mmie.prompts import prompts
-from benchmarks.tasks.task_set import TaskSet
+from benchmarks.tasks.published import TaskSet
 from generators.base import Failure, Fault
 from generators.document import Document, Malformed, Sample
 from generators.system import System

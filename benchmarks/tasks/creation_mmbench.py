@@ -19,20 +19,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import as_asked, task_set
-from benchmarks.tasks.reading.images import ImageCache
-from benchmarks.tasks.reading.rules import (
-    RowError,
+from benchmarks.tasks.published import (
     RowGroup,
-    Rule,
-    TaskError,
+    TaskSet,
     ValidRow,
+    as_asked,
     gathered,
-    id_of,
-    shown,
+    task_set,
 )
+from benchmarks.tasks.reading.images import ImageCache
+from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, id_of, shown
 from benchmarks.tasks.reading.sources import digest_of, located
-from benchmarks.tasks.task_set import TaskSet
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.system import Variant
 from scorers.pairwise.creation import FACTUALITY
@@ -121,13 +118,15 @@ def _loaded(place: str, cache: Path, *, with_images: bool) -> TaskSet:
     path = _tsv(found.path)
     opened = list(_opened(path, ImageCache(cache / NAME)))
     make = _maker(opened, _descriptions(path), with_images)
+    rows = gathered(opened, make, _known)
     return task_set(
         NAME if with_images else f"{NAME}-text",
         place,
-        gathered(opened, make, _known),
+        rows,
         digest=digest_of([path]),
         revision=found.revision,
         prompt=as_asked if with_images else described,
+        published_answers=rows.published,
     )
 
 

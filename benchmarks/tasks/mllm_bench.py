@@ -8,26 +8,21 @@ row holds a web address as its question type; it is kept as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import task_set
+from benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, gathered, task_set
 from benchmarks.tasks.reading.images import ImageFolder, image_paths
 from benchmarks.tasks.reading.rules import (
     RowError,
-    RowGroup,
     Rule,
     TaskError,
-    ValidRow,
-    gathered,
     get,
+    is_id,
     load_rows,
     of_type,
-    shown,
 )
 from benchmarks.tasks.reading.sources import digest_of, located
-from benchmarks.tasks.task_set import TaskSet
 from generators.document import Document, Sample, Text, Turn
 from scorers.pairwise.mllm_bench import QUESTION_TYPE
 
@@ -47,19 +42,25 @@ def load(place: str, cache: Path) -> TaskSet:
     values, _ = load_rows(root / QUESTIONS)
     images = ImageFolder(root, cache, found.also)
     images.check_all(image_paths(values))
-    answers = answer_files(root / "data", besides=QUESTIONS.name)
+    answers, unread = _published(root / "data")
 
     def make(value: Any) -> ValidRow:
         row = of_type(value, dict, "the row")
-        id = id_text(row.get("id"))
-        if id is None:
-            raise RowError(Rule.ID, f"id must be a number or a word, not {row.get('id')!r}")
-        return ValidRow(_sample(row, id, images), answers.of(id))
+        id = _id(row, "id")
+        given = {w: by_id[id] for w, by_id in answers.items() if id in by_id}
+        return ValidRow(_sample(row, id, images), given)
 
     rows = gathered(values, make, _known)
-    digest = digest_of([root / QUESTIONS, *answers.paths])
-    task = task_set(NAME, place, rows, digest=digest, revision=found.revision)
-    return replace(task, about={**task.about, "unread_answers": dict(answers.unread)})
+    read = [p for p in _answer_files(root / "data") if p.name not in unread]
+    return task_set(
+        NAME,
+        place,
+        rows,
+        digest=digest_of([root / QUESTIONS, *read]),
+        revision=found.revision,
+        published_answers=rows.published,
+        unread_answers=unread,
+    )
 
 
 def _known(value: Any) -> RowGroup:
@@ -68,7 +69,7 @@ def _known(value: Any) -> RowGroup:
     groups_of = meta if isinstance(meta, dict) else {}
     groups = (groups_of.get("level"), groups_of.get("capability"))
     named = (g if isinstance(g, str) and g else "unknown" for g in groups)
-    return RowGroup(id_text(row.get("id")), *named)
+    return RowGroup(_id_text(row.get("id")), *named)
 
 
 def _sample(row: Mapping[str, Any], id: str, images: ImageFolder) -> Sample:
@@ -90,49 +91,38 @@ def _sample(row: Mapping[str, Any], id: str, images: ImageFolder) -> Sample:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerFiles:
-    """What the answer files of a folder hold."""
-
-    paths: tuple[Path, ...]
-    by_writer: Mapping[str, Mapping[str, Document]]
-    unread: Mapping[str, str]
-    """Files that are not answer files, and why."""
-
-    def of(self, id: str) -> dict[str, Document]:
-        """Return all answers to one question, by writer."""
-        return {w: by_id[id] for w, by_id in self.by_writer.items() if id in by_id}
+def _answer_files(folder: Path) -> list[Path]:
+    return [p for p in sorted(folder.glob("*.json")) if p.name != QUESTIONS.name]
 
 
-def answer_files(folder: Path, besides: str) -> AnswerFiles:
-    """Read the answers in the JSON files of `folder`, except the file `besides`."""
-    paths, answers, unread = [], dict[str, dict[str, Document]](), dict[str, str]()
-    for path in sorted(folder.glob("*.json")):
-        if path.name == besides:
-            continue
+def _published(folder: Path) -> tuple[dict[str, dict[str, Document]], dict[str, str]]:
+    """Return answers by writer and id, and by name of file why it holds none."""
+    answers, unread = dict[str, dict[str, Document]](), dict[str, str]()
+    for path in _answer_files(folder):
         try:
-            rows = [_answer(row) for row in load_rows(path)[0]]
+            read = [_answer(row) for row in load_rows(path)[0]]
         except (TaskError, RowError) as error:
             unread[path.name] = str(error)
             continue
-        paths.append(path)
-        for writer, id, document in rows:
+        for writer, id, document in read:
             answers.setdefault(writer, {})[id] = document
-    return AnswerFiles(paths=tuple(paths), by_writer=answers, unread=unread)
+    return answers, unread
 
 
 def _answer(value: Any) -> tuple[str, str, Document]:
     row = of_type(value, dict, "the answer")
-    id = id_text(row.get("unique_idx"))
-    if id is None:
-        raise RowError(Rule.ID, f"unique_idx is {shown(row.get('unique_idx'))}")
+    id = _id(row, "unique_idx")
     writer = get(row, "gen_model_id", str, "the answer")
     answer = get(row, "answer", str, "the answer")
     return writer, id, Document((Text(answer),) if answer else ())
 
 
-def id_text(value: Any) -> str | None:
-    """Return an id as text; None where the value is not a valid id."""
+def _id(row: Mapping[str, Any], key: str) -> str:
+    if (id := _id_text(row.get(key))) is None:
+        raise RowError(Rule.ID, f"{key} must be a number or a word, not {row.get(key)!r}")
+    return id
+
+
+def _id_text(value: Any) -> str | None:
     number = isinstance(value, int) and not isinstance(value, bool)
-    word = isinstance(value, str) and value.strip() != "" and value.isprintable()
-    return str(value) if number or word else None
+    return str(value) if number or is_id(value) else None

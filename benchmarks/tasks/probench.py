@@ -13,16 +13,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import task_set
-from benchmarks.tasks.reading.images import ImageCache
-from benchmarks.tasks.reading.rules import (
+from benchmarks.tasks.published import (
     UNKNOWN,
-    RowError,
     RowGroup,
-    Rule,
-    TaskError,
+    TaskSet,
     ValidRow,
     gathered,
+    task_set,
+)
+from benchmarks.tasks.reading.images import ImageCache
+from benchmarks.tasks.reading.rules import (
+    RowError,
+    Rule,
+    TaskError,
     get,
     id_of,
     is_id,
@@ -30,7 +33,6 @@ from benchmarks.tasks.reading.rules import (
     shown,
 )
 from benchmarks.tasks.reading.sources import digest_of, located
-from benchmarks.tasks.task_set import TaskSet
 from generators.document import Content, Document, Image, Sample, Text, Turn
 from scorers.pairwise.probench import TRACK, TRACKS
 
@@ -52,7 +54,14 @@ def load(place: str, cache: Path) -> TaskSet:
     images = ImageCache(cache / NAME)
     folder = root if root.is_dir() else root.parent
     rows = gathered(_rows(paths), lambda row: _valid(row, images, folder), _known)
-    return task_set(NAME, place, rows, digest=digest_of(paths), revision=revision)
+    return task_set(
+        NAME,
+        place,
+        rows,
+        digest=digest_of(paths),
+        revision=revision,
+        published_answers=rows.published,
+    )
 
 
 def _parts(root: Path) -> list[Path]:

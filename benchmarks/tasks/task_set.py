@@ -6,23 +6,20 @@ import difflib
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from benchmarks.tasks.miniature import reader as miniature
 from benchmarks.tasks.miniature.queries import FIELDS as MINIATURE_FIELDS
-from benchmarks.tasks.mmie import reader
-from benchmarks.tasks.mmie.categories import FIELDS
-from benchmarks.tasks.mmie.prompts import Prompts
+from benchmarks.tasks.mmie import reader as mmie
 from benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
-from benchmarks.tasks.reading.images import ImageFolder, default_folder
-from benchmarks.tasks.reading.rules import Rule, TaskError, unicode_only
+from benchmarks.tasks.published import TaskRows, TaskSet, task_set, unicode_only
+from benchmarks.tasks.reading.images import default_folder
+from benchmarks.tasks.reading.rules import Rule, TaskError
 from generators.base import imported
-from generators.document import Document, Malformed, Sample
+from generators.document import Malformed, Sample
 from generators.errors import UsageError
 from generators.registry import Named, forms, is_custom, prefix_of
-from generators.system import Prompter
 
 __all__ = [
     "READERS",
@@ -43,37 +40,6 @@ READERS: Mapping[str, str] = {
     "probench": "benchmarks.tasks.probench:load",
 }
 """Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskSet:
-    """Queries, and what a run needs to know about them.
-
-    Your own task set is a function that returns one, named as `module:function`; its
-    module is in the current folder or installed:
-
-        def queries() -> TaskSet:
-            turns = (Turn("user", (Text("Draw a cat."),)),)
-            sample = Sample(id="cat", category="SA", field="Animals", turns=turns)
-            return TaskSet(name="mine", samples=(sample,), prompt=as_asked,
-                           categories={}, fields=("Animals",), about={})
-
-    where `benchmarks.tasks.published.as_asked` puts no words around the question.
-    """
-
-    name: str
-    samples: tuple[Sample | Malformed, ...]
-    """In file order."""
-    prompt: Prompter
-    categories: Mapping[str, int]
-    """Queries per category in the published set, the weights of `avg_fixed`; empty for
-    a task set without fixed weights."""
-    fields: tuple[str, ...]
-    """In the order of the paper's table."""
-    about: Mapping[str, Any]
-    """For the manifest: source, revision, digests, row counts."""
-    answers: Mapping[str, Mapping[str, Document]] = field(default_factory=dict)
-    """Answers published with the queries, by writer and sample id."""
 
 
 def data_prefix(data: str) -> str | None:
@@ -131,49 +97,17 @@ def _read(
         read_place: Callable[[str, Path], TaskSet] = imported(READERS[prefix])
         return read_place(data.partition(":")[2], cache)
     wording = mmie_prompts(prompts)
-    if miniature.is_miniature(data):
-        return _miniature(data, wording, cache)
-    source = reader.locate(data, cache)
-    found = reader.read(
-        source.rows, ImageFolder(source.root, cache, source.also), on_progress
-    )
-    about = {
-        "name": source.name,
-        "source": data,
-        "revision": source.revision,
-        "digest": found.digest,
-        "rows": len(found.rows.samples),
-        "malformed": dict(found.rows.broken),
-        "prompts": wording.digest,
-    }
-    return TaskSet(
-        name=source.name,
-        samples=found.rows.samples,
-        prompt=wording,
-        categories=found.categories,
-        fields=FIELDS,
-        about=about,
-    )
-
-
-def _miniature(data: str, wording: Prompts, cache: Path) -> TaskSet:
+    if not miniature.is_miniature(data):
+        return mmie.load(data, wording, cache, on_progress)
     samples = miniature.samples(miniature.number_of(data), cache)
-    about: dict[str, Any] = {
-        "name": miniature.NAME,
-        "source": data,
-        "revision": None,
-        "digest": miniature.digest_of(samples),
-        "rows": len(samples),
-        "malformed": {},
-        "prompts": wording.digest,
-    }
-    return TaskSet(
-        name=miniature.NAME,
-        samples=tuple(samples),
+    return task_set(
+        miniature.NAME,
+        data,
+        TaskRows(samples=tuple(samples)),
+        digest=miniature.digest_of(samples),
         prompt=wording,
-        categories={},
         fields=MINIATURE_FIELDS,
-        about=about,
+        prompts=wording.digest,
     )
 
 

@@ -15,9 +15,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from frozen import Draws, Shape, State, picture, random_state, write_json
+from frozen import (
+    Draws,
+    Shape,
+    State,
+    every,
+    picture,
+    random_state,
+    save_shards,
+    write_json,
+)
 from picture_helpers import png
-from shard_helpers import save_shards
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from generators.anole.models import AnoleLanguage, random_language
@@ -106,7 +114,7 @@ def save_hf(
     tensors |= {f"model.vqmodel.{name}": value for name, value in taming.items()}
     if change is not None:
         change(tensors)
-    save_shards(folder, tensors)
+    save_shards(folder, every(tensors, 2))
     write_json(folder / "config.json", _hf_config(source, vq))
     source.tokenizer.save(str(folder / "tokenizer.json"))
     return folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image as Pillow
+from picture_helpers import flat
 from stages import Constant
 
 from generators.base import Failure, Fault, Outcome, Placement, Result
@@ -129,12 +128,6 @@ class Moody(Longest):
         return "A>B" if (request.seed or 0) % 2 else "A=B"
 
 
-def picture(colour: str = "red", form: str = "PNG") -> bytes:
-    file = io.BytesIO()
-    Pillow.new("RGB", (12, 8), colour).save(file, form)
-    return file.getvalue()
-
-
 def base64_of(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
@@ -143,7 +136,7 @@ def creation_row(index: int, **about: str) -> dict[str, str]:
     row = {
         "index": str(index),
         "question": f"request {index}",
-        "image": base64_of(picture()),
+        "image": base64_of(flat()),
         "image_path": f"{index}.png",
         "task_name": "story_continue" if index % 2 else "meme_explanation",
         "criteria": repr({"Subjective": "vivid", "Visual factuality": "a red square"}),
@@ -179,7 +172,7 @@ def write_mllm(root: Path, rows: Sequence[Any], answers: Mapping[str, Any]) -> P
         (root / "data" / name).write_text(json.dumps(content))
     for row in rows:
         if isinstance(row, dict) and "nowhere" not in str(row.get("image_path")):
-            (root / "data" / "images" / f"{row.get('id')}.png").write_bytes(picture())
+            (root / "data" / "images" / f"{row.get('id')}.png").write_bytes(flat())
     return root
 
 
@@ -187,7 +180,7 @@ def probench_row(uuid: str, *said: str, **about: Any) -> dict[str, Any]:
     turns = [{"from": "gpt" if i % 2 else "human", "value": v} for i, v in enumerate(said)]
     return {
         "uuid": uuid,
-        "image": {"bytes": picture(), "path": None},
+        "image": {"bytes": flat(), "path": None},
         "chat_type": "multi-round" if len(said) > 2 else "singleround",
         "conversations": turns,
         "challenge": {"challenge_image": "HARD", "challenge_reasoning": "EASY"},

@@ -148,7 +148,10 @@ def stable_diffusion(
 
 
 def save_shards(
-    folder: Path, parts: Iterable[State], files: str, index: str = ".index.json"
+    folder: Path,
+    parts: Iterable[State],
+    files: str = "model*.safetensors",
+    index: str = ".safetensors.index.json",
 ) -> None:
     """Write a file for each part, named with its number, and what lies where.
 
@@ -160,7 +163,7 @@ def save_shards(
         file = files.replace("*", f"-{number:05}-of-{len(parts):05}")
         stored = {name: value.clone() for name, value in part.items()}
         if file.endswith(".safetensors"):
-            save_file(stored, folder / file)
+            save_file(stored, folder / file, {"format": "pt"})
         else:
             torch.save(stored, folder / file)
         where |= dict.fromkeys(part, file)

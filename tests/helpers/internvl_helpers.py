@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import sentencepiece
 import torch
+from frozen import every, save_shards
 from PIL import Image as Pillow
-from shard_helpers import save_shards
 
 from generators.document import Image, Request, Text, Turn
 from generators.pictures import encode
@@ -215,7 +215,7 @@ def save(
     weights = tensors(settings, ids["<|end|>"])
     settings = copy.deepcopy(settings)
     change(weights, settings)
-    save_shards(folder, weights)
+    save_shards(folder, every(weights, 2))
     (folder / "config.json").write_text(json.dumps(settings))
     (folder / "tokenizer_config.json").write_text(json.dumps(own))
     (folder / "tokenizer.model").write_bytes(pieces)

@@ -261,8 +261,7 @@ def save_blip2(folder: Path) -> Path:
     """Three safetensors shards, of which the last holds nothing but T5."""
     state = hugging_blip2()
     t5 = {n: state.pop(n) for n in list(state) if n.startswith("language_")}
-    files = "model*.safetensors"
-    save_shards(folder, [*every(state, 2), t5], files, ".safetensors.index.json")
+    save_shards(folder, [*every(state, 2), t5])
     config = {
         "model_type": "blip-2",
         "num_query_tokens": QUERIES,

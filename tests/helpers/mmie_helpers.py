@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-from PIL import Image as Pillow
+from picture_helpers import flat as png
 
 from benchmarks.tasks.task_set import TaskSet, load
 from generators.document import Image, Malformed, Sample
-
-
-def png(colour: str = "red", size: tuple[int, int] = (8, 6)) -> bytes:
-    file = io.BytesIO()
-    Pillow.new("RGB", size, colour).save(file, "PNG")
-    return file.getvalue()
 
 
 def row(

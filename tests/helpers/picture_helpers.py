@@ -25,6 +25,11 @@ def png(picture: Pillow.Image) -> Image:
     return Image.of(saved(picture, "PNG"))
 
 
+def flat(colour: str = "red", size: tuple[int, int] = (12, 8), form: str = "PNG") -> bytes:
+    """One colour."""
+    return saved(Pillow.new("RGB", size, colour), form)
+
+
 def smooth(seed: int = 0, width: int = 70, height: int = 50) -> Image:
     """Smooth random colours."""
     small = np.random.RandomState(seed).randint(0, 256, (5, 7, 3)).astype(np.uint8)

@@ -45,7 +45,6 @@ CPU = {
     "openjourney-loadgen": f"{STAGE} openjourney --part render {_SCENARIOS} {_MINI}",
     "anole-render": f"{STAGE} anole --part render {_MINI}",
     "clipscore": f"{STAGE} --scorer clipscore {_MINI}",
-    "decoding": f"{_SCRIPTS}.decoding --requests 16 --rounds 2",
     "orchestration": f"{_SCRIPTS}.orchestration --batches 40",
     "small-jobs": f"{_SCRIPTS}.small_jobs --queries 40 --rounds 1",
 }

@@ -32,6 +32,7 @@ from benchmarks.tasks.mmie.reader import (
     group_of,
     stated_categories,
 )
+from benchmarks.tasks.published import malformed
 from benchmarks.tasks.reading.images import ImageFolder, default_folder, image_paths
 from benchmarks.tasks.reading.rules import (
     RowError,
@@ -40,7 +41,6 @@ from benchmarks.tasks.reading.rules import (
     get,
     id_of,
     load_rows,
-    malformed,
     of_type,
 )
 from generators.document import Content, Document, Image, Malformed, Sample, Text, Turn

@@ -17,28 +17,32 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.tasks.mmie.categories import (
     BENCHMARK,
+    FIELDS,
     benchmark_of,
     category_of,
     field_of,
     weights_of,
 )
+from benchmarks.tasks.mmie.prompts import Prompts
+from benchmarks.tasks.published import (
+    UNKNOWN,
+    RowGroup,
+    TaskSet,
+    ValidRow,
+    gathered,
+    task_set,
+)
 from benchmarks.tasks.reading import sources
 from benchmarks.tasks.reading.images import ImageFolder, Progress, image_paths, inline
 from benchmarks.tasks.reading.rules import (
-    UNKNOWN,
     RowError,
-    RowGroup,
     Rule,
     TaskError,
-    TaskRows,
-    ValidRow,
-    gathered,
     get,
     id_of,
     is_id,
@@ -73,39 +77,35 @@ _HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A task set on this machine."""
+def load(
+    data: str, prompt: Prompts, cache: Path, on_progress: Progress | None = None
+) -> TaskSet:
+    """Return the task set `sample`, or that of `hf:ORG/NAME@REV`, a folder or a JSON file.
 
-    name: str
-    rows: Path
-    """The JSON file."""
-    root: Path
-    """Folder that the paths of images are relative to."""
-    also: tuple[Path, ...] = ()
-    """Folders that links under `root` may point to."""
-    revision: str | None = None
-    """Commit of a Hub data set."""
-
-
-def locate(data: str, cache: Path) -> Source:
-    """Return what `sample`, `hf:ORG/NAME@REV`, a folder or a JSON file means.
-
-    Images that come as `images.tar.gz` are unpacked once, under `cache`. Raises
-    TaskError where there is no such data.
+    Images that come as `images.tar.gz` are unpacked once, under `cache`. Raises TaskError
+    where there is no such data, and when the file is not JSON or holds no list; everything
+    else that can be wrong concerns one row only.
     """
-    if data == "sample":
-        return Source(name="mmie-sample", rows=SAMPLE / FILES[0], root=SAMPLE)
-    found = sources.located(data, (*FILES, ARCHIVE, "images/**"), _HINT)
+    bundled = data == "sample"
+    place = str(SAMPLE) if bundled else data
+    found = sources.located(place, (*FILES, ARCHIVE, "images/**"), _HINT)
     folder = found.path if found.path.is_dir() else found.path.parent
-    rows = _rows_in(folder) if folder == found.path else found.path
+    path = _rows_in(folder) if folder == found.path else found.path
     packed = not (folder / "images").is_dir() and (folder / ARCHIVE).is_file()
-    return Source(
-        name="mmie",
-        rows=rows,
-        root=sources.unpacked(folder / ARCHIVE, cache) if packed else folder,
-        also=found.also,
+    root = sources.unpacked(folder / ARCHIVE, cache) if packed else folder
+    values, digest = load_rows(path)
+    images = ImageFolder(root, cache, found.also)
+    images.check_all(image_paths(values), on_progress)
+    return task_set(
+        "mmie-sample" if bundled else "mmie",
+        data,
+        gathered(values, lambda value: ValidRow(_sample(value, images)), group_of),
+        digest=digest,
         revision=found.revision,
+        prompt=prompt,
+        categories=weights_of(map(benchmark_of, values)),
+        fields=FIELDS,
+        prompts=prompt.digest,
     )
 
 
@@ -114,32 +114,6 @@ def _rows_in(folder: Path) -> Path:
     if (path := next(files, None)) is None:
         raise TaskError(f"{folder} holds neither {' nor '.join(FILES)}")
     return path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MmieRows:
-    """The contents of an MMIE file."""
-
-    rows: TaskRows
-    categories: Mapping[str, int]
-    """The published numbers of queries, which are the weights of averages; or none."""
-    digest: str
-    """SHA-256 of the file."""
-
-
-def read(path: Path, images: ImageFolder, on_progress: Progress | None = None) -> MmieRows:
-    """Read all rows of the MMIE file at `path`.
-
-    Raises TaskError when the file is missing, is not JSON or holds no list; everything
-    else that can be wrong concerns one row only.
-    """
-    values, digest = load_rows(path)
-    images.check_all(image_paths(values), on_progress)
-    return MmieRows(
-        rows=gathered(values, lambda value: ValidRow(_sample(value, images)), group_of),
-        categories=weights_of(map(benchmark_of, values)),
-        digest=digest,
-    )
 
 
 def group_of(value: Any) -> RowGroup:

@@ -1,22 +1,17 @@
-"""The rules that rows of a file must keep, and the failures of those that break one."""
+"""The rules that rows of a file must keep."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
-from generators.document import Document, Malformed, Sample, changed
 from generators.errors import PlaitError
 from generators.unicode import trouble
 
-V = TypeVar("V")
-UNKNOWN = "unknown"
 _KINDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object"}
 
 
@@ -51,100 +46,6 @@ class RowError(Exception):
         super().__init__(f"{rule.value}: {detail}")
         self.rule = rule
         self.detail = detail
-
-
-class RowGroup(NamedTuple):
-    """Id and group as a row states them, whether or not it keeps the rules."""
-
-    id: str | None
-    category: str = UNKNOWN
-    field: str = UNKNOWN
-
-
-@dataclass(frozen=True, slots=True)
-class ValidRow:
-    """A row that keeps all rules."""
-
-    sample: Sample
-    answers: Mapping[str, Document] = field(default_factory=dict)
-    """Published answers by writer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRows:
-    """All rows of a file."""
-
-    samples: tuple[Sample | Malformed, ...]
-    """In file order."""
-    answers: Mapping[str, Mapping[str, Document]]
-    """Published answers by writer and sample id."""
-    broken: Mapping[str, int]
-    """Malformed rows by the rule they break."""
-
-
-def gathered(
-    values: Iterable[V], make: Callable[[V], ValidRow], known: Callable[[V], RowGroup]
-) -> TaskRows:
-    """Make rows of `values`; one that breaks a rule becomes a failure, the others run.
-
-    `make` raises RowError. Of rows with the same id only the first is used.
-    """
-    samples: list[Sample | Malformed] = []
-    answers: dict[str, dict[str, Document]] = {}
-    broken, first = Counter[str](), dict[str, int]()
-    for i, value in enumerate(values):
-        group = known(value)
-        try:
-            _claim(first, group.id, i)
-            entry = make(value)
-            _claim(first, entry.sample.id, i)
-        except RowError as error:
-            samples.append(malformed(i, group, error))
-            broken[error.rule.value] += 1
-            continue
-        samples.append(entry.sample)
-        for writer, document in entry.answers.items():
-            answers.setdefault(writer, {})[entry.sample.id] = document
-    return TaskRows(
-        samples=tuple(samples), answers=answers, broken=dict(sorted(broken.items()))
-    )
-
-
-def _claim(first: dict[str, int], id: str | None, row: int) -> None:
-    if id is not None and (known := first.setdefault(id, row)) != row:
-        raise RowError(Rule.DUPLICATE, f"row {known} has {id!r} already")
-
-
-def malformed(row: int, group: RowGroup, error: RowError) -> Malformed:
-    """Return the failure in place of row `row` (from 0): it names row, rule and value."""
-    name = f"row {row} ({group.id})" if group.id else f"row {row}"
-    return Malformed(
-        # A second row with an id must not be mistaken for the first.
-        id=group.id if group.id and error.rule is not Rule.DUPLICATE else f"row-{row}",
-        row=row,
-        reason=f"{name}: {error.rule.value}: {error.detail}",
-        category=group.category,
-        field=group.field,
-    )
-
-
-def unicode_only(sample: Sample | Malformed, row: int) -> Sample | Malformed:
-    """Return the sample at `row`, or a failure where a text of it is not Unicode."""
-
-    def check(text: str) -> str:
-        if wrong := trouble(text):
-            raise RowError(Rule.NOT_UNICODE, f"{shown(text)} has {wrong}")
-        return text
-
-    try:
-        changed(sample, str, check)
-    except RowError as error:
-        id, *known = (
-            text if text.isprintable() else None
-            for text in (sample.id, sample.category, sample.field)
-        )
-        return malformed(row, RowGroup(id, *(text or UNKNOWN for text in known)), error)
-    return sample
 
 
 def shown(value: Any, width: int = 60) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -50,11 +51,8 @@ REQUESTS: list[Request] = [says(f"Say {i}" * (i + 1), PICTURE) for i in range(5)
 def test_texts_are_those_of_the_stage_in_process(qwen: Served) -> None:
     stage = local_stage("qwen2-vl-7b", weights="tiny")
     expected = stage(REQUESTS)
-    client = endpoint(qwen)
-    try:
+    with closing(endpoint(qwen)) as client:
         replies = client(REQUESTS)
-    finally:
-        client.close()
     for reply, own in zip(replies, expected, strict=True):
         assert isinstance(reply, Result)
         assert isinstance(own, Result)
@@ -98,13 +96,10 @@ def test_a_wrong_key_and_another_temperature_are_said(
 
 
 def test_what_the_server_refuses_is_final(qwen: Served) -> None:
-    client = endpoint(qwen)
-    try:
-        (reply,) = client([says("  ")])
-    finally:
-        client.close()
-    if isinstance(reply, Failure):
-        assert reply.fault.final
+    with closing(endpoint(qwen)) as client:
+        (reply,) = client([says("more than the context holds " * 3_000)])
+    assert isinstance(reply, Failure)
+    assert reply.fault.final
 
 
 def test_pictures_of_images_are_those_of_the_stage_in_process() -> None:
@@ -115,11 +110,8 @@ def test_pictures_of_images_are_those_of_the_stage_in_process() -> None:
         name = "images:sdxl-turbo"
         settings = {"base_url": server.url, "api_key_env": "SERVED_KEY"}
         settings["dialect"] = "plait"
-        client = local_stage(name, models={name: settings})
-        try:
+        with closing(local_stage(name, models={name: settings})) as client:
             replies = client(requests)
-        finally:
-            client.close()
     for reply, expected in zip(replies, own, strict=True):
         assert isinstance(reply, Result), reply
         assert isinstance(expected, Result)

@@ -20,7 +20,7 @@ pytestmark = [
     "what",
     [
         ("--system", "openjourney", "--part", "render"),
-        ("--system", "qwen2-vl-7b", "--set", "max_new_tokens=4"),
+        ("--system", "qwen2-vl-7b", "--set", "max_new_tokens=4", "--no-upstream"),
         ("--scorer", "clipscore", "--set", "remembered=0"),
     ],
     ids=["images", "text", "scores"],

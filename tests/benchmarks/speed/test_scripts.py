@@ -13,99 +13,24 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import ray
-from endpoint_helpers import Answer, completion, serving
 from paths import CHECKOUT
+from typer.testing import CliRunner
 
 from benchmarks.speed import command, measurement
-from benchmarks.speed.scripts import decoding, orchestration, series, small_jobs
+from benchmarks.speed.scripts import orchestration, series, small_jobs
 from benchmarks.speed.scripts.common import CpuClock
 from benchmarks.tasks.task_set import load
 from generators.document import Text
 from generators.errors import UsageError
-
-SMALL = ("--requests", "3", "--tokens", "4", "--rounds", "1")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The script's own model, smaller."""
-    folder = tmp_path_factory.mktemp("model")
-    with pytest.MonkeyPatch.context() as patch:
-        text = {**decoding.TEXT_SIZE, "intermediate_size": 64, "num_hidden_layers": 1}
-        patch.setattr(decoding, "TEXT_SIZE", text)
-        patch.setattr(decoding, "VISION_SIZE", {**decoding.VISION_SIZE, "depth": 1})
-        decoding.save_model(folder)
-    return folder
+from plait import app
 
 
 def rows_of(path: Path) -> dict[str, dict[str, str]]:
     return {row["variant"]: row for row in json.loads(path.read_text())["rows"]}
 
 
-@pytest.mark.models
-def test_all_ways_of_decoding_answer_alike(model: Path, tmp_path: Path) -> None:
-    out, page = tmp_path / "decoding.json", tmp_path / "decoding.md"
-    words = [*SMALL, "--rounds", "2", "--model", str(model)]
-    assert decoding.main([*words, "--out", str(out), "--out", str(page)]) == 0
-    rows = rows_of(out)
-    assert list(rows) == ["generate, batch 3", "streams, batch 3"]
-    assert {(row["same"], row["failed"]) for row in rows.values()} == {("6/6", "0")}
-    assert "python -m benchmarks.speed.scripts.decoding --requests 3" in page.read_text()
-
-
-@pytest.mark.models
-def test_a_server_is_asked_the_same_requests(model: Path, tmp_path: Path) -> None:
-    out = tmp_path / "decoding.json"
-    with serving() as server:
-        server.script = lambda body: Answer(completion("something else"), hold_s=0.1)
-        words = ["--model", str(model), "--base-url", server.url, "--out", str(out)]
-        assert decoding.main([*SMALL, *words]) == 0
-        assert server.most_in_flight > 1
-    assert len(server.bodies) == 3 + 3, "to warm up, and in the round"
-    assert all(body["temperature"] == 0 for body in server.bodies)
-    assert all(body["max_tokens"] == 4 for body in server.bodies)
-    content = server.bodies[-1]["messages"][-1]["content"]
-    assert [part for part in content if part["type"] != "text"], "images"
-    rows = rows_of(out)
-    assert (rows["server"]["same"], rows["server"]["x server"]) == ("0/3", "1.00")
-    assert rows["streams, batch 3"]["x server"] != "-"
-
-
-def test_rates_and_ratios_are_medians_and_failures_equal_nothing() -> None:
-    rounds = [
-        [(8.0, ["a", None]), (8.0, ["a", None])],
-        [(4.0, ["a", "b"]), (8.0, ["x", None])],
-        [(2.0, ["a", "b"]), (8.0, ["a", "b"])],
-    ]
-    table = decoding.table_of(["server", "streams"], rounds, "title")
-    first, second = ([cell.text for cell in row] for row in table.rows)
-    assert first == ["server", "4", "2", "8", "1.00", "1.00", "5/6", "1"]
-    assert second == ["streams", "8", "8", "8", "2.00", "2.00", "3/6", "2"]
-
-
-def test_requests_are_those_of_their_seed() -> None:
-    one, again, other = (decoding.requests_of(4, seed) for seed in (1, 1, 2))
-    assert one == again
-    digests = [{i.digest for r in requests for i in r.images} for requests in (one, other)]
-    assert len(digests[0]) == 4
-    assert not digests[0] & digests[1], "nothing is remembered from an earlier round"
-    assert [len(r.images) for r in one] == [2, 1, 1, 2]
-
-
-def test_only_an_empty_folder_is_filled(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    empty = tmp_path / "typo"
-    for words in (
-        ["--model", str(tmp_path)],
-        ["--model", str(empty), "--base-url", "http://127.0.0.1:1/v1"],
-    ):
-        with pytest.raises(UsageError, match=r"no config\.json"):
-            decoding.main(words)
-    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
-
-
 def test_other_files_are_refused_before_measuring() -> None:
-    for script in (decoding, orchestration, small_jobs):
+    for script in (orchestration, small_jobs):
         with pytest.raises(UsageError, match=r"'x\.csv' must end in \.json or \.md"):
             script.main(["--out", "x.csv"])
 
@@ -183,13 +108,27 @@ def test_ratios_are_taken_round_by_round_to_the_script() -> None:
     assert plait[2:] == ["9.0", "4.0-12.0", "4.0", "0.40", "1.00", "1 of 2 texts"]
 
 
-@pytest.mark.slow
-def test_the_careful_script_and_a_run_answer_alike(tmp_path: Path) -> None:
+def in_process(command: list[str]) -> tuple[float, float]:
+    """Run a command of the script here, without Ray."""
+    if "--careful" in command:
+        assert small_jobs.main(command[3:]) == 0
+    else:
+        done = CliRunner().invoke(app, [*command[2:], "--executor", "local"])
+        assert done.exit_code == 0, done.output
+    return 1.0, 1.0
+
+
+@pytest.mark.models
+def test_the_careful_script_and_a_run_answer_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_jobs, "LVLMS", ("qwen2-vl-7b", "llava-34b"))
+    monkeypatch.setattr(small_jobs, "T2I_MODELS", ("openjourney", "flux"))
+    monkeypatch.setattr(small_jobs, "timed", in_process)
     out = tmp_path / "small.json"
     assert small_jobs.main(["--queries", "2", "--rounds", "1", "--out", str(out)]) == 0
     equal = rows_of(out)["plait"]["equal"]
-    pairs = len(small_jobs.LVLMS) * len(small_jobs.T2I_MODELS) * 2
-    assert equal == f"8 of 8 texts, {pairs} of {pairs} images, {pairs} of {pairs} scores"
+    assert equal == "4 of 4 texts, 8 of 8 images, 8 of 8 scores"
 
 
 def test_a_series_names_what_failed_and_goes_on(
@@ -256,8 +195,3 @@ def test_commands_of_a_series_are_valid(
         command.main(arguments[2:])
     request, _ = taken.call_args.args
     assert (request.system is None) != (request.scorer is None)
-
-
-def test_make_bench_runs_the_series() -> None:
-    rule = (CHECKOUT / "Makefile").read_text().split("\nbench:")[1].split("\n\n")[0]
-    assert "python -m benchmarks.speed.scripts.series cpu" in rule

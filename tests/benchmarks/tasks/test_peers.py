@@ -12,12 +12,12 @@ from comparing_helpers import (
     base64_of,
     creation_row,
     mllm_row,
-    picture,
     probench_row,
     write_mllm,
     write_parquet,
     write_tsv,
 )
+from picture_helpers import flat
 
 from benchmarks.tasks.creation_mmbench import CATEGORY_OF
 from benchmarks.tasks.published import published
@@ -30,8 +30,8 @@ from scorers.pairwise.mllm_bench import QUESTION_TYPE
 from scorers.pairwise.probench import TRACK
 from scorers.pairwise.prompts import DESCRIPTION
 
-RED = hashlib.sha256(picture()).hexdigest()
-BLUE = hashlib.sha256(picture("blue")).hexdigest()
+RED = hashlib.sha256(flat()).hexdigest()
+BLUE = hashlib.sha256(flat("blue")).hexdigest()
 
 
 def creation(tmp_path: Path, *rows: dict[str, str], scheme: str = "creation") -> TaskSet:
@@ -51,7 +51,7 @@ def shown(sample: Any) -> list[str]:
 
 def test_a_creation_row_has_its_images_before_the_question(tmp_path: Path) -> None:
     assert len(CATEGORY_OF) == 51
-    two = repr([base64_of(picture()), base64_of(picture("blue"))])
+    two = repr([base64_of(flat()), base64_of(flat("blue"))])
     task = creation(
         tmp_path,
         creation_row(1, image=two, question='two lines\nof "text"\there'),
@@ -133,7 +133,7 @@ def test_probench_conversations_end_with_the_last_human_turn(tmp_path: Path) -> 
     ]
     write_parquet(tmp_path / "d" / "data" / "train-00000-of-00001.parquet", rows)
     write_parquet(tmp_path / "d" / "data" / "test-00000-of-00001.parquet", rows[:1])
-    (tmp_path / "d" / "blue.png").write_bytes(picture("blue"))
+    (tmp_path / "d" / "blue.png").write_bytes(flat("blue"))
     task = load(f"probench:{tmp_path / 'd'}", cache=tmp_path / "cache")
     first, second, third, _ = task.samples
     assert shown(first) == [f"user make a plot <{BLUE[:6]}>"]

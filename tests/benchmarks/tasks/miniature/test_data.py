@@ -34,6 +34,7 @@ def test_the_task_set(task) -> None:
     assert task.fields == FIELDS
     assert len(task.samples) == task.about["rows"] == 30
     assert task.about["source"] == "miniature:30"
+    assert task.about["prompts"] == task.prompt.digest
     assert all(isinstance(s, Sample) for s in task.samples)
     turns = task.prompt(task.samples[0], "interleaved")
     (first, _, last) = turns[0].content

@@ -13,90 +13,67 @@ from generators.errors import UsageError
 A, B = Image.of(b"a"), Image.of(b"b")
 
 
-def sample(category, *content):
-    return Sample(
-        id=f"{category}-1", category=category, field="x", turns=(Turn("user", content),)
-    )
+def content(*parts: str | Image) -> tuple[Text | Image, ...]:
+    return tuple(Text(p) if isinstance(p, str) else p for p in parts)
 
 
-# Tables 12-14 of the paper, with the published examples and one of the two variants.
-PUBLISHED = [
-    (
-        sample(
-            "SA", Text("Before heading to the race, we stopped at Starbucks for coffee."), A
-        ),
-        "text",
-        (
-            Text(
-                "I will give you the beginning of a story. Continue the story with "
-                "detailed description.\nQuestion:\nBefore heading to the race, we stopped "
-                "at Starbucks for coffee.\n"
-            ),
-            A,
-            Text("\nAnswer:"),
-        ),
-    ),
-    (
-        sample(
-            "PBL", Text("How to?"), Text("Method 1: So"), Text("Step 1: Go.\nGo on."), A
-        ),
-        "interleaved",
-        (
-            Text(
-                "I will give you a question and the first step to complete it. I want to "
-                "know what should I do next. Explain it to me with text and images.\n"
-                "Question:\n"
-                "How to?\nMethod 1: So\nStep 1: Go.\nGo on.\n"
-            ),
-            A,
-            Text("\nAnswer:"),
-        ),
-    ),
-    (
-        sample(
-            "MSR", Text("The first image is"), A, Text("the second"), B, Text("More bars?")
-        ),
-        "text",
-        (
-            Text(
-                "I will give you a question with image(s). Please solve this question.\n"
-                "Question:\nThe first image is\n"
-            ),
-            A,
-            Text("\nthe second\n"),
-            B,
-            Text("\nMore bars?\nAnswer:"),
-        ),
-    ),
-]
+def sample(category, *parts):
+    turns = (Turn("user", content(*parts)),)
+    return Sample(id=f"{category}-1", category=category, field="x", turns=turns)
 
 
-@pytest.mark.parametrize(("query", "variant", "content"), PUBLISHED)
-def test_the_published_wording(query, variant, content):
-    assert prompts()(query, variant) == (Turn("user", content),)
+RACE = "Before heading to the race, we stopped at Starbucks for coffee."
 
 
 @pytest.mark.parametrize(
-    "content", [(A, B), (A,), (Text(""), A), (Text("x\n\n"), Text(" y"))]
+    ("query", "variant", "asked"),
+    [
+        (
+            sample("SA", RACE, A),
+            "text",
+            "I will give you the beginning of a story. Continue the story with detailed "
+            f"description.\nQuestion:\n{RACE}\n|\nAnswer:",
+        ),
+        (
+            sample("PBL", "How to?", "Method 1: So", "Step 1: Go.\nGo on.", A),
+            "interleaved",
+            "I will give you a question and the first step to complete it. I want to know "
+            "what should I do next. Explain it to me with text and images.\nQuestion:\n"
+            "How to?\nMethod 1: So\nStep 1: Go.\nGo on.\n|\nAnswer:",
+        ),
+        (
+            sample("MSR", "The first image is", A, "the second", B, "More bars?"),
+            "text",
+            "I will give you a question with image(s). Please solve this question.\n"
+            "Question:\nThe first image is\n|\nthe second\n|\nMore bars?\nAnswer:",
+        ),
+    ],
 )
-def test_no_content_is_lost_or_changed(content):
-    (turn,) = prompts()(sample("SA", *content), "interleaved")
+def test_the_published_wording(query, variant, asked):
+    """Tables 12-14 of the paper, with the published examples and one of two variants."""
+    (turn,) = prompts()(query, variant)
+    assert turn.role == "user"
+    assert "".join(s.text if isinstance(s, Text) else "|" for s in turn.content) == asked
+    images = [s for s in turn.content if isinstance(s, Image)]
+    assert images == [s for s in query.question if isinstance(s, Image)]
+
+
+@pytest.mark.parametrize("parts", [(A, B), (A,), ("", A), ("x\n\n", " y")])
+def test_no_content_is_lost_or_changed(parts):
+    (turn,) = prompts()(sample("SA", *parts), "interleaved")
     assert [s for s in turn.content if isinstance(s, Image)] == [
-        s for s in content if isinstance(s, Image)
+        p for p in parts if isinstance(p, Image)
     ]
     text = "".join(s.text if isinstance(s, Text) else "|" for s in turn.content)
-    middle = "\n".join(s.text if isinstance(s, Text) else "|" for s in content)
+    middle = "\n".join(p if isinstance(p, str) else "|" for p in parts)
     assert text.endswith(f"Question:\n{middle}\nAnswer:")
     kinds = [type(s) for s in turn.content]
     assert (Text, Text) not in pairwise(kinds)
 
 
 def test_earlier_turns_stay_and_the_last_is_worded():
-    turns = (
-        Turn("user", (Text("a"),)),
-        Turn("assistant", (Text("b"),)),
-        Turn("user", (Text("c"),)),
-    )
+    said = (("user", "a"), ("assistant", "b"), ("user", "c"))
+    turns = tuple(Turn(role, content(text)) for role, text in said)
     query = Sample(id="SA-1", category="SA", field="x", turns=turns)
     asked = prompts()(query, "text")
     assert asked[:2] == turns[:2]
@@ -105,12 +82,9 @@ def test_earlier_turns_stay_and_the_last_is_worded():
 
 def test_a_template_of_the_users_own_and_braces_in_the_content():
     words = prompts({"MSR": {"text": "### Question\n{question}\n### End {x}"}})
-    query = sample("MSR", Text("{question} {0}"), A)
-    assert words(query, "text")[0].content == (
-        Text("### Question\n{question} {0}\n"),
-        A,
-        Text("\n### End {x}"),
-    )
+    query = sample("MSR", "{question} {0}", A)
+    asked = content("### Question\n{question} {0}\n", A, "\n### End {x}")
+    assert words(query, "text")[0].content == asked
     bare = prompts({"SA": {"interleaved": "{question}"}})
     assert bare(sample("SA", A), "interleaved")[0].content == (A,)
 
