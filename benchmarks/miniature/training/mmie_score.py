@@ -37,7 +37,7 @@ from transformers import InternVLForConditionalGeneration
 from benchmarks.miniature import damaged as answers
 from benchmarks.miniature.damaged import Damaged, worn
 from benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
-from benchmarks.tasks.miniature.samples import sample_of
+from benchmarks.tasks.miniature.reader import sample_of
 from generators.document import Content, Image, Text, Turn
 from generators.loading.files import Files, read_json
 from generators.mini.table import SHIPPED
