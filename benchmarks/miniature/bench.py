@@ -106,7 +106,7 @@ def _report(settings: BenchSettings, names: Sequence[str], console: Console) -> 
 
 
 def measured(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
-    """The parts that `name` measures; one that says why, where it cannot."""
+    """Return the parts that `name` measures; one that says why, where it cannot."""
     try:
         made = PARTS[name](settings, say)
         return [made] if isinstance(made, BenchPart) else made
@@ -119,7 +119,7 @@ def measured(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart
 
 
 def summary(parts: Sequence[BenchPart]) -> str:
-    """How many bars are reached."""
+    """Return how many bars are reached."""
     aimed = [bar for part in parts for bar in part.bars if bar.aim or not bar.there]
     counts = dict.fromkeys(("reached", "not reached", "not there"), 0)
     for bar in aimed:
@@ -128,7 +128,7 @@ def summary(parts: Sequence[BenchPart]) -> str:
 
 
 def write(parts: Sequence[BenchPart], settings: BenchSettings) -> list[Path]:
-    """The results as JSON and Markdown; their paths."""
+    """Write the results as JSON and Markdown; return their paths."""
     about = {"weights": settings.weights, "models": settings.models, "seed": settings.seed}
     content = about | {"caveat": CAVEAT, "parts": [part.as_json() for part in parts]}
     tables = [table for part in parts for table in part.all_tables]

@@ -30,7 +30,7 @@ class Comparison:
 
     @property
     def has_text(self) -> bool:
-        """Whether there is anything to compare the image with."""
+        """True where there is a text to compare the image with."""
         return self.reading.n_tokens > 0
 
 

@@ -64,7 +64,7 @@ class LongRope(nn.Module):
         self._long_prompts: bool | None = None
 
     def is_long(self, tokens: int) -> bool:
-        """Whether a sequence of so many tokens is rotated by the long frequencies."""
+        """Return True for a sequence that is rotated by the long frequencies."""
         return tokens > self.threshold
 
     @contextmanager
@@ -164,7 +164,7 @@ def normalised(tiles: Tensor) -> Tensor:
 
 
 def load(weights: Weights, settings: MmieScoreSettings) -> JudgeModel:
-    """The judge; CheckpointError names what does not fit in a published checkpoint."""
+    """Return the judge; CheckpointError names what does not fit in a checkpoint."""
     device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     if weights == "pretrained":
         return published(Files(settings.model, settings.revision), device, dtype)
@@ -173,7 +173,7 @@ def load(weights: Weights, settings: MmieScoreSettings) -> JudgeModel:
 
 
 def empty_model(config: Any) -> Any:
-    """A model of `config` on the meta device."""
+    """Return a model of `config` on the meta device."""
     with torch.device("meta"):
         model = InternVLForConditionalGeneration._from_config(
             config, attn_implementation="sdpa"
