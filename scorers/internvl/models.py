@@ -220,7 +220,10 @@ def _require_controls(tokenizer: PhiTokenizer, rows: int, source: str) -> None:
 
 
 def random_judge(device: torch.device, dtype: torch.dtype, *, tiny: bool) -> JudgeModel:
-    """Return a random judge at published or toy size, with the toy tokenizer."""
+    """Return a random judge at published or toy size, with the toy tokenizer.
+
+    The factors of its rotary frequencies, which cost nothing, are 1 at published size.
+    """
     tokenizer, words, size = toy_tokenizer()
     sizes = config_of("internvl2-4b", tiny=tiny)
     language = sizes["llm_config"] | ({"vocab_size": size} if tiny else {})
