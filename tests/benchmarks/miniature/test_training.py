@@ -124,6 +124,8 @@ SCRIPTS = {
             "anole.BATCH": 2,
             "anole.PLAIN": 1,
             "anole.RENEW_EVERY": 2,
+            "anole.SINGLE": {"drawing": 1, "reading": 1},
+            "anole.MIXED": {"drawing": 1, "SA": 1, "PBL": 1, "MSR": 1},
             "anole.POOL": {"SA": 4, "PBL": 4, "MSR": 4},
         },
     ),
