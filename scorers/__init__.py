@@ -14,16 +14,16 @@ from scorers.custom import custom_scorer
 from scorers.judging.resolve import Chat, resolve_judge
 
 SCORERS: dict[str, str] = {
-    "bleu": "scorers.bleu:bleu",
-    "clipscore": "scorers.clipscore:clipscore",
-    "consistency": "scorers.clipscore:consistency",
-    "ssim": "scorers.ssim:ssim",
+    "bleu": "scorers.bleu:BleuScorer",
+    "clipscore": "scorers.clipscore:ClipScorer",
+    "consistency": "scorers.clipscore:ConsistencyScorer",
+    "ssim": "scorers.ssim:SsimScorer",
     **{
-        f"truth:{part}": f"scorers.truth.scorers:{part}"
+        f"truth:{part}": "scorers.truth.scorers:TruthScorer"
         for part in ("answer", "image", "match", "text")
     },
 }
-"""Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""
+"""Name -> `module:Class` of a `OneStage`."""
 
 
 def resolve_scorer(
@@ -51,11 +51,11 @@ def resolve_scorer(
 def _named(
     name: str, weights: WeightsName, overrides: Mapping[str, Any], gpu_gib: float
 ) -> Scorer:
-    make: Callable[..., Scorer] = imported(SCORERS[name])
+    of: Callable[..., Scorer] = imported(SCORERS[name]).of
     if weights != "mini":
-        return make(weights, overrides, gpu_gib)
-    scorer = make("tiny", overrides, gpu_gib)
-    if all(spec.weights is None for spec in scorer.stages):
+        return of(name, weights, overrides, gpu_gib)
+    scorer = of(name, "tiny", overrides, gpu_gib)
+    if scorer.stages[0].weights is None:
         return scorer
     with mini_settings(name, overrides) as settings:
-        return with_stage(make("pretrained", settings, gpu_gib), as_mini)
+        return with_stage(of(name, "pretrained", settings, gpu_gib), as_mini)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import is_dataclass, replace
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, Self
 
-from generators.base import Failure, Fault, Outcome, Result, StageSpec, Unread, Walk
+from generators.base import (
+    Failure,
+    Fault,
+    Outcome,
+    Result,
+    StageSpec,
+    Unread,
+    Walk,
+    Weights,
+)
 from generators.document import Document, Sample, Score
+from generators.names import with_overrides
+from generators.settings import StageSettings
 
 Direction = Literal["higher", "lower"]
 """Which values are better."""
@@ -65,11 +76,26 @@ class Scorer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class OneStage:
     """What scorers with one stage have in common."""
 
-    __slots__ = ()
+    name: str
     stage: StageSpec
+    settings: ClassVar[type[StageSettings]]
+    """Those of the stage."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        weights: Weights,
+        overrides: Mapping[str, Any],
+        gpu_gib: float = 80.0,
+    ) -> Self:
+        """Return the scorer with the default settings of its stage, but for `overrides`."""
+        settings = with_overrides(cls.settings(), overrides, name)
+        return cls(name, settings.spec(settings.stage, weights, gpu_gib))
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -88,11 +114,10 @@ class OneStage:
 
 
 def with_stage(scorer: Scorer, change: Callable[[StageSpec], StageSpec]) -> Scorer:
-    """`scorer` with its stage replaced by `change(stage)`."""
-    stage = getattr(scorer, "stage", None)
-    if stage is None or not is_dataclass(scorer) or isinstance(scorer, type):
+    """Return `scorer` with its stage replaced by `change(stage)`."""
+    if not isinstance(scorer, OneStage):
         return scorer
-    return replace(scorer, stage=change(stage))
+    return replace(scorer, stage=change(scorer.stage))
 
 
 def bounds(scale: str) -> tuple[float, float] | None:

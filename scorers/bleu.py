@@ -8,7 +8,7 @@ A mean of these values is not corpus BLEU, which adds up n-grams before it divid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -18,13 +18,11 @@ from generators.base import (
     NotApplicable,
     Outcome,
     Result,
-    StageSpec,
     Unscored,
     Walk,
     Weights,
 )
 from generators.document import Candidate, Document, Sample, Score, Text
-from generators.names import with_overrides
 from generators.settings import WeightlessSettings, unkeyed
 from scorers.base import Direction, OneStage
 
@@ -116,8 +114,7 @@ def _metric(settings: BleuSettings) -> Any:
 class BleuScorer(OneStage):
     """Scores the text of a document against the text of the ground truth."""
 
-    stage: StageSpec
-    name: str = "bleu"
+    settings = BleuSettings
     scale: str = "0-100"
     direction: Direction = "higher"
 
@@ -129,11 +126,3 @@ class BleuScorer(OneStage):
         answer, reference = (Document((Text(text),)) for text in texts)
         candidate = Candidate(answer, reference=reference)
         return (yield [Job(self.stage, candidate, sample.id)])[0]
-
-
-def bleu(
-    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
-) -> BleuScorer:
-    """Return the scorer `bleu`, with its default settings except for `overrides`."""
-    settings = with_overrides(BleuSettings(), overrides, "bleu")
-    return BleuScorer(settings.spec("bleu", weights, gpu_gib))

@@ -18,11 +18,12 @@ well.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
@@ -31,7 +32,6 @@ from generators.base import (
     Kind,
     NotApplicable,
     Result,
-    StageSpec,
     Unscored,
     Walk,
     Weights,
@@ -39,7 +39,7 @@ from generators.base import (
 from generators.checkpoints import identity, looks_like_path
 from generators.document import Candidate, Document, Image, Sample, Score
 from generators.errors import CheckpointError
-from generators.names import unknown, with_overrides
+from generators.names import unknown
 from generators.settings import Dtype, ModelSettings, unkeyed
 from scorers.base import Direction, OneStage
 
@@ -49,47 +49,21 @@ SHARE_OF_GPU = 0.2
 NO_PICTURE = "the document holds no picture"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedClip:
-    """A checkpoint of open_clip's list of pretrained weights."""
+class PublishedClip(NamedTuple):
+    """A checkpoint of open_clip's list of pretrained weights: see `published.toml`."""
 
     repo: str
-    """Hub repository that open_clip itself loads for the tag."""
     architecture: str
-    """Configuration of open_clip; `-quickgelu` where the weights were trained so."""
     params_b: float
 
 
-PUBLISHED: dict[str, PublishedClip] = {
-    "ViT-B-32:openai": PublishedClip(
-        "timm/vit_base_patch32_clip_224.openai", "ViT-B-32-quickgelu", 0.151
-    ),
-    "ViT-B-16:openai": PublishedClip(
-        "timm/vit_base_patch16_clip_224.openai", "ViT-B-16-quickgelu", 0.150
-    ),
-    "ViT-L-14:openai": PublishedClip(
-        "timm/vit_large_patch14_clip_224.openai", "ViT-L-14-quickgelu", 0.428
-    ),
-    "ViT-L-14-336:openai": PublishedClip(
-        "timm/vit_large_patch14_clip_336.openai", "ViT-L-14-336-quickgelu", 0.428
-    ),
-    "ViT-B-32:laion2b_s34b_b79k": PublishedClip(
-        "laion/CLIP-ViT-B-32-laion2B-s34B-b79K", "ViT-B-32", 0.151
-    ),
-    "ViT-L-14:laion2b_s32b_b82k": PublishedClip(
-        "laion/CLIP-ViT-L-14-laion2B-s32B-b82K", "ViT-L-14", 0.428
-    ),
-    "ViT-B-32:datacomp_xl_s13b_b90k": PublishedClip(
-        "laion/CLIP-ViT-B-32-DataComp.XL-s13B-b90K", "ViT-B-32", 0.151
-    ),
-    "ViT-L-14:datacomp_xl_s13b_b90k": PublishedClip(
-        "laion/CLIP-ViT-L-14-DataComp.XL-s13B-b90K", "ViT-L-14", 0.428
-    ),
-    "ViT-H-14:laion2b_s32b_b79k": PublishedClip(
-        "laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "ViT-H-14", 0.986
-    ),
+PUBLISHED: Mapping[str, PublishedClip] = {
+    name: PublishedClip(**about)
+    for name, about in tomllib.loads(
+        (Path(__file__).parent / "clip" / "published.toml").read_text(encoding="utf-8")
+    ).items()
 }
-"""`architecture:tag`, as `open_clip.list_pretrained(as_str=True)` spells them."""
+"""By name (`architecture:tag`)."""
 
 
 class ClipSettings(ModelSettings):
@@ -227,8 +201,7 @@ def _run(group: Iterable[str | Image]) -> str | list[Image]:
 class ClipScorer(OneStage):
     """Scores the images of a document against the text beside them."""
 
-    stage: StageSpec
-    name: str = "clipscore"
+    settings = ClipSettings
     scale: str = "0-2.5"
     direction: Direction = "higher"
 
@@ -242,20 +215,11 @@ class ClipScorer(OneStage):
         return outcome
 
 
-def clipscore(
-    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
-) -> ClipScorer:
-    """Return the scorer `clipscore`, with its published settings except for `overrides`."""
-    settings = with_overrides(ClipSettings(), overrides, "clipscore")
-    return ClipScorer(settings.spec("clipscore", weights, gpu_gib))
-
-
 @dataclass(frozen=True, slots=True)
 class ConsistencyScorer(OneStage):
-    """Scores how alike the images of a document are."""
+    """Scores how alike the images of a document are; `settings` are clipscore's."""
 
-    stage: StageSpec
-    name: str = "consistency"
+    settings = ClipSettings
     scale: str = "-1-1"
     direction: Direction = "higher"
 
@@ -275,12 +239,3 @@ class ConsistencyScorer(OneStage):
         if parts["likeness"] is None:
             return Unscored("fewer than two pictures have text beside them")
         return Result(Score(parts["likeness"], {"pictures": parts["scored_pairs"]}))
-
-
-def consistency(
-    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
-) -> ConsistencyScorer:
-    """Return the scorer `consistency`; `overrides` are settings of `clipscore`'s stage."""
-    settings = with_overrides(ClipSettings(), overrides, "consistency")
-    # Named as clipscore's, since a stage's records are in a folder of its name.
-    return ConsistencyScorer(settings.spec("clipscore", weights, gpu_gib))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from generators.base import Job, Kind, StageSpec, Walk, WeightsName
+from generators.base import Job, Kind, Walk, WeightsName
 from generators.custom import custom_spec
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import unknown
@@ -22,8 +22,6 @@ from scorers.base import DIRECTIONS, UNBOUNDED, Direction, OneStage
 class CustomScorer(OneStage):
     """Gives the stage an answer with its question, ground truth and criteria."""
 
-    name: str
-    stage: StageSpec
     scale: str = UNBOUNDED
     direction: Direction = "higher"
 

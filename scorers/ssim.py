@@ -9,7 +9,7 @@ It compares pixels in place: a faithful image from another angle scores as a wro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,13 +20,11 @@ from generators.base import (
     NotApplicable,
     Outcome,
     Result,
-    StageSpec,
     Unscored,
     Walk,
     Weights,
 )
 from generators.document import Candidate, Document, Image, Sample, Score
-from generators.names import with_overrides
 from generators.settings import WeightlessSettings, unkeyed
 from scorers.base import Direction, OneStage
 
@@ -141,8 +139,7 @@ def _pictures(
 class SsimScorer(OneStage):
     """Scores the images of a document against the ground truth's."""
 
-    stage: StageSpec
-    name: str = "ssim"
+    settings = SsimSettings
     scale: str = "-1-1"
     direction: Direction = "higher"
 
@@ -156,11 +153,3 @@ class SsimScorer(OneStage):
         answer, reference = (Document(images) for images in pictures)
         candidate = Candidate(answer, reference=reference)
         return (yield [Job(self.stage, candidate, sample.id)])[0]
-
-
-def ssim(
-    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
-) -> SsimScorer:
-    """Return the scorer `ssim`, with its default settings except for `overrides`."""
-    settings = with_overrides(SsimSettings(), overrides, "ssim")
-    return SsimScorer(settings.spec("ssim", weights, gpu_gib))

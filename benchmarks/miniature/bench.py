@@ -25,13 +25,9 @@ from benchmarks.bench_program import (
     write_forms,
 )
 from benchmarks.miniature import outputs
-from benchmarks.miniature.bars import BenchPart
 from benchmarks.miniature.captions import measure_captions
-from benchmarks.miniature.corrupted import measure_corruptions
 from benchmarks.miniature.drawings import measure_artists, measure_native
-from benchmarks.miniature.repeats import measure_repeats
-from benchmarks.miniature.runs import bench_run
-from benchmarks.miniature.settings import BenchSettings, Say
+from benchmarks.miniature.measures import BenchPart, BenchSettings, Say
 from benchmarks.results.table import markdown_page
 from benchmarks.runs.config import with_settings
 from generators.base import WeightsName
@@ -110,7 +106,7 @@ def _report(settings: BenchSettings, names: Sequence[str], console: Console) -> 
 
 
 def measured(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
-    """The parts that `name` measures; one that says why, where it cannot."""
+    """Return the parts that `name` measures; one that says why, where it cannot."""
     try:
         made = PARTS[name](settings, say)
         return [made] if isinstance(made, BenchPart) else made
@@ -123,7 +119,7 @@ def measured(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart
 
 
 def summary(parts: Sequence[BenchPart]) -> str:
-    """How many bars are reached."""
+    """Return how many bars are reached."""
     aimed = [bar for part in parts for bar in part.bars if bar.aim or not bar.there]
     counts = dict.fromkeys(("reached", "not reached", "not there"), 0)
     for bar in aimed:
@@ -132,7 +128,7 @@ def summary(parts: Sequence[BenchPart]) -> str:
 
 
 def write(parts: Sequence[BenchPart], settings: BenchSettings) -> list[Path]:
-    """The results as JSON and Markdown; their paths."""
+    """Write the results as JSON and Markdown; return their paths."""
     about = {"weights": settings.weights, "models": settings.models, "seed": settings.seed}
     content = about | {"caveat": CAVEAT, "parts": [part.as_json() for part in parts]}
     tables = [table for part in parts for table in part.all_tables]
@@ -142,17 +138,12 @@ def write(parts: Sequence[BenchPart], settings: BenchSettings) -> list[Path]:
     return write_forms(settings.out, "miniature", forms)
 
 
-def _systems(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
-    scores = outputs.RunScores.of(bench_run(settings, say).data)
-    return [part(scores) for part in outputs.PARTS_OF_A_RUN]
-
-
 PARTS: Mapping[str, Measure] = {
     "captions": measure_captions,
     "artists": measure_artists,
     "native": measure_native,
-    "corruptions": measure_corruptions,
-    "systems": _systems,
-    "repeats": measure_repeats,
+    "corruptions": outputs.measure_corruptions,
+    "systems": outputs.measure_systems,
+    "repeats": outputs.measure_repeats,
 }
 """By the name that `--only` takes, in the order of the report."""

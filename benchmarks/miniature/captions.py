@@ -1,15 +1,20 @@
-"""Does CLIPScore tell right captions from wrong ones, and which wrongs does it not see?"""
+"""Does CLIPScore tell right captions from wrong ones, and which wrongs does it not see?
+
+A wrong caption is wrong by exactly one thing, of an image whose scene is known.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
 from benchmarks.local import LocalScorer
-from benchmarks.miniature.bars import Bar, BenchPart
-from benchmarks.miniature.settings import CLIP, BenchSettings, Say
-from benchmarks.miniature.wrong_captions import RANDOM, WRONG, CaptionedScene, captioned
+from benchmarks.miniature.measures import CLIP, Bar, BenchPart, BenchSettings, Say
+from benchmarks.miniature.scene_edits import SceneEdit, another, repainted
 from benchmarks.results.board import score_value
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable
@@ -20,7 +25,10 @@ from generators.pictures import encode
 from scorers.statistics.agreement import estimated
 from scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
 from scorers.statistics.means import mean
+from scorers.truth.changes import ChangeKind, random_change
 from scorers.truth.drawing import draw
+from scorers.truth.language import sentence
+from scorers.truth.scene import SHAPES, Scene, SceneItem, random_scene
 
 AIM = 0.97
 _SHARE = NumberForm(3, (0.0, 1.0))
@@ -112,3 +120,91 @@ def outcomes_of(scorer: LocalScorer, pairs: Sequence[Pair]) -> list[Outcome[Scor
     """The scores of many answers, in batches."""
     walks = [scorer.scorer.judge(sample, document) for sample, document in pairs]
     return drive(together(walks), scorer.stages.outcomes)
+
+
+# ------------------------------------------------------------------- wrong captions
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionedScene:
+    """A scene, its right caption and wrong ones by what is wrong with them."""
+
+    scene: Scene
+    seed: int
+    """Of the picture's jitter."""
+    right: str
+    wrong: Mapping[str, str]
+
+
+def captioned(index: int, seed: int) -> CaptionedScene:
+    """The `index`-th scene of the test split with its captions."""
+    rng = random.Random(f"captions {seed} {index}")
+    scene = random_scene(rng, "test")
+    wording = rng.randrange(2**31)
+    others = {name: make(scene, rng) for name, make in WRONG.items()}
+    return CaptionedScene(
+        scene,
+        rng.randrange(2**31),
+        _said(scene, wording),
+        {n: _said(other, wording) for n, other in others.items() if other is not None},
+    )
+
+
+def _said(scene: Scene, wording: int) -> str:
+    # One wording for right and wrong, so that they differ in what they say alone.
+    return sentence(scene, random.Random(wording))
+
+
+def _changed(kind: ChangeKind) -> SceneEdit:
+    def change(scene: Scene, rng: random.Random) -> Scene | None:
+        made = random_change(rng, scene, kind)
+        return None if made is None else made.of(scene)
+
+    return change
+
+
+def _other_shape(scene: Scene, rng: random.Random) -> Scene | None:
+    item = rng.choice(scene.items)
+    taken = {other.shape for other in scene.items if other.colour == item.colour}
+    shapes = [shape for shape in SHAPES if shape not in taken]
+    if not shapes:
+        return None
+    return _with(scene, {item: replace(item, shape=rng.choice(shapes))})
+
+
+def _exchanged(attribute: str) -> SceneEdit:
+    """Let two items exchange an attribute: all words are right, only their order is not."""
+
+    def given(item: SceneItem, other: SceneItem) -> SceneItem:
+        return replace(item, **{attribute: getattr(other, attribute)})
+
+    def change(scene: Scene, rng: random.Random) -> Scene | None:
+        items = [*scene.items]
+        rng.shuffle(items)
+        for a, b in combinations(items, 2):
+            made = _with(scene, {a: given(a, b), b: given(b, a)})
+            if {*made.items} != {*scene.items}:
+                return made
+        return None
+
+    return change
+
+
+def _with(scene: Scene, changes: Mapping[SceneItem, SceneItem]) -> Scene:
+    return Scene.of(scene.background, [changes.get(item, item) for item in scene.items])
+
+
+RANDOM = "another scene"
+WRONG: Mapping[str, SceneEdit] = {
+    RANDOM: lambda scene, rng: another(scene, rng, "test"),
+    "colour": _changed("recolour"),
+    "shape": _other_shape,
+    "size": _changed("resize"),
+    "place": _changed("move"),
+    "one more": _changed("add"),
+    "one fewer": _changed("remove"),
+    "background": repainted,
+    "places exchanged": _exchanged("place"),
+    "colours exchanged": _exchanged("colour"),
+}
+"""By what is wrong."""

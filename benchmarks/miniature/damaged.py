@@ -30,8 +30,12 @@ from benchmarks.miniature.scene_edits import (
     reshaped,
     resized,
 )
-from benchmarks.tasks.miniature.queries import Category, MiniatureQuery, query
-from benchmarks.tasks.miniature.reasoning import random_problem
+from benchmarks.tasks.miniature.queries import (
+    Category,
+    MiniatureQuery,
+    query,
+    random_problem,
+)
 from generators.document import Content, Document, Image, Text
 from generators.pictures import Drawing
 from scorers.truth.drawing import SIDE, draw

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.local import local_stage
-from benchmarks.miniature.bars import Bar, BenchPart
-from benchmarks.miniature.settings import (
-    ARTISTS,
+from benchmarks.miniature.measures import (
     BEST,
     NATIVE,
+    T2IS,
     WEAKER,
+    Bar,
+    BenchPart,
     BenchSettings,
     Say,
 )
 from benchmarks.tasks.miniature.queries import query
-from benchmarks.tasks.miniature.samples import sample_of
+from benchmarks.tasks.miniature.reader import sample_of
 from generators.base import Result
 from generators.document import Document, Image, ImageRequest
 from generators.errors import PlaitError
@@ -37,7 +38,7 @@ TWO = 2
 BATCH = 16
 Aims = tuple[float, float] | None
 """Least share of items of the right colour, and of whole scenes of two objects."""
-ARTIST_AIMS, NATIVE_AIMS = (0.97, 0.85), (0.80, 0.50)
+T2I_AIMS, NATIVE_AIMS = (0.97, 0.85), (0.80, 0.50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,8 @@ def measure_artists(settings: BenchSettings, say: Say) -> BenchPart:
     """Text-to-image models, each asked for the same scenes with the same seeds."""
     scenes = [_scene(i, settings.seed) for i in range(settings.scenes)]
     bars: list[Bar] = []
-    for name in (*ARTISTS, WEAKER):
-        aims = ARTIST_AIMS if name != WEAKER else None
+    for name in (*T2IS, WEAKER):
+        aims = T2I_AIMS if name != WEAKER else None
         bars += _artist_bars(name, scenes, settings, aims, say)
     note = f"{WEAKER} is an earlier checkpoint of {BEST}. Unreadable pictures are misses."
     return BenchPart(title="Artists", bars=tuple(bars), notes=(note,))

@@ -1,4 +1,4 @@
-"""Judges and scorers against truth, on what systems answered in an ordinary run.
+"""Judges and scorers against truth: on systems' answers, on damaged ones, over repeats.
 
 Truth stands where people stand in tables of agreement. An answer that truth cannot read
 counts as a miss here (0), as it does in every bar; in the run's own tables it is unscored.
@@ -6,39 +6,50 @@ counts as a miss here (0), as it does in every bar; in the run's own tables it i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.miniature.bars import Bar, BenchPart
-from benchmarks.miniature.settings import (
-    ARTISTS,
+from benchmarks.miniature.captions import outcomes_of
+from benchmarks.miniature.damaged import damaged, document_of
+from benchmarks.miniature.measures import (
     BEST,
     CLIP,
     JUDGE,
+    LVLM,
     NATIVE,
+    T2IS,
     TRUTH,
     WEAKER,
-    WRITER,
+    Bar,
+    BenchPart,
+    BenchSettings,
+    Say,
 )
-from benchmarks.results.board import Board
+from benchmarks.results.board import Board, score_value
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable
 from benchmarks.results.validity import ControlCheck, checks, compared
+from benchmarks.runs.config import merged
 from benchmarks.runs.run_data import RunData
 from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
-from scorers.statistics.agreement import ScoredPair, agreement
-from scorers.statistics.estimate import Estimate, Floats
+from benchmarks.tasks.miniature.reader import sample_of
+from generators.base import Outcome, Unscored
+from generators.document import Score
+from scorers.statistics.agreement import ScoredPair, agreement, estimated, spearman
+from scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
+from scorers.statistics.means import mean
 
 RANKS = 0.8
 """Least rank correlation of the judge with truth."""
-OUTLINE, ONE_PICTURE = f"{WRITER}+{BEST}@outline", f"{WRITER}+{BEST}"
-EARLIER = f"{WRITER}+{WEAKER}@outline"
+OUTLINE, ONE_PICTURE = f"{LVLM}+{BEST}@outline", f"{LVLM}+{BEST}"
+EARLIER = f"{LVLM}+{WEAKER}@outline"
 SYSTEMS = (
     *(NATIVE, OUTLINE, ONE_PICTURE),
-    *(f"{WRITER}+{artist}@outline" for artist in ARTISTS[1:]),
+    *(f"{LVLM}+{artist}@outline" for artist in T2IS[1:]),
     *(EARLIER, GROUND_TRUTH, *CONTROLS),
 )
 """All that are asked where they are to be had."""
@@ -252,3 +263,157 @@ def protocols_part(scores: RunScores) -> BenchPart:
 
 PARTS_OF_A_RUN = (outputs_part, controls_part, orders_part, protocols_part)
 """What is measured of one run, in the order of the report."""
+
+
+def measure_systems(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
+    """Run all systems and scorers that are to be had, one answer to each query."""
+    scores = RunScores.of(settings.run("run", SYSTEMS, SCORERS, say))
+    return [part(scores) for part in PARTS_OF_A_RUN]
+
+
+# ------------------------------------------------------------------ damaged answers
+
+
+_DAMAGED = "Judge against truth, on damaged answers"
+Scores = Sequence[float | None]
+"""One score per answer; None where there is none."""
+
+
+def measure_corruptions(settings: BenchSettings, say: Say) -> BenchPart:
+    """Rank correlation over damaged answers to queries of the test split."""
+    judge, truth = settings.scorer(JUDGE), settings.scorer(TRUTH)
+    rng = random.Random(f"damaged {settings.seed}")
+    answers = [damaged(rng, "test") for _ in range(settings.scenes)]
+    pairs = [(sample_of(a.query), document_of(rng, a)) for a in answers]
+    say(f"{JUDGE} and {TRUTH}: {len(pairs)} damaged answers")
+    judged = [score_value(outcome) for outcome in outcomes_of(judge, pairs)]
+    truths = [_or_miss(outcome) for outcome in outcomes_of(truth, pairs)]
+    return corruptions_part([answer.kind for answer in answers], judged, truths)
+
+
+def _or_miss(outcome: Outcome[Score]) -> float | None:
+    """Truth's score; what it cannot read is a miss (0)."""
+    return 0.0 if isinstance(outcome, Unscored) else score_value(outcome)
+
+
+def corruptions_part(kinds: Sequence[str], judged: Scores, truths: Scores) -> BenchPart:
+    """The bar, and both means by what was done to the answers."""
+    known = [
+        (kind, score, truth)
+        for kind, score, truth in zip(kinds, judged, truths, strict=True)
+        if score is not None and truth is not None
+    ]
+    bar = Bar.at_least(
+        f"{JUDGE} against {TRUTH}: Spearman",
+        _ranks([m for _, m, _ in known], [t for _, _, t in known]),
+        RANKS,
+        f"{len(kinds) - len(known):,} of {len(kinds):,} have no score of both",
+    )
+    by_kind: dict[str, list[tuple[float, float]]] = {}
+    for kind, score, truth in known:
+        by_kind.setdefault(kind, []).append((score, truth))
+    return BenchPart(title=_DAMAGED, bars=(bar,), tables=(_table(by_kind),))
+
+
+def _ranks(judged: Sequence[float], truths: Sequence[float]) -> Estimate:
+    if not judged:
+        return Estimate(None, None, 0, "nothing is scored")
+    weights = bootstrap_weights([f"answer {i}" for i in range(len(judged))])
+    x, y = np.array(judged, dtype=np.float64), np.array(truths, dtype=np.float64)
+    return replace(estimated(spearman, x, y, weights, len(judged)), n=len(judged))
+
+
+def _table(by_kind: Mapping[str, Sequence[tuple[float, float]]]) -> ResultTable:
+    rows = [
+        [kind, f"{len(pairs):,}", *(f"{m:.2f}" for m in np.mean(pairs, axis=0))]
+        for kind, pairs in sorted(by_kind.items(), key=lambda k: -np.mean(k[1], axis=0)[1])
+    ]
+    head = ["answers", "n", f"mean {JUDGE}", f"mean {TRUTH}"]
+    return ResultTable.of("By what was done to the answers", head, rows)
+
+
+# ------------------------------------------------------------------ repeats
+
+
+TEMPERATURE = 0.7
+COVERAGE = 0.92
+"""Of nominal 0.95: an interval for scores that pile up at both ends of their scale."""
+STUDIES = 1000
+"""Small studies that are drawn."""
+QUERIES, ANSWERS = 30, 3
+"""Queries of one study, and answers to each."""
+_REPEATS = f"Repeats at temperature {TEMPERATURE:g}"
+
+
+def measure_repeats(settings: BenchSettings, say: Say) -> BenchPart:
+    """How often the interval of a small study holds the mean over all answers."""
+    models = merged(settings.models, {LVLM: {"temperature": TEMPERATURE}})
+    varied = replace(settings, models=models)
+    run = varied.run("repeats", (OUTLINE,), (TRUTH,), say, repeats=settings.repeats)
+    return repeats_part(score_matrix(run))
+
+
+def repeats_part(values: Floats) -> BenchPart:
+    """The bar for tables' own intervals, and what ignoring the query would give."""
+    if not len(values):
+        return BenchPart.not_there(_REPEATS, "no query has a score of every repeat")
+    share = coverage(values)
+    naive = coverage(values, by_query=False)
+    deviation = float(values.std(axis=1).mean())
+    note = (
+        f"{STUDIES:,} studies of {QUERIES} queries with {ANSWERS} answers each, drawn from "
+        f"{len(values):,} queries with {values.shape[1]:,}; answers to one query deviate "
+        f"by {deviation:.3f} from each other. Studies without an interval do not count."
+    )
+    bars = (
+        Bar.at_least("intervals that cover, by query", share, COVERAGE),
+        Bar(name="as if repeats were independent", estimate=naive),
+    )
+    return BenchPart(title=_REPEATS, bars=bars, notes=(note,))
+
+
+def score_matrix(run: RunData) -> Floats:
+    """(queries, repeats) of `TRUTH`; what it cannot read counts as a miss (0).
+
+    Queries without a score of every repeat are left out.
+    """
+    rows: dict[str, list[float]] = {}
+    for s in run.scores.to_pylist():
+        if s["scorer"] == TRUTH:
+            missed = 0.0 if s["outcome"] == "unscored" else np.nan
+            value = missed if s["value"] is None else s["value"]
+            rows.setdefault(s["query"], []).append(value)
+    whole = [row for row in rows.values() if not np.isnan(row).any()]
+    return np.array(whole, dtype=np.float64)
+
+
+def coverage(values: Floats, seed: int = 0, *, by_query: bool = True) -> Estimate:
+    """The share of small studies whose interval holds the mean over everything.
+
+    Args:
+        values: (queries, repeats) scores of all answers; none missing.
+        seed: Of the draw.
+        by_query: Whether a study's answers to one query count as their mean, as they do
+            in every table; otherwise as if they were independent, which they are not.
+
+    Returns:
+        Over the studies that have an interval, which are `n`.
+    """
+    rng, whole = np.random.default_rng(seed), float(values.mean())
+    hits = [_covers(_study(values, rng, by_query), whole) for _ in range(STUDIES)]
+    known = [float(hit) for hit in hits if hit is not None]
+    return mean(known) if known else Estimate(None, None, 0, "no study has an interval")
+
+
+def _study(values: Floats, rng: np.random.Generator, by_query: bool) -> Estimate:
+    """Queries drawn one by one from all, each with some of its answers."""
+    rows = rng.integers(len(values), size=QUERIES)
+    few = min(ANSWERS, values.shape[1])
+    answers = np.stack([rng.permutation(values[row])[:few] for row in rows])
+    return mean(answers.mean(axis=1) if by_query else answers.ravel())
+
+
+def _covers(estimate: Estimate, whole: float) -> bool | None:
+    if estimate.ci95 is None:
+        return None
+    return estimate.ci95[0] <= whole <= estimate.ci95[1]

@@ -16,63 +16,47 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 from safetensors.torch import load_file
 
 from generators.errors import CheckpointError
+from generators.loading.strict import renamed
 from scorers.clipscore import ClipSettings
 
-_TOWERS = {"vision_model": "visual.transformer", "text_model": "transformer"}
-_LAYER = re.compile(r"(vision_model|text_model)\.encoder\.layers\.(\d+)\.(.+)")
-_PARTS = {
-    "layer_norm1": "ln_1",
-    "layer_norm2": "ln_2",
-    "mlp.fc1": "mlp.c_fc",
-    "mlp.fc2": "mlp.c_proj",
-    "self_attn.out_proj": "attn.out_proj",
-}
-_OTHERS = {
-    "vision_model.embeddings.class_embedding": "visual.class_embedding",
-    "vision_model.embeddings.patch_embedding.weight": "visual.conv1.weight",
-    "vision_model.embeddings.position_embedding.weight": "visual.positional_embedding",
-    "vision_model.pre_layrnorm.weight": "visual.ln_pre.weight",
-    "vision_model.pre_layrnorm.bias": "visual.ln_pre.bias",
-    "vision_model.post_layernorm.weight": "visual.ln_post.weight",
-    "vision_model.post_layernorm.bias": "visual.ln_post.bias",
-    "text_model.embeddings.token_embedding.weight": "token_embedding.weight",
-    "text_model.embeddings.position_embedding.weight": "positional_embedding",
-    "text_model.final_layer_norm.weight": "ln_final.weight",
-    "text_model.final_layer_norm.bias": "ln_final.bias",
-}
+_NAMES = [
+    (r"^vision_model\.encoder\.layers\.", "visual.transformer.resblocks."),
+    (r"^text_model\.encoder\.layers\.", "transformer.resblocks."),
+    (r"\.layer_norm([12])\.", r".ln_\1."),
+    (r"\.mlp\.fc1\.", ".mlp.c_fc."),
+    (r"\.mlp\.fc2\.", ".mlp.c_proj."),
+    (r"\.self_attn\.out_proj\.", ".attn.out_proj."),
+    (r"\.self_attn\.q_proj\.", ".attn.in_proj_"),
+    (r"^vision_model\.embeddings\.class_embedding$", "visual.class_embedding"),
+    (r"^vision_model\.embeddings\.patch_embedding\.", "visual.conv1."),
+    (
+        r"^vision_model\.embeddings\.position_embedding\.weight$",
+        "visual.positional_embedding",
+    ),
+    (r"^vision_model\.pre_layrnorm\.", "visual.ln_pre."),
+    (r"^vision_model\.post_layernorm\.", "visual.ln_post."),
+    (r"^text_model\.embeddings\.token_embedding\.", "token_embedding."),
+    (r"^text_model\.embeddings\.position_embedding\.weight$", "positional_embedding"),
+    (r"^text_model\.final_layer_norm\.", "ln_final."),
+]
+"""From transformers' names to open_clip's."""
 _TRANSPOSED = {
     "visual_projection.weight": "visual.proj",
     "text_projection.weight": "text_projection",
 }
-_BUFFERS = (".position_ids",)
 
 
 def as_open_clip(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the same weights under open_clip's names; unknown names stay as they are."""
-    stored = {n: t for n, t in tensors.items() if not n.endswith(_BUFFERS)}
     converted: dict[str, torch.Tensor] = {}
-    for name, tensor in stored.items():
+    for name, tensor in tensors.items():
         if name in _TRANSPOSED:
             converted[_TRANSPOSED[name]] = tensor.T.contiguous()
-        elif ".self_attn.k_proj." in name or ".self_attn.v_proj." in name:
-            continue
         elif ".self_attn.q_proj." in name:
-            converted[_renamed(name)] = _joined(name, stored)
-        else:
-            converted[_renamed(name)] = tensor
+            converted[renamed(name, _NAMES)] = _joined(name, tensors)
+        elif not re.search(r"\.position_ids$|\.self_attn\.[kv]_proj\.", name):
+            converted[renamed(name, _NAMES)] = tensor
     return converted
-
-
-def _renamed(name: str) -> str:
-    match = _LAYER.fullmatch(name)
-    if match is None:
-        return _OTHERS.get(name, name)
-    tower, layer, rest = match.groups()
-    part, _, kind = rest.rpartition(".")
-    block = f"{_TOWERS[tower]}.resblocks.{layer}"
-    if part == "self_attn.q_proj":
-        return f"{block}.attn.in_proj_{kind}"
-    return f"{block}.{_PARTS[part]}.{kind}" if part in _PARTS else name
 
 
 def _joined(query: str, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:

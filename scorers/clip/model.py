@@ -189,22 +189,14 @@ Features = npt.NDArray[np.float64]
 class ClipEncoder:
     """The two towers of a CLIP model."""
 
-    def __init__(
-        self,
-        clip: Clip,
-        *,
-        forward_size: int = 64,
-        decoders: int = 4,
-        remembered: int = 4096,
-    ) -> None:
+    def __init__(self, clip: Clip, settings: ClipSettings) -> None:
         self._clip = clip
-        self._decoders = ThreadPoolExecutor(decoders, thread_name_prefix="decode")
-        self._images: Memo[str, Image, Features | PictureError] = Memo(
-            self._encode_images, forward_size, remembered
+        self._decoders = ThreadPoolExecutor(settings.decoders, "decode")
+        sizes = settings.forward_size, settings.remembered
+        self._images = Memo[str, Image, Features | PictureError](
+            self._encode_images, *sizes
         )
-        self._texts: Memo[TokenIds, TokenIds, Features] = Memo(
-            self._encode_texts, forward_size, remembered
-        )
+        self._texts = Memo[TokenIds, TokenIds, Features](self._encode_texts, *sizes)
 
     def images(self, images: Iterable[Image]) -> dict[str, Features | PictureError]:
         """Features by digest; for an image that cannot be read, the error that says why.

@@ -30,16 +30,8 @@ class Comparison:
 
     @property
     def has_text(self) -> bool:
-        """Whether there is anything to compare the image with."""
+        """True where there is a text to compare the image with."""
         return self.reading.n_tokens > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Features of everything that a batch compares."""
-
-    images: Mapping[str, Features | PictureError]
-    texts: Mapping[TokenIds, Features]
 
 
 class ClipScore:
@@ -56,61 +48,54 @@ class ClipScore:
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         config = ClipSettings(**settings)
         clip = load_clip(config, weights)
-        context = clip.model.context_length
-        self.encoder = ClipEncoder(
-            clip,
-            forward_size=config.forward_size,
-            decoders=config.decoders,
-            remembered=config.remembered,
-        )
-        self.text = ClipText(config.prefix, config.long_text, context)
+        self.encoder = ClipEncoder(clip, config)
+        self.text = ClipText(config.prefix, config.long_text, clip.model.context_length)
         self._best_window_only = config.long_text == "max"
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """One score per document; Unscored without pairs, Failure for a broken image."""
         groups = [self._comparisons(candidate) for candidate in inputs]
-        encoded = self._encoded([c for group in groups for c in group if c.has_text])
-        return [self._outcome(group, encoded) for group in groups]
+        scored = [c for group in groups for c in group if c.has_text]
+        images = self.encoder.images(c.pair.image for c in scored)
+        texts = self.encoder.texts(w for c in scored for w in c.reading.windows)
+        return [self._outcome(group, images, texts) for group in groups]
 
     def _comparisons(self, candidate: Candidate) -> list[Comparison]:
         pairs = pairs_of(candidate.document, self.text.clean)
         return [Comparison(pair, self.text.read(pair.text)) for pair in pairs]
 
-    def _encoded(self, comparisons: Sequence[Comparison]) -> Encoded:
-        images = self.encoder.images(c.pair.image for c in comparisons)
-        texts = self.encoder.texts(w for c in comparisons for w in c.reading.windows)
-        return Encoded(images, texts)
-
-    def _outcome(self, group: list[Comparison], encoded: Encoded) -> Outcome[Score]:
+    def _outcome(
+        self,
+        group: list[Comparison],
+        images: Mapping[str, Features | PictureError],
+        texts: Mapping[TokenIds, Features],
+    ) -> Outcome[Score]:
         if not group:
             return Unscored(NO_PICTURE)
         scored = [c for c in group if c.has_text]
         if not scored:
             return Unscored("the document holds no text to compare its pictures with")
+        shown: list[Features] = []
         for comparison in scored:
-            image = encoded.images[comparison.pair.image.digest]
+            image = images[comparison.pair.image.digest]
             if isinstance(image, PictureError):
                 number = comparison.pair.position + 1
                 return Failure(f"picture {number} of {len(group)}: {image}")
-        cosines = {c.pair.position: self._cosine(c, encoded) for c in scored}
+            shown.append(image)
+        cosines = {
+            c.pair.position: self._cosine(image, [texts[w] for w in c.reading.windows])
+            for c, image in zip(scored, shown, strict=True)
+        }
         if not np.isfinite(list(cosines.values())).all():
             return Failure("CLIP's features are not finite numbers", Fault.ERROR)
-        likeness = _likeness([_features(c, encoded) for c in scored])
-        return _result(group, cosines, likeness)
+        return _result(group, cosines, _likeness(shown))
 
-    def _cosine(self, comparison: Comparison, encoded: Encoded) -> float:
-        image = _features(comparison, encoded)
-        texts = np.stack([encoded.texts[w] for w in comparison.reading.windows])
+    def _cosine(self, image: Features, windows: list[Features]) -> float:
+        texts = np.stack(windows)
         if self._best_window_only:
             return float(np.max(texts @ image))
         mean = texts.mean(axis=0)
         return float(mean @ image / np.linalg.norm(mean))
-
-
-def _features(comparison: Comparison, encoded: Encoded) -> Features:
-    image = encoded.images[comparison.pair.image.digest]
-    assert not isinstance(image, PictureError)
-    return image
 
 
 def _likeness(images: list[Features]) -> float | None:

@@ -23,32 +23,20 @@ _RULES = {
     ("llm_config", "architectures"): ["Phi3ForCausalLM"],
 }
 """The values that this stage supports, by place in `config.json`."""
-_VISION = {
-    "hidden_size": "hidden_size",
-    "intermediate_size": "intermediate_size",
-    "num_hidden_layers": "num_hidden_layers",
-    "num_attention_heads": "num_attention_heads",
-    "patch_size": "patch_size",
-    "qkv_bias": "attention_bias",
-    "qk_normalization": "use_qk_norm",
-    "norm_type": "norm_type",
-    "layer_norm_eps": "layer_norm_eps",
-    "hidden_act": "hidden_act",
-}
-"""From the published names to those of `InternVLVisionConfig`."""
+_VISION = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("patch_size", "qkv_bias", "qk_normalization", "norm_type", "layer_norm_eps"),
+    "hidden_act",
+)
+_OTHERWISE = {"qkv_bias": "attention_bias", "qk_normalization": "use_qk_norm"}
+"""Published names that are others in `InternVLVisionConfig`."""
 _LANGUAGE = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "max_position_embeddings",
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "max_position_embeddings"),
 )
 _OPTIONAL = (
-    "num_key_value_heads",
-    "original_max_position_embeddings",
-    "hidden_act",
-    "rms_norm_eps",
+    *("num_key_value_heads", "original_max_position_embeddings"),
+    *("hidden_act", "rms_norm_eps"),
 )
 """Phi-3's own defaults apply where a file lacks them."""
 
@@ -95,8 +83,8 @@ def _built(config: Mapping[str, Any], source: str) -> InternVLConfig:
 
 def _vision(config: Mapping[str, Any], source: str) -> InternVLVisionConfig:
     fields = {
-        ours: _at(config, ("vision_config", theirs), source)
-        for theirs, ours in _VISION.items()
+        _OTHERWISE.get(name, name): _at(config, ("vision_config", name), source)
+        for name in _VISION
     }
     size = config.get("force_image_size") or _at(
         config, ("vision_config", "image_size"), source

@@ -10,7 +10,7 @@ row; here every row has the frequencies it would have alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +21,13 @@ from transformers import InternVLForConditionalGeneration
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
+from generators.architectures import config_of
 from generators.base import Weights
 from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json, stored_tensors
 from generators.loading.strict import device_of, fill, randomised
 from scorers.internvl.config import model_config, published_layout, separated
-from scorers.internvl.settings import FULL, TINY, MmieScoreSettings
+from scorers.internvl.settings import MmieScoreSettings
 from scorers.internvl.tokenizer import (
     CONTROLS,
     END,
@@ -63,7 +64,7 @@ class LongRope(nn.Module):
         self._long_prompts: bool | None = None
 
     def is_long(self, tokens: int) -> bool:
-        """Whether a sequence of so many tokens is rotated by the long frequencies."""
+        """Return True for a sequence that is rotated by the long frequencies."""
         return tokens > self.threshold
 
     @contextmanager
@@ -163,17 +164,16 @@ def normalised(tiles: Tensor) -> Tensor:
 
 
 def load(weights: Weights, settings: MmieScoreSettings) -> JudgeModel:
-    """The judge; CheckpointError names what does not fit in a published checkpoint."""
+    """Return the judge; CheckpointError names what does not fit in a checkpoint."""
     device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     if weights == "pretrained":
         return published(Files(settings.model, settings.revision), device, dtype)
-    if weights == "tiny":
-        return random_judge(TINY, device, torch.float32)
-    return random_judge(FULL, device, dtype)
+    tiny = weights == "tiny"
+    return random_judge(device, torch.float32 if tiny else dtype, tiny=tiny)
 
 
 def empty_model(config: Any) -> Any:
-    """A model of `config` on the meta device."""
+    """Return a model of `config` on the meta device."""
     with torch.device("meta"):
         model = InternVLForConditionalGeneration._from_config(
             config, attn_implementation="sdpa"
@@ -219,12 +219,14 @@ def _require_controls(tokenizer: PhiTokenizer, rows: int, source: str) -> None:
         )
 
 
-def random_judge(
-    sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
-) -> JudgeModel:
-    """A random judge of the given sizes, with the toy tokenizer."""
+def random_judge(device: torch.device, dtype: torch.dtype, *, tiny: bool) -> JudgeModel:
+    """Return a random judge at published or toy size, with the toy tokenizer.
+
+    The factors of its rotary frequencies, which cost nothing, are 1 at published size.
+    """
     tokenizer, words, size = toy_tokenizer()
-    language = {"vocab_size": size} | sizes["llm_config"]
+    sizes = config_of("internvl2-4b", tiny=tiny)
+    language = sizes["llm_config"] | ({"vocab_size": size} if tiny else {})
     config = model_config({**sizes, "llm_config": language}, "the built-in size")
     model = empty_model(config)
     randomised(model, device=device, dtype=dtype, seed=_SEED)

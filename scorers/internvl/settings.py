@@ -6,13 +6,11 @@ Defaults are those of `main.py` (Lillianwei-h/MMIE@eb0fd6e) and of the `phi3-cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from generators.base import Kind, StageSpec, Weights
-from generators.names import with_overrides
+from generators.base import Kind, Weights
 from generators.settings import ModelSettings, unkeyed
 
 PUBLISHED = "MMIE/MMIE-Score"
@@ -88,94 +86,3 @@ class MmieScoreSettings(ModelSettings):
     def per_record_gib(self) -> float:
         """Return the cache of one context."""
         return _CACHE_GIB * self.context / 4096 * (2 if self.dtype == "float32" else 1)
-
-
-def mmie_score(
-    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
-) -> StageSpec:
-    """Return the judge as a stage; UsageError for overrides it does not take.
-
-    The official scorer's way of reading images is the override `fit_context=False`.
-    """
-    settings = with_overrides(MmieScoreSettings(), overrides, "mmie-score")
-    return settings.spec("mmie-score", weights, gpu_gib)
-
-
-def checkpoint_config(
-    vision: Mapping[str, Any], language: Mapping[str, Any], tile: int
-) -> dict[str, Any]:
-    """Return the `config.json` of an `InternVLChatModel` with an InternViT and a Phi-3."""
-    fixed = {
-        "num_channels": 3,
-        "patch_size": 14,
-        "image_size": tile,
-        "qkv_bias": True,
-        "qk_normalization": False,
-        "norm_type": "layer_norm",
-        "layer_norm_eps": 1e-6,
-        "hidden_act": "gelu",
-    }
-    return {
-        "architectures": ["InternVLChatModel"],
-        "model_type": "internvl_chat",
-        "template": "phi3-chat",
-        "ps_version": "v2",
-        "select_layer": -1,
-        "downsample_ratio": 0.5,
-        "force_image_size": tile,
-        "vision_config": fixed | dict(vision),
-        "llm_config": {"architectures": ["Phi3ForCausalLM"], **language},
-    }
-
-
-TINY = checkpoint_config(
-    {
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-    },
-    {
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 32_768,
-        "original_max_position_embeddings": 4096,
-        "rope_scaling": {
-            "type": "su",
-            "short_factor": [1.0] * 8,
-            "long_factor": [1.0 + i for i in range(8)],
-        },
-    },
-    tile=56,
-)
-"""Tiles of 56 x 56 pixels in 4 tokens. The vocabulary is that of its tokenizer."""
-
-FULL = checkpoint_config(
-    {
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-    },
-    {
-        "vocab_size": 32_020,
-        "hidden_size": 3072,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "max_position_embeddings": 131_072,
-        "original_max_position_embeddings": 4096,
-        "rope_scaling": {
-            "type": "su",
-            "short_factor": [1.0] * 48,
-            "long_factor": [1.0] * 48,
-        },
-    },
-    tile=448,
-)
-"""InternVL2-4B: InternViT-300M and Phi-3-mini-128k, 4.15 billion parameters. The factors
-of its rotary frequencies, which cost nothing, are left at 1."""

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from generators.base import (
     Job,
-    NotApplicable,
     Outcome,
     Result,
-    StageSpec,
     Unread,
-    Unscored,
     Walk,
 )
 from generators.document import Document, Draft, Sample, Score
 from generators.keys import derived_seed
 from scorers.base import Direction, OneStage
+from scorers.judging.corrected import Corrected
 from scorers.judging.released import Released
-from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, follow_up
+from scorers.judging.replies import RubricQuestion, RubricVerdict, follow_up
 from scorers.judging.rubrics import TOP, Rubric
 
 _REPEATED = (
@@ -31,31 +28,14 @@ _REPEATED = (
 """What of the chat stage's usage and notes a score repeats, where present."""
 
 
-class Examiner(Protocol):
-    """How to ask a judge and to read its replies: `Corrected` or `Released`."""
-
-    @property
-    def rubrics(self) -> Mapping[str, Rubric]:
-        """By category."""
-        ...
-
-    def ask(
-        self, sample: Sample, document: Document
-    ) -> RubricQuestion | Unscored | NotApplicable:
-        """Return the question about one document, or why there is none."""
-        ...
-
-    def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
-        """Return what a reply says."""
-        ...
+Examiner = Corrected | Released
+"""How to ask a judge and to read its replies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RubricJudge(OneStage):
     """Scores documents by a rubric, through any chat stage. Implements `Scorer`."""
 
-    name: str
-    stage: StageSpec
     examiner: Examiner
     retries: int = 1
     seed: int = 0

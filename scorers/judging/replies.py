@@ -81,7 +81,7 @@ class RubricVerdict:
 
     @property
     def consistent(self) -> bool | None:
-        """Whether both agree; None where there is only one of them."""
+        """True where both agree; None where there is only one of them."""
         known = self.stated is not None and self.summed is not None
         return self.stated == self.summed if known else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -12,6 +12,7 @@ from generators.errors import UnknownName, UsageError
 from generators.mini.resolve import as_mini, mini_settings
 from generators.mini.table import MINI
 from generators.names import unknown, with_overrides
+from generators.settings import StageSettings
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released
@@ -84,22 +85,9 @@ class JudgeSettings(BaseModel):
 PREFIX = "judge:"
 
 
-class OwnStage(NamedTuple):
-    """The model of a judge that brings its own; both fields are `module:name`."""
-
-    make: str
-    """Function of (weights, overrides, gpu_gib) that gives the stage."""
-    settings: str
-    """Class of the overrides it takes."""
-
-
-JUDGES: dict[str, OwnStage] = {
-    "mmie-score": OwnStage(
-        "scorers.internvl.settings:mmie_score",
-        "scorers.internvl.settings:MmieScoreSettings",
-    )
-}
-"""Judges with their own model; any other name is one of the caller's chat models."""
+JUDGES = {"mmie-score": "scorers.internvl.settings:MmieScoreSettings"}
+"""Judges with their own model, and the class of its settings; any other name is one of the
+caller's chat models."""
 
 Chat = Callable[[str], StageSpec]
 """The stage of a chat model by name (`gpt-6.1-sol`, `hf:ORG/NAME`, `anole`); UsageError for
@@ -120,9 +108,12 @@ def resolve_judge(
     """
     model = name.removeprefix(PREFIX)
     if model in JUDGES:
-        own_values, model_values = _split(name, JUDGES[model], overrides)
+        kind = imported(JUDGES[model])
+        own_values, model_values = _split(name, kind, overrides)
         settings = with_overrides(JudgeSettings(), own_values, name)
-        stage = _own_stage(name, weights, model_values, gpu_gib, settings)
+        # The released scorer cuts images into tiles regardless of the context.
+        as_released = {"fit_context": False} if settings.mode == "official" else {}
+        stage = _own_stage(name, kind, weights, as_released | model_values, gpu_gib)
     else:
         settings = with_overrides(JudgeSettings(), overrides, name)
         stage = _chat_stage(name, model, chat)
@@ -163,11 +154,11 @@ def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:
 
 
 def _split(
-    name: str, own: OwnStage, overrides: Mapping[str, Any]
+    name: str, model: type[StageSettings], overrides: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the judge, and those of its model; UsageError for keys of neither."""
     fields = JudgeSettings.model_fields
-    of_model = imported(own.settings).model_fields
+    of_model = model.model_fields
     for key in overrides:
         if key not in fields and key not in of_model:
             raise unknown(f"key in {name}", key, {*fields, *of_model})
@@ -177,19 +168,17 @@ def _split(
 
 def _own_stage(
     name: str,
+    kind: type[StageSettings],
     weights: WeightsName,
     overrides: Mapping[str, Any],
     gpu_gib: float,
-    settings: JudgeSettings,
 ) -> StageSpec:
-    make: Callable[..., StageSpec] = imported(JUDGES[name.removeprefix(PREFIX)].make)
-    # The released scorer cuts images into tiles regardless of the context.
-    as_released = {"fit_context": False} if settings.mode == "official" else {}
-    values = as_released | dict(overrides)
+    model = name.removeprefix(PREFIX)
     if weights != "mini":
-        return make(weights, values, gpu_gib)
-    with mini_settings(name, values) as of_mini:
-        return as_mini(make("pretrained", of_mini, gpu_gib))
+        return with_overrides(kind(), overrides, model).spec(model, weights, gpu_gib)
+    with mini_settings(name, overrides) as values:
+        settings = with_overrides(kind(), values, model)
+        return as_mini(settings.spec(model, "pretrained", gpu_gib))
 
 
 def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:

@@ -32,7 +32,7 @@ class Change:
 
 
 def random_change(rng: random.Random, scene: Scene, kind: ChangeKind) -> Change | None:
-    """A change of this kind; None where `scene` allows none.
+    """Draw a change of this kind; None where `scene` allows none.
 
     Items of the scene that follows differ in colour or shape, so that colour and shape
     name an item; a scene never becomes empty.

@@ -62,13 +62,13 @@ def _share(part: float, whole: float) -> float:
 def scenes_compared(
     own: Sequence[Reading], true: Sequence[Reading]
 ) -> list[AttributeCounts]:
-    """Scenes paired in order; all attributes of those left over count as wrong."""
+    """Compare scenes paired in order; attributes of those left over count as wrong."""
     pairs = zip_longest(own, true, fillvalue=Reading())
     return [scene_compared(o, t) for o, t in pairs]
 
 
 def scene_compared(own: Reading, true: Reading) -> AttributeCounts:
-    """Return one scene with its truth.
+    """Compare one scene with its truth.
 
     What truth does not state cannot be wrong; what only truth states is missed. Items are
     paired by place, and those left over by the most attributes in common.
@@ -121,7 +121,7 @@ def _alike(own: ItemReading, true: ItemReading) -> tuple[bool, int]:
 
 
 def texts_compared(own: TextReading, true: TextReading) -> list[AttributeCounts]:
-    """Return what two texts say: the asked fact where truth states one, else their scenes.
+    """Compare what two texts say: the asked fact where truth states one, else their scenes.
 
     Where truth says yes or no, the numbers it says beside it are working, and do not count.
     """

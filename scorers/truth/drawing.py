@@ -23,7 +23,7 @@ _SQUARE, _TRIANGLE, _STAR, _WAIST = 0.86, 1.12, 1.15, 0.42
 
 
 def draw(scene: Scene, seed: int, side: int = SIDE) -> Picture:
-    """The RGB image of `scene`, `side` pixels square; `seed` moves the items a little."""
+    """Return the RGB image of `scene`, `side` pixels square; `seed` jitters the items."""
     rng = random.Random(seed)
     finer = _FINER * math.ceil(side / SIDE)
     canvas = Image.new("RGB", (SIDE * finer, SIDE * finer), BACKGROUNDS[scene.background])

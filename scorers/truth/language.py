@@ -23,7 +23,7 @@ def phrase(item: SceneItem) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Parts as English lists them: `a, b and c`."""
+    """Return parts as English lists them: `a, b and c`."""
     if len(parts) < 2:
         return "".join(parts)
     return f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -80,7 +80,7 @@ class Scene:
 def random_scene(
     rng: random.Random, split: Split, least: int = 1, most: int = MOST_ITEMS
 ) -> Scene:
-    """A scene of `split` with `least` to `most` items that differ in colour or shape."""
+    """Draw a scene of `split`, of `least` to `most` items unlike in colour or shape."""
     while True:
         places = rng.sample(PLACES, rng.randint(least, most))
         looks: set[tuple[str, str]] = set()

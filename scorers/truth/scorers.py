@@ -11,23 +11,18 @@ Unscored. An attribute that is not clear is missed, and never wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from generators.base import (
     Job,
     Kind,
     NotApplicable,
     Result,
-    StageSpec,
     Unscored,
     Walk,
-    Weights,
 )
 from generators.document import Candidate, Document, Sample, Score
-from generators.names import with_overrides
 from generators.settings import WeightlessSettings, unkeyed
 from scorers.base import Direction, OneStage
 
@@ -58,16 +53,14 @@ OF_PICTURES = ("image", "match")
 class TruthScorer(OneStage):
     """Scores one comparison of a document with what is known to be true."""
 
-    stage: StageSpec
-    part: str
-    """`text`, `image`, `match` or `answer`."""
+    settings = TruthSettings
     scale: str = "0-100"
     direction: Direction = "higher"
 
     @property
-    def name(self) -> str:
-        """`truth:text` and so on."""
-        return f"truth:{self.part}"
+    def part(self) -> str:
+        """`text`, `image`, `match` or `answer`."""
+        return self.name.removeprefix("truth:")
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """Return one job per document, which all scorers of truth share."""
@@ -84,16 +77,3 @@ class TruthScorer(OneStage):
             return Unscored(part[UNSCORED])
         value = part.pop("value")
         return Result(Score(value, part | {SHOWN: outcome.value.parts[SHOWN]}))
-
-
-def _scorer(
-    part: str, weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
-) -> TruthScorer:
-    settings = with_overrides(TruthSettings(), overrides, f"truth:{part}")
-    return TruthScorer(settings.spec("truth", weights, gpu_gib), part)
-
-
-text = partial(_scorer, "text")
-image = partial(_scorer, "image")
-match = partial(_scorer, "match")
-answer = partial(_scorer, "answer")

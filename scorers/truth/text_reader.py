@@ -65,7 +65,7 @@ class TextReading:
 
 
 def read_text(text: str) -> TextReading | Illegible:
-    """Scenes and facts of a text; Illegible names a sentence beyond the grammar."""
+    """Read scenes and facts of a text; Illegible names a sentence beyond the grammar."""
     scenes: list[Reading] = []
     facts: list[Fact] = []
     for sentence in sentences(text):

@@ -25,6 +25,7 @@ MAY_IMPORT = {
 SCRIPTS = {"benchmarks.miniature.training", "benchmarks.speed.scripts"}
 """Run in a checkout."""
 SEEN_BY_SCORERS = {
+    "architectures",
     "base",
     "checkpoints",
     "content",

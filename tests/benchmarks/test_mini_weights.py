@@ -79,13 +79,6 @@ def test_a_run_says_what_its_weights_are(tmp_path: Path, stand_ins: Path) -> Non
     assert commands.run(config, PlainConsole(file=again, width=400)) == 0
 
 
-def test_other_weights_say_nothing_of_the_miniature_world(tmp_path: Path) -> None:
-    config = load_config(None, {"data": "sample", "systems": (PAIR,), "weights": "tiny"})
-    experiment = open_experiment(config)
-    assert "about_weights" not in experiment.about()
-    assert ABOUT not in experiment.board(Store(tmp_path)).warning
-
-
 @pytest.mark.usefixtures("weights")
 def test_readers_learn_what_the_mini_judge_takes_criteria_for(tmp_path: Path) -> None:
     flags = {"systems": ("gt",), "data": "miniature:3", "weights": "mini"}
@@ -97,25 +90,32 @@ def test_readers_learn_what_the_mini_judge_takes_criteria_for(tmp_path: Path) ->
     }
     assert ABOUT_JUDGE in warnings["judge:mmie-score"]
     assert ABOUT_JUDGE not in warnings["clipscore"]
+    tiny = {"data": "sample", "systems": (PAIR,), "weights": "tiny"}
+    other = open_experiment(load_config(None, tiny))
+    assert "about_weights" not in other.about()
+    assert ABOUT not in other.board(Store(tmp_path)).warning
 
 
-def test_plait_run_alone_is_the_quickstart() -> None:
-    config = load_config(None, {})
-    assert (config.data, config.weights) == ("miniature", "mini")
-    assert config.systems == QUICKSTART.systems
-    assert config.scorers == QUICKSTART.scorers
-    assert load_config(None, {"weights": "mini", "limit": 3}).systems == QUICKSTART.systems
-    assert config.root.name.startswith("miniature-")
+TINY = ("tiny", "sample", SAMPLE.systems, SAMPLE.scorers)
 
 
-def test_named_data_keeps_tiny_and_named_weights_are_kept(tmp_path: Path) -> None:
-    for flags in ({"data": "sample"}, {"weights": "tiny"}, {"data": "miniature:9"}):
-        config = load_config(None, flags)
-        assert (config.weights, config.systems) == ("tiny", SAMPLE.systems)
-        assert config.data == flags.get("data", "sample")
-        assert config.scorers == SAMPLE.scorers
-    assert load_config(None, {"systems": ("gt",)}).weights == "pretrained"
-    assert load_config(None, {"systems": ("gt",)}).data == "sample"
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, ("mini", "miniature", QUICKSTART.systems, QUICKSTART.scorers)),
+        (
+            {"weights": "mini", "limit": 3},
+            ("mini", "miniature", QUICKSTART.systems, QUICKSTART.scorers),
+        ),
+        ({"data": "sample"}, TINY),
+        ({"weights": "tiny"}, TINY),
+        ({"data": "miniature:9"}, ("tiny", "miniature:9", *TINY[2:])),
+        ({"systems": ("gt",)}, ("pretrained", "sample", ("gt",), SAMPLE.scorers)),
+    ],
+)
+def test_what_is_run_where_little_is_named(flags, expected) -> None:
+    config = load_config(None, flags)
+    assert (config.weights, config.data, config.systems, config.scorers) == expected
 
 
 def test_a_file_means_pretrained(tmp_path: Path) -> None:

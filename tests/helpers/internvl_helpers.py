@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import numpy as np
 import sentencepiece
 import torch
 from frozen import every, save_shards
+from paths import DATA
 from PIL import Image as Pillow
 
 from generators.document import Image, Request, Text, Turn
@@ -29,73 +29,9 @@ PICTURES = ("<img>", "</img>", "<IMG_CONTEXT>")
 
 def config(vocabulary: int) -> dict[str, Any]:
     """`config.json` of a toy with every field of a published one."""
-    return {
-        "architectures": ["InternVLChatModel"],
-        "auto_map": {"AutoModel": "modeling_internvl_chat.InternVLChatModel"},
-        "downsample_ratio": 0.5,
-        "dynamic_image_size": True,
-        "force_image_size": 28,
-        "max_dynamic_patch": 12,
-        "min_dynamic_patch": 1,
-        "model_type": "internvl_chat",
-        "pad2square": False,
-        "ps_version": "v2",
-        "select_layer": -1,
-        "template": "phi3-chat",
-        "tie_word_embeddings": False,
-        "torch_dtype": "float32",
-        "use_backbone_lora": 0,
-        "use_llm_lora": 0,
-        "use_thumbnail": True,
-        "vision_config": {
-            "architectures": ["InternVisionModel"],
-            "attention_dropout": 0.0,
-            "drop_path_rate": 0.0,
-            "dropout": 0.0,
-            "hidden_act": "gelu",
-            "hidden_size": 32,
-            "image_size": 28,
-            "initializer_factor": 1.0,
-            "intermediate_size": 48,
-            "layer_norm_eps": 1e-04,
-            "model_type": "intern_vit_6b",
-            "norm_type": "layer_norm",
-            "num_attention_heads": 2,
-            "num_channels": 3,
-            "num_hidden_layers": 2,
-            "patch_size": 7,
-            "qk_normalization": False,
-            "qkv_bias": True,
-            "use_flash_attn": False,
-        },
-        "llm_config": {
-            "architectures": ["Phi3ForCausalLM"],
-            "attn_implementation": "eager",
-            "bos_token_id": 1,
-            "eos_token_id": 2,
-            "hidden_act": "silu",
-            "hidden_size": 48,
-            "intermediate_size": 80,
-            "max_position_embeddings": 880,
-            "model_type": "phi3",
-            "num_attention_heads": 4,
-            "num_hidden_layers": 3,
-            "num_key_value_heads": 4,
-            "original_max_position_embeddings": 220,
-            "pad_token_id": 2,
-            "rms_norm_eps": 1e-03,
-            "rope_scaling": {
-                "long_factor": [1.1, 1.9, 3.3, 5.5, 8.0, 12.0],
-                "short_factor": [1.0, 1.05, 1.1, 1.3, 1.6, 2.0],
-                "type": "su",
-            },
-            "rope_theta": 5000.0,
-            "sliding_window": 1760,
-            "tie_word_embeddings": False,
-            "use_cache": True,
-            "vocab_size": vocabulary,
-        },
-    }
+    about: dict[str, Any] = json.loads((DATA / "internvl_config.json").read_text())
+    about["llm_config"]["vocab_size"] = vocabulary
+    return about
 
 
 def shapes(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -213,7 +149,6 @@ def save(
     ids = {t["content"]: int(i) for i, t in own["added_tokens_decoder"].items()}
     settings = config(max(ids.values()) + 1)
     weights = tensors(settings, ids["<|end|>"])
-    settings = copy.deepcopy(settings)
     change(weights, settings)
     save_shards(folder, every(weights, 2))
     (folder / "config.json").write_text(json.dumps(settings))

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cluster.walks import drive
 from generators.base import (
     Failure,
     Fault,
@@ -99,32 +100,28 @@ def converse(
     asking: RubricJudge, sample: Sample, document: Document, replies: Sequence[Reply]
 ) -> tuple[list[Job], Outcome[Score]]:
     """A judge's jobs when it is given `replies`, and its outcome."""
-    walk = asking.judge(sample, document)
-    jobs: list[Job] = []
     given = iter(replies)
-    try:
-        pending = next(walk)
-        while True:
-            jobs += pending
-            pending = walk.send([_outcome(next(given)) for _ in pending])
-    except StopIteration as stop:
-        assert next(given, None) is None, "the judge asked less often than expected"
-        return jobs, stop.value
+
+    def replied(inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        return [_outcome(next(given)) for _ in inputs]
+
+    made = through(asking, sample, document, replied)
+    assert next(given, None) is None, "the judge asked less often than expected"
+    return made
 
 
 def through(
     asking: RubricJudge, sample: Sample, document: Document, stage: Callable[..., Any]
 ) -> tuple[list[Job], Outcome[Score]]:
     """The same with a real stage, called directly."""
-    walk = asking.judge(sample, document)
     jobs: list[Job] = []
-    try:
-        pending = next(walk)
-        while True:
-            jobs += pending
-            pending = walk.send(stage([job.input for job in pending]))
-    except StopIteration as stop:
-        return jobs, stop.value
+
+    def answered(pending: Sequence[Job]) -> list[Outcome[Any]]:
+        jobs.extend(pending)
+        return stage([job.input for job in pending])  # type: ignore[no-any-return]
+
+    outcome = drive(asking.judge(sample, document), answered)
+    return jobs, outcome
 
 
 def _outcome(reply: Reply) -> Outcome[Draft]:

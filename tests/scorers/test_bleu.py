@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from generators.base import Job
 from generators.document import Candidate, Document, Image, Sample, Text, Turn
-from scorers.bleu import Bleu, bleu
+from scorers import resolve_scorer
+from scorers.bleu import Bleu
 
 WORDS = st.lists(
     st.sampled_from(["cat", "dog", "sat", "on", "the", "mat"]), min_size=1, max_size=12
@@ -96,7 +97,7 @@ def sample(truth: Document | None) -> Sample:
 
 
 def job_of(document: Document, truth: Document) -> Job:
-    (job,) = next(bleu("tiny", {}).judge(sample(truth), document))
+    (job,) = next(resolve_scorer("bleu", "tiny", {}).judge(sample(truth), document))
     return job
 
 

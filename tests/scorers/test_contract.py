@@ -2,70 +2,36 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from scorer_helpers import JUDGE, SAMPLES, STAGES, first, made, scored, truth_of
 
-from benchmarks.tasks.miniature.reader import samples
 from generators.base import (
     Failure,
     Fault,
     NotApplicable,
-    Outcome,
     Result,
     StageSpec,
     Unread,
     Unscored,
-    imported,
 )
 from generators.document import Document, Image, Sample, Score, Text
 from generators.errors import UsageError
 from scorers import SCORERS, resolve_scorer
-from scorers.base import DIRECTIONS, Scorer, admitted, bounds
+from scorers.base import DIRECTIONS, admitted, bounds
 
-JUDGE = "judge:mmie-score"
 NAMES = [*SCORERS, JUDGE]
 OF_TRUTH = ("bleu", "ssim", "truth:answer", "truth:image", "truth:text")
 """Scorers that compare with the ground truth."""
 OF_IMAGES = ("clipscore", "consistency", "ssim", "truth:image", "truth:match")
 """Scorers that do not apply where a query asks for no images."""
-SAMPLES = [s for s in samples(12) if s.category == "PBL"]
-QUERY = SAMPLES[0]
+QUERY, OTHER = first("PBL"), first("PBL", 1)
 
 pytestmark = pytest.mark.models
-
-
-def made(name: str, **settings: Any) -> Scorer:
-    few = {"max_new_tokens": 8, "retries": 0} if name == JUDGE else {}
-    return resolve_scorer(name, "tiny", few | settings)
-
-
-@functools.cache
-def _stage(digest: str, name: str) -> Any:
-    spec = made(name).stages[0]
-    return imported(spec.target)(**spec.settings, **spec.options)
-
-
-def scored(name: str, sample: Sample, document: Document) -> Outcome[Score]:
-    """The walk of a scorer, its stage run in this process."""
-    walk = made(name).judge(sample, document)
-    try:
-        jobs = next(walk)
-        while True:
-            stage = _stage(jobs[0].spec.digest, name)
-            jobs = walk.send(stage([job.input for job in jobs]))
-    except StopIteration as stopped:
-        return stopped.value  # type: ignore[no-any-return]
-
-
-def truth_of(sample: Sample) -> Document:
-    assert sample.reference is not None
-    return sample.reference
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -79,8 +45,19 @@ def test_a_value_is_on_the_scale_that_a_scorer_declares(name: str) -> None:
     else:
         assert isinstance(outcome, Result)
         assert admitted(outcome, scorer.scale) is outcome
-    if name in OF_TRUTH:
-        assert outcome.value.value == pytest.approx(bounds(scorer.scale)[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", OF_TRUTH)
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.id)
+def test_the_ground_truth_has_the_highest_value(name: str, sample: Sample) -> None:
+    outcome = scored(name, sample, truth_of(sample))
+    if name in OF_IMAGES and not sample.wants_images:
+        assert isinstance(outcome, NotApplicable)
+    else:
+        # SSIM loses up to 0.2 % on plain areas in float32; the others nothing.
+        top = bounds(made(name).scale)[1]
+        rounding = 2e-3 if name == "ssim" else 1e-12
+        assert outcome.value.value == pytest.approx(top, rel=rounding)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -89,13 +66,13 @@ def test_a_stage_gives_each_input_its_own_outcome_whatever_stands_beside_it(
 ) -> None:
     answers = [
         truth_of(QUERY),
-        truth_of(SAMPLES[1]),
+        truth_of(OTHER),
         Document((*truth_of(QUERY).segments[:2], Text("A star."), Image.of(b"no image"))),
         Document(truth_of(QUERY).segments[::-1]),
     ]
     walks = [made(name).judge(QUERY, answer) for answer in answers]
     inputs = [next(walk)[0].input for walk in walks]
-    stage = _stage(made(name).stages[0].digest, name)
+    stage = STAGES.stage(made(name).stages[0])
     together, alone = stage(inputs), [stage([one])[0] for one in inputs]
     assert [type(o) for o in together] == [type(o) for o in alone]
     for one, other in zip(together, alone, strict=True):
@@ -129,7 +106,7 @@ def test_settings_name_a_record_where_they_change_it(name: str) -> None:
     assert (again.digest, again.placement.batch_size) == (usual.digest, 3)
     with pytest.raises(UsageError, match="did you mean 'batch_size'"):
         made(name, batch_sze=3)
-    jobs = [next(made(name).judge(QUERY, truth_of(s)))[0] for s in SAMPLES[:2]]
+    jobs = [next(made(name).judge(QUERY, truth_of(s)))[0] for s in (QUERY, OTHER)]
     assert len({job.key for job in jobs}) == 2
     same = next(made(name, batch_size=3).judge(QUERY, truth_of(QUERY)))[0]
     assert same.key == jobs[0].key

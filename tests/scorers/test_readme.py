@@ -46,10 +46,8 @@ def test_the_example_scores_as_it_says(brevity):
     assert isinstance(outcomes[1], Unscored)
 
 
-def test_the_page_is_short_and_names_what_is_there():
+def test_the_page_names_what_is_there():
     text = README.read_text("utf-8")
-    assert len(text.splitlines()) <= 80
-    assert max(map(len, text.splitlines())) <= 120
     for name in re.findall(r"`([a-z_]+(?:\.py|/))`", text.partition("## Five")[0]):
         assert (README.parent / name).exists(), name
     for target in SCORERS.values():

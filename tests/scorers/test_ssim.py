@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 from PIL import Image as Pillow
@@ -43,16 +41,6 @@ def test_equals_torchmetrics_at_the_size_of_the_ground_truth(side, longest, size
     result = scored(document(own), document(truth), longest_side=longest)
     assert result.value.value == pytest.approx(direct(own, truth, (size, size)), abs=1e-6)
     assert -1 < result.value.value < 0.99
-
-
-def test_the_same_picture_scores_1_and_noise_about_0():
-    same = scored(document(picture(3)), document(picture(3)))
-    assert same.value.value == pytest.approx(1.0)
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Pillow.fromarray(noise).save(file, "PNG")
-    other = scored(document(Image.of(file.getvalue())), document(picture(3)))
-    assert abs(other.value.value) < 0.1
 
 
 def test_pictures_are_paired_in_order_and_the_rest_counted():

@@ -37,7 +37,7 @@ from transformers import InternVLForConditionalGeneration
 from benchmarks.miniature import damaged as answers
 from benchmarks.miniature.damaged import Damaged, worn
 from benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
-from benchmarks.tasks.miniature.samples import sample_of
+from benchmarks.tasks.miniature.reader import sample_of
 from generators.document import Content, Image, Text, Turn
 from generators.loading.files import Files, read_json
 from generators.mini.table import SHIPPED
@@ -107,14 +107,14 @@ def verdicts(answer: Damaged) -> list[int]:
 
 
 def contents(answer: Damaged) -> tuple[Scenes, Scenes]:
-    """What the text and the image of each part tell; None where they tell nothing."""
+    """Return what text and image of each part tell; None where they tell nothing."""
     shown = [p.shown if p.shown and not p.shown.spoiled else None for p in answer.parts]
     told = [p.told.scene if p.told else None for p in answer.parts]
     return told, [s.scene if s else None for s in shown]
 
 
 def counts(answer: Damaged, scenes: Scenes) -> AttributeCounts:
-    """How many attributes of `scenes` are as the query expects them."""
+    """Count the attributes of `scenes` that are as the query expects them."""
     pairs = zip(map(_reading, scenes), map(_reading, answer.expected), strict=True)
     return sum((scene_compared(*pair) for pair in pairs), AttributeCounts())
 
@@ -134,13 +134,13 @@ TOPICS = (
 
 
 def topic(answer: str) -> tuple[str, ...]:
-    """What a reasoning answer speaks of, whatever it says of it; empty without one."""
+    """Return what a reasoning answer speaks of, not what it says; empty without one."""
     found = (pattern.fullmatch(answer) for pattern in TOPICS)
     return next((match.groups() for match in found if match), ())
 
 
 def _reasoning(answer: Damaged) -> tuple[bool, bool, bool]:
-    """Whether it speaks of what is asked, at most one word of a fact is wrong, or none."""
+    """Tell if it speaks of what is asked, at most one word is wrong, and none is."""
     right, text = str(answer.query.answer[0]), answer.text
     words, others = text.split(" "), right.split(" ")
     wrong = sum(a != b for a, b in zip(words, others, strict=False))
@@ -150,7 +150,7 @@ def _reasoning(answer: Damaged) -> tuple[bool, bool, bool]:
 
 
 def feedback(answer: Damaged) -> str:
-    """What the answer should hold and what it holds, in one line."""
+    """Write what the answer should hold and what it holds, in one line."""
     if answer.query.category == "MSR":
         asked, partly, right = _reasoning(answer)
         applies = (right, partly, asked, bool(answer.text), True)

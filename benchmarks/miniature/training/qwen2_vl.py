@@ -23,7 +23,7 @@ from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VL
 from benchmarks.miniature.training.loop import Out, TrainingPlan, train
 from benchmarks.miniature.training.scenes import ITEM_CLASSES, labels_of, reading_loss
 from benchmarks.tasks.miniature.queries import MiniatureQuery, query
-from benchmarks.tasks.miniature.samples import sample_of
+from benchmarks.tasks.miniature.reader import sample_of
 from benchmarks.tasks.mmie.prompts import prompts
 from generators.document import Request, Text, Turn
 from generators.mini.table import SHIPPED

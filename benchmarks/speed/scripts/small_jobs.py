@@ -49,7 +49,7 @@ from generators.document import (
 from generators.pictures import decode
 from generators.system import Repetition
 from pipelines.systems import Models, artist_spec, writer_spec
-from scorers.clipscore import clipscore
+from scorers.clipscore import ClipScorer
 
 LVLMS = ("qwen2-vl-72b", "qwen2-vl-7b", "llava-34b", "hf:llava-hf/llava-v1.6-34b-hf")
 """Every LVLM with tiny weights; the last reads queries with several images, too."""
@@ -103,7 +103,7 @@ def careful(data: Path, out: Path) -> None:
                 request = ImageRequest(prompt=text.strip(), seed=seed_of(sample, 0))
                 if isinstance(drawn := draw([request])[0], Result):
                     images[lvlm, t2i, sample.id] = drawn.value.encoded()
-    judge = load_stage(clipscore("tiny", {}).stage)
+    judge = load_stage(ClipScorer.of("clipscore", "tiny", {}).stage)
     for names, image in images.items():
         document = Document((Text(answers["texts", names[0], names[2]]), image))
         if isinstance(judged := judge([Candidate(document)])[0], Result):

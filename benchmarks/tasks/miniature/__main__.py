@@ -1,15 +1,24 @@
-"""`python -m benchmarks.tasks.miniature --out FOLDER -n N` writes a folder for `--data`."""
+"""Queries of the miniature world as an ordinary folder in MMIE's format.
+
+python -m benchmarks.tasks.miniature --out FOLDER -n N
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from benchmarks.tasks.miniature.exports import export_samples
-from benchmarks.tasks.miniature.reader import QUERIES, samples
+from benchmarks.tasks.miniature.reader import NAME, QUERIES, samples
+from benchmarks.tasks.mmie.categories import BENCHMARK
+from benchmarks.tasks.mmie.official import ImageFiles, claim, items_of
+from benchmarks.tasks.mmie.reader import CRITERIA, FILES
+from generators.document import Image, Sample
 from generators.errors import PlaitError
+from generators.files import write_whole
 
 
 def main(
@@ -25,6 +34,33 @@ def main(
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(error.exit_status) from error
     typer.echo(f"{number:,} queries in {out}; read them with --data {out}")
+
+
+def export_samples(samples: Sequence[Sample], out: Path) -> None:
+    """Write `data.json` and `images/` into the folder `out`, for the MMIE reader.
+
+    Raises TaskError when `out` holds anything: an export overwrites nothing.
+    """
+    claim(out)
+    (out / "images").mkdir()
+    images = ImageFiles(out, Image.read)
+    rows = [_row(sample, images) for sample in samples]
+    write_whole(out / FILES[0], json.dumps(rows, indent=1) + "\n")
+
+
+def _row(sample: Sample, images: ImageFiles) -> dict[str, Any]:
+    answer = sample.reference.segments if sample.reference else ()
+    return {
+        "id": sample.id,
+        BENCHMARK: NAME,
+        "category": sample.category,
+        "field": sample.field,
+        CRITERIA: sample.criteria,
+        "conversations": [
+            {"from": speaker, "content": items_of(content, images)}
+            for speaker, content in (("human", sample.question), ("gpt", answer))
+        ],
+    }
 
 
 if __name__ == "__main__":

@@ -11,18 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.tasks.miniature.reasoning import random_problem
 from scorers.truth.changes import Change, ChangeKind, random_change
 from scorers.truth.language import (
+    count_answer,
     description,
     event,
     instruction,
     listed,
+    more_answer,
+    name,
     phrase,
     statement,
     step,
+    what_answer,
+    where_answer,
 )
-from scorers.truth.scene import Scene, Split, random_scene
+from scorers.truth.scene import COLOURS, SHAPES, Scene, Split, random_scene
 
 Category = Literal["SA", "PBL", "MSR"]
 CATEGORIES: tuple[Category, ...] = ("SA", "PBL", "MSR")
@@ -194,3 +198,88 @@ def _picture(rng: random.Random, scene: Scene) -> ScenePicture:
 
 def _shown(scene: Scene) -> str:
     return listed([phrase(item) for item in scene.items])
+
+
+# ------------------------------------------------------- problems about one scene
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A question about a scene and its answer."""
+
+    field: str
+    scene: Scene
+    question: str
+    answer: str
+
+
+def random_problem(rng: random.Random, split: Split) -> Problem:
+    """A problem about a scene of `split`."""
+    return rng.choice(_PROBLEMS)(rng, split)
+
+
+def _count_shape(rng: random.Random, split: Split) -> Problem:
+    shape, number = rng.choice(SHAPES), rng.choice(_NUMBERS)
+    scene = _scene_where(rng, split, lambda scene: _number(scene, shape) == number)
+    return _counting(scene, number, shape)
+
+
+def _count_colour(rng: random.Random, split: Split) -> Problem:
+    colour, number = rng.choice([*COLOURS]), rng.choice(_NUMBERS)
+    scene = _scene_where(rng, split, lambda scene: _number(scene, colour) == number)
+    return _counting(scene, number, f"{colour} shape")
+
+
+def _count_all(rng: random.Random, split: Split) -> Problem:
+    scene = random_scene(rng, split)
+    return _counting(scene, len(scene.items), "shape")
+
+
+def _counting(scene: Scene, number: int, thing: str) -> Problem:
+    question = f"How many {thing}s are there?"
+    return Problem("Counting", scene, question, count_answer(number, thing))
+
+
+def _compare(rng: random.Random, split: Split) -> Problem:
+    shape, other = rng.sample(SHAPES, 2)
+    more = rng.random() < 0.5
+
+    def fits(scene: Scene) -> bool:
+        first, second = _number(scene, shape), _number(scene, other)
+        return (first > second) == more and first + second > 0
+
+    scene = _scene_where(rng, split, fits)
+    answer = more_answer(_number(scene, shape), shape, _number(scene, other), other)
+    question = f"Are there more {shape}s than {other}s?"
+    return Problem("Comparing", scene, question, answer)
+
+
+def _where(rng: random.Random, split: Split) -> Problem:
+    scene = random_scene(rng, split)
+    item = rng.choice(scene.items)
+    return Problem("Locating", scene, f"Where is the {name(item)}?", where_answer(item))
+
+
+def _what(rng: random.Random, split: Split) -> Problem:
+    scene = random_scene(rng, split)
+    item = rng.choice(scene.items)
+    return Problem("Naming", scene, f"What is at the {item.place}?", what_answer(item))
+
+
+_PROBLEMS: tuple[Callable[[random.Random, Split], Problem], ...] = (
+    *(_count_shape, _count_colour, _count_all),
+    *(_compare, _compare, _where, _where, _what, _what),
+)
+_NUMBERS = (0, 1, 1, 2, 2, 3)
+"""Answers of counting problems, by how often they are asked for."""
+
+
+def _scene_where(rng: random.Random, split: Split, fits: Callable[[Scene], bool]) -> Scene:
+    while not fits(scene := random_scene(rng, split)):
+        pass
+    return scene
+
+
+def _number(scene: Scene, look: str) -> int:
+    """Return how many items have this shape or colour."""
+    return sum(look in (item.shape, item.colour) for item in scene.items)

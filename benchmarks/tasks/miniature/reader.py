@@ -1,16 +1,17 @@
-"""`--data miniature[:N]`: the first N queries of the test split."""
+"""`--data miniature[:N]`: the first N queries of the test split, their images drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.tasks.miniature.queries import queries
-from benchmarks.tasks.miniature.samples import sample_of
+from benchmarks.tasks.miniature.queries import MiniatureQuery, Parts, queries
 from benchmarks.tasks.reading.images import ImageCache
-from generators.document import Image, Sample
+from generators.document import Content, Document, Image, Sample, Text, Turn
 from generators.errors import UsageError
 from generators.keys import digest
+from generators.pictures import encode
+from scorers.truth.drawing import draw
 
 NAME = "miniature"
 QUERIES = 40
@@ -51,6 +52,31 @@ def samples(n: int, cache: Path | None = None) -> list[Sample]:
 
 
 def digest_of(samples: Sequence[Sample]) -> str:
-    """Return names the contents of samples, images by their bytes."""
+    """Return what names the contents of samples, images by their bytes."""
     rows = [(s.id, s.category, s.field, s.turns, s.reference, s.criteria) for s in samples]
     return digest(rows)
+
+
+Keeper = Callable[[Image], Image]
+"""Puts a drawn image where every worker can read it."""
+
+
+def sample_of(query: MiniatureQuery, keep: Keeper = lambda image: image) -> Sample:
+    """Return the query as systems are asked it; its answer is the ground truth."""
+    return Sample(
+        id=query.id,
+        category=query.category,
+        field=query.field,
+        turns=(Turn("user", content_of(query.question, keep)),),
+        reference=Document(content_of(query.answer, keep)),
+        criteria=query.criteria,
+        wants_images=query.wants_images,
+    )
+
+
+def content_of(parts: Parts, keep: Keeper = lambda image: image) -> Content:
+    """Texts, and images of 64 x 64 pixels as PNG."""
+    return tuple(
+        Text(part) if isinstance(part, str) else keep(encode(draw(part.scene, part.seed)))
+        for part in parts
+    )

@@ -9,15 +9,19 @@ import pytest
 from report_helpers import Judge
 
 from benchmarks.miniature import outputs
-from benchmarks.miniature.bars import Bar, BenchPart
-from benchmarks.miniature.corrupted import corruptions_part
-from benchmarks.miniature.outputs import EARLIER, ONE_PICTURE, OUTLINE, RunScores
-from benchmarks.miniature.repeats import score_matrix
-from benchmarks.miniature.runs import bench_run
-from benchmarks.miniature.settings import BenchSettings
+from benchmarks.miniature.measures import Bar, BenchPart, BenchSettings
+from benchmarks.miniature.outputs import (
+    EARLIER,
+    ONE_PICTURE,
+    OUTLINE,
+    RunScores,
+    corruptions_part,
+    coverage,
+    score_matrix,
+)
 from benchmarks.results.board import Board
 from benchmarks.tasks.miniature.queries import query
-from benchmarks.tasks.miniature.samples import sample_of
+from benchmarks.tasks.miniature.reader import sample_of
 from cluster.plan import Evaluation
 from generators.base import Outcome, Result, Unscored
 from generators.document import Document, Score
@@ -62,59 +66,51 @@ def scores(judged: dict[str, np.ndarray]) -> RunScores:
     return RunScores(board=made, values=dict(made.values), misses=0)
 
 
-def states(part: BenchPart) -> dict[str, str]:
-    return {bar.name: bar.state for bar in part.bars}
-
-
 def only(part: BenchPart) -> Bar:
     (bar,) = part.bars
     return bar
 
 
-def test_a_judge_that_follows_truth_reaches_its_bar() -> None:
-    made = scores({n: q + RNG.normal(0, 0.02, 60) for n, q in QUALITY.items()})
-    bar = only(outputs.outputs_part(made))
-    assert bar.state == "reached"
+@pytest.mark.parametrize(
+    ("seen", "state", "remark"),
+    [
+        (lambda quality: quality + RNG.normal(0, 0.02, 60), "reached", ""),
+        (lambda quality: np.full(60, 0.5), "not reached", "blind"),
+        (lambda quality: 1 - quality, "not reached", "wrong"),
+    ],
+    ids=["follows truth", "blind", "turned around"],
+)
+def test_a_judge_is_known_by_its_scores(seen, state: str, remark: str) -> None:
+    made = scores({name: seen(quality) for name, quality in QUALITY.items()})
+    agrees, control = only(outputs.outputs_part(made)), only(outputs.controls_part(made))
+    assert agrees.state == state
     # Three systems; the ground truth and controls are not among them.
-    assert bar.estimate.n == 180
-    assert set(states(outputs.controls_part(made)).values()) == {"reached"}
-    orders = states(outputs.orders_part(made))
-    assert orders[f"judge:mmie-score: {OUTLINE} above {EARLIER}"] == "reached"
-    assert orders[f"clipscore: {OUTLINE} above {EARLIER}"] == "not there"
+    assert agrees.estimate.n == 180
+    assert (control.state, control.remark) == (state, remark)
+    orders = outputs.orders_part(made).bars
+    assert {b.state for b in orders if b.name.startswith("judge")} == {state}
+    assert {b.state for b in orders if b.name.startswith("clip")} == {"not there"}
 
 
-def test_a_blind_judge_reaches_none() -> None:
-    made = scores({n: np.full(60, 0.5) for n in QUALITY})
-    assert only(outputs.outputs_part(made)).state == "not reached"
-    control = only(outputs.controls_part(made))
-    assert (control.state, control.remark) == ("not reached", "blind")
-    judged = [b for b in outputs.orders_part(made).bars if b.name.startswith("judge")]
-    assert {b.state for b in judged} == {"not reached"}
+NOISE = RNG.normal(0.5, 0.2, (2, 60))
 
 
-def test_a_judge_turned_around_is_worse_than_nothing() -> None:
-    made = scores({n: 1 - q for n, q in QUALITY.items()})
-    bar = only(outputs.outputs_part(made))
-    assert bar.estimate.value == pytest.approx(-1)
-    assert only(outputs.controls_part(made)).remark == "wrong"
-
-
-def test_an_interval_with_0_in_it_decides_nothing() -> None:
-    noise = RNG.normal(0.5, 0.2, (2, 60))
-    made = scores({**QUALITY, OUTLINE: noise[0], EARLIER: noise[1]})
+@pytest.mark.parametrize(
+    ("pair", "better", "worse", "has_interval", "state", "remark"),
+    [
+        # An interval with 0 in it decides nothing; equal differences, by their signs.
+        ((OUTLINE, EARLIER), *NOISE, True, "not reached", "undecided"),
+        (("gt", OUTLINE), np.full(60, 0.9), np.full(60, 0.4), False, "reached", "right"),
+    ],
+)
+def test_an_order_needs_an_interval_or_equal_signs(
+    pair, better, worse, has_interval, state, remark
+) -> None:
+    made = scores({**QUALITY, pair[0]: better, pair[1]: worse})
     bars = {bar.name: bar for bar in outputs.orders_part(made).bars}
-    bar = bars[f"judge:mmie-score: {OUTLINE} above {EARLIER}"]
-    assert bar.estimate.ci95 is not None
-    assert bar.estimate.ci95[0] < 0 < bar.estimate.ci95[1]
-    assert (bar.state, bar.remark) == ("not reached", "undecided")
-
-
-def test_differences_that_are_all_equal_are_decided_by_their_signs() -> None:
-    made = scores({**QUALITY, "gt": np.full(60, 0.9), OUTLINE: np.full(60, 0.4)})
-    bars = {bar.name: bar for bar in outputs.orders_part(made).bars}
-    bar = bars[f"judge:mmie-score: gt above {OUTLINE}"]
-    assert bar.estimate.ci95 is None
-    assert bar.state == "reached"
+    bar = bars[f"judge:mmie-score: {pair[0]} above {pair[1]}"]
+    assert (bar.estimate.ci95 is not None) is has_interval
+    assert (bar.state, bar.remark) == (state, remark)
 
 
 def test_protocols_are_compared_on_projects_alone() -> None:
@@ -138,22 +134,35 @@ def test_answers_of_damaged_queries_are_ranked() -> None:
     assert only(corruptions_part(["right"], [None], [1.0])).state == "not reached"
 
 
-@pytest.mark.ray
+def test_intervals_by_query_cover_and_those_of_dependent_repeats_do_not() -> None:
+    rng = np.random.default_rng(1)
+    queries = rng.normal(0.5, 0.2, (200, 1))
+    values = queries + rng.normal(0, 0.02, (200, 4))
+    by_query = coverage(values)
+    naive = coverage(values, by_query=False)
+    assert by_query.value is not None
+    assert naive.value is not None
+    assert 0.93 < by_query.value < 0.97
+    assert naive.value < 0.8
+    assert by_query.n == 1000
+
+
+def test_without_an_interval_no_study_counts() -> None:
+    assert coverage(np.ones((20, 2))).value is None
+
+
+@pytest.mark.usefixtures("worker_threads")
 def test_a_run_of_the_ground_truth_and_controls(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # Truth in the judge's place: what it says of controls is known.
-    from benchmarks.miniature import runs
-
     monkeypatch.setattr(outputs, "JUDGE", "truth:answer")
-    monkeypatch.setattr(runs, "SCORERS", ("truth:answer", "truth:match"))
-    monkeypatch.setattr(runs, "SYSTEMS", ("gt", "gt:other-answer", "gt:no-images", "sdxl"))
+    systems = ("gt", "gt:other-answer", "gt:no-images", "sdxl")
     settings = BenchSettings(weights="tiny", out=tmp_path, queries=15)
     lines: list[str] = []
-    run = bench_run(settings, lines.append)
-    assert list(run.absent) == ["sdxl"]
+    run = settings.run("run", systems, ("truth:answer", "truth:match"), lines.append)
     assert any(line.startswith("left out: sdxl") for line in lines)
-    made = RunScores.of(run.data)
+    made = RunScores.of(run)
     truth = made.column("truth:answer", "gt")
     assert truth is not None
     assert (truth == 100).all()
@@ -161,8 +170,8 @@ def test_a_run_of_the_ground_truth_and_controls(
     match = made.column("truth:match", "gt:no-images")
     assert match is not None
     assert np.nanmax(match) == 0
-    assert run.data.board.values["truth:match"][:, 2].tolist() != match.tolist()
+    assert run.board.values["truth:match"][:, 2].tolist() != match.tolist()
     parts = outputs.controls_part(made)
     assert {bar.state for bar in parts.bars} <= {"reached", "not reached"}
     assert all((bar.estimate.value or 0) > 0 for bar in parts.bars)
-    assert score_matrix(run.data).shape[1] == 3
+    assert score_matrix(run).shape[1] == 3

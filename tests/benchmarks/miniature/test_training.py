@@ -18,7 +18,7 @@ from torch import nn
 from benchmarks.miniature.training.anole import SequenceWriter
 from benchmarks.miniature.training.loop import TrainingPlan, train
 from benchmarks.tasks.miniature.queries import CATEGORIES, ScenePicture, query
-from benchmarks.tasks.miniature.samples import sample_of
+from benchmarks.tasks.miniature.reader import sample_of
 from benchmarks.tasks.mmie.prompts import prompts
 from generators.anole.draft import AnoleDraft
 from generators.base import Result
@@ -85,37 +85,48 @@ class Script:
 SCRIPTS = {
     "clip": Script({"groups": 2, "pool": 4}, {"clip": scores}),
     "openjourney": Script(
-        {"vae_steps": 2, "text_steps": 2, "images": 16},
+        {"vae_steps": 2, "text_steps": 2, "images": 8},
         {"openjourney": draws, "openjourney-early": draws},
-        smaller={"BATCH": 4, "VAE_BATCH": 4, "FEW_ITEMS": 1},
+        smaller={
+            "openjourney.BATCH": 2,
+            "openjourney.VAE_BATCH": 2,
+            "openjourney.FEW_ITEMS": 1,
+        },
     ),
-    "sdxl": Script({"images": 8}, {"sdxl": draws}, after="openjourney"),
+    "sdxl": Script(
+        {"images": 8},
+        {"sdxl": draws},
+        after="openjourney",
+        smaller={"openjourney.BATCH": 2},
+    ),
     "qwen2_vl": Script(
         {},
         {"qwen2-vl": answers},
         smaller={
-            "EARLY_STEPS": 1,
-            "EARLY": {"caption": 2},
-            "LATE": {"SA": 1, "MSR": 1, "PBL@outline": 1},
+            "qwen2_vl.EARLY_STEPS": 1,
+            "qwen2_vl.EARLY": {"caption": 2},
+            "qwen2_vl.LATE": {"SA": 1, "MSR": 1, "PBL@outline": 1},
         },
     ),
     "mmie_score": Script(
         {},
         {"mmie-score": judges},
         smaller={
-            "CAPTIONS_FIRST": 1,
-            "CAPTIONS_ALONE": 2,
-            "GROUPS": {"SA": 1, "PBL": 1, "MSR": 1},
+            "mmie_score.CAPTIONS_FIRST": 1,
+            "mmie_score.CAPTIONS_ALONE": 2,
+            "mmie_score.GROUPS": {"SA": 1, "PBL": 1, "MSR": 1},
         },
     ),
     "anole": Script(
         {"vq_steps": 6, "images": 16},
         {"anole": drafts},
         smaller={
-            "BATCH": 2,
-            "PLAIN": 1,
-            "RENEW_EVERY": 2,
-            "POOL": {"SA": 4, "PBL": 4, "MSR": 4},
+            "anole.BATCH": 2,
+            "anole.PLAIN": 1,
+            "anole.RENEW_EVERY": 2,
+            "anole.SINGLE": {"drawing": 1, "reading": 1},
+            "anole.MIXED": {"drawing": 1, "SA": 1, "PBL": 1, "MSR": 1},
+            "anole.POOL": {"SA": 4, "PBL": 4, "MSR": 4},
         },
     ),
 }
@@ -131,11 +142,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         if name not in done:
             if script.after:
                 run(script.after)
-            module = import_module(f"benchmarks.miniature.training.{name}")
+            training = "benchmarks.miniature.training"
             with pytest.MonkeyPatch.context() as patch:
                 for constant, value in script.smaller.items():
-                    patch.setattr(module, constant, value)
-                module.main(out, steps=2, **script.sizes)
+                    patch.setattr(f"{training}.{constant}", value)
+                main = import_module(f"{training}.{name}").main
+                main(out, steps=2, **script.sizes)
             done.add(name)
         return out
 

@@ -1,11 +1,62 @@
-"""The scorer and its settings: who is judged, what names a result, what stays light."""
+"""The scorers of CLIP: pairs, settings, what names a result, and likeness of images."""
 
 from __future__ import annotations
 
-import pytest
+import copy
+import html
+import itertools
 
+import numpy as np
+import pytest
+from clipscore_helpers import candidate, picture, pixels, tiny
+
+from cluster.walks import Pending, read
 from generators.checkpoints import pinning
-from scorers.clipscore import PUBLISHED, ClipSettings, clipscore
+from generators.document import Sample, Text, Turn
+from scorers import resolve_scorer
+from scorers.clipscore import PUBLISHED, ClipScorer, ClipSettings, pairs_of
+
+I0, I1, I2, I3 = (picture(i) for i in range(4))
+
+
+@pytest.mark.parametrize(
+    ("segments", "texts"),
+    [
+        ([], []),
+        (["a"], []),
+        (["a", I0], ["a"]),
+        (["a", I0, "b", I1], ["a", "b"]),
+        (["a", I0, "b", I1, "c"], ["a", "b"]),
+        (["a", I0, I1, "b", I2], ["a", "a", "b"]),
+        ([I0, "a"], ["a"]),
+        ([I0, "a", I1, "b"], ["a", "a"]),
+        ([I0, I1, "a", I2, I3], ["a", "a", "a", "a"]),
+        ([I0, "a", "b", I1, "c"], ["a\nb", "a\nb"]),
+        (["a", "b", I0], ["a\nb"]),
+        (["a", "  \n", "b", I0], ["a\nb"]),
+        (["a", I0, " ", I1], ["a", "a"]),
+        ([" ", I0, "a", I1], ["a", "a"]),
+        ([I0, "", I1], ["", ""]),
+        ([I0], [""]),
+        ([" a ", I0], ["a"]),
+        (["a", I0, "b", I0], ["a", "b"]),
+    ],
+)
+def test_pairing(segments, texts):
+    document = candidate(*segments).document
+    pairs = pairs_of(document)
+    assert [p.text for p in pairs] == texts
+    assert tuple(p.image for p in pairs) == document.images
+    assert [p.position for p in pairs] == list(range(len(texts)))
+
+
+def test_text_that_cleans_to_nothing_parts_no_pictures():
+    def clean(text: str) -> str:
+        return html.unescape(text).strip()
+
+    document = candidate("a", I0, "&nbsp;", I1).document
+    assert [p.text for p in pairs_of(document, clean)] == ["a", "a"]
+    assert [p.text for p in pairs_of(document)] == ["a", "&nbsp;"]
 
 
 @pytest.mark.parametrize(
@@ -19,7 +70,8 @@ from scorers.clipscore import PUBLISHED, ClipSettings, clipscore
     ],
 )
 def test_settings_that_change_results_change_the_key(change):
-    assert clipscore("dummy", change).stage.digest != clipscore("dummy", {}).stage.digest
+    usual = ClipScorer.of("clipscore", "dummy", {})
+    assert ClipScorer.of("clipscore", "dummy", change).stage.digest != usual.stage.digest
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -67,3 +119,60 @@ def test_only_the_repository_behind_a_name_is_pinned() -> None:
     assert set(pins.known) == {f"{repo}@main"}
     assert not pins.missing
     assert options["revision"] == COMMIT
+
+
+TOLERANCE = 2e-6
+"""Of cosines: float32 towers against float64 ones."""
+
+
+def sample(wants_images: bool = True) -> Sample:
+    turns = (Turn("user", (Text("Go on."),)),)
+    about = {"category": "SA", "field": "Literature", "wants_images": wants_images}
+    return Sample(id="SA-1", turns=turns, **about)
+
+
+def judged(*segments, lookup=None, **about):
+    document = candidate(*segments).document
+    walk = resolve_scorer("consistency", "tiny", {}).judge(sample(**about), document)
+    return read(walk, lookup or (lambda job: tiny()([job.input])[0]))
+
+
+def reference(seeds: list[int]) -> float:
+    """Mean pairwise cosine in float64, pair by pair."""
+    import torch
+    from open_clip.transform import image_transform
+
+    model = copy.deepcopy(tiny().encoder._clip.model).double()
+    transform = image_transform(model.visual.image_size, is_train=False)
+    with torch.no_grad():
+        rows = [
+            model.encode_image(transform(pixels(s))[None].double())[0].numpy()
+            for s in seeds
+        ]
+    cosines = [
+        a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in itertools.combinations(rows, 2)
+    ]
+    return float(np.mean(cosines))
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("seeds", [[1, 2], [1, 2, 3, 4], [5, 5, 6]])
+def test_value_is_the_mean_pairwise_cosine_in_float64(seeds):
+    segments = [part for s in seeds for part in (f"text {s}", picture(s))]
+    result = judged(*segments)
+    assert result.value.value == pytest.approx(reference(seeds), abs=TOLERANCE)
+    assert result.value.parts == {"pictures": len(seeds)}
+
+
+def test_clipscore_and_consistency_share_every_record():
+    document = candidate("a", picture(1), "b", picture(2)).document
+    walks = [
+        resolve_scorer(name, "tiny", {}).judge(sample(), document)
+        for name in ("clipscore", "consistency")
+    ]
+    pending = [read(walk, lambda job: None) for walk in walks]
+    assert all(isinstance(p, Pending) for p in pending)
+    first, second = (p.missing[0] for p in pending)
+    assert first.key == second.key
+    assert first.spec.folder == second.spec.folder
+    assert first.spec.version == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 
@@ -49,23 +50,15 @@ def test_scores_are_hessels_formula_in_float64():
     assert parts["clipscore_hessel"] == result.value.value
     assert parts["cosine_100"] == pytest.approx(100 * np.mean(expected), abs=1e-3)
     assert (parts["scored_pairs"], parts["unscored_pairs"]) == (4, 0)
-    assert result.usage == {"images": 4, "texts": 4}
-    assert result.notes == {"truncated_pairs": 1}
-
-
-def test_each_pair_is_reported():
-    image = picture(5)
-    pair = score(tiny(prefix=""), LONG, image).parts["pairs"][0]
-    cosine = reference_cosine(tiny(), LONG, pixels(5))
-    assert pair["cos"] == pytest.approx(cosine, abs=TOLERANCE)
+    assert json.loads(json.dumps(parts, allow_nan=False)) == parts
+    *_, pair = parts["pairs"]
     assert pair["clipscore_hessel"] == 2.5 * max(pair["cos"], 0)
     assert pair["cosine_100"] == 100 * pair["cos"]
     assert LONG.startswith(pair["text"])
-    assert 50 < len(pair["text"]) <= 100
-    assert (pair["image"], pair["windows"], pair["truncated"]) == (0, 1, True)
-    assert pair["n_tokens"] > 300
-    parts = score(tiny(), "a", image).parts
-    assert json.loads(json.dumps(parts, allow_nan=False)) == parts
+    assert len(pair["text"]) <= 100 < 300 < pair["n_tokens"]
+    assert (pair["image"], pair["windows"], pair["truncated"]) == (3, 1, True)
+    assert result.usage == {"images": 4, "texts": 4}
+    assert result.notes == {"truncated_pairs": 1}
 
 
 def negative_pair() -> tuple[str, Image]:
@@ -111,15 +104,13 @@ CANDIDATES = [
     candidate("broken", Image.of(b"no picture")),
     candidate("a cat", picture(5, (90, 20)), picture(1)),
 ]
-ALONE = [None] * len(CANDIDATES)
 
 
+@functools.cache
 def alone(i: int):
     """The outcome of a document by itself, with nothing remembered."""
-    if ALONE[i] is None:
-        stage = fresh(forward_size=1, remembered=0, long_text="mean")
-        ALONE[i] = stage([CANDIDATES[i]])[0]
-    return ALONE[i]
+    stage = tiny(forward_size=1, remembered=0, long_text="mean")
+    return stage([CANDIDATES[i]])[0]
 
 
 def assert_same(outcome, expected) -> None:
@@ -135,8 +126,8 @@ def assert_same(outcome, expected) -> None:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.integers(0, len(CANDIDATES) - 1), max_size=9),
-    st.sampled_from([1, 2, 5, 64]),
-    st.sampled_from([0, 1, 3, 4096]),
+    st.sampled_from([1, 2, 64]),
+    st.sampled_from([0, 3]),
 )
 def test_outcomes_depend_on_no_neighbour_order_or_batch_size(order, forward, remembered):
     stage = tiny(forward_size=forward, remembered=remembered, long_text="mean")

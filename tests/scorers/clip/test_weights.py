@@ -1,7 +1,8 @@
-"""Where weights come from: layouts, strictness, QuickGELU, random weights."""
+"""Where weights come from: layouts, strictness, QuickGELU; torchmetrics beside them."""
 
 from __future__ import annotations
 
+import html
 import json
 
 import numpy as np
@@ -94,21 +95,6 @@ def test_bare_weights_file(toy, tmp_path, form, monkeypatch):
     np.testing.assert_allclose(cosines(stage(DOCUMENT)[0]), expected(toy), atol=2e-6)
 
 
-def test_transformers_folder_gives_the_same_features(tmp_path):
-    model, processor = save_transformers_clip(tmp_path, seed=4, layer_norm_eps=1e-3)
-    stage = ClipScore(model=str(tmp_path), prefix="")
-    pixel = torch.from_numpy(np.array(pixels(0))).permute(2, 0, 1)
-    inputs = processor(text=["a cat on a table"], images=[pixel], return_tensors="pt")
-    with torch.no_grad():
-        image = model.get_image_features(inputs["pixel_values"]).pooler_output[0]
-        text = model.get_text_features(inputs["input_ids"]).pooler_output[0]
-    ours = stage.encoder.images([picture(0)])[picture(0).digest]
-    np.testing.assert_allclose(ours, image / image.norm(), atol=2e-6)
-    window = stage.text.read("a cat on a table").windows[0]
-    result = stage.encoder.texts([window])[window]
-    np.testing.assert_allclose(result, text / text.norm(), atol=2e-6)
-
-
 def test_one_error_names_all_that_does_not_fit(toy, tmp_path):
     folder = write_open_clip(tmp_path / "clip", toy)
     path = folder / "open_clip_model.safetensors"
@@ -138,10 +124,9 @@ def test_one_error_names_all_that_does_not_fit(toy, tmp_path):
         ({"vision_cfg": {"timm_model_name": "vit", "image_size": 32}}, "timm_model_name"),
     ],
 )
-def test_models_with_other_tokens_or_towers_are_refused(toy, tmp_path, change, named):
-    folder = write_open_clip(tmp_path / "clip", toy, TINY | change)
+def test_models_with_other_tokens_or_towers_are_refused(change, named):
     with pytest.raises(CheckpointError, match=named):
-        ClipScore(model=str(folder))
+        build(TINY | change, "float32")
 
 
 def test_pickled_code_is_not_run(tmp_path, monkeypatch):
@@ -209,3 +194,58 @@ def test_openai_weights_get_quick_gelu_and_laion_weights_do_not():
             built = open_clip.get_model_config(ClipSettings(model=model).built)
             assert activations(build(built, "float32")) == names
     assert activations(build(TINY, "float32")) == {"QuickGELU"}
+
+
+# -------------------------------------- transformers' layout, against torchmetrics
+
+
+TEXTS = ["a cat", "The QUICK brown fox; jumps over 12 dogs.", "rain &amp; sun", "x " * 75]
+
+
+class Tensors(torch.nn.Module):
+    """transformers 5 returns an output object where torchmetrics 1.9 wants the tensor."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.config = model.config
+
+    def get_image_features(self, *args):
+        return self.model.get_image_features(*args).pooler_output
+
+    def get_text_features(self, *args):
+        return self.model.get_text_features(*args).pooler_output
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """The stage, the transformers model and its processor, with the same weights."""
+    folder = tmp_path_factory.mktemp("clip")
+    model, processor = save_transformers_clip(folder, seed=4, layer_norm_eps=1e-3)
+    return ClipScore(model=str(folder), prefix=""), model, processor
+
+
+def torchmetrics_score(both, text, image) -> float:
+    from torchmetrics.functional.multimodal import clip_score
+
+    _, model, processor = both
+    tensor = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    with torch.no_grad():
+        value = clip_score(tensor, text, lambda: (Tensors(model), processor))
+    return float(value)
+
+
+def ours(both, text, image) -> float:
+    return cosines(both[0]([candidate(text, image)])[0])[0]
+
+
+def test_equal_for_text_that_fits_the_context(both):
+    """torchmetrics clamps at 0, and does no cleaning of HTML: its texts are clean here."""
+    seen = []
+    for i, text in enumerate(TEXTS * 3):
+        value = ours(both, text, picture(i))
+        theirs = torchmetrics_score(both, html.unescape(text), pixels(i))
+        assert 100 * max(value, 0) == pytest.approx(theirs, abs=2e-4)
+        seen.append(theirs)
+    assert sum(s > 1 for s in seen) >= 4
+    assert np.ptp(seen) > 5

@@ -6,10 +6,10 @@ import pytest
 import torch
 from internvl_helpers import Tensors, save, shapes
 
+from generators.architectures import stored as stored_config
 from generators.errors import CheckpointError
 from scorers.internvl.config import model_config, published_layout, separated
 from scorers.internvl.models import empty_model
-from scorers.internvl.settings import FULL
 from scorers.internvl.stage import MmieScore
 
 models = pytest.mark.models
@@ -21,7 +21,7 @@ def load(folder, **described) -> MmieScore:
 
 @models
 def test_layout_names_exactly_the_stored_tensors():
-    described = FULL
+    described = stored_config("internvl2-4b")
     stored = {n: torch.empty(s, device="meta") for n, s in shapes(described).items()}
     names = {name for name, _ in separated(stored.items())}
     model = empty_model(model_config(described, "full"))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from internvl_helpers import config
-from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 from scorers.internvl.config import model_config
 from scorers.internvl.models import LongRope
@@ -35,17 +34,6 @@ def test_prompts_by_the_formula(long):
     for got, expected in zip(ours, exact(positions, long), strict=True):
         np.testing.assert_allclose(got[2], expected, atol=2e-5)
         assert torch.equal(got[0], got[2])
-
-
-@pytest.mark.parametrize(("length", "long"), [(220, False), (221, True), (700, True)])
-def test_as_transformers_for_one_sequence(length, long):
-    rope, theirs = LongRope(CONFIG, CPU), Phi3RotaryEmbedding(CONFIG)
-    positions = torch.arange(length)[None]
-    assert rope.is_long(length) is long
-    with rope.prompts(long):
-        ours = rope(X, positions)
-    for got, expected in zip(ours, theirs(X, positions), strict=True):
-        torch.testing.assert_close(got, expected, atol=1e-6, rtol=0)
 
 
 def test_every_row_of_a_step_by_its_own_position():

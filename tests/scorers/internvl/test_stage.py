@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-import torch
 from internvl_helpers import picture, request, save, turn_of
 
 from generators.base import Failure, Fault, Kind, Result, Skip
 from generators.document import Image, Request
-from scorers.internvl.settings import MmieScoreSettings, mmie_score
+from scorers.internvl.settings import MmieScoreSettings
 from scorers.internvl.stage import MmieScore
 
 models = pytest.mark.models
@@ -54,28 +53,6 @@ def test_replies_depend_neither_on_the_batch_nor_on_its_order(stage):
     lengths = {o.usage["output_tokens"] for o in together}
     assert len(lengths) > 1, "some end before others"
     assert len(set(texts(together))) == len(asked_for)
-
-
-@models
-def test_replies_are_those_of_full_recomputation(stage):
-    """No cache, no batch: below the change of frequencies every token from scratch."""
-    for one in (mixed()[0], mixed()[1], mixed()[5]):
-        pictures = stage.pictures([one])
-        prompt = stage.prompt(one, pictures)
-        (inputs,) = stage.embedded([prompt], pictures)
-        ids: list[int] = []
-        while len(ids) < 40 and stage.end not in ids:
-            more = stage.judge.embeddings(torch.tensor(ids, dtype=torch.long))
-            whole = torch.cat([inputs, more])[None]
-            assert whole.shape[1] <= 220
-            with torch.inference_mode(), stage.judge.rope.prompts(long=False):
-                hidden = stage.judge.decoder(inputs_embeds=whole).last_hidden_state
-                ids.append(int(stage.judge.logits(hidden[0, -1]).argmax()))
-        outcome = stage([one])[0]
-        assert outcome.usage["output_tokens"] == len(ids)
-        reply_ids = [i for i in ids if i != stage.end]
-        text = stage.judge.tokenizer.decode(reply_ids)
-        assert outcome.value.text == text.partition("<|end|>")[0].strip()
 
 
 @models
@@ -147,6 +124,10 @@ def test_what_cannot_be_answered_stands_alone(stage):
     assert "0 pictures in 0 tiles of 4" in outcomes[4].reason
     assert "the model holds 880" in outcomes[4].reason
     assert stage([]) == []
+
+
+def mmie_score(weights, settings):
+    return MmieScoreSettings(**settings).spec("mmie-score", weights)
 
 
 def test_what_enters_the_key():

@@ -14,12 +14,7 @@ from judging_helpers import (
     shown,
 )
 
-from generators.base import (
-    Failure,
-    Fault,
-    Result,
-    Skip,
-)
+from generators.base import Failure, Fault, Result, Skip
 from generators.document import Draft, Text
 from generators.errors import UsageError
 from scorers import resolve_scorer
@@ -36,7 +31,9 @@ def ended(replies, judge: RubricJudge | None = None, id: str = "SA-1"):
 
 
 def test_a_reply_becomes_a_score_in_percent():
-    jobs, result = ended([GOOD])
+    notes = {"over_context": True, "tiles": [7], "prompt": "x"}
+    reply = Result(Draft((Text(GOOD),)), {"input_tokens": 4100, "cost": 1}, notes)
+    jobs, result = ended([reply])
     assert isinstance(result, Result)
     assert result.value.value == pytest.approx(400 / 6)
     parts = result.value.parts
@@ -45,19 +42,15 @@ def test_a_reply_becomes_a_score_in_percent():
     assert parts["penalty"] == 0
     assert (parts["rubric"], parts["prompt_sha256"]) == ("own:SA", OWN["SA"].sha256)
     assert (parts["images"], parts["images_left_out"], parts["attempts"]) == (2, 0, 1)
+    # What the stage noted of the request stands beside the score.
+    assert (parts["over_context"], parts["tiles"], parts["input_tokens"]) == (
+        True,
+        [7],
+        4100,
+    )
+    assert not {"prompt", "cost"} & set(parts)
     (job,) = jobs
     assert (job.spec, job.label, job.input.seed) == (chat_spec(), "SA-1", None)
-
-
-def test_what_the_stage_noted_of_the_request_stands_beside_the_score():
-    notes = {"over_context": True, "image_sizes": [[512, 512]], "tiles": [7], "prompt": "x"}
-    usage = {"input_tokens": 4100, "output_tokens": 90, "cost": 1}
-    _, result = ended([Result(Draft((Text(GOOD),)), usage, notes)])
-    parts = result.value.parts
-    assert parts["over_context"] is True
-    assert parts["image_sizes"] == [[512, 512]]
-    assert (parts["input_tokens"], parts["output_tokens"]) == (4100, 90)
-    assert not {"prompt", "cost"} & set(parts)
 
 
 def test_an_unreadable_reply_is_asked_about_once_and_stays():
@@ -93,12 +86,6 @@ def test_only_a_stage_that_draws_at_random_is_given_a_seed():
     assert [job.key for job in again] == [job.key for job in jobs]
     other, _ = ended(["?", "?"], judge_of(chat_spec(seeded=True), seed=1))
     assert not {j.key for j in other} & {j.key for j in jobs}
-
-
-# --------------------------------------------------------- judgements are records
-
-
-# ---------------------------------------------------------------------- settings
 
 
 @pytest.mark.parametrize(

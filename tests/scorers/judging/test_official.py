@@ -25,7 +25,12 @@ from scorers.judging import sources
 from scorers.judging.released import Released, averages, find_score
 from scorers.judging.replies import RubricVerdict, Unreadable
 from scorers.judging.rubrics import Rubric
-from scorers.judging.sources import RubricSource, read_published
+from scorers.judging.sources import (
+    OWN_WORDING,
+    RubricSource,
+    parse_rubric,
+    read_published,
+)
 
 RUBRICS = {k: Rubric(f"official:{k}", t, "") for k, t in STAND_IN_TEXTS.items()}
 RELEASED = Released(RUBRICS)
@@ -155,3 +160,29 @@ def test_official_mode_does_not_make_images_fit(stand_in):
         judge = resolve_scorer("judge:mmie-score", "tiny", options | more)
         assert isinstance(judge.examiner, Released)
         assert judge.stage.settings["fit_context"] is expected
+
+
+@pytest.mark.parametrize("text", ["own", "official:prompts.py", "official:~/MMIE"])
+def test_a_rubric_is_written_as_it_was_read(text: str) -> None:
+    assert str(parse_rubric(text)) == text
+
+
+def test_absolute_means_the_same_in_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert parse_rubric("official:a/b.py").absolute == RubricSource(tmp_path / "a/b.py")
+    assert parse_rubric("own").absolute == OWN_WORDING
+
+
+def test_a_run_keeps_a_copy_and_falls_back_to_it(tmp_path: Path) -> None:
+    users, run = tmp_path / "MMIE", tmp_path / "run"
+    users.mkdir()
+    run.mkdir()
+    (users / "prompts.py").write_text("x = 1")
+    source = RubricSource(users)
+    source.keep(run)
+    assert source.or_copy_in(run) == source
+    (users / "prompts.py").unlink()
+    assert source.or_copy_in(run) == RubricSource(run / "prompts.py")
+    assert source.or_copy_in(tmp_path) == source
+    assert (run / "prompts.py").read_text() == "x = 1"
+    assert OWN_WORDING.or_copy_in(run) == OWN_WORDING

@@ -5,45 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from PIL import Image as Pillow
+from scorer_helpers import first, scored, truth_of
 
-from benchmarks.tasks.miniature.reader import samples
-from generators.base import Failure, NotApplicable, Outcome, Result, Unscored, imported
-from generators.document import Document, Image, Sample, Score, Text
+from generators.base import Failure, NotApplicable, Result, Unscored
+from generators.document import Document, Image, Sample, Text
 from generators.pictures import encode
-from scorers import SCORERS, resolve_scorer
-
-NAMES = [name for name in SCORERS if name.startswith("truth:")]
-SAMPLES = samples(30)
-
-
-def scored(name: str, sample: Sample, document: Document) -> Outcome[Score]:
-    """The walk of a scorer with its stage run in this process."""
-    scorer = resolve_scorer(name, "pretrained", {})
-    walk = scorer.judge(sample, document)
-    try:
-        (job,) = next(walk)
-    except StopIteration as stopped:
-        outcome: Outcome[Score] = stopped.value
-        return outcome
-    outcomes = imported(job.spec.target)(**job.spec.settings)([job.input])
-    with pytest.raises(StopIteration) as end:
-        walk.send(outcomes)
-    return end.value.value
 
 
 def value(name: str, sample: Sample, document: Document) -> float:
     outcome = scored(name, sample, document)
     assert isinstance(outcome, Result), outcome
     return outcome.value.value
-
-
-def truth_of(sample: Sample) -> Document:
-    assert sample.reference is not None
-    return sample.reference
-
-
-def first(category: str, after: int = 0) -> Sample:
-    return [sample for sample in SAMPLES if sample.category == category][after]
 
 
 def test_another_scenes_picture_fails_the_match_and_not_the_text() -> None:
@@ -95,11 +68,9 @@ def test_what_is_missing_is_missed_and_details_are_kept() -> None:
     ],
 )
 def test_what_cannot_be_read_is_unscored(name: str, change: str, reason: str) -> None:
-    from PIL import Image as Pictures
-
     sample = first("SA")
     text, picture = truth_of(sample).segments
-    gradient = encode(Pictures.linear_gradient("L").convert("RGB"))
+    gradient = encode(Pillow.linear_gradient("L").convert("RGB"))
     documents = {
         "text": Document((Text("There is a red at the top left."), picture)),
         "silence": Document((Text("Look!"), picture)),
@@ -124,14 +95,3 @@ def test_a_broken_picture_is_a_failure_and_other_worlds_do_not_apply() -> None:
     assert isinstance(outcome, NotApplicable)
     assert "not of the miniature world" in outcome.reason
     assert value("truth:match", bare, truth_of(sample)) == 100
-
-
-def test_the_ground_truth_is_right_in_all() -> None:
-    for sample in SAMPLES:
-        for name in NAMES:
-            outcome = scored(name, sample, truth_of(sample))
-            if sample.wants_images or name in ("truth:text", "truth:answer"):
-                assert isinstance(outcome, Result), (name, outcome)
-                assert outcome.value.value == 100
-            else:
-                assert isinstance(outcome, NotApplicable)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from benchmarks.runs.config import RunConfig, anchored
 from benchmarks.tasks.answered import answered
 from benchmarks.tasks.miniature import __main__ as command
-from benchmarks.tasks.miniature.exports import export_samples
+from benchmarks.tasks.miniature.__main__ import export_samples
 from benchmarks.tasks.miniature.queries import FIELDS
 from benchmarks.tasks.miniature.reader import samples
 from benchmarks.tasks.mmie.categories import CATEGORIES

@@ -1,12 +1,23 @@
-"""How many tiles fit the judge's context."""
+"""Prompts of the judge: tiles and how many fit the context, and the chat template."""
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from internvl_helpers import picture, turn_of
+from PIL import Image as Pillow
 
-from scorers.internvl.prompts import Budget, budgeted
+from scorers.internvl.prompts import Budget, budgeted, cut
 from scorers.internvl.settings import MmieScoreSettings
+from scorers.internvl.tokenizer import (
+    CONTROLS,
+    IMAGE_TOKEN,
+    conversation,
+    marked,
+    shown,
+    toy_tokenizer,
+)
 
 WIKIHOW, SQUARE, LARGE = (460, 345), (512, 512), (1024, 1024)
 
@@ -58,3 +69,46 @@ def test_whatever_fits_stays_within_the_context(sizes, words):
         assert got.reply >= 512
     else:
         assert got.max_tiles == 1
+
+
+def test_tiles_run_row_by_row_and_the_whole_comes_last():
+    colours = np.arange(6, dtype=np.uint8).reshape(2, 3) * 40
+    flat = np.repeat(np.repeat(colours, 8, 0), 8, 1)
+    picture = Pillow.fromarray(np.stack([flat] * 3, axis=-1))
+    tiles = cut(picture, (3, 2), 8, thumbnail=True)
+    assert tiles.shape == (7, 8, 8, 3)
+    red = tiles[..., 0]
+    assert red[:6, 4, 4].tolist() == colours.ravel().tolist()
+    assert red[6, 0, 0] < 20 < 180 < red[6, 7, 7]
+    assert len(cut(picture, (3, 2), 8, thumbnail=False)) == 6
+
+
+IMAGE = picture(0, 30, 20)
+TOKENIZER, _, _ = toy_tokenizer()
+NAMES = [control.name for control in CONTROLS]
+SPELT = st.lists(
+    st.sampled_from([*NAMES, "<image>", "<s>", "</s>", "a", " ", "\n", "\u00e9"]),
+    max_size=8,
+).map("".join)
+
+
+def test_phi3_chat():
+    turns = [
+        turn_of("Image-0: ", IMAGE, "\n", role="user"),
+        turn_of("I see", role="assistant"),
+        turn_of("And?", role="user"),
+    ]
+    assert shown(conversation(turns, "Be brief.")) == (
+        "<|system|>\nBe brief.<|end|><|user|>\nImage-0: <image>\n<|end|>"
+        "<|assistant|>\nI see<|end|><|user|>\nAnd?<|end|><|assistant|>\n"
+    )
+
+
+@given(SPELT, SPELT)
+def test_texts_never_become_control_tokens(before, after):
+    parts = marked(conversation([turn_of(before, IMAGE, after)], "s"))
+    ids = TOKENIZER.encode(parts)
+    controls = [TOKENIZER.id(part) for part in parts if not isinstance(part, str)]
+    added = {TOKENIZER.id(control) for control in CONTROLS}
+    assert [i for i in ids if i in added] == controls
+    assert ids.count(TOKENIZER.id(IMAGE_TOKEN)) == 1

@@ -1,0 +1,37 @@
+"""Scorers on answers of the miniature world, their stages loaded once in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.tasks.miniature.reader import samples
+from cluster.local import LocalStages
+from cluster.walks import drive
+from generators.base import Outcome
+from generators.document import Document, Sample, Score
+from scorers import resolve_scorer
+from scorers.base import Scorer
+
+JUDGE = "judge:mmie-score"
+SAMPLES = samples(12)
+STAGES = LocalStages()
+
+
+def made(name: str, **settings: Any) -> Scorer:
+    few = {"max_new_tokens": 8, "retries": 0} if name == JUDGE else {}
+    return resolve_scorer(name, "tiny", few | settings)
+
+
+def scored(name: str, sample: Sample, document: Document) -> Outcome[Score]:
+    """The outcome of one document."""
+    return drive(made(name).judge(sample, document), STAGES.outcomes)
+
+
+def truth_of(sample: Sample) -> Document:
+    assert sample.reference is not None
+    return sample.reference
+
+
+def first(category: str, after: int = 0) -> Sample:
+    """The first query of a category, or one `after` it."""
+    return [sample for sample in SAMPLES if sample.category == category][after]
