@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-import plait
 from benchmarks import pairings
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.experiment import reopen
-from cluster.plan import Plan
 from cluster.store import Store
 from generators.base import Kind, Skip
 from generators.errors import UsageError
@@ -23,7 +20,7 @@ from generators.mini.table import folder_of
 
 NAMES = ("config", "data", "scorer", "weights", "out", "limit", "ids", "seed", "repeats")
 NAMES += ("address", "mode", "rubric", "set_", "lvlm", "t2i", "protocol")
-NAMES += ("rates", "on", "budget_hours")
+NAMES += ("on", "budget_hours")
 
 
 def options(**given: Any) -> dict[str, Any]:
@@ -89,18 +86,6 @@ def test_a_config_without_a_matrix_is_refused_before_anything_runs(tmp_path):
         pairings.main(options(config=tmp_path), PlainConsole())
 
 
-def test_the_command_line_has_the_options_of_a_run():
-    result = CliRunner().invoke(
-        plait.app, ["bench", "pairings", "--help"], terminal_width=200
-    )
-    assert result.exit_code == 0
-    for option in ("--lvlm", "--t2i", "--protocol", "--limit", "--weights", "--set"):
-        assert option in result.output
-    assert "--system" not in result.output
-    wrong = CliRunner().invoke(plait.app, ["bench", "pairings", "--protocol", "text"])
-    assert wrong.exit_code == 2
-
-
 @pytest.fixture(scope="module")
 def finished(
     tmp_path_factory: pytest.TempPathFactory, worker_threads: None
@@ -157,17 +142,6 @@ def test_costs_are_those_of_the_records(finished):
     for own in matrix["cost"]["per_document"].values():
         assert own["seconds"]["mean"] > 0
         assert own["output_tokens"]["mean"] > 0
-
-
-@pytest.mark.models
-@pytest.mark.timeout(600)
-def test_a_document_and_its_costs_are_read_in_one_walk(finished, monkeypatch):
-    answers, answer = [], Plan.answer
-    monkeypatch.setattr(
-        Plan, "answer", lambda *request: answers.append(request) or answer(*request)
-    )
-    board = reopen(finished[0]).board(Store(finished[0]))
-    assert len(answers) == len(board.costs.documents) == 48
 
 
 @pytest.mark.models

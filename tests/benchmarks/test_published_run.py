@@ -47,7 +47,7 @@ def test_all_four_answer_from_published_folders_and_resume(tmp_path: Path) -> No
     }
     said = io.StringIO()
     console = PlainConsole(file=said, width=200)
-    assert commands.run(load_config(None, flags), console) == 0, said.getvalue()
+    assert commands.run(load_config(None, flags), console).exit_status == 0, said.getvalue()
     board = json.loads((tmp_path / "run" / "leaderboard.json").read_text())
     assert sorted(row["system"] for row in board) == sorted(NAMES)
     for row in board:
@@ -58,5 +58,5 @@ def test_all_four_answer_from_published_folders_and_resume(tmp_path: Path) -> No
     assert len(renders) == 4
     assert sum(u["images"] for u in renders.values()) >= 6
     before = len(said.getvalue())
-    assert commands.run(load_config(None, flags), console) == 0
+    assert commands.run(load_config(None, flags), console).exit_status == 0
     assert "nothing is missing" in said.getvalue()[before:]
