@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+import plait
 from benchmarks import pairings
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.experiment import reopen
@@ -84,6 +86,18 @@ def test_a_config_without_a_matrix_is_refused_before_anything_runs(tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(UsageError, match="holds no run"):
         pairings.main(options(config=tmp_path), PlainConsole())
+
+
+def test_the_command_line_has_the_options_of_a_run():
+    result = CliRunner().invoke(
+        plait.app, ["bench", "pairings", "--help"], terminal_width=200
+    )
+    assert result.exit_code == 0
+    for option in ("--lvlm", "--t2i", "--protocol", "--limit", "--weights", "--set"):
+        assert option in result.output
+    assert "--system" not in result.output
+    wrong = CliRunner().invoke(plait.app, ["bench", "pairings", "--protocol", "text"])
+    assert wrong.exit_code == 2
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,8 @@ class _Parts(HTMLParser):
             self.parts.append(colour_of(picture))
 
     def handle_data(self, data: str) -> None:
-        self.parts.append(data)
+        if data.strip():
+            self.parts.append(data)
 
 
 def test_an_answer_shows_text_escaped_and_pictures_in_order(run: RunData) -> None:
@@ -52,14 +53,11 @@ def test_an_answer_shows_text_escaped_and_pictures_in_order(run: RunData) -> Non
         "user",
         "Tell <b>all</b> & show & tell",
         "blue",
-        " ",
         SYSTEM,
         "<i>first</i>\nthen",
         "red",
-        " ",
         "Tell <b>all</b> & show & tell; last, 1",
         "blue",
-        " ",
         f"{SCORER}: 2",
     ]
 

@@ -83,13 +83,13 @@ def test_scores_are_rows_of_which_none_is_left_out(run: RunData) -> None:
 
 
 def test_what_is_not_made_yet_is_missing_and_says_so(tmp_path: Path) -> None:
-    fill(tmp_path, Kind.DRAFT, Kind.RENDER, **OWN)
+    fill(tmp_path, Kind.DRAFT, **OWN)
     run = plait.open_run(tmp_path)
     answer = run.documents(SYSTEM)["Q-1"]
     assert answer.document is not None, "a document is there before it is judged"
     assert answer.scores[SCORER].outcome == "missing"
     assert "run the same command again" in answer.scores[SCORER].reason
-    fill(tmp_path / "half", Kind.DRAFT, **OWN)
+    fill(tmp_path / "half", Kind.SCORE, **OWN)
     half = plait.open_run(tmp_path / "half")
     assert half.documents(SYSTEM)["Q-1"].outcome == "missing"
     assert half.documents(SYSTEM)["Q-1"].document is None
