@@ -31,12 +31,9 @@ class Reopened:
 @pytest.mark.parametrize(
     ("config", "flag", "shown"),
     [
-        (None, None, QUERIES),
         ("5", None, 5),
         ("5", "2", 2),
-        (None, "3", 3),
         ("5", "all", QUERIES + 50),
-        ('"all"', None, QUERIES + 50),
         ('"all"', "7", 7),
     ],
 )
