@@ -29,9 +29,9 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
     folder.mkdir()
     parts: dict[str, Any] = dict(LAYOUTS[name](folder))
     if name != "anole":
-        parts["render"] |= SMALL
+        parts["render"] = {**parts["render"], **SMALL}
     else:
-        parts["draft"] |= {"max_text_tokens": 20}
+        parts["draft"] = {**parts["draft"], "max_text_tokens": 20}
     return {**parts, **ON_CPU}
 
 
