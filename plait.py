@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from benchmarks.bench import bench
 from benchmarks.options import (
     Address,
     ExecutorOption,
@@ -38,7 +37,11 @@ from benchmarks.options import (
     Settings,
     Systems,
     WeightsKind,
-    with_run_options,
+    config_of,
+    forecast_of,
+    pairing_options,
+    run_options,
+    with_options,
 )
 from benchmarks.serving.cli import serve
 from benchmarks.terminal import console as _console
@@ -48,19 +51,26 @@ from generators.visible import visible
 
 if TYPE_CHECKING:
     from benchmarks.api import *  # noqa: F403
-    from benchmarks.runs.config import RunConfig
-    from benchmarks.runs.forecast.budget import ForecastOptions
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the machine when files cannot be written: not defects of plait."""
 
+
+def _end(status: int | None, **_: Any) -> None:
+    """End with what a command returns as the exit status."""
+    raise typer.Exit(status or 0)
+
+
 app = typer.Typer(
+    result_callback=_end,
     help="Run and judge models that answer with interleaved text and images.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+bench = typer.Typer(help="Measure speed, pairings, and models whose truth is known.")
+app.add_typer(bench, name="bench")
 
 
 def _version(requested: bool) -> None:
@@ -88,8 +98,8 @@ def program(
 
 
 @app.command("run")
-@with_run_options
-def run_command(config: RunConfig, remake: bool, forecast: ForecastOptions) -> int:
+@with_options(run_options)
+def run_command(options: dict[str, Any]) -> int:
     """Answer queries, score the answers, write tables and page.
 
     Without arguments: queries about a miniature world, answered and judged by the small
@@ -100,22 +110,28 @@ def run_command(config: RunConfig, remake: bool, forecast: ForecastOptions) -> i
     """
     from benchmarks import commands
 
-    return commands.run(config, _console(), remake=remake, options=forecast)
+    config, forecast, remake = config_of(options), forecast_of(options), options["remake"]
+    done = commands.run(config, _console(), remake=remake, forecast=forecast)
+    return done.exit_status
 
 
 @app.command("plan")
-@with_run_options
-def plan_command(config: RunConfig, remake: bool, forecast: ForecastOptions) -> int:
+@with_options(run_options)
+def plan_command(options: dict[str, Any]) -> int:
     """Show what `run` would do, what it needs and what it will take.
 
     Jobs by stage, with those that are shared or done; GPUs and memory; missing API keys
     and weights. Wall time, GPU-hours, tokens, costs and disk are forecast from rates that
-    runs in the same folder or `bench stage` measured, else from published ones. Nothing is
-    started or written. Exit status 2 where `run` would refuse to start.
+    this run and those beside it measured, else from published ones. Nothing is started or
+    written. Exit status 2 where `run` would refuse to start.
     """
     from benchmarks import commands
 
-    return commands.plan(config, _console(), remake=remake, options=forecast)
+    config, forecast, remake = config_of(options), forecast_of(options), options["remake"]
+    console = _console()
+    plan = commands.plan(config, console, remake=remake, forecast=forecast)
+    plan.show(console)
+    return 0 if plan.ready(remake=remake) else 2
 
 
 @app.command()
@@ -126,7 +142,7 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print script or manifest; change nothing.")
     ] = False,
-) -> None:
+) -> int:
     """Run a config as a batch job of a cluster.
 
     On Slurm the script is kept in the run directory; submitted again, it resumes. The job
@@ -135,7 +151,7 @@ def submit(
     from benchmarks import submission
 
     console = _console()
-    raise typer.Exit(submission.submit(config, to, set_ or (), console, dry_run=dry_run))
+    return submission.submit(config, to, set_ or (), console, dry_run=dry_run)
 
 
 @app.command()
@@ -150,7 +166,7 @@ def score(
     rubric: Rubric = None,
     set_: Settings = None,
     remake: Remake = False,
-) -> None:
+) -> int:
     """Score a run's documents, or answers in MMIE's format.
 
     Systems are not run: queries that a run has not answered stay missing.
@@ -160,7 +176,7 @@ def score(
     flags: dict[str, Any] = {"weights": weights, "out": out}
     flags |= {"executor": executor, "address": address}
     flags |= {"set": set_ or (), "mode": mode, "rubric": rubric, "remake": remake}
-    raise typer.Exit(commands.score(run, scorer or (), flags, _console()))
+    return commands.score(run, scorer or (), flags, _console())
 
 
 @app.command()
@@ -170,7 +186,7 @@ def report(
     damaged: Annotated[
         bool, typer.Option("--damaged", help="Without the records of damaged parts.")
     ] = False,
-) -> None:
+) -> int:
     """Write leaderboard.{json,csv,md,tex} and report.html.
 
     From the records of the run: nothing is answered or scored. Where a part is damaged,
@@ -178,7 +194,7 @@ def report(
     """
     from benchmarks import commands
 
-    raise typer.Exit(commands.report(run, _console(), queries, damaged=damaged))
+    return commands.report(run, _console(), queries, damaged=damaged)
 
 
 @app.command()
@@ -194,11 +210,11 @@ def export(
         int | None,
         typer.Option(min=1, help="Only this repeat; by default mmie 1, parquet all."),
     ] = None,
-) -> None:
+) -> int:
     """Write one system's documents for other programs."""
     from benchmarks import commands
 
-    raise typer.Exit(commands.export(run, system, format, out, repeat, _console()))
+    return commands.export(run, system, format, out, repeat, _console())
 
 
 @app.command()
@@ -206,11 +222,11 @@ def show(
     run: Run,
     sample: Annotated[str, typer.Argument(help="A sample's id.")],
     system: Annotated[str | None, typer.Option(help="Only this system.")] = None,
-) -> None:
+) -> int:
     """Show prompts, replies, settings and seeds of one sample."""
     from benchmarks import commands
 
-    raise typer.Exit(commands.show(run, sample, system, _console()))
+    return commands.show(run, sample, system, _console())
 
 
 @app.command()
@@ -219,7 +235,7 @@ def verify(
     repair: Annotated[
         bool, typer.Option("--repair", help="Set damaged parts aside, to be made again.")
     ] = False,
-) -> None:
+) -> int:
     """Check every part and picture of a run.
 
     Names what is damaged and how many records a repair would make again. Nothing is
@@ -227,7 +243,7 @@ def verify(
     """
     from benchmarks.runs import integrity
 
-    raise typer.Exit(integrity.verify_run(run.resolve(), _console(), repair=repair))
+    return integrity.verify_run(run.resolve(), _console(), repair=repair)
 
 
 @app.command()
@@ -245,18 +261,15 @@ def agreement(
         bool, typer.Option(help="Map judges' scores to people's scale first.")
     ] = True,
     out: Annotated[Path | None, typer.Option(help="File for the results as JSON.")] = None,
-) -> None:
+) -> int:
     """Measure how far scores agree with people's, or with known truth.
 
     Correlations, errors and kappa, with intervals by query.
     """
-    from benchmarks import study_commands
+    from benchmarks import commands
 
     settings = {"human_scale": scale, "rescale": rescale}
-    console = _console()
-    raise typer.Exit(
-        study_commands.agreement(scores, human, scorer or (), settings, out, console)
-    )
+    return commands.agreement(scores, human, scorer or (), settings, out, _console())
 
 
 @app.command()
@@ -280,27 +293,28 @@ def compare(
     ] = 1,
     address: Address = None,
     set_: Settings = None,
-) -> None:
+) -> int:
     """Have pairs of a run's documents judged.
 
     By a published protocol, in both orders. No document is made, and pairs that are judged
     already are not asked about again.
     """
-    from benchmarks import study_commands
+    from benchmarks.studies import compare as pairwise
+    from scorers.judging.sources import parse_mode, parse_rubric
 
-    values = {
-        "protocol": protocol,
-        "judge": judge,
-        "baseline": baseline,
-        "systems": tuple(system or ()),
-        "mode": mode,
-        "rubric": rubric,
-        "weights": weights,
-        "judgings": judgings,
-        "address": address,
-        "settings": tuple(set_ or ()),
-    }
-    raise typer.Exit(study_commands.compare(run.resolve(), values, _console()))
+    options = pairwise.CompareOptions(
+        protocol=protocol,
+        judge=judge,
+        baseline=baseline,
+        systems=tuple(system or ()),
+        mode=parse_mode(mode),
+        rubric=parse_rubric(rubric).absolute,
+        weights=weights,
+        judgings=judgings,
+        address=address,
+        settings=tuple(set_ or ()),
+    )
+    return pairwise.compare(run.resolve(), options, _console())
 
 
 @app.command()
@@ -321,28 +335,29 @@ def diff(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File for the results as JSON.")] = None,
-) -> None:
+) -> int:
     """Show how the answers and scores of two runs differ.
 
     Paired by query. Of texts: how many are equal, and where they first differ. Of images:
     pixels, PSNR, SSIM, and LPIPS where its weights are. Of scores: the second run's minus
     the first's.
     """
-    from benchmarks import study_commands
+    from benchmarks import commands
 
     pair = (system, against)
-    raise typer.Exit(study_commands.diff(first, second, pair, answers, out, _console()))
+    return commands.diff(first, second, pair, answers, out, _console())
 
 
 @app.command()
-def bias(run: Run, rubric: Rubric = None) -> None:
+def bias(run: Run, rubric: Rubric = None) -> int:
     """Show the bias of a run's judges.
 
     Position, length, own family, repeatability and wording.
     """
-    from benchmarks import study_commands
+    from benchmarks.studies import bias as biases
+    from scorers.judging.sources import parse_rubric
 
-    raise typer.Exit(study_commands.bias(run.resolve(), rubric, _console()))
+    return biases.bias(run.resolve(), _console(), rubric=parse_rubric(rubric))
 
 
 @app.command("list")
@@ -350,11 +365,11 @@ def list_names(
     what: Annotated[
         str, typer.Argument(help="systems, scorers, data or weights.")
     ] = "systems",
-) -> None:
+) -> int:
     """List the names that can be used."""
     from benchmarks import catalogue
 
-    raise typer.Exit(catalogue.show(what, _console()))
+    return catalogue.show(what, _console())
 
 
 @app.command()
@@ -362,11 +377,52 @@ def fetch(
     names: Annotated[
         list[str], typer.Argument(help="Names of systems, models or scorers.")
     ],
-) -> None:
+) -> int:
     """Download weights into the Hub cache, for offline nodes."""
     from benchmarks import catalogue
 
-    raise typer.Exit(catalogue.fetch(names, _console()))
+    return catalogue.fetch(names, _console())
+
+
+_PASSED_ON: dict[str, Any] = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+    "add_help_option": False,
+}
+"""Of commands that read their own options, as they do when run as modules."""
+
+
+@bench.command("stage", **_PASSED_ON)
+def bench_stage(context: typer.Context) -> int:
+    """Measure one stage at several batch sizes, without Ray."""
+    from benchmarks.speed import command
+
+    return command.main(context.args)
+
+
+@bench.command("miniature", **_PASSED_ON)
+def bench_miniature(context: typer.Context) -> int:
+    """Test models, scorers and judges on a world whose truth is known.
+
+    Whether the mini models reach their bars, with intervals.
+    """
+    from benchmarks.miniature import bench as measured
+
+    return measured.main(context.args, _console())
+
+
+@bench.command("pairings")
+@with_options(run_options, pairing_options)
+def bench_pairings(options: dict[str, Any]) -> int:
+    """Compare every LVLM with every text-to-image model.
+
+    Runs the matrix as `plait run` does, into a run directory that can be resumed, and shows
+    scores, main effects, interactions and costs per document. Without names: all mini
+    models, on queries about a miniature world. With a run directory and nothing else, the
+    tables of that run are written and shown again.
+    """
+    from benchmarks import pairings
+
+    return pairings.main(options, _console())
 
 
 def __getattr__(name: str) -> Any:
@@ -380,7 +436,6 @@ def __getattr__(name: str) -> Any:
 
 
 app.command()(serve)
-app.add_typer(bench, name="bench")
 
 
 def __dir__() -> list[str]:

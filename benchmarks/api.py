@@ -48,8 +48,7 @@ from benchmarks import commands
 from benchmarks.local import LocalScorer, LocalSystem, NoDocument, local_stage, question
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import RunConfig, load_config
-from benchmarks.runs.forecast.budget import NO_OPTIONS, ForecastOptions
-from benchmarks.runs.planning import RunPlan
+from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.run_data import RunData
 from generators.base import WeightsName
 from generators.errors import PlaitError, UsageError
@@ -150,7 +149,7 @@ def run(
     """
     asked, printed = _config(config, options), io.StringIO()
     console = _silent(printed) if quiet else PlainConsole()
-    finished = commands.execute_config(asked, console, remake=remake, options=forecast)
+    finished = commands.run(asked, console, remake=remake, forecast=forecast)
     result = finished.result
     return RunSummary(
         results=RunData.at(asked.root),
@@ -171,9 +170,8 @@ def plan(
     **options: Unpack[RunOptions],
 ) -> RunPlan:
     """What `run` would do with the same arguments. Starts nothing and writes nothing."""
-    return commands.plan_config(
-        _config(config, options), _silent(io.StringIO()), remake=remake, options=forecast
-    )
+    asked, console = _config(config, options), _silent(io.StringIO())
+    return commands.plan(asked, console, remake=remake, forecast=forecast)
 
 
 def _config(config: str | PathLike[str] | None, options: RunOptions) -> RunConfig:

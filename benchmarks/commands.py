@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.results.table import ResultTable
 from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
     OFFICIAL,
@@ -24,47 +24,25 @@ from benchmarks.runs.config import (
     with_settings,
 )
 from benchmarks.runs.display import Display
-from benchmarks.runs.experiment import Experiment, ResultReader, reopen, superseded
-from benchmarks.runs.forecast.budget import (
-    NO_OPTIONS,
-    ForecastOptions,
-    PlannedForecast,
-    concluded,
-    kept_forecast,
-    planned_forecast,
-)
+from benchmarks.runs.experiment import Experiment, ResultReader, reopen
+from benchmarks.runs.forecast.forecast import concluded, kept_forecast
 from benchmarks.runs.joining import joined
-from benchmarks.runs.planning import RunPlan, show_plan
+from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.run_directory import refuse_unless_writable
 from benchmarks.tasks.mmie import official
 from benchmarks.terminal import progress
-from cluster.counts import count
 from cluster.plan import EngineOptions
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, DamagedPart, Store, StoreError
 from cluster.tracing.summary import traced
 from generators.base import Fault
 from generators.errors import UsageError
+from generators.files import write_whole
 from generators.names import validated
-from pipelines.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import refuse_mini_writer
 
-FINISHED, WRONG_USE = 0, 2
-
-
-def run(
-    config: RunConfig,
-    console: Console,
-    *,
-    remake: bool = False,
-    options: ForecastOptions = NO_OPTIONS,
-) -> int:
-    """Answer, score, report. Exit status 1 when records failed.
-
-    With `remake`, records of an earlier version of a stage are made again.
-    """
-    return execute_config(config, console, remake=remake, options=options).exit_status
+FINISHED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,33 +55,30 @@ class ExecutedRun:
 
     @property
     def exit_status(self) -> int:
-        """What the command ends with."""
+        """What the command ends with: 1 when records failed."""
         return self.result.exit_status or int(bool(self.board.nothing_scored))
 
 
-def execute_config(
+def run(
     config: RunConfig,
     console: Console,
     *,
     remake: bool = False,
-    options: ForecastOptions = NO_OPTIONS,
+    forecast: ForecastOptions = NO_OPTIONS,
 ) -> ExecutedRun:
-    """Do what `run` does; the result as a value."""
-    experiment = _opened(config, console, remake=remake)
-    if not remake:
-        _refuse_to_remake(experiment)
-    return _execute(planned_forecast(experiment, options), console, only_scorers=False)
+    """Answer, score, report.
 
-
-def _refuse_to_remake(experiment: Experiment) -> None:
-    changes = superseded(experiment, Store(experiment.config.root))
-    if changes:
-        lines = "\n".join(f"  {change}" for change in changes)
+    With `remake`, records of an earlier version of a stage are made again.
+    """
+    planned = plan(config, console, remake=remake, forecast=forecast)
+    if planned.made_again and not remake:
+        lines = "\n".join(f"  {change}" for change in planned.made_again)
         raise UsageError(
-            f"{experiment.config.root} holds records that would be made again:\n{lines}\n"
+            f"{planned.root} holds records that would be made again:\n{lines}\n"
             "To make them again, add --remake; to keep them, name another folder with "
             "--out. `plait report` and `plait export` still read them."
         )
+    return _execute(planned, console, only_scorers=False)
 
 
 def score(
@@ -122,26 +97,17 @@ def score(
             f"{MANIFEST} and no {official.FILE}"
         )
     else:
-        values = {
-            k: flags[k] for k in ("executor", "address", "weights", "out", "mode", "rubric")
-        }
+        values = {k: v for k, v in flags.items() if k not in ("set", "remake")}
         values |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, values, flags["set"]), console)
-    _refuse_to_score_as_before(experiment)
-    plan = planned_forecast(experiment, only_scorers=True)
-    return _execute(plan, console, only_scorers=True).exit_status
-
-
-def _refuse_to_score_as_before(experiment: Experiment) -> None:
-    """UsageError where new records would be filed under a former version of a stage."""
-    counts = count(experiment.plan, Store(experiment.config.root), only_scorers=True)
-    names = [c.spec.name for c in counts if c.spec.recorded and c.to_run]
-    if names:
+    planned = RunPlan.of(experiment, only_scorers=True)
+    # New records would be filed under a former version of a stage.
+    if names := [c.spec.name for c in planned.counts if c.spec.recorded and c.to_run]:
         raise UsageError(
-            f"{experiment.config.root} was scored by another version of "
-            f"{', '.join(names)}; name the scorer and add --remake to score all documents "
-            "with today's"
+            f"{planned.root} was scored by another version of {', '.join(names)}; name the "
+            "scorer and add --remake to score all documents with today's"
         )
+    return _execute(planned, console, only_scorers=True).exit_status
 
 
 def _to_score_again(
@@ -181,20 +147,18 @@ def _judge_changes(
     return {"models": dict.fromkeys(judges, values)}
 
 
-def _execute(plan: PlannedForecast, console: Console, *, only_scorers: bool) -> ExecutedRun:
-    experiment = plan.experiment
-    experiment.refuse_what_is_missing(only_scorers=only_scorers)
-    if plan.over_budget:
-        raise UsageError(plan.over_budget)
-    root = experiment.config.root
+def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> ExecutedRun:
+    if refusals := [*plan.missing, *filter(None, [plan.over_budget])]:
+        raise UsageError("\n".join(refusals))
+    experiment, root = plan.experiment, plan.root
     refuse_unless_writable(root)
     for rubric in experiment.config.rubrics:
         rubric.keep(root)
     console.print(f"run directory {root}", soft_wrap=True)
-    for text in retirements(experiment.plan.stages, date.today()):
+    for text in plan.retired:
         console.print(Text("retired model", "yellow"), text, soft_wrap=True)
-    if plan.remark:
-        console.print(Text("trimmed", "yellow"), plan.remark, soft_wrap=True)
+    if plan.trimmed:
+        console.print(Text("trimmed", "yellow"), plan.trimmed, soft_wrap=True)
     if plan.forecast.stages:
         console.print(f"forecast: {plan.forecast.headline}", soft_wrap=True)
     engine = experiment.config.engine
@@ -305,35 +269,15 @@ def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Exp
     return experiment
 
 
-# -------------------------------------------------------------------------- plan
-
-
 def plan(
     config: RunConfig,
     console: Console,
     *,
     remake: bool = False,
-    options: ForecastOptions = NO_OPTIONS,
-) -> int:
-    """Show what `run` would do. Starts nothing and writes nothing.
-
-    Exit status 2 where `run` would refuse to start: keys or weights are missing, the
-    budget is exceeded, or records would be made again and `remake` is not given.
-    """
-    planned = plan_config(config, console, remake=remake, options=options)
-    show_plan(planned, console)
-    return FINISHED if planned.ready(remake=remake) else WRONG_USE
-
-
-def plan_config(
-    config: RunConfig,
-    console: Console,
-    *,
-    remake: bool = False,
-    options: ForecastOptions = NO_OPTIONS,
+    forecast: ForecastOptions = NO_OPTIONS,
 ) -> RunPlan:
-    """What `run` would do, as a value."""
-    return RunPlan.of(_opened(config, console, remake=remake), options)
+    """Return what `run` would do. Starts nothing and writes nothing."""
+    return RunPlan.of(_opened(config, console, remake=remake), forecast)
 
 
 # ------------------------------------------------------------- report and export
@@ -387,3 +331,61 @@ def show(root: Path, sample: str, system: str | None, console: Console) -> int:
     for line in describe(reopen(root), Store(root), sample, system):
         console.print(line, soft_wrap=True)
     return FINISHED
+
+
+# ----------------------------------------------------------------------------- studies
+
+
+def agreement(
+    scores: Path,
+    human: Path,
+    scorers: Sequence[str],
+    settings: Mapping[str, Any],
+    out: Path | None,
+    console: Console,
+) -> int:
+    """Show how far scores agree with people's; write it as JSON to `out`."""
+    from benchmarks.studies import agreement as study
+
+    asked = study.AgreementSettings(**settings)
+    content = study.agreement_report(scores, human, scorers=scorers, settings=asked)
+    _show_study(content, study.tables(content), (), out, console)
+    return FINISHED
+
+
+def diff(
+    first: Path,
+    second: Path,
+    systems: tuple[str | None, str | None],
+    answers: int | None,
+    out: Path | None,
+    console: Console,
+) -> int:
+    """Show the paired differences between two runs; write them as JSON to `out`.
+
+    Texts and images are those of at most `answers` queries.
+    """
+    from benchmarks.studies.diff import remarks, run_difference
+
+    with progress(console, "comparing answers") as show:
+        content, tables = run_difference(
+            first, second, *systems, answers=answers, on_progress=show
+        )
+    _show_study(content, tables, remarks(content), out, console)
+    return FINISHED
+
+
+def _show_study(
+    content: Mapping[str, Any],
+    tables: Iterable[ResultTable],
+    remarks: Iterable[str],
+    out: Path | None,
+    console: Console,
+) -> None:
+    for table in tables:
+        console.print(table.rich)
+    for line in remarks:
+        console.print(line, soft_wrap=True)
+    if out is not None:
+        write_whole(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        console.print(f"written to {out}", soft_wrap=True)

@@ -155,12 +155,11 @@ class LocalSystem:
 def _query(
     parts: "tuple[str | Picture | Image | Sample | TaskQuery, ...]",
 ) -> Sample | TaskQuery:
-    whole = [part for part in parts if isinstance(part, Sample | TaskQuery)]
-    if not whole:
-        return question(*parts)  # type: ignore[arg-type]
-    if len(parts) > 1:
+    if len(parts) == 1 and isinstance(parts[0], Sample | TaskQuery):
+        return parts[0]
+    if any(isinstance(part, Sample | TaskQuery) for part in parts):
         raise UsageError("give one sample alone, or text and pictures")
-    return whole[0]
+    return question(*parts)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

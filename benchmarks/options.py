@@ -13,7 +13,7 @@ from generators.base import WeightsName
 
 if TYPE_CHECKING:
     from benchmarks.runs.config import RunConfig
-    from benchmarks.runs.forecast.budget import ForecastOptions
+    from benchmarks.runs.planning import ForecastOptions
 
 Config = Annotated[Path | None, typer.Argument(help="TOML file; flags override it.")]
 Data = Annotated[
@@ -141,9 +141,25 @@ Queries = Annotated[
         help="Show at most this many queries on the page, or all; by default 200.",
     ),
 ]
+Lvlms = Annotated[
+    list[str] | None,
+    typer.Option("--lvlm", help="An LVLM of the matrix; may be repeated."),
+]
+T2is = Annotated[
+    list[str] | None,
+    typer.Option("--t2i", help="A text-to-image model of the matrix; may be repeated."),
+]
+Composition = Annotated[
+    Literal["mmie", "outline"] | None,
+    typer.Option(
+        "--protocol",
+        help="How texts become documents; mmie, or outline where mini models are taken "
+        "without names.",
+    ),
+]
 
 
-def _declared(
+def run_options(
     config: Config = None,
     data: Data = None,
     system: Systems = None,
@@ -164,90 +180,66 @@ def _declared(
     budget_hours: BudgetHours = None,
     trim: Trim = False,
 ) -> None:
-    """The options of `run` and `plan`, declared once."""
+    """The options of a run, declared once."""
 
 
-def with_run_options(
-    command: Callable[[RunConfig, bool, ForecastOptions], int],
-) -> Callable[..., None]:
-    """`command` as the command line calls it: with every option of a run."""
-
-    def called(**options: Any) -> None:
-        asked = _config(options), options["remake"], forecast_options(options)
-        raise typer.Exit(command(*asked))
-
-    called.__name__, called.__doc__ = command.__name__, command.__doc__
-    called.__annotations__ = _declared.__annotations__
-    called.__signature__ = inspect.signature(_declared, eval_str=True)  # type: ignore[attr-defined]
-    return called
-
-
-Lvlms = Annotated[
-    list[str] | None,
-    typer.Option("--lvlm", help="An LVLM of the matrix; may be repeated."),
-]
-T2is = Annotated[
-    list[str] | None,
-    typer.Option("--t2i", help="A text-to-image model of the matrix; may be repeated."),
-]
-Composition = Annotated[
-    Literal["mmie", "outline"] | None,
-    typer.Option(
-        "--protocol",
-        help="How texts become documents; mmie, or outline where mini models are taken "
-        "without names.",
-    ),
-]
-
-
-def _declared_of_pairings(
-    lvlm: Lvlms = None, t2i: T2is = None, protocol: Composition = None
+def pairing_options(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A run directory, to show its pairings; or a TOML file, as of `run`.",
+        ),
+    ] = None,
+    system: None = None,
+    lvlm: Lvlms = None,
+    t2i: T2is = None,
+    protocol: Composition = None,
 ) -> None:
-    """The options of `bench pairings` beside those of `run`, declared once."""
+    """The options of `bench pairings` where they differ from those of a run."""
 
 
-def with_pairing_options(command: Callable[[dict[str, Any]], int]) -> Callable[..., None]:
-    """`command` as the command line calls it: with the options of a run and of a matrix."""
+def with_options(
+    *declared: Callable[..., None],
+) -> Callable[[Callable[[dict[str, Any]], int]], Callable[..., int]]:
+    """Have a command take the options of all `declared`, as one dictionary.
 
-    def called(**options: Any) -> None:
-        raise typer.Exit(command(options))
+    A later declaration of an option overrides the earlier one; None takes it away.
+    """
+    parameters: dict[str, inspect.Parameter] = {}
+    for declaration in declared:
+        parameters |= inspect.signature(declaration, eval_str=True).parameters
+    taken = {n: p for n, p in parameters.items() if p.annotation is not None}
 
-    named = inspect.signature(_declared, eval_str=True).parameters
-    own = inspect.signature(_declared_of_pairings, eval_str=True).parameters
-    parameters = {**named, **own}
-    del parameters["system"]
-    help_text = "A run directory, to show its pairings; or a TOML file, as of `run`."
-    place = Annotated[Path | None, typer.Argument(metavar="RUN", help=help_text)]
-    parameters["config"] = named["config"].replace(annotation=place)
-    called.__name__, called.__doc__ = command.__name__, command.__doc__
-    called.__annotations__ = {name: p.annotation for name, p in parameters.items()}
-    called.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    return called
+    def decorated(command: Callable[[dict[str, Any]], int]) -> Callable[..., int]:
+        def called(**options: Any) -> int:
+            return command(options)
 
+        called.__name__, called.__doc__ = command.__name__, command.__doc__
+        called.__annotations__ = {name: p.annotation for name, p in taken.items()}
+        called.__signature__ = inspect.Signature([*taken.values()])  # type: ignore[attr-defined]
+        return called
 
-def forecast_options(arguments: Mapping[str, Any]) -> "ForecastOptions":
-    """The options of a run that change its forecast and its budget."""
-    from benchmarks.runs.forecast.budget import ForecastOptions
-
-    return ForecastOptions(
-        on=arguments["on"],
-        budget_hours=arguments["budget_hours"],
-        trim=arguments["trim"],
-    )
+    return decorated
 
 
-def _config(arguments: dict[str, Any]) -> "RunConfig":
+def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
+    """Return the options of a run that change its forecast and its budget."""
+    from benchmarks.runs.planning import ForecastOptions
+
+    return ForecastOptions(**{k: options[k] for k in ("on", "budget_hours", "trim")})
+
+
+def config_of(options: Mapping[str, Any]) -> RunConfig:
+    """Return the config that the options of a run make."""
     from benchmarks.runs.config import load_config
 
-    return load_config(arguments["config"], flags_of(arguments), arguments["set_"] or ())
+    return load_config(options["config"], flags_of(options), options["set_"] or ())
 
 
-def flags_of(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The options of a run as values of its config."""
-    return {
-        "data": arguments["data"],
-        "systems": tuple(arguments["system"] or ()),
-        "scorers": tuple(arguments["scorer"] or ()),
-        **{k: arguments[k] for k in ("weights", "out", "limit", "ids", "seed", "repeats")},
-        **{k: arguments.get(k) for k in ("executor", "address", "mode", "rubric")},
-    }
+def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a run as values of its config."""
+    named = {f"{k}s": tuple(options.get(k) or ()) for k in ("system", "scorer")}
+    same = ("data", "weights", "out", "limit", "ids", "seed", "repeats")
+    more = ("executor", "address", "mode", "rubric")
+    return named | {name: options.get(name) for name in (*same, *more)}

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import commands
-from benchmarks.options import flags_of, forecast_options
+from benchmarks.options import flags_of, forecast_of
 from benchmarks.results.board import Board
 from benchmarks.results.pairings.comparison import Pairings, pairings_of
 from benchmarks.results.pairings.matrix import matrices_of
@@ -45,8 +45,8 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")
     config = matrix_config(options)
-    finished = commands.execute_config(
-        config, console, remake=options["remake"], options=forecast_options(options)
+    finished = commands.run(
+        config, console, remake=options["remake"], forecast=forecast_of(options)
     )
     _show(pairings_of(finished.board), finished.board, config.root, console)
     return finished.exit_status

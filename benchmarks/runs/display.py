@@ -103,19 +103,14 @@ class Display(Watcher):
 
 
 def _line(stage: StageProgress) -> str:
-    """The progress of a stage, in words."""
+    """Word the progress of a stage."""
     rate, left_s = _pace(stage)
     done = stage.outcomes.get("done", 0)
+    others = ((n, k.replace("_", " ")) for k, n in stage.outcomes.items() if k != "done")
     parts = [f"{done:,} of {stage.total:,} done"]
-    parts += [
-        f"{n:,} {name.replace('_', ' ')}"
-        for name, n in stage.outcomes.items()
-        if n and name != "done"
-    ]
-    if rate:
-        parts.append(f"{rate:.2f}/s")
-    if left_s:
-        parts.append(f"{duration(left_s)} left")
+    parts += [f"{n:,} {name}" for n, name in others if n]
+    parts += [f"{rate:.2f}/s"] if rate else []
+    parts += [f"{duration(left_s)} left"] if left_s else []
     return f"{stage.name}: {', '.join([*parts, _state(stage)])}"
 
 

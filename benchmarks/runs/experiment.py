@@ -23,7 +23,6 @@ from benchmarks.tasks.answered import answered
 from benchmarks.tasks.controls import control, is_control
 from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
-from cluster.counts import count
 from cluster.plan import Evaluation, Plan, evaluations
 from cluster.store import Store
 from generators.base import StageSpec
@@ -100,44 +99,21 @@ class Experiment:
 
     def about(self) -> dict[str, Any]:
         """The manifest's entries about the run, without the environment."""
-        stages = {s.folder: stage_facts(s) for s in self.plan.stages}
-        selection = {} if self.ids is None else {"ids": list(self.ids)}
-        mini = {"about_weights": ABOUT} if self.config.weights == "mini" else {}
-        return (
-            selection
-            | mini
-            | {
-                "plait": 1,
-                "config": self.config.resolved(),
-                "data": dict(self.task.about),
-                "selection": self.selection,
-                "weights": self.config.weights,
-                "rubrics": {
-                    s.name: s.texts for s in self.scorers if isinstance(s, RubricJudge)
-                },
-                "systems": [s.name for s in self.systems],
-                "scorers": [s.name for s in self.scorers],
-                "identities": dict(self.identities),
-                "stages": stages,
-            }
-        )
-
-    @property
-    def missing_keys(self) -> dict[str, list[str]]:
-        """Environment variables that are not set, by the stage that needs them."""
-        return missing_keys(self.plan.stages)
-
-    def refuse_what_is_missing(self, *, only_scorers: bool) -> None:
-        """UsageError that names all weights and API keys that are missing.
-
-        Those of stages without jobs are not needed.
-        """
-        if not self.missing_keys and not self.missing_weights:
-            return
-        counts = count(self.plan, Store(self.config.root), only_scorers=only_scorers)
-        left = {c.spec.name for c in counts if c.to_run}
-        keys = {stage: k for stage, k in self.missing_keys.items() if stage in left}
-        refuse_missing(keys, self.missing_weights if left else ())
+        judges = [s for s in self.scorers if isinstance(s, RubricJudge)]
+        return {
+            **({} if self.ids is None else {"ids": list(self.ids)}),
+            **({"about_weights": ABOUT} if self.config.weights == "mini" else {}),
+            "plait": 1,
+            "config": self.config.resolved(),
+            "data": dict(self.task.about),
+            "selection": self.selection,
+            "weights": self.config.weights,
+            "rubrics": {judge.name: judge.texts for judge in judges},
+            "systems": [s.name for s in self.systems],
+            "scorers": [s.name for s in self.scorers],
+            "identities": dict(self.identities),
+            "stages": {s.folder: stage_facts(s) for s in self.plan.stages},
+        }
 
     @property
     def notes(self) -> bool:
@@ -209,14 +185,16 @@ def missing_keys(stages: Iterable[StageSpec]) -> dict[str, list[str]]:
     return {name: keys for name, keys in missing.items() if keys}
 
 
+def missing_in(keys: Mapping[str, Sequence[str]], weights: Sequence[str]) -> list[str]:
+    """Name missing keys and weights, one a line."""
+    lines = (f"{s} needs the environment variable {', '.join(n)}" for s, n in keys.items())
+    return [*lines, *weights]
+
+
 def refuse_missing(keys: Mapping[str, Sequence[str]], weights: Sequence[str]) -> None:
     """UsageError that names missing keys and weights, if there are any."""
-    lines = [
-        f"{stage} needs the environment variable {', '.join(names)}"
-        for stage, names in keys.items()
-    ]
-    if lines or weights:
-        raise UsageError("\n".join([*lines, *weights]))
+    if lines := missing_in(keys, weights):
+        raise UsageError("\n".join(lines))
 
 
 def open_experiment(
@@ -249,15 +227,15 @@ def experiment_of(
         ids = _ids(config.ids)
     models = _models(config)
     with pinning(identities or {}) as pins:
-        names = dict.fromkeys(config.systems)
-        named = tuple(_system(name, task, models, config.seed) for name in names)
-        scorers = _scorers(config, models)
+        systems, scorers = map(dict.fromkeys, (config.systems, config.scorers))
+        named = tuple(_system(name, task, models, config.seed) for name in systems)
+        scored = tuple(_scorer(name, config, models) for name in scorers)
     return Experiment(
         config=config,
         task=task,
         samples=_selection(config, task, ids),
         systems=(*given, *named),
-        scorers=scorers,
+        scorers=scored,
         ids=None if ids is None else tuple(ids),
         identities=pins.known,
         missing_weights=pins.missing,
@@ -340,10 +318,6 @@ def _models(config: RunConfig) -> Models:
     )
 
 
-def _scorers(config: RunConfig, models: Models) -> tuple[Scorer, ...]:
-    return tuple(_scorer(name, config, models) for name in dict.fromkeys(config.scorers))
-
-
 def _scorer(name: str, config: RunConfig, models: Models) -> Scorer:
     settings = dict(models.of(name))
     if name.startswith(JUDGE):
@@ -370,7 +344,13 @@ def reopen(
     known = manifest.get("identities", {})
     config = former_config(root, manifest, changes)
     experiment = open_experiment(config, identities=known, ids=manifest.get("ids"))
-    recorded = _recorded_stages(root, manifest, experiment)
+    # Stages are recorded under the run's own config: one whose settings are changed now is
+    # another one, and has no records yet.
+    own = former_config(root, manifest)
+    ids = manifest.get("ids")
+    former = experiment_of(own, experiment.task, (), identities=known, ids=ids)
+    stages = RecordedStages(manifest)
+    recorded = {spec.digest: stages.as_recorded(spec) for spec in former.plan.stages}
 
     def as_recorded(spec: StageSpec) -> StageSpec:
         return recorded.get(spec.digest, spec)
@@ -383,25 +363,6 @@ def reopen(
             for s in experiment.scorers
         ),
     )
-
-
-def _recorded_stages(
-    root: Path, manifest: Mapping[str, Any], experiment: Experiment
-) -> dict[str, StageSpec]:
-    """The stages that a run recorded under other digests, by today's.
-
-    They are those of the run's own config: a stage whose settings are changed now is
-    another one, and has no records yet.
-    """
-    former = experiment_of(
-        former_config(root, manifest),
-        experiment.task,
-        (),
-        identities=manifest.get("identities", {}),
-        ids=manifest.get("ids"),
-    )
-    recorded = RecordedStages(manifest)
-    return {spec.digest: recorded.as_recorded(spec) for spec in former.plan.stages}
 
 
 def superseded(experiment: Experiment, store: Store) -> list[Supersession]:

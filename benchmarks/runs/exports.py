@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.runs.run_data import QueryAnswer, RunData, ScorerVerdict
+from benchmarks.runs.run_data import QueryAnswer, RunData
 from benchmarks.tasks.mmie import official
 from benchmarks.tasks.mmie.categories import CATEGORIES, MMIE
 from cluster.store import read_blob
@@ -22,28 +22,14 @@ from generators.system import TEXT_POSITION
 
 FORMATS = ("mmie", "parquet")
 _IMAGES = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
-_SCORES = pa.list_(
-    pa.struct(
-        [
-            ("scorer", pa.string()),
-            ("outcome", pa.string()),
-            ("value", pa.float64()),
-            ("reason", pa.string()),
-        ]
-    )
-)
+_TEXT, _NUMBER = pa.string(), pa.int64()
+_SCORE = {"scorer": _TEXT, "outcome": _TEXT, "value": pa.float64(), "reason": _TEXT}
+_SCORES = pa.list_(pa.struct(list(_SCORE.items())))
 _SCHEMA = pa.schema(
     [
-        ("id", pa.string()),
-        ("category", pa.string()),
-        ("field", pa.string()),
-        ("system", pa.string()),
-        ("repeat", pa.int64()),
-        ("run_seed", pa.int64()),
-        ("seed", pa.int64()),
-        ("question", pa.string()),
-        ("reference", pa.string()),
-        ("text", pa.string()),
+        *((name, _TEXT) for name in ("id", "category", "field", "system")),
+        *((name, _NUMBER) for name in ("repeat", "run_seed", "seed")),
+        *((name, _TEXT) for name in ("question", "reference", "text")),
         ("images", _IMAGES),
         ("scores", _SCORES),
     ]
@@ -130,13 +116,11 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
             "reference": sample.reference and _text(sample.reference.segments),
             "text": _text(document.segments),
             "images": [_cell(image) for image in document.images],
-            "scores": [_score(name, v) for name, v in answer.scores.items()],
+            "scores": [
+                {"scorer": n, "outcome": v.outcome, "value": v.value, "reason": v.reason}
+                for n, v in answer.scores.items()
+            ],
         }
-
-
-def _score(scorer: str, verdict: ScorerVerdict) -> dict[str, Any]:
-    columns = {name: getattr(verdict, name) for name in ("outcome", "value", "reason")}
-    return {"scorer": scorer, **columns}
 
 
 def _text(content: Content) -> str:

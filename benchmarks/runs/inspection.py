@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from rich.text import Text as Styled
 
 from benchmarks.runs.experiment import Experiment
 from cluster.plan import evaluated, lookup_in
-from cluster.records import RecordRow
+from cluster.records import RecordRow, decode
 from cluster.store import Store, notes_of
 from generators.base import Job, Result, outcome_name
 from generators.document import (
@@ -38,17 +37,13 @@ def describe(
     if not systems:
         raise unknown("system", str(system), (s.name for s in experiment.systems))
     for sample in samples:
-        yield Styled.assemble((sample.id, "bold"), f"  {_group(sample)}")
+        yield Styled.assemble((sample.id, "bold"), f"  {sample.category}, {sample.field}")
         if isinstance(sample, Malformed):
             yield f"malformed: {sample.reason}"
             continue
         for one in systems:
             for repeat in range(experiment.config.repeats):
                 yield from _system(experiment, store, one, sample, repeat)
-
-
-def _group(sample: Sample | Malformed) -> str:
-    return f"{sample.category}, {sample.field}"
 
 
 def _system(
@@ -107,9 +102,9 @@ def _output(job: Job, row: RecordRow) -> Iterator[str]:
         # The messages sent to an endpoint repeat the turns above.
         if name != "prompt" or isinstance(value, str):
             yield f"{name}: {value}"
-    outcome = lookup_value(job, row)
-    if isinstance(outcome, Draft):
-        yield from _reply(outcome)
+    value = getattr(decode(job.spec.kind, row), "value", None)
+    if isinstance(value, Draft):
+        yield from _reply(value)
 
 
 def _reply(draft: Draft) -> Iterator[str]:
@@ -121,10 +116,3 @@ def _reply(draft: Draft) -> Iterator[str]:
             yield f"asks for a picture: {segment.prompt or '(payload)'}"
         elif draft.images:
             yield f"reply: {_shown(segment)}"
-
-
-def lookup_value(job: Job, row: RecordRow) -> Any:
-    """The decoded value of a record, or None where there is none."""
-    from cluster.records import decode
-
-    return getattr(decode(job.spec.kind, row), "value", None)

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from benchmarks.results.table import ResultTable
 from cluster.lock import RunLock
 from cluster.run import MANIFEST
 from cluster.store import Store
@@ -30,7 +30,7 @@ def verify_run(root: Path, console: Console, *, repair: bool = False) -> int:
     stores = [root, *sorted(p.parent for p in root.glob("compare/*/stages"))]
     checked = {store: list(verify(store)) for store in stores}
     stages = [stage for checks in checked.values() for stage in checks]
-    console.print(_table(stages))
+    console.print(_table(stages).rich)
     for line in _remarks(root, stages, repair):
         console.print(line, soft_wrap=True)
     if repair:
@@ -40,15 +40,13 @@ def verify_run(root: Path, console: Console, *, repair: bool = False) -> int:
     return DAMAGED if any(check.part.exists() for check in wrong) else INTACT
 
 
-def _table(stages: Sequence[StageCheck]) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("stage", no_wrap=True)
-    for name in ("parts", "records", "pictures", "damaged"):
-        table.add_column(name, justify="right")
+def _table(stages: Sequence[StageCheck]) -> ResultTable:
+    rows = []
     for stage in stages:
         numbers = (len(stage.checks), stage.records, stage.pictures, len(stage.damaged))
-        table.add_row(stage.name, *(f"{n:,}" for n in numbers))
-    return table
+        rows.append((stage.name, *(f"{n:,}" for n in numbers)))
+    head = ("stage", "parts", "records", "pictures", "damaged")
+    return ResultTable.of("Parts by stage", head, rows)
 
 
 def _remarks(

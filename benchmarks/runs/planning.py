@@ -1,74 +1,145 @@
-"""What a run would do, as a value: jobs by stage, what is done, what is missing."""
+"""What a run would do, as a value: jobs by stage, what is missing, and its forecast."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from benchmarks.results.table import ResultTable
-from benchmarks.runs.experiment import Experiment, superseded
-from benchmarks.runs.forecast.budget import NO_OPTIONS, ForecastOptions, planned_forecast
-from benchmarks.runs.forecast.forecast import Forecast
-from cluster.counts import StageCount
+from benchmarks.results.table import ResultTable, TableColumn
+from benchmarks.runs.experiment import Experiment, missing_in, missing_keys, superseded
+from benchmarks.runs.forecast.forecast import Forecast, time_text
+from benchmarks.runs.forecast.rates import Machine, Sources
+from cluster.counts import StageCount, count
 from cluster.store import Store
+from generators.errors import UsageError
 from pipelines.presets import retirements
 
 _COUNTS = ("asked", "shared", "there", "to run", "then up to", "batch")
 """Headings of the numbers of `_row`."""
+_OF_ALL = 200
+"""Trimming is exact to one part in so many of the queries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastOptions:
+    """What `plan` and `run` are told about their forecast. None of it changes a result."""
+
+    on: str | None = None
+    """Machines such as 8xH100; by default this one."""
+    budget_hours: float | None = None
+    """GPU-hours where a stage takes a GPU, else hours of wall time."""
+    trim: bool = False
+    """Answer fewer queries rather than refuse."""
+
+    def __post_init__(self) -> None:
+        if self.budget_hours is not None and not self.budget_hours > 0:
+            raise UsageError(
+                f"--budget-hours {self.budget_hours:g} is not a valid budget: it must be "
+                "more than 0"
+            )
+        if self.trim and self.budget_hours is None:
+            raise UsageError("--trim needs --budget-hours, which it trims to")
+
+
+NO_OPTIONS = ForecastOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """What `run` would do. Nothing was started or written."""
 
-    root: Path
-    extent: str
-    """How many documents, queries, systems and repeats, in words."""
+    experiment: Experiment = field(repr=False)
+    """The run with all names resolved, of fewer queries where they were trimmed."""
     counts: Sequence[StageCount]
     """Jobs by stage: known keys exactly, later stages as upper bounds."""
+    forecast: Forecast
+    """What the run will take."""
     missing: Sequence[str] = ()
     """API keys and weights without which `run` would refuse to start."""
     made_again: Sequence[str] = ()
     """Records of earlier versions of stages, which `run` refuses to make again unasked."""
     retired: Sequence[str] = ()
     """Models that their makers no longer serve."""
-    malformed: Sequence[str] = ()
-    """Rows of the task set that count as failed."""
-    shared: Sequence[str] = ()
-    """Stages whose records serve several systems."""
-    forecast: Forecast
-    """What the run will take."""
     trimmed: str = ""
     """That queries were left out to fit a budget; empty where none were."""
     over_budget: str = ""
     """Why the run does not fit into the budget that was given; empty where it does."""
 
     @classmethod
-    def of(cls, experiment: Experiment, options: ForecastOptions = NO_OPTIONS) -> "RunPlan":
-        """What running `experiment` would do; UsageError for options not to be used."""
-        plan = planned_forecast(experiment, options)
-        experiment, counts = plan.experiment, plan.counts
-        store = Store(experiment.config.root)
-        return cls(
-            root=experiment.config.root,
-            extent=_extent(experiment),
-            counts=counts,
-            missing=_missing(experiment, counts),
+    def of(
+        cls,
+        experiment: Experiment,
+        options: ForecastOptions = NO_OPTIONS,
+        *,
+        only_scorers: bool = False,
+    ) -> RunPlan:
+        """Return what running `experiment` would do, trimmed where the options say so.
+
+        UsageError for options that cannot be used; a budget that is exceeded is stated.
+        """
+        config = experiment.config
+        sources = Sources.at(config.root, Machine.of(options.on), config.address)
+        store = Store(config.root)  # read once, however many numbers of queries are tried
+
+        @cache
+        def limited_to(queries: int) -> RunPlan:
+            most = len(experiment.samples)
+            made = experiment if queries == most else experiment.limited_to(queries)
+            counts = count(made.plan, store, only_scorers=only_scorers)
+            forecast = Forecast.of(
+                made.plan, counts, sources, max_cost=config.engine.max_cost
+            )
+            return cls(experiment=made, counts=counts, forecast=forecast)
+
+        plan = _within_budget(limited_to, experiment, options)
+        left = [c.spec for c in plan.counts if c.to_run]
+        weights = experiment.missing_weights if left else ()
+        return replace(
+            plan,
+            missing=missing_in(missing_keys(left), weights),
             made_again=[str(change) for change in superseded(experiment, store)],
             retired=list(retirements(experiment.plan.stages, date.today())),
-            malformed=list(_malformed(experiment)),
-            shared=[_sharing(c) for c in counts if c.requests > c.distinct],
-            forecast=plan.forecast,
-            trimmed=plan.remark,
-            over_budget=plan.over_budget,
         )
+
+    @property
+    def root(self) -> Path:
+        """The run directory."""
+        return self.experiment.config.root
+
+    @property
+    def extent(self) -> str:
+        """How many documents, queries, systems and repeats, in words."""
+        made = self.experiment
+        selection = f" ({made.selection})" if made.selection else ""
+        return (
+            f"{len(made.plan):,} documents: {len(made.samples):,} queries{selection}, "
+            f"{len(made.systems)} systems, {made.config.repeats} repeats"
+        )
+
+    @property
+    def malformed(self) -> Sequence[str]:
+        """Rows of the task set that count as failed."""
+        broken: dict[str, Any] = dict(self.experiment.task.about).get("malformed") or {}
+        rules = ", ".join(f"{n:,} {rule}" for rule, n in broken.items())
+        return [f"{rules}; they count as failed"] if broken else []
+
+    @property
+    def shared(self) -> Sequence[str]:
+        """Stages whose records serve several systems."""
+        return [
+            f"{tally.spec.name}: asked for {tally.requests:,} times, made once each "
+            f"({tally.distinct:,} records)"
+            for tally in self.counts
+            if tally.requests > tally.distinct
+        ]
 
     @property
     def to_run(self) -> int:
@@ -83,14 +154,36 @@ class RunPlan:
     @property
     def table(self) -> ResultTable:
         """One row per stage, and everything that needs attention below."""
-        head = ("stage", "kind", *_COUNTS, "one worker needs")
-        notes = [f"missing: {text}" for text in self.missing]
-        notes += [f"would be made again: {text}" for text in self.made_again]
-        notes += [f"retired model: {text}" for text in self.retired]
-        notes += [f"malformed rows: {text}" for text in self.malformed]
+        need = TableColumn("one worker needs", numeric=False)
+        head = ("stage", "kind", *_COUNTS, need)
+        notes = [f"{what}: {text}" for what, _, text in self._remarks]
         rows = [_row(tally) for tally in self.counts]
-        notes += [f"over budget: {self.over_budget}"] if self.over_budget else []
         return ResultTable.of(self.extent, head, rows, (*notes, *self.shared))
+
+    @property
+    def _remarks(self) -> Iterator[tuple[str, str, str]]:
+        """Yield what needs attention: its heading, a colour and the text."""
+        for heading, colour, texts in (
+            ("missing", "red", self.missing),
+            ("would be made again", "yellow", self.made_again),
+            ("retired model", "yellow", self.retired),
+            ("malformed rows", "yellow", self.malformed),
+            ("over budget", "red", [self.over_budget]),
+            ("trimmed", "yellow", [self.trimmed]),
+        ):
+            yield from ((heading, colour, text) for text in texts if text)
+
+    def show(self, console: Console) -> None:
+        """Print all of it."""
+        console.print(f"run directory {self.root}", soft_wrap=True)
+        console.print(replace(self.table, notes=()).rich)
+        for heading, colour, text in self._remarks:
+            console.print(Text(heading, colour), text, soft_wrap=True)
+        for line in self.shared:
+            console.print(line, soft_wrap=True)
+        if self.forecast.stages:
+            console.print()
+            console.print(self.forecast_table.rich)
 
     @property
     def forecast_table(self) -> ResultTable:
@@ -129,71 +222,61 @@ def _need(tally: StageCount) -> str:
     return f"server {placement.server.name}: {', '.join(parts)}"
 
 
-def _extent(experiment: Experiment) -> str:
-    selection = f" ({experiment.selection})" if experiment.selection else ""
-    return (
-        f"{len(experiment.plan):,} documents: {len(experiment.samples):,} queries"
-        f"{selection}, {len(experiment.systems)} systems, "
-        f"{experiment.config.repeats} repeats"
+# ------------------------------------------------------------------------------ budget
+
+
+def _within_budget(
+    limited_to: Callable[[int], RunPlan], experiment: Experiment, options: ForecastOptions
+) -> RunPlan:
+    """Return the plan of all queries, or of as many as fit, drawn as by `--limit`.
+
+    Queries that the run directory holds already stay.
+    """
+    most, hours = len(experiment.samples), options.budget_hours
+    whole = limited_to(most)
+    if hours is None:
+        return whole
+    refusal = over_budget(whole.forecast, hours, trim=options.trim)
+    if refusal or whole.forecast.hours.mean <= hours:
+        return replace(whole, over_budget=refusal)
+    least = max(1, experiment.recorded_queries)
+    sizes = range(least, most, max(1, most // _OF_ALL))
+    fitting = bisect_right(
+        sizes, hours, key=lambda queries: limited_to(queries).forecast.hours.mean
+    )
+    if not fitting:
+        mean = limited_to(least).forecast.hours.mean
+        queries = "1 query" if least == 1 else f"{least:,} queries"
+        excess = f"{_excess(whole.forecast, hours)}; even {queries} would take {mean:.3g}"
+        return replace(whole, over_budget=excess)
+    kept = sizes[fitting - 1]
+    return replace(
+        limited_to(kept),
+        trimmed=f"trimmed to {kept:,} of {most:,} queries, drawn by category, to fit the "
+        "budget",
     )
 
 
-def _missing(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
-    left = {c.spec.name for c in counts if c.to_run}
-    keys = [
-        f"{stage} needs {', '.join(names)} in the environment"
-        for stage, names in experiment.missing_keys.items()
-        if stage in left
-    ]
-    return [*keys, *(experiment.missing_weights if left else ())]
-
-
-def _malformed(experiment: Experiment) -> Iterator[str]:
-    malformed: dict[str, Any] = dict(experiment.task.about).get("malformed") or {}
-    if malformed:
-        rules = ", ".join(f"{n:,} {rule}" for rule, n in malformed.items())
-        yield f"{rules}; they count as failed"
-
-
-def _sharing(tally: StageCount) -> str:
+def over_budget(forecast: Forecast, hours: float, *, trim: bool = False) -> str:
+    """Say why a run is not within a budget; empty where it is, or is to be trimmed."""
+    if unknown := forecast.unmeasured:
+        return (
+            f"--budget-hours {hours:g} cannot be checked, since no source knows {unknown}. "
+            "Run a few queries (--limit 8) into a folder beside this run first."
+        )
+    if trim or forecast.hours.mean <= hours:
+        return ""
+    busiest = sorted(forecast.stages, key=lambda s: s.busy_s, reverse=True)[:3]
+    parts = ", ".join(f"{s.spec.name} {time_text(s.busy_s)}" for s in busiest)
     return (
-        f"{tally.spec.name}: asked for {tally.requests:,} times, made once each "
-        f"({tally.distinct:,} records)"
+        f"{_excess(forecast, hours)}; most of it computes {parts}. Add --trim to answer as "
+        "many queries as fit, or lower --limit."
     )
 
 
-# -------------------------------------------------------------------------- terminal
-
-
-def show_plan(plan: RunPlan, console: Console) -> None:
-    """Print what a run would do."""
-    console.print(f"run directory {plan.root}", soft_wrap=True)
-    console.print(plan.extent)
-    console.print(_terminal_table(plan.counts))
-    for heading, colour, lines in (
-        ("missing", "red", plan.missing),
-        ("made again", "yellow", plan.made_again),
-        ("retired model", "yellow", plan.retired),
-        ("malformed rows", "yellow", plan.malformed),
-        ("over budget", "red", (plan.over_budget,) if plan.over_budget else ()),
-        ("trimmed", "yellow", (plan.trimmed,) if plan.trimmed else ()),
-    ):
-        for line in lines:
-            console.print(Text(heading, colour), line, soft_wrap=True)
-    for line in plan.shared:
-        console.print(line, soft_wrap=True)
-    if plan.forecast.stages:
-        console.print()
-        console.print(plan.forecast_table.rich)
-
-
-def _terminal_table(counts: Sequence[StageCount]) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("stage", no_wrap=True)
-    table.add_column("kind")
-    for name in _COUNTS:
-        table.add_column(name, justify="right")
-    table.add_column("one worker needs")
-    for tally in counts:
-        table.add_row(*_row(tally))
-    return table
+def _excess(forecast: Forecast, hours: float) -> str:
+    span, unit = forecast.hours, "GPU-hours" if forecast.on_gpus else "hours"
+    return (
+        f"the forecast is {span.mean:.3g} {unit} ({span.low:.3g} to {span.high:.3g}), more "
+        f"than --budget-hours {hours:g}"
+    )

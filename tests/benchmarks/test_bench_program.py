@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.bench_program import check_outs, numbers_of, status_of, write_outs
+from benchmarks.bench_program import check_outs, numbers_of, status_of
 from generators.errors import UsageError
-
-
-def test_each_ending_gets_its_form(tmp_path: Path) -> None:
-    data, page = tmp_path / "new" / "a.json", tmp_path / "a.md"
-    write_outs((data, page), lambda: {"figure": 1}, lambda: "# Page\n")
-    assert json.loads(data.read_text()) == {"figure": 1}
-    assert page.read_text() == "# Page\n"
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a", "a.json.gz"])
@@ -32,10 +24,6 @@ def test_a_status_is_that_of_a_process_which_ends_so(code: object) -> None:
     end = [sys.executable, "-S", "-c", f"raise SystemExit({code!r})"]
     process = subprocess.run(end, stderr=subprocess.DEVNULL, check=False)
     assert status_of(SystemExit(code)) == process.returncode
-
-
-def test_numbers_are_read_once_each_in_their_order() -> None:
-    assert numbers_of("4, 1,16,4", "--batches", "1,2") == (4, 1, 16)
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,", "1,x", "-1", "1.5"])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,12 +13,12 @@ from paths import CHECKOUT
 
 from benchmarks.runs.experiment import reopen
 from generators.errors import UsageError
-from plait import _status_of
 
 
 def test_help_is_light() -> None:
     """No model code, no Ray, no pydantic: so that it answers at once."""
-    code = "import sys, plait; print([m for m in ('ray','torch','pydantic','pyarrow') if m in sys.modules])"  # noqa: E501
+    heavy = ("ray", "torch", "pydantic", "pyarrow", "benchmarks.api")
+    code = f"import sys, plait; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=CHECKOUT,
@@ -29,68 +27,6 @@ def test_help_is_light() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
-    shown = plait_process("--help")
-    assert shown.returncode == 0
-    for verb in (
-        "run",
-        "plan",
-        "score",
-        "report",
-        "export",
-        "show",
-        "agreement",
-        "compare",
-        "diff",
-        "bias",
-        "list",
-        "fetch",
-        "bench",
-    ):
-        assert f"\n  {verb} " in shown.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["run", "--system", "anloe"], "did you mean 'anole'"),
-        (["run", "--set", "sed=1"], "did you mean 'seed'"),
-        (["run", "--data", "/nowhere/at/all"], "/nowhere/at/all"),
-        (["run", "no-such.toml"], "no-such.toml"),
-        (["run", "--weights", "large"], "weights"),
-        (["report", "."], "not a run directory"),
-        (["list", "sistems"], "did you mean 'systems'"),
-        (["run", "--system", "gpt-4o+sdxl-turbo"], "OPENAI_API_KEY"),
-        (["fetch", "sdxl-trubo"], "names no weights"),
-        (["score", "."], "data.json"),
-        (["run", "--set", "models.sdxl-trubo.steps=2"], "did you mean 'sdxl-turbo'"),
-        (["run", "--ids", "tests"], "tests: Is a directory"),
-        (
-            ["compare", ".", "--protocol", "creation", "--judge", "y", "--mode", "so"],
-            "mode",
-        ),
-        (["run", "--limit", "0"], "limit"),
-        (["run", "--system", "gt", "--weights", "tiny", "--out", "README.md"], "--out"),
-    ],
-)
-def test_wrong_use_is_explained_without_a_traceback(words: list[str], said: str) -> None:
-    done = plait(*words)
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [(b"", "holds no sample id"), (b"SA-\xff", "can't decode"), (b"SA-404", "SA-404")],
-)
-def test_a_list_of_ids_that_names_nothing_is_refused(
-    tmp_path: Path, content: bytes, said: str
-) -> None:
-    (tmp_path / "ids").write_bytes(content)
-    done = plait("plan", "--system", "gt", "--weights", "tiny", "--ids", f"{tmp_path}/ids")
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b"\xff", b"{", b'{"config": 1}'])
@@ -98,12 +34,6 @@ def test_a_broken_manifest_is_explained(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "manifest.json").write_bytes(content)
     with pytest.raises(UsageError, match=r"manifest\.json"):
         reopen(tmp_path)
-
-
-def test_what_the_machine_refuses_is_no_defect_of_ours() -> None:
-    full = OSError(errno.ENOSPC, "No space left on device", "x")
-    assert _status_of(full) == 1
-    assert _status_of(OSError(errno.EBADF, "Bad file descriptor")) is None
 
 
 def test_an_address_where_no_cluster_answers_is_explained(tmp_path: Path) -> None:
@@ -130,11 +60,10 @@ def test_weights_that_cannot_be_had_are_named_before_anything_starts() -> None:
 
 def test_a_hub_that_does_not_answer_is_no_traceback() -> None:
     dead = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
-    for words in (["run", "--system", "gt"], ["fetch", "clipscore"]):
-        done = plait_process(*words, **dead)
-        assert done.returncode == 2
-        assert "Traceback" not in done.stderr
-        assert "timm/vit_base_patch32_clip_224.openai" in done.stderr
+    done = plait_process("run", "--system", "gt", **dead)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "timm/vit_base_patch32_clip_224.openai" in done.stderr
 
 
 def test_plan_shows_shared_text_once_and_writes_nothing(tmp_path: Path) -> None:
@@ -168,10 +97,8 @@ def truth_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_ends_with_table_and_paths(truth_run: Path) -> None:
-    began = time.monotonic()
     words = ["--system", "gt", "--scorer", "stages:Constant", "--weights", "tiny"]
     again = plait("run", *words, "--limit", "9", "--out", str(truth_run))
-    assert time.monotonic() - began < 60
     assert again.returncode == 0
     assert "nothing is missing" in again.stdout
     assert "Starting workers" not in again.stdout

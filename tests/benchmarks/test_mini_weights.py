@@ -63,7 +63,7 @@ def test_a_run_says_what_its_weights_are(tmp_path: Path, stand_ins: Path) -> Non
     root, said = tmp_path / "run", io.StringIO()
     flags = {"systems": ("gt", PAIR), "data": "miniature:3", "weights": "mini"}
     config = load_config(None, flags | {"out": root, "models": SMALL})
-    assert commands.run(config, PlainConsole(file=said, width=400)) == 0
+    assert commands.run(config, PlainConsole(file=said, width=400)).exit_status == 0
     assert f"mini weights ({PAIR}, clipscore), {ABOUT}" in said.getvalue()
     manifest = json.loads((root / "manifest.json").read_text())
     assert (manifest["weights"], manifest["about_weights"]) == ("mini", ABOUT)
@@ -76,7 +76,7 @@ def test_a_run_says_what_its_weights_are(tmp_path: Path, stand_ins: Path) -> Non
     assert ABOUT in page
     assert "Random weights" not in page
     again = io.StringIO()
-    assert commands.run(config, PlainConsole(file=again, width=400)) == 0
+    assert commands.run(config, PlainConsole(file=again, width=400)).exit_status == 0
 
 
 @pytest.mark.usefixtures("weights")

@@ -48,7 +48,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory, worker_threads: None) -> dict
     }
     said = io.StringIO()
     config = load_config(None, flags, ["models.openjourney-early.guidance=6.0"])
-    status = commands.run(config, PlainConsole(file=said, width=200))
+    status = commands.run(config, PlainConsole(file=said, width=200)).exit_status
     assert status == 0, said.getvalue()
     board = json.loads((Path(root) / "leaderboard.json").read_text())
     return {row["system"]: row for row in board}

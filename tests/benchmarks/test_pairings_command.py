@@ -15,7 +15,6 @@ import plait
 from benchmarks import pairings
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.experiment import reopen
-from cluster.plan import Plan
 from cluster.store import Store
 from generators.base import Kind, Skip
 from generators.errors import UsageError
@@ -23,7 +22,7 @@ from generators.mini.table import folder_of
 
 NAMES = ("config", "data", "scorer", "weights", "out", "limit", "ids", "seed", "repeats")
 NAMES += ("address", "mode", "rubric", "set_", "lvlm", "t2i", "protocol")
-NAMES += ("rates", "on", "budget_hours")
+NAMES += ("on", "budget_hours")
 
 
 def options(**given: Any) -> dict[str, Any]:
@@ -157,17 +156,6 @@ def test_costs_are_those_of_the_records(finished):
     for own in matrix["cost"]["per_document"].values():
         assert own["seconds"]["mean"] > 0
         assert own["output_tokens"]["mean"] > 0
-
-
-@pytest.mark.models
-@pytest.mark.timeout(600)
-def test_a_document_and_its_costs_are_read_in_one_walk(finished, monkeypatch):
-    answers, answer = [], Plan.answer
-    monkeypatch.setattr(
-        Plan, "answer", lambda *request: answers.append(request) or answer(*request)
-    )
-    board = reopen(finished[0]).board(Store(finished[0]))
-    assert len(answers) == len(board.costs) == 48
 
 
 @pytest.mark.models

@@ -29,9 +29,9 @@ def settings(name: str, folder: Path) -> dict[str, Any]:
     folder.mkdir()
     parts: dict[str, Any] = dict(LAYOUTS[name](folder))
     if name != "anole":
-        parts["render"] |= SMALL
+        parts["render"] = {**parts["render"], **SMALL}
     else:
-        parts["draft"] |= {"max_text_tokens": 20}
+        parts["draft"] = {**parts["draft"], "max_text_tokens": 20}
     return {**parts, **ON_CPU}
 
 
@@ -47,7 +47,7 @@ def test_all_four_answer_from_published_folders_and_resume(tmp_path: Path) -> No
     }
     said = io.StringIO()
     console = PlainConsole(file=said, width=200)
-    assert commands.run(load_config(None, flags), console) == 0, said.getvalue()
+    assert commands.run(load_config(None, flags), console).exit_status == 0, said.getvalue()
     board = json.loads((tmp_path / "run" / "leaderboard.json").read_text())
     assert sorted(row["system"] for row in board) == sorted(NAMES)
     for row in board:
@@ -58,5 +58,5 @@ def test_all_four_answer_from_published_folders_and_resume(tmp_path: Path) -> No
     assert len(renders) == 4
     assert sum(u["images"] for u in renders.values()) >= 6
     before = len(said.getvalue())
-    assert commands.run(load_config(None, flags), console) == 0
+    assert commands.run(load_config(None, flags), console).exit_status == 0
     assert "nothing is missing" in said.getvalue()[before:]

@@ -29,11 +29,3 @@ def test_the_worked_example_is_a_task_set(
     assert isinstance(dog, Malformed)
     assert dog.reason == "row 1 (dog): empty content: question is empty"
     assert task.about["malformed"] == {"empty content": 1}
-
-
-def test_it_names_places_that_exist() -> None:
-    text = README.read_text()
-    assert len(text.splitlines()) < 90
-    for name in re.findall(r"`([a-z_/]+(?:\.py|/))`", text):
-        own = README.parent / name
-        assert own.exists() or (CHECKOUT / name).exists() or name == "my_tasks.py", name

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
 import traceback
+from pathlib import Path
+from typing import Any
 
 import pytest
 from paths import CHECKOUT, HELPERS
+from typer.testing import CliRunner
+from typer.testing import Result as Invoked
 
 from benchmarks.bench_program import status_of
 
@@ -29,6 +34,18 @@ def plait(*words: str, **env_vars: str) -> Done:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = _status()
     return Done(words, status, out.getvalue(), err.getvalue())
+
+
+def invoke(*words: str) -> Invoked:
+    """The command in this process and folder; raises what `main` would word."""
+    import plait
+
+    return CliRunner().invoke(plait.app, list(words), catch_exceptions=False)
+
+
+def manifest(root: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((root / "manifest.json").read_text())
+    return content
 
 
 def _status() -> int:

@@ -11,9 +11,8 @@ from typing import Any
 from trial import plan_of, sample
 
 from benchmarks.runs.forecast.forecast import Forecast
-from benchmarks.runs.forecast.machine import Machine
-from benchmarks.runs.forecast.rates import Sources
-from benchmarks.runs.forecast.work import Flow, StageWork
+from benchmarks.runs.forecast.rates import Machine, Sources
+from benchmarks.runs.forecast.simulation import StageWork
 from benchmarks.runs.run_directory import stage_facts
 from cluster.counts import count
 from cluster.plan import Plan
@@ -33,15 +32,12 @@ def stage(name: str, kind: Kind = Kind.DRAFT, **placement: Any) -> StageSpec:
     )
 
 
-def work(
-    spec: StageSpec, rank: int, known: float, *after: tuple[StageSpec, float]
-) -> StageWork:
+def work(spec: StageSpec, known: float, *after: tuple[StageSpec, float]) -> StageWork:
     """`known` jobs, and those that follow the records of other stages."""
     return StageWork(
         spec=spec,
-        rank=rank,
         known=known,
-        flows=[Flow(feeder.digest, jobs) for feeder, jobs in after],
+        flows={feeder.digest: jobs for feeder, jobs in after},
         feeders=frozenset(feeder.digest for feeder, _ in after),
     )
 

@@ -1,34 +1,57 @@
-"""The forecast of a run: what it will take by stage and in all, with its range."""
+"""What a run will take: wall time, GPU-hours, tokens, money and disk, before it starts.
+
+What no source of rates knows is named and not guessed: then a total is a lower bound. The
+forecast is kept in the manifest, and told beside what the run took.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from benchmarks.durations import in_words
+from benchmarks.results.board import Board
 from benchmarks.results.table import ResultTable
-from benchmarks.runs.forecast.machine import Machine
-from benchmarks.runs.forecast.rates import FigureRange, Origin, Sources, StageRates
-from benchmarks.runs.forecast.simulation import Simulated, WorkerSpeed, simulate
-from benchmarks.runs.forecast.work import StageWork, work_of
+from benchmarks.runs.forecast.rates import (
+    IMAGES,
+    FigureRange,
+    Machine,
+    Origin,
+    Sources,
+    StageRates,
+)
+from benchmarks.runs.forecast.simulation import (
+    RangeEnd,
+    Simulated,
+    StageWork,
+    simulate,
+    work_of,
+)
+from benchmarks.runs.run_directory import is_run, read_manifest
 from cluster.counts import StageCount
+from cluster.manifest import write_json
 from cluster.plan import Plan
+from cluster.run import MANIFEST, RunResult
 from generators.base import StageSpec
 
+FORECAST, OUTCOME = "forecast", "forecast_outcome"
+"""Entries of the manifest."""
 _NOTHING = FigureRange.exact(0.0)
 _PRICES = (
     ("price_per_million_input", "input_tokens", 1e-6),
     ("price_per_million_output", "output_tokens", 1e-6),
     ("price_per_image", "images", 1.0),
 )
+_TOTALS = ("input_tokens", "output_tokens", "disk_bytes", "money")
 _HEAD = (
     *("stage", "records", "s each", "load s", "workers", "tokens in", "tokens out"),
     *("disk", "cost", "from"),
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class StageForecast:
     """What one stage will take."""
 
@@ -60,14 +83,12 @@ class StageForecast:
         return " and ".join(names)
 
     def used(self, name: str) -> float | None:
-        """Return how much of `input_tokens`, `output_tokens` or `disk_bytes` it uses."""
-        each = self.rates.usage.get(name)
-        return None if each is None else each * self.jobs
+        """Return how much of a name of `_TOTALS` it uses; None where it is not known.
 
-    @property
-    def money(self) -> float | None:
-        """In the unit of its prices; 0 without an endpoint, None where it is not known."""
-        each = _cost_per_record(self.spec, self.rates.usage)
+        Money is in the unit of its prices, and 0 without an endpoint.
+        """
+        usage = self.rates.usage
+        each = _money(self.spec, usage) if name == "money" else usage.get(name)
         return None if each is None else each * self.jobs
 
     @property
@@ -87,7 +108,7 @@ class StageForecast:
     @property
     def row(self) -> list[str]:
         """Its row in the table of the forecast."""
-        rates, disk, money = self.rates, self.used("disk_bytes"), self.money
+        rates, disk, money = self.rates, self.used("disk_bytes"), self.used("money")
         named = rates.origin in (Origin.UNKNOWN, Origin.PUBLISHED)
         tokens = (self.used(name) for name in ("input_tokens", "output_tokens"))
         return [
@@ -102,8 +123,11 @@ class StageForecast:
         ]
 
 
-def _cost_per_record(spec: StageSpec, usage: Mapping[str, float]) -> float | None:
-    """Return it by the config's prices, else as recorded; None where neither is known."""
+def _money(spec: StageSpec, usage: Mapping[str, float]) -> float | None:
+    """Return what a record costs by the config's prices, else as recorded.
+
+    None where neither is known.
+    """
     if not spec.placement.remote:
         return 0.0
     priced = [p for p in _PRICES if spec.options.get(p[0]) is not None]
@@ -141,7 +165,8 @@ class Forecast:
         """
         work = work_of(plan, counts, sources)
         rates = {w.spec.digest: sources.rates(w.spec, w.jobs) for w in work}
-        mean, *ends = (_simulated(work, rates, sources, e) for e in ("mean", "low", "high"))
+        nodes, every = sources.machine.resources, get_args(RangeEnd)
+        mean, *ends = (simulate(work, rates, nodes, end) for end in every)
         stages = [
             StageForecast(
                 work=w, rates=rates[w.spec.digest], workers=mean.workers[w.spec.digest]
@@ -176,27 +201,22 @@ class Forecast:
         return self.gpu_hours if self.on_gpus else self.seconds * (1 / 3600)
 
     def total(self, name: str) -> tuple[float, bool]:
-        """Return the sum of `input_tokens`, `output_tokens`, `disk_bytes` or `money`.
-
-        Over all stages, and whether all of them are known.
-        """
-        values = [s.money if name == "money" else s.used(name) for s in self.stages]
-        known = [value for value in values if value is not None]
+        """Return the sum of a name of `_TOTALS`, and whether all stages' is known."""
+        known = [used for s in self.stages if (used := s.used(name)) is not None]
         if name == "money":
-            return sum(known), len(known) == len(values)
+            return sum(known), len(known) == len(self.stages)
         return sum(known), all(stage.rates.usage for stage in self.stages)
 
     @property
     def as_json(self) -> dict[str, Any]:
         """As the manifest keeps it."""
-        names = ("input_tokens", "output_tokens", "disk_bytes", "money")
         return {
             "machine": str(self.machine),
             "seconds": asdict(self.seconds),
             "gpu_hours": asdict(self.gpu_hours),
             "lower_bound": bool(self.missing),
             "missing": list(self.missing),
-            **{name: round(self.total(name)[0], 6) for name in names},
+            **{name: round(self.total(name)[0], 6) for name in _TOTALS},
             "stages": {stage.spec.folder: stage.as_json for stage in self.stages},
         }
 
@@ -205,27 +225,19 @@ class Forecast:
         """The totals on one line."""
         if self.stages and all(s.rates.origin is Origin.UNKNOWN for s in self.stages):
             return "none yet, as nothing of this run was measured here before"
-        least = "at least " if self.missing else ""
-        parts = [f"{least}{span_text(self.seconds)}"]
-        if self.on_gpus:
-            hours = self.gpu_hours
-            parts.append(
-                f"{least}{hours.mean:.3g} GPU-hours ({hours.low:.3g} to {hours.high:.3g})"
-            )
-        totals = {n: self.total(n) for n in ("input_tokens", "output_tokens")}
-        known = all(knows for _, knows in totals.values())
-        read, written = (amount for amount, _ in totals.values())
-        if read or written or known:
-            amounts = f"{read:,.0f} tokens read and {written:,.0f} written"
-            parts.append(f"{'' if known else 'at least '}{amounts}")
-        disk, known = self.total("disk_bytes")
-        if disk or known:
-            parts.append(f"{'' if known else 'at least '}{_bytes_text(disk)} of records")
-        money, known = self.total("money")
-        if money or not known:
-            least = "" if known else "at least "
-            parts.append(f"{least}{money:,.4g} in the unit of the prices")
-        return "; ".join(parts)
+        (read, written, disk, money), known = zip(*map(self.total, _TOTALS), strict=True)
+        hours, timed = self.gpu_hours, not self.missing
+        gpu_hours = f"{hours.mean:.3g} GPU-hours ({hours.low:.3g} to {hours.high:.3g})"
+        tokens = f"{read:,.0f} tokens read and {written:,.0f} written"
+        parts = (
+            (True, timed, span_text(self.seconds)),
+            (self.on_gpus, timed, gpu_hours),
+            (read or written or known[0], known[0], tokens),
+            (disk or known[2], known[2], f"{_bytes_text(disk)} of records"),
+            (money or not known[3], known[3], f"{money:,.4g} in the unit of the prices"),
+        )
+        told = ((whole, text) for shown, whole, text in parts if shown)
+        return "; ".join(text if whole else f"at least {text}" for whole, text in told)
 
     @property
     def table(self) -> ResultTable:
@@ -240,21 +252,6 @@ class Forecast:
         notes += [f"{s.spec.name}, published: {s.rates.detail}" for s in published]
         title, rows = f"Forecast for {self.machine}", [stage.row for stage in self.stages]
         return ResultTable.of(title, _HEAD, rows, [*notes, *self.notes])
-
-
-def _simulated(
-    work: Sequence[StageWork], rates: Mapping[str, StageRates], sources: Sources, end: str
-) -> Simulated:
-    """Simulate the run with every rate at its mean, or at its low or high end."""
-
-    def at(span: FigureRange | None) -> float:
-        return float(getattr(span or _NOTHING, end))
-
-    speeds = {
-        digest: WorkerSpeed(at(r.seconds), at(r.load_s), at(r.takeover_s or r.load_s))
-        for digest, r in rates.items()
-    }
-    return simulate(work, speeds, sources.machine.resources)
 
 
 def _span(mean: float, *ends: float) -> FigureRange:
@@ -296,21 +293,62 @@ def _notes(
 
 
 def _ceilings(stages: Sequence[StageForecast], most: float | None) -> Iterator[str]:
-    money = sum(stage.money or 0.0 for stage in stages)
+    costs = {stage: stage.used("money") for stage in stages}
+    money = sum(cost or 0.0 for cost in costs.values())
     if most is not None and money > most:
         yield (
             f"costs of {money:.4g} are more than engine.max_cost {most:g}: once it is "
             "reached, what still waits for a paid stage fails"
         )
-    for stage in stages:
+    for stage, cost in costs.items():
         own = stage.spec.options.get("max_cost")
-        if own is not None and (stage.money or 0.0) > own:
+        if own is not None and (cost or 0.0) > own:
             yield (
-                f"{stage.spec.name}: costs of {stage.money:.4g} are more than its "
-                f"max_cost {own:g}"
+                f"{stage.spec.name}: costs of {cost:.4g} are more than its max_cost {own:g}"
             )
-        if stage.money is None:
+        if cost is None:
             yield f"{stage.spec.name}: prices or its tokens per record are unknown"
+
+
+# -------------------------------------------------------------------------- the manifest
+
+
+def kept_forecast(forecast: Forecast, root: Path) -> dict[str, Any]:
+    """Return the manifest's entries at the start of a command.
+
+    Those of the last command that made something stay where there is nothing to make.
+    """
+    former = read_manifest(root) if is_run(root) else {}
+    names = (IMAGES,) if forecast.stages else (IMAGES, FORECAST, OUTCOME)
+    kept = {name: former[name] for name in names if name in former}
+    return kept | ({FORECAST: forecast.as_json} if forecast.stages else {})
+
+
+def concluded(root: Path, forecast: Forecast, result: RunResult, board: Board) -> str:
+    """Add what the run took to the manifest; it beside the forecast, in words."""
+    manifest = read_manifest(root)
+    manifest[IMAGES] = board.images_per_document
+    line = ""
+    if result.made and forecast.stages and not result.interrupted:
+        line = _beside(forecast, result.seconds)
+        manifest[OUTCOME] = {"seconds": round(result.seconds, 3), "lines": [line]}
+    write_json(root / MANIFEST, manifest)
+    return line
+
+
+def _beside(forecast: Forecast, seconds: float) -> str:
+    planned, took, stages = forecast.seconds, time_text(seconds), forecast.stages
+    unknown = sum(stage.rates.seconds is None for stage in stages)
+    if unknown == len(stages):
+        return ""
+    if forecast.missing:
+        return (
+            f"planned at least {span_text(planned)}, took {took} (not all rates were "
+            f"known; {unknown} of {len(stages)} stages had none)"
+        )
+    line = f"planned {span_text(planned)}, took {took}"
+    share = seconds / planned.mean - 1 if planned.mean > 0 else 0.0
+    return f"{line} ({abs(share):.0%} {'longer' if share > 0 else 'shorter'})"
 
 
 # ------------------------------------------------------------------------------ wording

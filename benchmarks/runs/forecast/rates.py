@@ -6,35 +6,123 @@ taken from the same kind of hardware only; tokens, images and bytes from anywher
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import stdtrit
 
-from benchmarks.runs.forecast.machine import Machine
-from benchmarks.runs.forecast.published import PUBLISHED, published_seconds
 from benchmarks.runs.run_directory import read_manifest, stage_facts
-from cluster.manifest import LOADS, TAKEOVERS, TIMING
+from cluster.manifest import LOADS, TAKEOVERS, TIMING, hardware
 from cluster.parts import StoreError, parts_in, read_part, stage_folders
+from cluster.placement import Node, Resources
 from generators.base import StageSpec
 from generators.errors import UsageError
 
-PICTURES = "pictures_per_document"
+IMAGES = "pictures_per_document"
 """The manifest's entry."""
 _MOST_RUNS, _MOST_POOLED, _MOST_RECORDS = 40, 5, 5000
 """Runs beside the planned one that are looked at, the latest ones; of these, runs whose
 records of one stage are taken together; records of one stage and run that are read."""
+_LOADING = (LOADS, TAKEOVERS)
+"""Of workers in new processes, and in those that have hosted another stage."""
 _SAME = ("kind", "identity", "weights", "settings")
 """What stages of an earlier version have in common with today's."""
 _USED = ("input_tokens", "output_tokens", "images", "cost", "disk_bytes")
+
+
+# ----------------------------------------------------------------------------- machines
+
+
+_FORM = re.compile(
+    r"(?:(?P<nodes>\d+)x)?(?P<gpus>\d+)x(?P<name>[^,]*[A-Za-z][^,]*)(?:,(?P<cpus>\d+)cpu)?"
+)
+_BRANDS = {"nvidia", "geforce", "tesla", "amd", "instinct"}
+_PLENTY = 2.0**50
+"""Host memory of a described node in bytes, which is not asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Nodes of one kind."""
+
+    nodes: int = 1
+    cpus: int
+    gpus: int = 0
+    """Of one node."""
+    gpu: str = ""
+    """Name of the GPUs; empty where there are none."""
+    described: bool = False
+    """Whether the user described it, rather than the machine itself."""
+
+    @classmethod
+    def from_hardware(cls, about: Mapping[str, Any]) -> Self:
+        """Read a manifest's entry `hardware`, where GPUs have their driver's version."""
+        gpus = about.get("gpus") or []
+        name = gpus[0].partition(",")[0].strip() if gpus else ""
+        return cls(cpus=about.get("cpus") or os.cpu_count() or 1, gpus=len(gpus), gpu=name)
+
+    @classmethod
+    def of(cls, text: str | None) -> Self:
+        """Return the machines `[NODESx]GPUSxNAME[,CPUScpu]`; this one for None.
+
+        UsageError for any other text.
+        """
+        if text is None:
+            return cls.from_hardware(hardware())
+        match = _FORM.fullmatch(text.strip())
+        if match is None or not int(match["nodes"] or 1):
+            raise UsageError(
+                f"--on {text!r} is not of the form [NODESx]GPUSxNAME[,CPUScpu], such as "
+                "8xH100 or 2x8xA100,64cpu"
+            )
+        gpus = int(match["gpus"])
+        return cls(
+            nodes=int(match["nodes"] or 1),
+            cpus=int(match["cpus"] or max(os.cpu_count() or 1, 4 * gpus)),
+            gpus=gpus,
+            gpu=match["name"].strip(),
+            described=True,
+        )
+
+    @property
+    def resources(self) -> list[Node]:
+        """The nodes as the scheduler counts them."""
+        total = Resources(float(self.cpus), float(self.gpus), _PLENTY)
+        return [Node(str(i), total) for i in range(self.nodes)]
+
+    def runs_like(self, other: Machine, num_gpus: float) -> bool:
+        """Return whether a worker with `num_gpus` GPUs is as fast on both."""
+        if num_gpus:
+            return bool(self.gpus and other.gpus) and same_gpu(self.gpu, other.gpu)
+        return self.cpus == other.cpus and bool(self.gpus) == bool(other.gpus)
+
+    def __str__(self) -> str:
+        gpus = f"{self.gpus} x {self.gpu}, " if self.gpus else ""
+        nodes = f"{self.nodes} nodes, each " if self.nodes > 1 else ""
+        return f"{nodes}{gpus}{self.cpus} CPUs"
+
+
+def same_gpu(one: str, other: str) -> bool:
+    """Return whether two names are of one GPU: `A100` is `NVIDIA A100-SXM4-80GB`."""
+    first, second = (
+        set(re.findall(r"[a-z0-9]+", n.lower())) - _BRANDS for n in (one, other)
+    )
+    return bool(first and second) and (first <= second or second <= first)
+
+
+# -------------------------------------------------------------------------------- rates
 
 
 class Origin(StrEnum):
@@ -60,9 +148,9 @@ class FigureRange:
         return cls(value, value, value)
 
     @classmethod
-    def over(cls, values: Iterable[float]) -> FigureRange | None:
-        """Return the mean of `values`, from the least to the largest; None without any."""
-        known = list(values)
+    def over(cls, values: Iterable[float | None]) -> FigureRange | None:
+        """Return the mean of the known `values` and their range; None without any."""
+        known = [value for value in values if value is not None]
         return cls(sum(known) / len(known), min(known), max(known)) if known else None
 
     def __add__(self, other: FigureRange) -> FigureRange:
@@ -107,14 +195,10 @@ class Batches:
     @classmethod
     def pooled(cls, parts: Sequence[Batches]) -> Batches:
         """Return the batches of several runs together."""
-        total: dict[str, float] = {}
-        for part in parts:
-            for name, amount in part.usage.items():
-                total[name] = total.get(name, 0.0) + amount
         return cls(
             records=np.concatenate([p.records for p in parts]),
             seconds=np.concatenate([p.seconds for p in parts]),
-            usage=total,
+            usage=_sums(part.usage for part in parts),
         )
 
     @property
@@ -142,6 +226,92 @@ class Batches:
         return FigureRange(mean, float(low), float(high))
 
 
+# -------------------------------------------------------------------- published figures
+
+
+_SDXL = "stabilityai/stable-diffusion-xl-base-1.0"
+_SD3 = "stabilityai/stable-diffusion-3-medium-diffusers"
+_FLUX = "black-forest-labs/FLUX.1-dev"
+_OPENJOURNEY = "prompthero/openjourney"
+_DIFFUSION_FAST = "diffusers documentation, tutorials/fast_diffusion.md"
+_FAL = "github.com/fal-ai/stable-diffusion-benchmarks (torch 2.1)"
+_FAL_SD15 = f"{_FAL}, of Stable Diffusion 1.5, whose architecture Openjourney has"
+_TORCHAO = "github.com/sayakpaul/diffusers-torchao"
+_XDIT = "github.com/xdit-project/xDiT, docs/performance/flux.md"
+_SD3_BLOG = "huggingface.co/blog/sd3"
+_FLUX_FAST = "github.com/huggingface/flux-fast"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSpeed:
+    """One measurement that somebody else published."""
+
+    model: str
+    """Hub id of the model, or of one that has its architecture."""
+    gpu: str
+    steps: int
+    side: int
+    """Height and width, in pixels."""
+    compiled: bool
+    seconds: float
+    """For one image."""
+    source: str
+
+    def is_of(self, spec: StageSpec) -> bool:
+        """Return whether it is of this stage's model, compiled as there.
+
+        Identities are `hub:ID@COMMIT`, or `ID` for dummy weights, which are as fast.
+        """
+        return (
+            spec.stage == "text-to-image"
+            and spec.weights in ("pretrained", "dummy")
+            and spec.identity.removeprefix("hub:").partition("@")[0] == self.model
+            and bool(spec.settings.get("compile")) == self.compiled
+        )
+
+
+PUBLISHED = (
+    PublishedSpeed(_SDXL, "A100", 30, 1024, False, 3.31, _DIFFUSION_FAST),
+    PublishedSpeed(_SDXL, "A100", 30, 1024, True, 2.54, _DIFFUSION_FAST),
+    PublishedSpeed(_SDXL, "A100", 50, 1024, False, 5.93, _FAL),
+    PublishedSpeed(_SDXL, "A100", 50, 1024, True, 5.14, _FAL),
+    PublishedSpeed(_SD3, "A100", 28, 1024, False, 4.762, _SD3_BLOG),
+    PublishedSpeed(_FLUX, "H100", 28, 1024, False, 6.57, _TORCHAO),
+    PublishedSpeed(_FLUX, "H100", 28, 1024, True, 4.21, _TORCHAO),
+    PublishedSpeed(_FLUX, "H100", 28, 1024, False, 6.71, _XDIT),
+    PublishedSpeed(_FLUX, "H100", 28, 1024, True, 4.30, _XDIT),
+    PublishedSpeed(_FLUX, "L20", 28, 1024, False, 24.94, _FLUX_FAST),
+    PublishedSpeed(_OPENJOURNEY, "A100", 50, 512, False, 1.604, _FAL_SD15),
+    PublishedSpeed(_OPENJOURNEY, "A100", 50, 512, True, 1.058, _FAL_SD15),
+)
+
+
+def published_rates(spec: StageSpec, gpu: str) -> StageRates:
+    """Return the time of one image on `gpu` as published; nothing where none is known.
+
+    Figures of other steps or sizes are scaled in proportion where there are no exact ones.
+    """
+    figures = [f for f in PUBLISHED if f.is_of(spec) and same_gpu(f.gpu, gpu)]
+    asked = [spec.settings.get(name) for name in ("steps", "height", "width")]
+    if not figures or not all(asked) or not spec.placement.num_gpus:
+        return StageRates()
+    steps, height, width = (int(value or 0) for value in asked)
+    exact = [f for f in figures if f.steps == steps and f.side**2 == height * width]
+    used = exact or figures
+    words = list(dict.fromkeys(f.source for f in used))
+    if not exact:
+        words.append(
+            f"scaled from {used[0].steps} steps at {used[0].side} x {used[0].side}"
+        )
+    work = steps * height * width
+    return StageRates(
+        seconds=FigureRange.over(f.seconds * work / (f.steps * f.side**2) for f in used),
+        origin=Origin.PUBLISHED,
+        detail=", ".join(words),
+        usage={"images": 1.0},
+    )
+
+
 # ------------------------------------------------------------------------- earlier runs
 
 
@@ -150,28 +320,27 @@ class MeasuredRun:
     """What a run directory says that later runs can be forecast from."""
 
     root: Path
-    machine: Machine
-    address: str | None
     manifest: Mapping[str, Any]
 
     @classmethod
-    def at(cls, root: Path) -> MeasuredRun | None:
-        """Read the run at `root`; None where there is no manifest that can be read."""
-        try:
-            manifest = read_manifest(root)
-        except UsageError:
-            return None
-        machine = Machine.from_hardware(manifest.get("hardware") or {})
-        address = manifest["config"].get("address")
-        return cls(root=root, machine=machine, address=address, manifest=manifest)
+    def among(cls, roots: Iterable[Path]) -> list[MeasuredRun]:
+        """Read the runs at `roots`, without those whose manifest cannot be read."""
+        runs = []
+        for root in roots:
+            with contextlib.suppress(UsageError):
+                runs.append(cls(root=root, manifest=read_manifest(root)))
+        return runs
 
-    @classmethod
-    def beside(cls, root: Path) -> list[MeasuredRun]:
-        """Read the latest runs in folders beside `root`, the latest first."""
-        manifests = [m for m in root.parent.glob("*/manifest.json") if m.parent != root]
-        latest = sorted(manifests, key=lambda m: m.stat().st_mtime, reverse=True)
-        runs = (cls.at(manifest.parent) for manifest in latest[:_MOST_RUNS])
-        return [run for run in runs if run is not None]
+    @property
+    def machine(self) -> Machine:
+        """The machine that its command was issued on."""
+        return Machine.from_hardware(self.manifest.get("hardware") or {})
+
+    @property
+    def address(self) -> str | None:
+        """The address of its Ray."""
+        address: str | None = self.manifest["config"].get("address")
+        return address
 
     def _timing(self, name: str) -> Any:
         return (self.manifest.get(TIMING) or {}).get(name)
@@ -189,15 +358,10 @@ class MeasuredRun:
         counts = self.manifest.get("counts") or {}
         return int(counts.get("planned", 0)) - int(counts.get("missing", 0))
 
-    def pictures(self, system: str) -> float | None:
-        """Return how many images a document of `system` has, where that is known."""
-        return (self.manifest.get(PICTURES) or {}).get(system)
-
-    def loads(self, spec: StageSpec) -> tuple[list[float], list[float]]:
-        """Return seconds until workers were ready: in new processes, in others."""
-        folder = self.folder_of(spec)
-        new, others = ((self._timing(n) or {}).get(folder, []) for n in (LOADS, TAKEOVERS))
-        return new, others
+    def loads(self, spec: StageSpec, name: str) -> list[float]:
+        """Return seconds until workers were ready, by a name of `_LOADING`."""
+        seconds: list[float] = (self._timing(name) or {}).get(self.folder_of(spec), [])
+        return seconds
 
     def folder_of(self, spec: StageSpec) -> str | None:
         """Return the stage's folder: of its digest, or of its settings in old versions."""
@@ -205,13 +369,13 @@ class MeasuredRun:
         name, _, digest = spec.folder.rpartition("-")
         facts = stage_facts(spec)
         exact = [folder for folder in stages if folder.endswith(f"-{digest}")]
-        alike = (
+        alike = [
             folder
             for folder, recorded in stages.items()
             if folder.rpartition("-")[0] == name
             and all(recorded.get(n) == facts[n] for n in _SAME)
-        )
-        return next((folder for folder in (*exact, *alike)), None)
+        ]
+        return next(iter(exact + alike), None)
 
     def batches(self, spec: StageSpec) -> Batches | None:
         """Return the batches of a stage, without failed records; None without any."""
@@ -254,11 +418,10 @@ def _batches_in(root: Path, folder: str) -> Batches | None:
 
 
 def _sums(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
+    total = Counter[str]()
     for row in rows:
-        for name, amount in row.items():
-            total[name] = total.get(name, 0.0) + amount
-    return total
+        total.update(row)
+    return dict(total)
 
 
 # ------------------------------------------------------------------------------ sources
@@ -270,24 +433,34 @@ class Sources:
 
     machine: Machine
     address: str | None = None
-    own: MeasuredRun | None = None
+    own: Sequence[MeasuredRun] = ()
     """The planned run, where it has been started before."""
     beside: Sequence[MeasuredRun] = ()
 
     @classmethod
     def at(cls, root: Path, machine: Machine, address: str | None = None) -> Sources:
         """Return the sources for a run at `root`."""
-        own, beside = MeasuredRun.at(root), MeasuredRun.beside(root)
-        return cls(machine=machine, address=address, own=own, beside=beside)
+        manifests = [m for m in root.parent.glob("*/manifest.json") if m.parent != root]
+        latest = sorted(manifests, key=lambda m: m.stat().st_mtime, reverse=True)
+        return cls(
+            machine=machine,
+            address=address,
+            own=MeasuredRun.among([root]),
+            beside=MeasuredRun.among(m.parent for m in latest[:_MOST_RUNS]),
+        )
 
     @property
     def runs(self) -> list[MeasuredRun]:
         """All earlier runs, the planned one first."""
-        return [*([self.own] if self.own else []), *self.beside]
+        return [*self.own, *self.beside]
 
     def rates(self, spec: StageSpec, new: float) -> StageRates:
         """Return what is known of a stage that is to make `new` records."""
-        candidates = list(self._candidates(spec, new))
+        candidates = (
+            self._measured(self.own, spec, new, Origin.OWN),
+            self._measured(self.beside, spec, new, Origin.BESIDE),
+            published_rates(spec, self.machine.gpu),
+        )
         timed = next((c for c in candidates if c.seconds is not None), StageRates())
         loaded = next((c for c in candidates if c.load_s is not None), StageRates())
         return replace(
@@ -298,50 +471,29 @@ class Sources:
             elsewhere="" if timed.seconds else "; ".join(self._elsewhere(spec)),
         )
 
-    def _candidates(self, spec: StageSpec, new: float) -> Iterator[StageRates]:
-        if self.own is not None:
-            yield self._measured([self.own], spec, new, Origin.OWN)
-        yield self._measured(self.beside, spec, new, Origin.BESIDE)
-        yield self._published(spec)
-
     def _measured(
         self, runs: Sequence[MeasuredRun], spec: StageSpec, new: float, origin: Origin
     ) -> StageRates:
         """Return usage from all runs, and times from those on hardware of the same kind."""
         alike = [run for run in runs if self._is_alike(run, spec)]
-        loads = [run.loads(spec) for run in alike]
-        new_s, other_s = ([s for pair in loads for s in pair[i]] for i in (0, 1))
+        new_s, other_s = ([s for r in alike for s in r.loads(spec, n)] for n in _LOADING)
         rates = StageRates(
             load_s=FigureRange.over(new_s or other_s),
             takeover_s=FigureRange.over(other_s or new_s),
         )
-        known = [(run, b) for run in runs if (b := run.batches(spec)) is not None]
-        if not known:
-            return rates
-        usage = Batches.pooled([b for _, b in known[:_MOST_POOLED]]).each
-        rates = replace(rates, usage={n: v for n, v in usage.items() if n in _USED})
-        timed = [(run, b) for run, b in known if run in alike][:_MOST_POOLED]
+        if known := [b for run in runs if (b := run.batches(spec))][:_MOST_POOLED]:
+            rates = replace(rates, usage=Batches.pooled(known).each)
+        timed = {r.root.name: b for r in alike if (b := r.batches(spec))}
         if not timed:
             return rates
-        together = Batches.pooled([b for _, b in timed])
-        others = f" and {len(timed) - 1} more" if len(timed) > 1 else ""
-        name = timed[0][0].root.name
+        first, *others = [*timed][:_MOST_POOLED]
+        together = Batches.pooled([timed[name] for name in (first, *others)])
+        more = f" and {len(others)} more" if others else ""
         return replace(
             rates,
             seconds=together.predicted(new / max(spec.placement.batch_size, 1)),
             origin=origin,
-            detail=f"{together.records.sum():,.0f} records of {name}{others}",
-        )
-
-    def _published(self, spec: StageSpec) -> StageRates:
-        seconds, detail = published_seconds(spec, self.machine.gpu)
-        if not seconds:
-            return StageRates()
-        return StageRates(
-            seconds=FigureRange.over(seconds),
-            origin=Origin.PUBLISHED,
-            detail=detail,
-            usage={"images": 1.0},
+            detail=f"{together.records.sum():,.0f} records of {first}{more}",
         )
 
     def _is_alike(self, run: MeasuredRun, spec: StageSpec) -> bool:
@@ -370,18 +522,17 @@ class Sources:
 
         Of the run itself where it is known, else of those beside it.
         """
-        if self.own is not None and self.own.overhead_s is not None:
-            return FigureRange.exact(self.own.overhead_s)
         alike = (
-            run.overhead_s
+            run
             for run in self.beside
             if run.address == self.address and run.machine.runs_like(self.machine, 0.0)
         )
-        return FigureRange.over(seconds for seconds in alike if seconds is not None)
+        own, beside = ([r.overhead_s for r in runs] for runs in (self.own, alike))
+        return FigureRange.over(own) or FigureRange.over(beside)
 
-    def pictures(self, system: str) -> float | None:
+    def images(self, system: str) -> float | None:
         """Return how many images a document of `system` has; None where no run knows."""
-        known = (run.pictures(system) for run in self.runs)
+        known = [(run.manifest.get(IMAGES) or {}).get(system) for run in self.runs]
         return next((float(n) for n in known if n is not None), None)
 
     def judged(self, spec: StageSpec) -> float | None:

@@ -1,7 +1,7 @@
 """The run that a forecast is made of: the engine itself on a virtual clock.
 
 Scheduler, allocation and workers' hosts are those of a run (`cluster.executors.simulated`).
-Only the jobs stand for others: where there are many, each is counted for `scale` records
+Only the jobs stand for others: where there are many, each is counted for several records
 and takes as long as they do, so that a large plan takes no longer than a small one.
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
-from benchmarks.runs.forecast.work import StageWork
+from benchmarks.runs.forecast.rates import FigureRange, Sources, StageRates
+from cluster.counts import StageCount
 from cluster.executors.simulated import Speeds, World
 from cluster.placement import Node, Resources
 from cluster.plan import EngineOptions, Plan
@@ -27,6 +28,7 @@ from cluster.worker import Receipt, WorkerInfo
 from generators.base import Job, OutcomeName, Skip, StageSpec, Walk
 from generators.document import Request
 
+RangeEnd = Literal["mean", "low", "high"]
 _LEAST_JOBS = 400
 """A stage with no more records is simulated record by record."""
 _JOBS_PER_WORKER = 24
@@ -36,16 +38,68 @@ _TICK = 0.001
 _COUNTED = RecordRow(OutcomeName.SKIPPED, None, "only counted", 0, (), "", 0)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSpeed:
-    """How fast one worker of a stage is."""
+# -------------------------------------------------------------------------------- work
 
-    seconds: float
-    """For one record; 0 where it is not known."""
-    load_s: float = 0.0
-    """Until a new process is ready."""
-    takeover_s: float | None = None
-    """The same of a process that has hosted another stage; None for as long."""
+
+@dataclass(frozen=True, kw_only=True)
+class StageWork:
+    """What one stage has left to do."""
+
+    spec: StageSpec
+    known: float
+    """Jobs that can start at once."""
+    flows: Mapping[str, float] = field(default_factory=dict)
+    """Jobs that appear while another stage works, evenly over its jobs, by its digest."""
+    feeders: frozenset[str] = frozenset()
+    """Digests of the stages that may give it more work."""
+    bound: bool = False
+    """Whether `flows` are upper bounds, since no run tells how many there will be."""
+
+    @property
+    def jobs(self) -> float:
+        """All of them."""
+        return self.known + sum(self.flows.values())
+
+
+def work_of(
+    plan: Plan, counts: Sequence[StageCount], sources: Sources
+) -> tuple[StageWork, ...]:
+    """Return the work of every stage that has some, as far as runs before tell it."""
+    work = (_work(plan, tally, sources) for tally in counts)
+    return tuple(w for w in work if w.jobs > 0)
+
+
+def _work(plan: Plan, tally: StageCount, sources: Sources) -> StageWork:
+    flows: dict[str, float] = {}
+    bound = False
+    for (system, feeder), jobs in tally.later_of.items():
+        share = _share(plan, tally.spec, system, sources)
+        bound = bound or share is None
+        flows[feeder] = flows.get(feeder, 0.0) + jobs * (1.0 if share is None else share)
+    return StageWork(
+        spec=tally.spec,
+        known=float(tally.distinct - tally.done),
+        flows=flows,
+        feeders=frozenset(plan.feeders.get(tally.spec.digest, ())),
+        bound=bound,
+    )
+
+
+def _share(plan: Plan, spec: StageSpec, system: str, sources: Sources) -> float | None:
+    """Return which part of an upper bound is to be expected; None where no run tells."""
+    digest = spec.digest
+    if system and any(digest == s.digest for y in plan.systems for s in y.stages[1:]):
+        most = {s.name: s.rounds * max(s.max_images, 1) for s in plan.systems}[system]
+        images = sources.images(system)
+        return None if images is None else min(1.0, images / most)
+    asked = sum(r.rounds for r in plan.scorers for s in r.stages if s.digest == digest)
+    if system and asked:
+        judged = sources.judged(spec)
+        return None if judged is None else min(1.0, judged / asked)
+    return 1.0
+
+
+# -------------------------------------------------------------------------- simulation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,31 +116,38 @@ class Simulated:
 
 
 def simulate(
-    work: Sequence[StageWork], speeds: Mapping[str, WorkerSpeed], nodes: Sequence[Node]
+    work: Sequence[StageWork],
+    rates: Mapping[str, StageRates],
+    nodes: Sequence[Node],
+    end: RangeEnd = "mean",
 ) -> Simulated:
-    """Let the stages run on `nodes`; `speeds` are by the stage's digest.
+    """Let the stages run on `nodes`; `rates` are by the stage's digest, each at one `end`.
 
-    Stages that fit on no node take no time.
+    Stages that fit on no node take no time, nor does what is not known of others.
     """
-    placed = [w for w in work if _most_workers(w.spec, nodes)]
-    chunks = _Chunks(placed, _scale(placed, nodes))
+    fitting = {w.spec.digest: _most_workers(w.spec, nodes) for w in work}
+    placed = [w for w in work if fitting[w.spec.digest]]
+    jobs = max((w.jobs for w in placed), default=0.0)
+    most = max(fitting.values(), default=0)
+    scale = max(1.0, jobs / max(_LEAST_JOBS, _JOBS_PER_WORKER * most))
+    plan = _CountedPlan.of(placed, scale)
+    speeds = _Rates(records=plan.records, by_stage=rates, end=end)
     world = World(
         nodes,
-        _Rates(chunks=chunks, by_stage=speeds),
+        speeds,
         make_worker=_CountingWorker,
-        tick_s=max(1.0, _least_seconds(placed, speeds, nodes) * _TICK),
+        tick_s=max(1.0, _TICK * _least_seconds(placed, speeds, fitting)),
     )
     workers = Counter[str]()
     names = {w.spec.name: w.spec.digest for w in work}
 
     def watch(stages: Sequence[StageProgress]) -> None:
-        workers.update(
-            {names[s.name]: max(0, s.workers - workers[names[s.name]]) for s in stages}
-        )
+        nonlocal workers
+        workers |= Counter({names[s.name]: s.workers for s in stages})
 
     with TemporaryDirectory() as nowhere, world.driver() as executor:
         store, options = Store(Path(nowhere)), EngineOptions(placement_timeout_s=math.inf)
-        Scheduler(chunks.plan, store, options, executor, on_turn=watch).run()
+        Scheduler(plan, store, options, executor, on_turn=watch).run()
         seconds = world.now
         world.pass_time(1.0)  # until the hosts have ended
     return Simulated(
@@ -98,27 +159,11 @@ def simulate(
 
 
 def _least_seconds(
-    work: Sequence[StageWork], speeds: Mapping[str, WorkerSpeed], nodes: Sequence[Node]
+    work: Iterable[StageWork], speeds: _Rates, fitting: Mapping[str, int]
 ) -> float:
     """Return the time of the longest stage, with all nodes to itself."""
-    return max(
-        (
-            w.jobs * _speed(speeds, w.spec).seconds / _most_workers(w.spec, nodes)
-            for w in work
-        ),
-        default=0.0,
-    )
-
-
-def _speed(speeds: Mapping[str, WorkerSpeed], spec: StageSpec) -> WorkerSpeed:
-    return speeds.get(spec.digest, WorkerSpeed(0.0))
-
-
-def _scale(work: Sequence[StageWork], nodes: Sequence[Node]) -> float:
-    """Return how many records a job stands for."""
-    most = max((_most_workers(w.spec, nodes) for w in work), default=0)
-    jobs = max((w.jobs for w in work), default=0.0)
-    return max(1.0, jobs / max(_LEAST_JOBS, _JOBS_PER_WORKER * most))
+    each = ((w, w.spec.digest) for w in work)
+    return max((w.jobs * speeds.seconds(d) / fitting[d] for w, d in each), default=0.0)
 
 
 def _most_workers(spec: StageSpec, nodes: Sequence[Node]) -> int:
@@ -132,50 +177,42 @@ def _fitting(need: Resources, total: Resources) -> int:
     return int(min((has / takes for has, takes in pairs if takes > 0), default=1.0))
 
 
-class _Chunks:
-    """The jobs that stand for the records of a plan, and what each waits for."""
+@dataclass(frozen=True, kw_only=True)
+class _CountedPlan(Plan):
+    """Jobs that stand for the records of stages, those of all stages side by side."""
 
-    def __init__(self, work: Sequence[StageWork], scale: float) -> None:
-        self._work = {w.spec.digest: w for w in work}
-        self._specs = {w.spec.digest: _scaled(w.spec, scale) for w in work}
-        self.count = {d: math.ceil(w.jobs / scale) for d, w in self._work.items()}
+    work: Mapping[str, StageWork]
+    scaled: Mapping[str, StageSpec]
+    jobs: Mapping[str, int]
+    records: Mapping[str, float]
+    """For how many one job of a stage stands."""
 
-    @property
-    def plan(self) -> Plan:
-        """A walk for every job, those of all stages side by side."""
-        most = max(self.count.values(), default=0)
-        numbered = ((d, i) for i in range(most) for d, n in self.count.items() if i < n)
-        return _ChunkPlan(
+    @classmethod
+    def of(cls, work: Iterable[StageWork], scale: float) -> _CountedPlan:
+        """Let a job stand for `scale` records."""
+        by_stage = {w.spec.digest: w for w in work}
+        jobs = {d: math.ceil(w.jobs / scale) for d, w in by_stage.items()}
+        plan = cls(
             systems=(),
             samples=(),
             scorers=(),
             prompt=lambda sample, variant: (),
-            comparisons=[_Chunk(self, digest, i) for digest, i in numbered],
-            specs=list(self._specs.values()),
-            before={d: set(w.feeders) & self.count.keys() for d, w in self._work.items()},
+            work=by_stage,
+            scaled={d: _scaled(w.spec, scale) for d, w in by_stage.items()},
+            jobs=jobs,
+            records={d: w.jobs / jobs[d] for d, w in by_stage.items()},
         )
+        most = max(jobs.values(), default=0)
+        numbered = ((d, i) for i in range(most) for d, n in jobs.items() if i < n)
+        return replace(plan, comparisons=[_CountedJob(plan, d, i) for d, i in numbered])
 
-    def records(self, digest: str) -> float:
-        """Return how many records one job of a stage stands for."""
-        return self._work[digest].jobs / self.count[digest]
+    @property
+    def stages(self) -> list[StageSpec]:
+        return list(self.scaled.values())
 
-    def walk(self, digest: str, i: int, after: frozenset[str] = frozenset()) -> Walk[Any]:
-        """Have job `i` of a stage done once the one that it follows from is."""
-        feeder = self._feeder(digest, i)
-        if feeder is not None and feeder[0] not in after:
-            yield from self.walk(*feeder, after | {digest})
-        yield [Job(self._specs[digest], Request((), seed=i), str(i))]
-        return Skip("only counted")
-
-    def _feeder(self, digest: str, i: int) -> tuple[str, int] | None:
-        """Return the stage and job that job `i` of a stage waits for, if any."""
-        work = self._work[digest]
-        at = (i + 0.5) * self.records(digest) - work.known
-        for flow in work.flows:
-            if 0 <= at < flow.jobs and flow.feeder in self.count:
-                return flow.feeder, int(at / flow.jobs * self.count[flow.feeder])
-            at -= flow.jobs
-        return None
+    @property
+    def feeders(self) -> Mapping[str, set[str]]:
+        return {d: set(w.feeders) & self.work.keys() for d, w in self.work.items()}
 
 
 def _scaled(spec: StageSpec, scale: float) -> StageSpec:
@@ -184,53 +221,60 @@ def _scaled(spec: StageSpec, scale: float) -> StageSpec:
 
 
 @dataclass(frozen=True)
-class _Chunk:
+class _CountedJob:
     """One job as an item of a plan."""
 
-    chunks: _Chunks
+    plan: _CountedPlan
     digest: str
     number: int
     stages: tuple[StageSpec, ...] = ()
     rounds: int = 1
 
-    def walk(self) -> Walk[Any]:
-        return self.chunks.walk(self.digest, self.number)
+    def walk(self, after: frozenset[str] = frozenset()) -> Walk[Any]:
+        """Have the job done once the one that it follows from is."""
+        for feeder in self._feeder():
+            if feeder.digest not in after:
+                yield from feeder.walk(after | {self.digest})
+        spec = self.plan.scaled[self.digest]
+        yield [Job(spec, Request((), seed=self.number), str(self.number))]
+        return Skip("only counted")
 
-
-@dataclass(frozen=True, kw_only=True)
-class _ChunkPlan(Plan):
-    """A plan whose stages and feeders are given."""
-
-    specs: list[StageSpec]
-    before: Mapping[str, set[str]]
-
-    @property
-    def stages(self) -> list[StageSpec]:
-        return self.specs
-
-    @property
-    def feeders(self) -> Mapping[str, set[str]]:
-        return self.before
+    def _feeder(self) -> Iterator[_CountedJob]:
+        """Yield the job of another stage that this one waits for, if any."""
+        plan, work = self.plan, self.plan.work[self.digest]
+        at = (self.number + 0.5) * plan.records[self.digest] - work.known
+        for feeder, jobs in work.flows.items():
+            if 0 <= at < jobs and feeder in plan.jobs:
+                yield _CountedJob(plan, feeder, int(at / jobs * plan.jobs[feeder]))
+            at -= jobs
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Rates(Speeds):
     """How long the calls of workers take."""
 
-    chunks: _Chunks
-    by_stage: Mapping[str, WorkerSpeed]
+    records: Mapping[str, float]
+    by_stage: Mapping[str, StageRates]
+    end: RangeEnd
 
     def of(self, spec: StageSpec, method: str, records: int) -> float:
-        speed = _speed(self.by_stage, spec)
+        rates = self.by_stage.get(spec.digest, StageRates())
         match method:
             case "load":
-                return speed.load_s
+                return self._at(rates.load_s)
             case "host":
-                return speed.load_s if speed.takeover_s is None else speed.takeover_s
+                return self._at(rates.takeover_s or rates.load_s)
             case "run":
-                seconds = records * self.chunks.records(spec.digest) * speed.seconds
-                return seconds / spec.placement.concurrency
+                seconds = self.seconds(spec.digest) / spec.placement.concurrency
+                return records * self.records[spec.digest] * seconds
         return 0.0
+
+    def seconds(self, digest: str) -> float:
+        """Return the seconds of one worker for one record."""
+        return self._at(self.by_stage.get(digest, StageRates()).seconds)
+
+    def _at(self, span: FigureRange | None) -> float:
+        return float(getattr(span, self.end)) if span else 0.0
 
 
 class _CountingWorker:

@@ -12,7 +12,6 @@ import plait
 from benchmarks import api
 from benchmarks.runs.run_data import RunData, TaskQuery
 from cluster.store import BlobReader
-from generators.base import Result
 from generators.document import Document, Malformed, Request, Text, Turn
 
 HALF = Request((Turn("user", (Text("half \ud83d"),)),))
@@ -36,15 +35,6 @@ def test_run_and_plan_return_values_and_print_nothing(
     assert capfd.readouterr().out == ""
     plait.run(**about, quiet=False)
     assert "4 done" in capfd.readouterr().out
-
-
-def test_run_takes_a_config_file_too(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text(
-        'data = "api_helpers:queries"\nsystems = ["gt"]\nscorers = []\nlimit = 4\n'
-    )
-    planned = plait.plan(tmp_path / "run.toml", limit=2, weights="tiny")
-    assert planned.extent.startswith("2 documents")
-    assert planned.table.rows == []
 
 
 @pytest.mark.parametrize(
@@ -71,7 +61,7 @@ def test_a_key_that_is_missing_is_named_by_plan_and_by_system(
     planned = plait.plan(systems=["gpt-4o+sdxl-turbo"], weights="tiny", out=tmp_path / "r")
     assert not planned.ready()
     assert "OPENAI_API_KEY" in planned.missing[0]
-    assert "missing: gpt-4o needs OPENAI_API_KEY" in planned._repr_html_()
+    assert planned.missing[0] in planned._repr_html_()
     with pytest.raises(plait.UsageError, match="OPENAI_API_KEY"):
         plait.system("gpt-4o+sdxl-turbo", weights="tiny")
 
@@ -111,13 +101,6 @@ def test_a_scorer_gives_a_score_or_the_reason(run: RunData) -> None:
     assert (lost.value, lost.reason) == (None, "nothing to count")
     with pytest.raises(plait.UsageError, match="Q-3 has no document: the model refused"):
         count(answers["Q-3"].query, answers["Q-3"])
-
-
-def test_a_stage_is_the_plain_class() -> None:
-    write = plait.stage(SYSTEM, weights="tiny")
-    (outcome,) = write([Request((Turn("user", (Text("Say !plain words"),)),))])
-    assert outcome == Result(outcome.value)
-    assert outcome.value.text == "no picture"
 
 
 @pytest.mark.parametrize(
@@ -172,14 +155,3 @@ def test_the_example_of_the_module_runs(
     verdict = names["verdict"]
     assert getattr(verdict, "outcome") == "scored"  # noqa: B009
     assert names["picture"].mode == "RGB"  # type: ignore[attr-defined]
-
-
-@pytest.mark.models
-def test_a_native_stage_and_system_answer_on_tiny_weights() -> None:
-    document = plait.system("anole", weights="tiny", seed=1)(plait.query("Draw", id="a"))
-    assert document.segments
-    paint = plait.stage("sdxl-turbo", weights="tiny", steps=1)
-    from generators.document import ImageRequest
-
-    (outcome,) = paint([ImageRequest(prompt="a cat", seed=1)])
-    assert isinstance(outcome, Result)

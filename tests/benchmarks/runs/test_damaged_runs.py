@@ -9,25 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cli_helpers import invoke as plait
 from pairings_helpers import pairing_board, scores_of
 from store_helpers import damage
-from typer.testing import CliRunner
-from typer.testing import Result as Done
 
 from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.pairings.tables import FILES
 from cluster.store import DamagedPart, StoreError
-from plait import app
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
 
 WRITER = "stages:Paragraphs@text"
 JSON = ("leaderboard.json", "differences.json")
 TEXTS = ("leaderboard.md", "leaderboard.tex", "report.html")
-
-
-def plait(*words: str) -> Done:
-    return CliRunner().invoke(app, list(words), catch_exceptions=False)
 
 
 def tables(root: Path) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ import pytest
 from trial import writer
 
 from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.display import Display, duration
+from benchmarks.runs.display import Display
 from cluster.counts import StageCount
 from cluster.watcher import StageProgress, WorkerFailure
 
@@ -95,22 +95,3 @@ def test_deaths_are_printed_as_they_happen() -> None:
     assert screen.file.getvalue() == (
         "lost worker of writer on node7 died: killed [9] (4 records in flight)\n"
     )
-
-
-def test_the_live_display_shows_elapsed_time_tokens_and_cost() -> None:
-    screen = Screen(terminal=True)
-    screen.display.starting([StageCount(writer(), requests=200, distinct=200)])
-    usage = {"input_tokens": 1000.0, "output_tokens": 250.0, "cost": 0.25}
-    screen.after(3725, stage(usage=usage))
-    screen.display.close()
-    assert "elapsed 1:02:05, 1,250 tokens, cost 0.25" in screen.file.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(5, "0:00:05"), (3725.4, "1:02:05"), (86399, "23:59:59"), (183845, "2d 03:04:05")],
-)
-def test_durations_of_more_than_a_day_are_shown(seconds: float, shown: str) -> None:
-    assert duration(seconds) == shown
-    busy = stage(outcomes={}, total=1, made=1, seconds=seconds)
-    assert f"{shown} left" in Screen(terminal=False).after(31, busy)

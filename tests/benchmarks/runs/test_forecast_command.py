@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_helpers import plait
-from paths import CHECKOUT
+from cli_helpers import manifest, plait
 
 from benchmarks.api import plan
 
 PAIR = ("--data", "sample", "--weights", "tiny", "--system", "qwen2-vl-72b+sdxl-turbo")
 PAIR = (*PAIR, "--set", "scorers=[]")
 
-
-def manifest(root: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((root / "manifest.json").read_text())
-    return content
+pytestmark = pytest.mark.models
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +25,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return root, done.stdout
 
 
-@pytest.mark.ray
 def test_a_first_run_says_what_was_not_known_before(small: tuple[Path, str]) -> None:
     root, printed = small
     assert "forecast: none yet" in printed
@@ -47,7 +39,6 @@ def test_a_first_run_says_what_was_not_known_before(small: tuple[Path, str]) -> 
     assert 0.5 <= kept["pictures_per_document"]["qwen2-vl-72b+sdxl-turbo"] <= 1.0
 
 
-@pytest.mark.ray
 def test_a_further_run_is_forecast_from_it_and_compared(small: tuple[Path, str]) -> None:
     root, _ = small
     before = manifest(root)
@@ -76,7 +67,6 @@ def test_a_further_run_is_forecast_from_it_and_compared(small: tuple[Path, str])
     assert manifest(root)["timing"] == kept["timing"]
 
 
-@pytest.mark.ray
 def test_a_budget_refuses_a_run_or_trims_it(small: tuple[Path, str]) -> None:
     root, _ = small
     new = ("--out", str(root.parent / "new"))
@@ -99,20 +89,3 @@ def test_a_budget_without_rates_is_refused(tmp_path: Path) -> None:
     done = plait("run", *PAIR, "--out", str(tmp_path / "x"), "--budget-hours", "9")
     assert done.returncode == 2
     assert "no source knows seconds per record and load time of qwen2-vl-72b" in done.stderr
-
-
-def test_planning_with_a_forecast_imports_nothing_heavy(tmp_path: Path) -> None:
-    heavy = {"torch", "transformers", "diffusers", "ray", "openai", "pandas"}
-    words = ["plait", "plan", *PAIR, "--out", str(tmp_path / "x"), "--on", "8xH100"]
-    code = (
-        "import sys, plait\n"
-        f"sys.argv = {words!r}\n"
-        "try:\n    plait.app()\nexcept SystemExit as end:\n    assert not end.code\n"
-        f"loaded = {heavy!r} & set(sys.modules)\n"
-        "assert not loaded, loaded\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Forecast for 8 x H100" in done.stdout

@@ -25,7 +25,7 @@ from benchmarks.local import LocalScorer
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
-from benchmarks.runs.exports import export_documents, repeats_of
+from benchmarks.runs.exports import export_documents
 from benchmarks.runs.inspection import describe
 from benchmarks.runs.run_data import RunData
 from benchmarks.tasks.mmie.official import Output, read_outputs
@@ -35,7 +35,7 @@ from cluster.records import Item, encode
 from cluster.store import Store
 from cluster.walks import drive
 from generators.base import Kind, Result, Unscored
-from generators.document import Document, Draft, Image, Malformed, Sample, Score, Text
+from generators.document import Document, Draft, Image, Malformed, Sample, Text
 from generators.errors import UsageError
 from generators.system import System
 from scorers import resolve_scorer
@@ -84,17 +84,6 @@ def test_every_stage_of_every_round_is_shown(tmp_path: Path) -> None:
     assert "measure: done" in shown
 
 
-def test_what_a_picture_is_conditioned_on_is_shown(tmp_path: Path) -> None:
-    def with_context(draft: Draft, sample: Sample) -> Draft:
-        told = (replace(r, context=(Image("ab", place="a.png"),)) for r in draft.requests)
-        return replace(draft, segments=tuple(told))
-
-    system = replace(SYSTEM, compose=with_context, rounds=1)
-    made = experiment(sample(0), system=system)
-    store = filled(made.plan, tmp_path, Kind.DRAFT)
-    assert "context: (picture a.png)" in said(made, store)
-
-
 def test_pictures_that_came_with_a_reply_are_shown_in_their_places(tmp_path: Path) -> None:
     made = experiment(sample(0), system=System(name="deep", draft=writer()))
     job = missing(made.plan, store := Store(tmp_path), Kind.DRAFT)
@@ -119,16 +108,6 @@ def test_a_bad_row_does_not_hide_the_good_one_whose_id_it_bears(tmp_path: Path) 
         assert "malformed: row 7" in shown
         assert "repeat 1" in shown
         assert shown.count("measure: done") == 2
-
-
-def test_a_score_of_zero_has_no_minus(tmp_path: Path) -> None:
-    made = experiment(sample(0))
-    store = filled(made.plan, tmp_path / "run", Kind.DRAFT, Kind.CONDITION, Kind.RENDER)
-    while job := missing(made.plan, store, Kind.SCORE):
-        item, zero = Item(job.key, job.label, job.input), Result(Score(-0.0))
-        store.commit(job.spec, encode(Kind.SCORE, [item], [zero], 0.0))
-    (line,) = (x for x in describe(made, store, "SA-0", "deep") if "measure: " in str(x))
-    assert str(line).split()[-1] == "0"
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
@@ -189,17 +168,6 @@ def test_a_parquet_export_holds_all_repeats_with_questions_and_scores(
         export_documents(run, "deep", "mmie", tmp_path / "third", (3,))
 
 
-@pytest.mark.parametrize(
-    ("form", "repeat", "repeats"),
-    [("mmie", None, [1]), ("mmie", 2, [2]), ("parquet", None, [1, 2, 3])],
-)
-def test_only_a_table_has_room_for_all_repeats(
-    tmp_path: Path, form: str, repeat: int | None, repeats: list[int]
-) -> None:
-    run = RunData(tmp_path, experiment(sample(0), repeats=3), Store(tmp_path))
-    assert [*repeats_of(run, form, repeat)] == repeats
-
-
 @pytest.mark.models
 def test_text_of_older_records_that_is_no_unicode_is_judged_and_exported(
     tmp_path: Path,
@@ -228,10 +196,3 @@ def test_text_of_older_records_that_is_no_unicode_is_judged_and_exported(
     (output,) = read_outputs(tmp_path / "mmie", cache=tmp_path)
     assert isinstance(output, Output)
     assert output.document.text == "a\ufffdb"
-
-
-def test_only_whole_documents_are_exported(tmp_path: Path) -> None:
-    made = experiment(sample(0), sample(1))
-    store = filled(made.plan, tmp_path / "run", Kind.DRAFT, Kind.CONDITION)
-    run = RunData(tmp_path / "run", made, store)
-    assert export_documents(run, "deep", "mmie", tmp_path / "out") == 0

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_helpers import invoke, manifest
 from judging_helpers import STAND_IN, stand_in_digests
-from typer.testing import CliRunner
 
 from benchmarks.runs.experiment import reopen
 from benchmarks.tasks.mmie.reader import SAMPLE
 from generators.errors import UsageError
-from plait import app
 from scorers.judging import sources
 
 GIVEN = ["--weights", "tiny", "--seed", "3", "--limit", "9"]
@@ -23,14 +22,9 @@ PAIR = "qwen2-vl-72b+sd3"
 
 
 def plait(*words: str) -> str:
-    done = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    done = invoke(*words)
     assert done.exit_code in (0, 2), done.output
     return done.output.replace("\n", " ")
-
-
-def manifest(root: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((root / "manifest.json").read_text())
-    return found
 
 
 @pytest.fixture
@@ -73,13 +67,6 @@ def test_what_would_give_the_results_another_meaning_is_refused(
         error.value
     )
     assert state(root) == before
-
-
-def test_fewer_repeats_are_refused_and_more_are_added(root: Path) -> None:
-    words = [*TRUTH, "--out", "run", "--repeats"]
-    assert "repeats up to 3" in plait("run", *words, "3")
-    with pytest.raises(UsageError, match="repeats is 2, but 3 in the run"):
-        plait("run", *words, "2")
 
 
 def test_data_that_has_changed_in_its_place_is_refused(root: Path) -> None:

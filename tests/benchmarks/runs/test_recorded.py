@@ -112,7 +112,7 @@ def test_run_stops_before_it_makes_records_again(
     flags = {"systems": ("gt",), "scorers": ("bleu",), "limit": 4, "out": tmp_path / "run"}
     config = load_config(None, flags | {"weights": "tiny"})
     console = PlainConsole(file=io.StringIO(), width=200)
-    assert commands.run(config, console) == 0
+    assert commands.run(config, console).exit_status == 0
     leaderboard = (tmp_path / "run" / "leaderboard.json").read_bytes()
     monkeypatch.setattr(BleuSettings, "version", 99)
     with pytest.raises(UsageError, match=r"records that would be made again.*\n.*now 99"):
@@ -122,5 +122,5 @@ def test_run_stops_before_it_makes_records_again(
     again = {"weights": None, "out": None, "address": None, "set": ()}
     again |= {"mode": None, "rubric": None, "remake": False}
     assert commands.score(tmp_path / "run", ["bleu"], again, console) == 0
-    assert commands.run(config, console, remake=True) == 0
+    assert commands.run(config, console, remake=True).exit_status == 0
     assert len(list((tmp_path / "run" / "stages").glob("bleu-*"))) == 2

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_helpers import invoke as plait
+from cli_helpers import manifest
 from judging_helpers import STAND_IN, stand_in_digests
-from typer.testing import CliRunner
-from typer.testing import Result as Done
 
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import open_experiment, reopen
 from cluster.store import Store
 from generators.base import Result, Unscored
 from generators.errors import UsageError
-from plait import app
 from scorers.judging import sources
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
@@ -42,15 +41,6 @@ def official_texts() -> dict[str, str]:
     return {f"official:{kind}": digest for kind, digest in stand_in_digests().items()}
 
 
-def plait(*words: str) -> Done:
-    return CliRunner().invoke(app, list(words), catch_exceptions=False)
-
-
-def manifest(root: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((root / "manifest.json").read_text())
-    return found
-
-
 def judged(root: Path) -> set[tuple[str, str, int] | str]:
     """(rubric, its digest, raw score) of every score, by the records; `unscored` else."""
     found: set[tuple[str, str, int] | str] = set()
@@ -70,8 +60,6 @@ def judged(root: Path) -> set[tuple[str, str, int] | str]:
 # no half, official mode rounds it half to even.
 CASES = [
     ([], OWN_TEXTS, 3),
-    (["--rubric", "own"], OWN_TEXTS, 3),
-    (["--rubric", "official:prompts.py"], official_texts(), None),
     (["--mode", "corrected", "--rubric", "official:prompts.py"], official_texts(), None),
     (AS_RELEASED, official_texts(), 4),
 ]
@@ -162,19 +150,6 @@ def test_a_new_judge_s_options_leave_other_judges_alone(place: Path) -> None:
         plait("score", str(root), "--scorer", "bleu", "--mode", "corrected")
 
 
-@pytest.mark.usefixtures("worker_threads")
-def test_answers_of_another_tool_are_judged_as_it_is_told(place: Path) -> None:
-    plait("run", *WORDS, "--out", str(place / "run"))
-    plait("export", str(place / "run"), "--system", "gt", "--out", str(place / "theirs"))
-    words = ["--scorer", JUDGE, "--weights", "tiny", "--out", str(place / "scored")]
-    done = plait("score", str(place / "theirs"), *words, *AS_RELEASED)
-    assert done.exit_code == 0, done.output
-    assert judged(place / "scored") == expected(official_texts(), 4)
-    kept = manifest(place / "scored")
-    assert kept["config"]["mode"] == "official"
-    assert kept["rubrics"] == {JUDGE: official_texts()}
-
-
 def judges(**told: Any) -> dict[str, RubricJudge]:
     flags = {"systems": ("gt",), "scorers": (JUDGE, "clipscore"), "weights": "tiny"}
     found = open_experiment(load_config(None, flags | told)).scorers
@@ -189,40 +164,6 @@ def test_what_is_said_of_one_judge_goes_over_what_is_said_of_all(place: Path) ->
     assert isinstance(every.examiner, Released)
     assert isinstance(this.examiner, Corrected)
     assert this.texts == OWN_TEXTS
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--mode", "official"], "needs the released rubrics"),
-        (["--rubric", "theirs"], "'own' or 'official:PATH'"),
-        (["--rubric", "official:nowhere.py"], "No such file"),
-    ],
-)
-@pytest.mark.parametrize("command", ["run", "plan"])
-def test_options_that_mean_nothing_are_refused(
-    place: Path, command: str, options: list[str], said: str
-) -> None:
-    with pytest.raises(UsageError, match=said):
-        plait(command, *WORDS, *options, "--out", str(place / "run"))
-    assert not (place / "run").exists()
-
-
-@pytest.mark.parametrize("command", ["run", "plan"])
-def test_a_mode_that_there_is_not_is_refused(place: Path, command: str) -> None:
-    done = plait(command, *WORDS, "--mode", "strict", "--out", str(place / "run"))
-    assert done.exit_code == 2
-    assert "'corrected'" in done.output
-    assert "'official'" in done.output
-    with pytest.raises(UsageError, match="'corrected' or 'official'"):
-        plait(command, *WORDS, "--set", "mode=strict", "--out", str(place / "run"))
-    assert not (place / "run").exists()
-
-
-def test_runs_of_another_mode_or_rubric_have_folders_of_their_own(place: Path) -> None:
-    told: list[dict[str, str]] = [{}, {"rubric": "own"}, {"rubric": "official:prompts.py"}]
-    told.append(told[-1] | {"mode": "official"})
-    assert len({load_config(None, {"systems": ("gt",)} | t).root for t in told}) == 4
 
 
 @pytest.mark.parametrize("option", [("--mode", "corrected"), ("--rubric", "own")])
