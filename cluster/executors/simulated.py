@@ -104,6 +104,7 @@ class SimulatedHost:
     since: float = 0.0
     """When it was started."""
     alive: bool = True
+    _killed: bool = False
     _free_at: float = 0.0
     _pending: list[_Answer] = field(default_factory=list)
 
@@ -114,6 +115,8 @@ class SimulatedHost:
         world = self.world
         if not self.alive:
             world.at(world.now + _MESSAGE_S, lambda: self._fail("it has ended"))
+            return answer
+        if self._killed:  # what comes later is answered by its end
             return answer
         world.when_reached(self.node, lambda: self._begin(answer, method, args, control))
         return answer
@@ -138,7 +141,8 @@ class SimulatedHost:
 
     def kill(self) -> None:
         """End it, which takes a moment."""
-        if not self.driver.killed:
+        if not (self.driver.killed or self._killed):
+            self._killed = True
             self.world.at(self.world.now + _ENDING_S, lambda: self.end("it was killed"))
 
     def end(self, reason: str) -> None:
