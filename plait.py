@@ -236,7 +236,7 @@ def verify(
         bool, typer.Option("--repair", help="Set damaged parts aside, to be made again.")
     ] = False,
 ) -> int:
-    """Check every part and picture of a run.
+    """Check every part and image of a run.
 
     Names what is damaged and how many records a repair would make again. Nothing is
     changed without --repair. Exit status 1 when damage is left.

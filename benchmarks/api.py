@@ -13,7 +13,7 @@ Example:
     for id, answer in run.documents("anole").items():
         if answer.document is None:         # failed, skipped or missing: with the reason
             print(id, answer.outcome, answer.reason)
-        else:                               # in a notebook, `answer` shows its pictures
+        else:                               # in a notebook, `answer` shows its images
             print(id, len(answer.document.images), answer.scores["clipscore"].value)
     run.table                               # all of it, as one pyarrow.Table
     run.scores.to_pandas()                  # the judgements; pandas has to be installed

@@ -1,7 +1,7 @@
 """Systems, stages and scorers in the current process, without Ray and without a store.
 
 paint = LocalSystem.named("qwen2-vl-7b+sdxl-turbo", weights="tiny")
-paint("Draw a cat.")                # a document, with its pictures
+paint("Draw a cat.")                # a document, with its images
 judge = LocalScorer.named("clipscore", weights="tiny")
 judge(question("Draw a cat."), document)
 """
@@ -70,9 +70,9 @@ class NoDocument(PlaitError, RuntimeError):
 
 
 def question(*parts: "str | Picture | Image", id: str = "query") -> Sample:
-    """A query of text and pictures in order; `id` decides the seeds of its answer.
+    """A query of text and images in order; `id` decides the seeds of its answer.
 
-    UsageError where there is nothing, or something that is neither text nor picture.
+    UsageError where there is nothing, or something that is neither text nor image.
     """
     if not parts:
         raise UsageError("a query needs text or a picture")
@@ -125,7 +125,7 @@ class LocalSystem:
     ) -> NotebookDocument:
         """The document that answers one query; NoDocument where there is none.
 
-        The query is text and pictures, a sample, or a query of a run: that is asked in
+        The query is text and images, a sample, or a query of a run: that is asked in
         the words, and with the seeds, of the run where both have the same seed.
         """
         (made,) = self.answers([_query(query)])

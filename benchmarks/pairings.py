@@ -33,7 +33,7 @@ _Sides = tuple[tuple[str, ...], tuple[str, ...]]
 """LVLMs and text-to-image models."""
 _TINY: _Sides = ("qwen2-vl-7b", "llava-34b"), ("openjourney", "sdxl-turbo")
 """LVLMs and text-to-image models of the matrix that shows how things work, without
-weights: one LVLM skips queries with several pictures, as published."""
+weights: one LVLM skips queries with several images, as published."""
 
 
 def main(options: Mapping[str, Any], console: Console) -> int:
@@ -83,7 +83,7 @@ def matrix_config(options: Mapping[str, Any]) -> RunConfig:
         return config
     if not writers and not artists:
         flags, (writers, artists) = _with_defaults(flags)
-        # Mini models have learnt to mark places of pictures; random ones never mark any.
+        # Mini models have learnt to mark places of images; random ones never mark any.
         protocol = protocol or ("outline" if flags["weights"] == "mini" else "mmie")
     _refuse_half(writers, artists)
     flags["systems"] = systems_of(writers, artists, protocol or "mmie")

@@ -76,7 +76,7 @@ def write_part(folder: Path, table: pa.Table) -> Path:
 
 
 def _rows_per_group(table: pa.Table) -> int:
-    """Rows that make about 1 MiB: reading one picture reads its whole group."""
+    """Rows that make about 1 MiB: reading one image reads its whole group."""
     row_bytes: int = max(1, table.nbytes // max(1, table.num_rows))
     return max(1, min(_MOST_ROWS_PER_GROUP, _GROUP_BYTES // row_bytes))
 

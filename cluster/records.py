@@ -1,7 +1,7 @@
 """The stored form of a stage's results: one Arrow schema per kind of stage.
 
 Image bytes follow the Hugging Face `Image` convention, schema metadata included, so
-`datasets.load_dataset("parquet", data_files=...)` shows decoded pictures. Payloads are
+`datasets.load_dataset("parquet", data_files=...)` shows decoded images. Payloads are
 safetensors in one column, one item per image request of a draft. Parts that earlier
 versions wrote lack the columns of `ADDED`, which `as_current` completes, and may hold half
 characters, which `decode` replaces.

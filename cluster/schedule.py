@@ -257,7 +257,7 @@ def _state(queue: StageQueue, replicas: int, busy: bool, ready: int) -> str:
 
 
 def _probe_of(plan: Plan) -> list[tuple[str, str]]:
-    """(path, digest) of one picture file, to see which workers can read the data."""
+    """(path, digest) of one image file, to see which workers can read the data."""
     for sample in (s for s in plan.samples if isinstance(s, Sample)):
         answer = sample.reference.segments if sample.reference else ()
         for image in (*sample.question, *answer):

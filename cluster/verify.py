@@ -44,9 +44,9 @@ class PartCheck:
     records: int | None = None
     """Their number; None where not even that can be read."""
     pictures: int = 0
-    """Pictures whose digest was compared."""
+    """Images whose digest was compared."""
     undecodable: list[str] = field(default_factory=list)
-    """Keys of records whose bytes are intact but cannot be decoded as a picture."""
+    """Keys of records whose bytes are intact but cannot be decoded as an image."""
     keys: frozenset[str] | None = None
     """Keys of its records; None where they cannot be read."""
     damage: str | None = None
@@ -170,7 +170,7 @@ class StageCheck:
 
     @property
     def pictures(self) -> int:
-        """Pictures whose digest was compared and that were decoded."""
+        """Images whose digest was compared and that were decoded."""
         return sum(check.pictures for check in self.checks)
 
     @property
@@ -180,7 +180,7 @@ class StageCheck:
 
     @property
     def undecodable(self) -> list[str]:
-        """Keys of records whose bytes are intact but cannot be decoded as a picture."""
+        """Keys of records whose bytes are intact but cannot be decoded as an image."""
         return [key for check in self.checks for key in check.undecodable]
 
     @property

@@ -60,7 +60,7 @@ class WorkerInfo:
     token: str | None
     """Name of the file it wrote into the run directory; None when it could not."""
     sees_data: bool
-    """Whether it can read the task set's own picture files."""
+    """Whether it can read the task set's own image files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class Worker:
         self._committer = Committer(self.root / "stages" / spec.folder)
 
     def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
-        """Say what this process sees; `samples` are (path, digest) of task pictures."""
+        """Say what this process sees; `samples` are (path, digest) of task images."""
         token = f"{self._host}-{os.getpid()}-{time.time_ns()}"
         try:
             folder = self.root / TOKEN_FOLDER

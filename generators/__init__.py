@@ -1,1 +1,1 @@
-"""Values, contracts, and models that interleave text and pictures natively."""
+"""Values, contracts, and models that interleave text and images natively."""

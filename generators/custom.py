@@ -84,5 +84,5 @@ def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any])
 
 
 def drawn(picture: Picture) -> Image:
-    """Return a picture that a stage has drawn while it wrote, for its `Draft`."""
+    """Return an image that a stage has drawn while it wrote, for its `Draft`."""
     return encode(picture)

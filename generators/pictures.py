@@ -1,6 +1,6 @@
-"""Encoded pictures to RGB pixels and back.
+"""Encoded images to RGB pixels and back.
 
-Every stage reads pictures through `decode`, so that a rotated phone photo, a palette
+Every stage reads images through `decode`, so that a rotated phone photo, a palette
 GIF or a CMYK scan looks the same to every model and every judge.
 """
 
@@ -20,25 +20,25 @@ from generators.document import Image
 from generators.errors import PlaitError
 
 MAX_PIXELS = 89_478_485
-"""Larger pictures are refused as decompression bombs; Pillow warns from here on."""
+"""Larger images are refused as decompression bombs; Pillow warns from here on."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are read. Pillow knows more, but passes some to other programs (EPS)."""
 
 
 class PictureError(PlaitError, ValueError):
-    """Bytes that cannot be read as a picture; the message says why."""
+    """Bytes that cannot be read as an image; the message says why."""
 
 
 class BombError(PictureError):
-    """A picture of more than MAX_PIXELS pixels."""
+    """An image of more than MAX_PIXELS pixels."""
 
 
 def decode(image: Image | bytes) -> Pillow.Image:
     """Return the image as 8-bit RGB, upright, transparency over white; its first frame.
 
-    Raises PictureError for bytes that are not a picture or a truncated one, and BombError
-    for pictures of more than MAX_PIXELS pixels. Safe to call from several threads.
+    Raises PictureError for bytes that are not an image or a truncated one, and BombError
+    for images of more than MAX_PIXELS pixels. Safe to call from several threads.
     """
     data = image if isinstance(image, bytes) else image.read()
     try:
@@ -87,7 +87,7 @@ def _as_rgb(picture: Pillow.Image) -> Pillow.Image:
 
 
 def _eight_bit(picture: Pillow.Image) -> Pillow.Image:
-    """16-bit grey by its scale (65535 is white), however dark the picture is.
+    """16-bit grey by its scale (65535 is white), however dark the image is.
 
     Wider integers and floats carry no scale: those within 0..65535 or 0..1 are taken by
     that scale, all others by their own range.

@@ -83,7 +83,7 @@ def _table(compared: Mapping[str, tuple[Estimate, Estimate]]) -> ResultTable:
 
 
 def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
-    """The area, and the share of pictures whose right caption scores higher."""
+    """The area, and the share of images whose right caption scores higher."""
     known = np.flatnonzero(~(np.isnan(right) | np.isnan(wrong)))
     right, wrong = right[known], wrong[known]
     if not len(known):
@@ -131,7 +131,7 @@ class CaptionedScene:
 
     scene: Scene
     seed: int
-    """Of the picture's jitter."""
+    """Of the image's jitter."""
     right: str
     wrong: Mapping[str, str]
 

@@ -43,12 +43,12 @@ T2I_AIMS, NATIVE_AIMS = (0.97, 0.85), (0.80, 0.50)
 
 @dataclass(frozen=True, slots=True)
 class DrawnScene:
-    """What should have been drawn, and what was read of the picture."""
+    """What should have been drawn, and what was read of the image."""
 
     name: str
     wanted: tuple[SceneItem, ...]
     read: Reading | None
-    """None where nothing was drawn or the picture is unreadable: a miss."""
+    """None where nothing was drawn or the image is unreadable: a miss."""
 
     @property
     def colours(self) -> list[float]:
@@ -152,7 +152,7 @@ def _whole(drawn: Sequence[DrawnScene], objects: int) -> Estimate:
 
 
 def measure_native(settings: BenchSettings, say: Say) -> BenchPart:
-    """The native model's pictures against its own sentence, and the ground truth's."""
+    """The native model's images against its own sentence, and the ground truth's."""
     system = settings.system(NATIVE)
     asked = [query(i, settings.seed, "test", "SA") for i in range(settings.scenes)]
     truths = {q.id: q.scenes[-1] for q in asked}
@@ -174,7 +174,7 @@ Documents = Mapping[str, Document | None]
 def _drawn(
     documents: Documents, truths: Mapping[str, Scene]
 ) -> tuple[list[DrawnScene], int]:
-    """Each picture and what its text says; without either, a miss of the ground truth."""
+    """Each image and what its text says; without either, a miss of the ground truth."""
     drawn, missing = [], 0
     for id, document in documents.items():
         pairs = [] if document is None else pairs_of(document)

@@ -42,7 +42,7 @@ class BenchSettings:
     out: Path
     """Folder of the runs and of the results."""
     scenes: int = 200
-    """Pictures and captions, and drawings of each artist."""
+    """Images and captions, and drawings of each artist."""
     queries: int = 60
     """Of the run of all systems."""
     repeats: int = 6

@@ -253,7 +253,7 @@ def _difference_bar(
 
 
 def protocols_part(scores: RunScores) -> BenchPart:
-    """The outline protocol against one picture, on queries that ask for several."""
+    """The outline protocol against one image, on queries that ask for several."""
     bars = [
         _difference_bar(scores, scorer, OUTLINE, ONE_PICTURE, PROJECTS)
         for scorer in (TRUTH, JUDGE)

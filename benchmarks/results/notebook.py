@@ -1,6 +1,6 @@
-"""Text and pictures of a run as a notebook shows them: HTML that needs no other file.
+"""Text and images of a run as a notebook shows them: HTML that needs no other file.
 
-All text is escaped. A picture that cannot be read is named in its place, with the reason.
+All text is escaped. An image that cannot be read is named in its place, with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 SIDE = 256
-"""Largest width and height of a picture, in pixels."""
+"""Largest width and height of an image, in pixels."""
 Read = Callable[[Blob], bytes]
 _BOX = 'style="border-left:3px solid #bbb;padding:.2em .8em;margin:.4em 0;max-width:56em"'
 _WORDS = 'style="white-space:pre-wrap;margin:.3em 0"'
@@ -29,10 +29,10 @@ _MISSING_STYLE = 'style="color:#a40000;margin:.3em 0"'
 
 @dataclass(frozen=True, slots=True)
 class NotebookDocument(Document):
-    """A document that a notebook shows with its pictures in place."""
+    """A document that a notebook shows with its images in place."""
 
     read: Read = field(default=read_blob, repr=False, compare=False)
-    """Brings a picture's bytes to hand; raises where they are not those of its digest."""
+    """Brings an image's bytes to hand; raises where they are not those of its digest."""
 
     @classmethod
     def showing(cls, document: Document, read: Read = read_blob) -> "NotebookDocument":
@@ -46,7 +46,7 @@ class NotebookDocument(Document):
 
     @property
     def pictures(self) -> list["Picture"]:
-        """The pictures, decoded; DamagedPart, StoreError, OSError or PictureError."""
+        """The images, decoded; DamagedPart, StoreError, OSError or PictureError."""
         return [decode(self.read(image)) for image in self.images]
 
     def _repr_html_(self) -> str:

@@ -67,7 +67,7 @@ class CompositionConfig(_Section):
     """The composition of LVLM and text-to-image model."""
 
     max_images: int = Field(default=4, ge=1, le=32, strict=True)
-    """At most this many pictures in one answer under the `outline` protocol."""
+    """At most this many images in one answer under the `outline` protocol."""
 
 
 class ReportConfig(_Section):

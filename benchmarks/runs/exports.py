@@ -72,10 +72,10 @@ def _documents(
 
 
 def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
-    """One row per document: text with a mark in place of each picture, and the pictures.
+    """One row per document: text with a mark in place of each image, and the images.
 
     `seed` is that of its text, and null where the system's text follows from no seed.
-    `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.
+    `datasets.load_dataset("parquet", data_files=...)` shows the images decoded.
     """
     official.claim(out)
     features = {field.name: _feature(field.type) for field in _SCHEMA}
@@ -124,7 +124,7 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
 
 
 def _text(content: Content) -> str:
-    """The text, one segment a line, with a mark in place of each picture."""
+    """The text, one segment a line, with a mark in place of each image."""
     return "\n".join(s.text if isinstance(s, Text) else "<image>" for s in content)
 
 

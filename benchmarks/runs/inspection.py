@@ -108,7 +108,7 @@ def _output(job: Job, row: RecordRow) -> Iterator[str]:
 
 
 def _reply(draft: Draft) -> Iterator[str]:
-    """The text and what is asked for; part by part where pictures came with it."""
+    """The text and what is asked for; part by part where images came with it."""
     if not draft.images:
         yield f"reply: {draft.text}"
     for segment in draft.segments:

@@ -20,7 +20,7 @@ _MOST_KEYS = 5
 
 
 def verify_run(root: Path, console: Console, *, repair: bool = False) -> int:
-    """Check every part and picture of a run, its comparisons included.
+    """Check every part and image of a run, its comparisons included.
 
     Changes nothing without `repair`. With it, damaged parts are set aside, so that running
     again makes their records again. Exit status 0 when no damage is left, else 1.

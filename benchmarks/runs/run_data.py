@@ -178,7 +178,7 @@ class RunData:
     experiment: Experiment
     store: Store
     read: BlobReader = field(default_factory=BlobReader)
-    """Reads pictures, and remembers which parts it found damaged."""
+    """Reads images, and remembers which parts it found damaged."""
 
     @classmethod
     def at(cls, root: Path) -> "RunData":

@@ -1,1 +1,1 @@
-"""Anole: Chameleon's token stream, in which text and pictures are drafted as one."""
+"""Anole: Chameleon's token stream, in which text and images are drafted as one."""

@@ -1,1 +1,1 @@
-"""Emu2: Emu2-Chat writes the text, Emu2-Gen regresses what its UNet draws pictures from."""
+"""Emu2: Emu2-Chat writes the text, Emu2-Gen regresses what its UNet draws images from."""

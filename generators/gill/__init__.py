@@ -1,1 +1,1 @@
-"""GILL: a frozen OPT that reads pictures and requests them with eight image tokens."""
+"""GILL: a frozen OPT that reads images and requests them with eight image tokens."""

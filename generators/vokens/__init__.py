@@ -1,1 +1,1 @@
-"""Voken renderers: hidden states of a language model's image tokens become pictures."""
+"""Voken renderers: hidden states of a language model's image tokens become images."""

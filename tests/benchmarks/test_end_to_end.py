@@ -154,7 +154,7 @@ def test_a_killed_worker_changes_no_key_and_no_score(
 def test_the_size_of_batches_changes_no_key(tmp_path: Path, system: str) -> None:
     """Though the last digits of hidden states depend on it."""
     for size in (1, 3):
-        # BLEU reads no pictures.
+        # BLEU reads no images.
         more = {"models": {system: {"batch_size": size}}, "scorers": ("bleu",)}
         status, said = run(tmp_path / str(size), system, limit=3, **more)
         assert status == 0, said
@@ -163,7 +163,7 @@ def test_the_size_of_batches_changes_no_key(tmp_path: Path, system: str) -> None
 
 @pytest.mark.usefixtures("worker_threads")
 def test_scoring_again_writes_and_draws_nothing(finished: Path) -> None:
-    """Another CLIP setting is another scorer stage; drafts and pictures stay."""
+    """Another CLIP setting is another scorer stage; drafts and images stay."""
     folders = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
     said = io.StringIO()
     names = ("weights", "out", "executor", "address", "mode", "rubric")

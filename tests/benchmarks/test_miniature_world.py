@@ -27,7 +27,7 @@ pytestmark = [
 SYSTEM = "qwen2-vl-7b+openjourney@outline"
 NATIVE = "anole"
 OVERGUIDED = "qwen2-vl-7b+openjourney-early@outline"
-"""Its pictures are drawn with far more guidance than its training allows for."""
+"""Its images are drawn with far more guidance than its training allows for."""
 SHUFFLED = "gt:shuffled-images"
 QUERIES = 24
 

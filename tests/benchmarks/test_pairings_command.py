@@ -58,7 +58,7 @@ def test_without_names_all_mini_models_are_paired():
 def test_other_data_without_names_gets_tiny_models():
     config = pairings.matrix_config(options(data="sample"))
     assert (config.weights, len(config.systems)) == ("tiny", 4)
-    # Random text marks no place of a picture, so that outlines would have none.
+    # Random text marks no place of an image, so that outlines would have none.
     assert config.systems[0] == "qwen2-vl-7b+openjourney@mmie"
     outlined = pairings.matrix_config(options(data="sample", protocol="outline"))
     assert outlined.systems[0] == "qwen2-vl-7b+openjourney@outline"
@@ -104,7 +104,7 @@ def test_the_command_line_has_the_options_of_a_run():
 def finished(
     tmp_path_factory: pytest.TempPathFactory, worker_threads: None
 ) -> tuple[Path, str]:
-    """A tiny 2 x 2 matrix, one of whose LVLMs skips queries with several pictures."""
+    """A tiny 2 x 2 matrix, one of whose LVLMs skips queries with several images."""
     root = tmp_path_factory.mktemp("pairings") / "run"
     with pytest.MonkeyPatch.context() as patch:
         # What the run has just read is not read again for its tables.

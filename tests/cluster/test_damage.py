@@ -29,7 +29,7 @@ def names(root: Path) -> list[str]:
 
 
 def pictures(root: Path, count: int = 4) -> tuple[StageSpec, Path, dict[str, Image]]:
-    """A stage's part of `count` pictures that hardly compress."""
+    """A stage's part of `count` images that hardly compress."""
     from PIL import Image as Pillow
 
     spec, rng = painter(), random.Random(0)

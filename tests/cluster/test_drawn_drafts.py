@@ -1,4 +1,4 @@
-"""Drafts that come with pictures: their records, beside those of earlier versions."""
+"""Drafts that come with images: their records, beside those of earlier versions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def interleaved() -> Draft:
 
 
 def as_before(table: pa.Table) -> pa.Table:
-    """The same records as versions wrote them whose drafts held no pictures."""
+    """The same records as versions wrote them whose drafts held no images."""
     return table.drop_columns(["images"])
 
 

@@ -119,7 +119,7 @@ def test_equal_walks_are_computed_each(patient: Live) -> None:
 
 
 def test_the_oldest_walk_is_not_overtaken(live: Live) -> None:
-    """Its pictures are drawn before the drafts of walks that came later."""
+    """Its images are drawn before the drafts of walks that came later."""
     slow = replace(LIGHT, batch_size=1)
     system = System(name="trial", draft=writer(slow), render=painter(placement=slow))
     for i in range(3):

@@ -243,7 +243,7 @@ print(json.dumps(dict(run(plan, root, address=address).counts)))
 
 @pytest.mark.slow
 def test_folders_need_not_be_shared(cluster: RayCluster, tmp_path: Path) -> None:
-    """Question pictures travel to the node, and results come back to the driver."""
+    """Question images travel to the node, and results come back to the driver."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("needs the right to make a mount namespace")
     root, data = tmp_path / "run", tmp_path / "data"

@@ -262,7 +262,7 @@ class Backlog(Witness):
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_address")
 def test_memory_stays_bounded_when_the_last_stage_is_slow(tmp_path: Path) -> None:
-    """Pictures wait in the store, not in the driver and not in Ray's object store."""
+    """Images wait in the store, not in the driver and not in Ray's object store."""
     import ray
 
     one = replace(LIGHT, batch_size=4, workers=1)

@@ -1,4 +1,4 @@
-"""Payloads differ in their last digits from batch to batch; keys of pictures do not."""
+"""Payloads differ in their last digits from batch to batch; keys of images do not."""
 
 from __future__ import annotations
 

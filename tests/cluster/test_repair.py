@@ -36,7 +36,7 @@ def forget(root: Path, specs: Sequence[StageSpec]) -> None:
 
 
 def test_a_scorer_that_meets_a_damaged_picture_has_it_made_again(tmp_path: Path) -> None:
-    """Not a final failure of the scorer, and not a score of a broken picture."""
+    """Not a final failure of the scorer, and not a score of a broken image."""
     plan, before = finished(tmp_path)
     paint, measure = plan.systems[0].stages[-1], plan.scorers[0].stages[0]
     damaged = part_of(tmp_path, paint)

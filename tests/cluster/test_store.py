@@ -97,7 +97,7 @@ def test_scores_and_pictures_come_back(tmp_path: Path, name: str) -> None:
 
 
 def test_only_the_row_group_of_a_cell_is_read(tmp_path: Path) -> None:
-    """Rows are grouped to about 1 MiB, so one picture does not cost its whole part."""
+    """Rows are grouped to about 1 MiB, so one image does not cost its whole part."""
     spec = painter()
     pictures = [Image.of(bytes([i]) * 600_000) for i in range(6)]
     items = [Item(str(i), "l", ImageRequest(prompt="x")) for i in range(6)]

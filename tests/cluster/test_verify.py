@@ -26,7 +26,7 @@ from generators.pictures import encode as as_png
 
 @pytest.fixture
 def finished(tmp_path: Path) -> Path:
-    """A run directory with two stages: five texts in two parts, three pictures in one."""
+    """A run directory with two stages: five texts in two parts, three images in one."""
     (tmp_path / "manifest.json").write_text("{}")
     store = Store(tmp_path)
     store.commit(SPEC, draft_table(*((k, drafted(k)) for k in "abc")))

@@ -218,7 +218,7 @@ def tokenizer() -> Tokenizer:
 
 
 def state() -> dict[str, Any]:
-    """A language model in Meta's layout that begins pictures and ends now and then."""
+    """A language model in Meta's layout that begins images and ends now and then."""
     normal, vocab = Draws(7).normal, tokenizer().get_vocab()
     made: dict[str, Any] = {"tok_embeddings.weight": normal(len(vocab), WIDTH, scale=1.0)}
     made["tok_embeddings.weight"][:, 0] = 4.0
@@ -256,7 +256,7 @@ PICTURES = {
 
 
 def contents() -> list[list[Text | Image]]:
-    """The prompts: text alone, text around two pictures, a picture alone."""
+    """The prompts: text alone, text around two images, an image alone."""
     images = {name: png(picture(*about)) for name, about in PICTURES.items()}
     return [
         [Text("A bird in the house.")],
@@ -266,5 +266,5 @@ def contents() -> list[list[Text | Image]]:
 
 
 def codes() -> np.ndarray:
-    """Codes of two pictures to be drawn: (2, 8, 8)."""
+    """Codes of two images to be drawn: (2, 8, 8)."""
     return np.random.RandomState(9).randint(0, 128, (2, 8, 8)).astype(np.int32)

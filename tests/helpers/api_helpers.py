@@ -48,7 +48,7 @@ def flat(colour: str, side: int = 400) -> Pillow.Image:
 
 
 def colour_of(picture: Pillow.Image) -> str:
-    """The colour of COLOURS that the picture is nearest to."""
+    """The colour of COLOURS that the image is nearest to."""
     pixel = picture.getpixel((5, 5))
     assert isinstance(pixel, tuple)
     near = {
@@ -80,7 +80,7 @@ def queries() -> TaskSet:
 
 
 class Illustrator:
-    """Answers with text, a red picture, text and a blue one, where it answers."""
+    """Answers with text, a red image, text and a blue one, where it answers."""
 
     kind = "draft"
 
@@ -105,7 +105,7 @@ class Illustrator:
 
 
 class PictureCount:
-    """Pictures of an answer; one without any is a failure of the scorer."""
+    """Images of an answer; one without any is a failure of the scorer."""
 
     kind = "score"
     scale = "0-9"

@@ -52,7 +52,7 @@ class Painter:
 
 
 class WordCounter:
-    """A CLIPScore that sees colours and shapes, and no places: words in the picture."""
+    """A CLIPScore that sees colours and shapes, and no places: words in the image."""
 
     kind = "score"
     scale = "0-2.5"

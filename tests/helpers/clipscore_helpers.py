@@ -1,4 +1,4 @@
-"""Pictures, documents and toy CLIP checkpoints for the tests of CLIPScore."""
+"""Images, documents and toy CLIP checkpoints for the tests of CLIPScore."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def from_folder(folder: Path, name: str, **changes: Any) -> TextToImage:
 
 
 def pixels(outcomes: Sequence[Outcome[Drawing]]) -> np.ndarray:
-    """All pictures as (n, height, width, 3) of int16, so that differences have a sign."""
+    """All images as (n, height, width, 3) of int16, so that differences have a sign."""
     for outcome in outcomes:
         assert isinstance(outcome, Result), outcome
     drawn = [o.value.pixels for o in outcomes if isinstance(o, Result)]

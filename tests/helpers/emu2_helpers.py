@@ -52,7 +52,7 @@ QUESTIONS: list[list[str | int]] = [
     ["a cup of bird house house red"],
     ["7 large 7 small . red river road"],
 ]
-"""Contents of a user's turn: texts, and numbers of pictures. For the last two it matters
+"""Contents of a user's turn: texts, and numbers of images. For the last two it matters
 in runs 4 and 5 how the length of an answer is counted that the token limit cuts."""
 DIALOGUE: list[list[str | int]] = [
     ["What is here? ", 0],

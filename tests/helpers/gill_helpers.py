@@ -269,7 +269,7 @@ def image(name: str) -> Image:
 
 
 def conversations() -> list[tuple[Turn, ...]]:
-    """One question; with a picture before it; around two; a dialogue with an image."""
+    """One question; with an image before it; around two; a dialogue with an image."""
     around = (Text("First"), image("tall"), Text(" and then"), image("small"))
     around += (Text("go on"),)
     drawn = (Text(" a red bird. "), image("even"), Text(" then"))
@@ -291,5 +291,5 @@ def request(index: int, seed: int) -> Request:
 
 
 def seed_of(conversation: int, run: int) -> int:
-    """Seed of a run's sampling, and of its pictures' noise."""
+    """Seed of a run's sampling, and of its images' noise."""
     return 100 * run + conversation

@@ -165,7 +165,7 @@ def picture(seed: int, width: int, height: int) -> Image:
 
 
 def turn_of(*content: str | Image, role: str = "user") -> Turn:
-    """A turn of texts and pictures."""
+    """A turn of texts and images."""
     return Turn(role, tuple(Text(c) if isinstance(c, str) else c for c in content))
 
 

@@ -21,7 +21,7 @@ from generators.document import Image, Request
 ARRAYS = DATA / "internvl_upstream.npz"
 NEW_TOKENS = 60
 SIZES = [(40, 30), (90, 20), (28, 28), (33, 70)]
-"""Of the pictures, in pixels."""
+"""Of the images, in pixels."""
 
 TOKENIZERS: dict[str, dict[str, Any]] = {
     "published": {},

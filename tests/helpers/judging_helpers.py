@@ -63,7 +63,7 @@ def stand_in_digests() -> dict[str, str]:
 
 
 def picture(name: str) -> Image:
-    """A picture that is known by its bytes alone."""
+    """An image that is known by its bytes alone."""
     return Image.of(name.encode())
 
 
@@ -129,7 +129,7 @@ def _outcome(reply: Reply) -> Outcome[Draft]:
 
 
 def shown(request: Request | Content) -> str:
-    """A request as text, with the bytes of each (named) picture in brackets."""
+    """A request as text, with the bytes of each (named) image in brackets."""
     parts = request
     if isinstance(request, Request):
         parts = tuple(s for t in request.turns for s in t.content)

@@ -2,12 +2,12 @@
 
 The figures were made by `get_dataset` of dataset.py, and by `find_score`, `average` and
 the accepting condition of main.py (Lillianwei-h/MMIE@eb0fd6e), with the prompts of
-`judging_helpers.STAND_IN`; the pictures were put into the prompt as InternVL's `chat`
+`judging_helpers.STAND_IN`; the images were put into the prompt as InternVL's `chat`
 does, one `<image>` after another. `prompts` holds the first 16 digits of the SHA-256 of
-each prompt with every picture as `[file name]`, None where the row was dropped.
+each prompt with every image as `[file name]`, None where the row was dropped.
 
-No text is empty and no item without both text and picture: the released scorer makes a
-blank line of the one, and ends the answer at the other where it has read three pictures,
+No text is empty and no item without both text and image: the released scorer makes a
+blank line of the one, and ends the answer at the other where it has read three images,
 while our reader keeps neither.
 """
 
@@ -97,7 +97,7 @@ AVERAGED = [(1, 1), (3, 2), (7, 3), (11, 4), (60, 5), (999, 6), (1000, 7), (1001
 
 
 def write_folder(folder: Path, number: int = 240) -> Path:
-    """The rows and their pictures, as the released scorer reads them."""
+    """The rows and their images, as the released scorer reads them."""
     (folder / "images").mkdir(parents=True)
     for i in range(9):
         pixels = np.full((4, 4, 3), 20 * i, np.uint8)

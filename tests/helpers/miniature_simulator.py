@@ -1,7 +1,7 @@
 """Answers of miniature queries, worked out again: no code of the queries is used.
 
 A scene is {place: (size, colour, shape)} with its background, read from the question's
-picture; the question is read from its text by patterns of its own.
+image; the question is read from its text by patterns of its own.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def say(now: Things, background: str) -> str:
 
 
 def answers(category: str, picture: Any, question: str) -> Iterator[tuple[str, Things]]:
-    """Each text of the answer, and what its picture shows."""
+    """Each text of the answer, and what its image shows."""
     now = things(picture)
     if category == "MSR":
         yield solve(now, question), {}

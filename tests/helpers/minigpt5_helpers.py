@@ -324,7 +324,7 @@ QUESTIONS: list[list[str]] = [
     ["Tell me of the garden, slowly"],
     ["square", "a bird  and\n### a boat", "odd", "wide", " then"],
 ]
-"""Text, and names of pictures."""
+"""Text, and names of images."""
 
 RUNS: list[dict[str, Any]] = [
     {"seed": 3},

@@ -60,6 +60,6 @@ def good(task: TaskSet) -> list[Sample]:
 
 
 def at_hand(image: Image) -> bytes:
-    """The bytes of a picture that lies in a file."""
+    """The bytes of an image that lies in a file."""
     assert image.place is not None
     return Path(image.place).read_bytes()

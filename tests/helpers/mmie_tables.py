@@ -2,8 +2,8 @@
 
 Each row: model, situational analysis, project-based learning, multi-step reasoning, AVG.
 The paper prints one reasoning score per language model of Tables 4 and 8, which counts
-for all its rows: reasoning is answered without pictures. LLaVA's is over the queries with
-a single picture; the others are skipped.
+for all its rows: reasoning is answered without images. LLaVA's is over the queries with
+a single image; the others are skipped.
 """
 
 from __future__ import annotations

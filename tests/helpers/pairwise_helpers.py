@@ -99,7 +99,7 @@ OTHER = document("Another {story}")
 
 
 def flat(content: Content) -> str:
-    """`content` with its pictures as marks."""
+    """`content` with its images as marks."""
     marks = {PICTURE.digest: "<Q>", DRAWN.digest: "<D>"}
     return "".join(s.text if isinstance(s, Text) else marks[s.digest] for s in content)
 

@@ -1,4 +1,4 @@
-"""Encoded pictures for the tests, right ones and broken ones."""
+"""Encoded images for the tests, right ones and broken ones."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def system(name: str, weights: str | None = "pretrained") -> System:
 
 
 def picture(seed: int, side: int = 64, form: str = "PNG") -> Image:
-    """A small picture of smooth colours, another one for every seed."""
+    """A small image of smooth colours, another one for every seed."""
     grid = np.mgrid[0:side, 0:side] / side
     tint = np.random.default_rng(seed).random((3, 3, 1, 1))
     waves = np.sin(6 * (tint[:, 0] * grid[0] + tint[:, 1] * grid[1]) + 6 * tint[:, 2])
@@ -78,7 +78,7 @@ def picture(seed: int, side: int = 64, form: str = "PNG") -> Image:
 
 
 def sample(number: int, category: str = "situational analysis", field: str = "literature"):
-    """A query with one picture and a ground truth."""
+    """A query with one image and a ground truth."""
     content = (Text(f"What happens in scene {number}?"), picture(number))
     truth = Document((Text("The truth is told."), picture(number + 10_000)))
     turns = (Turn("user", content),)

@@ -123,12 +123,12 @@ def data_url(image: Image, kind: str = "png") -> str:
 
 
 def picture_in(url: str) -> Image:
-    """The picture of a data URL."""
+    """The image of a data URL."""
     return Image.of(base64.b64decode(url.partition(",")[2]))
 
 
 def user(*content: Any) -> dict[str, Any]:
-    """A message of text and pictures."""
+    """A message of text and images."""
     parts = [
         {"type": "text", "text": c}
         if isinstance(c, str)

@@ -49,7 +49,7 @@ def _log(path: str | None, line: str) -> None:
 
 
 class Writer:
-    """Drafts an answer from the question's text: words, then picture requests."""
+    """Drafts an answer from the question's text: words, then image requests."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Conditioner:
 
 
 class NoisyWriter(Writer):
-    """Asks for pictures by states, whose last digits no key tells beforehand."""
+    """Asks for images by states, whose last digits no key tells beforehand."""
 
     def __init__(self, noise: int = 0, **settings: Any) -> None:
         super().__init__(**settings)
@@ -164,7 +164,7 @@ class Painter:
         return Image.of(file.getvalue())
 
     def _noise(self, about: bytes) -> Image:
-        """A picture that does not compress: `pixels` squared, 3 bytes each."""
+        """An image that does not compress: `pixels` squared, 3 bytes each."""
         import numpy as np
 
         from generators.pictures import Drawing
@@ -176,7 +176,7 @@ class Painter:
 
 
 class Measure:
-    """Scores a document by its digest; a document without pictures is unscored."""
+    """Scores a document by its digest; a document without images is unscored."""
 
     def __init__(self, sleep_s: float = 0.0, **_: Any) -> None:
         self.sleep_s = sleep_s
@@ -201,7 +201,7 @@ class Unloadable:
 
 
 class Constant:
-    """A user's own scorer: how many pictures an answer has."""
+    """A user's own scorer: how many images an answer has."""
 
     kind = "score"
     scale = "pictures"
@@ -214,7 +214,7 @@ class Constant:
 
 
 class Paragraphs:
-    """A user's own LVLM: says which pictures it was shown."""
+    """A user's own LVLM: says which images it was shown."""
 
     kind = "draft"
 

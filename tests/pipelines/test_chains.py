@@ -36,7 +36,7 @@ WRITER = replace(writer(pictures=2), name="writer2")
 
 
 def deep(**changes: Any) -> System:
-    """Three stages, two rounds, two pictures a draft."""
+    """Three stages, two rounds, two images a draft."""
     chain = {"draft": WRITER, "condition": CONDITIONER, "render": painter()}
     return System(**({"name": "deep", "max_images": 2, "rounds": 2} | chain | changes))
 
@@ -52,7 +52,7 @@ def plan_with(*systems: System, samples: int = 3, talks: bool = False) -> Plan:
 
 
 def shown(document: Document) -> list[str]:
-    """Text and the digests of pictures, in order."""
+    """Text and the digests of images, in order."""
     return [getattr(s, "text", None) or s.digest for s in document.segments]  # type: ignore[union-attr]
 
 
@@ -118,7 +118,7 @@ def test_a_plan_never_counts_fewer_jobs_than_are_made(
             break
         item = Item(job.key, job.label, job.input)
         store.commit(job.spec, encode(job.spec.kind, [item], [records[job.key]], 0.0))
-    # Exact, for a system that asks for as many pictures as it may.
+    # Exact, for a system that asks for as many images as it may.
     assert bounds == [len(records)] * (len(records) + 1)
 
 

@@ -1,4 +1,4 @@
-"""From an LVLM's reply to text and picture requests."""
+"""From an LVLM's reply to text and image requests."""
 
 from __future__ import annotations
 

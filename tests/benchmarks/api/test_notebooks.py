@@ -22,7 +22,7 @@ from generators.document import Image, Text
 
 
 class _Parts(HTMLParser):
-    """Text and pictures of HTML in order, and every tag."""
+    """Text and images of HTML in order, and every tag."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

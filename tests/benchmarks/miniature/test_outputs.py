@@ -166,7 +166,7 @@ def test_a_run_of_the_ground_truth_and_controls(
     truth = made.column("truth:answer", "gt")
     assert truth is not None
     assert (truth == 100).all()
-    # Truth cannot tell pictures that are not there; in bars that is a miss.
+    # Truth cannot tell images that are not there; in bars that is a miss.
     match = made.column("truth:match", "gt:no-images")
     assert match is not None
     assert np.nanmax(match) == 0

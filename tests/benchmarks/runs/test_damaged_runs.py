@@ -108,7 +108,7 @@ def test_a_damaged_picture_is_a_failure_of_the_command_and_the_tables_are_right(
     plait("run", *words, "--weights", "tiny", "--limit", "2", "--out", str(root))
     before = tables(root)
     damage(next(root.glob("stages/Painter*/part-*")), "image.bytes")
-    shutil.rmtree(root / "report")  # pictures that it holds are not read again
+    shutil.rmtree(root / "report")  # images that it holds are not read again
     assert plait("report", str(root)).exit_code == 1
     assert tables(root)["leaderboard.json"] == before["leaderboard.json"]
     assert plait("report", str(root), "--damaged").exit_code == 0

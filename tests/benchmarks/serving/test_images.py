@@ -1,4 +1,4 @@
-"""Pictures over HTTP: seeds, settings that are fixed, and real pipelines."""
+"""Images over HTTP: seeds, settings that are fixed, and real pipelines."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_prompt_that_the_stage_cannot_use_is_bad_input(turbo: Served) -> None:
 
 @pytest.mark.models
 def test_a_native_system_answers_chats_with_its_pictures() -> None:
-    """Anole: text and pictures as tokens; it has no prompts to draw from."""
+    """Anole: text and images as tokens; it has no prompts to draw from."""
     system = LocalSystem.named("anole", weights="tiny", seed=3)
     expected = system("Draw a cat and a dog.").plain
     with served_model(served("anole", TINY)) as server:

@@ -123,7 +123,7 @@ def test_pictures_of_images_are_those_of_the_stage_in_process() -> None:
 
 @pytest.mark.parametrize("form", ["omni", "chat-images"])
 def test_documents_come_back_as_they_were_made(form: str) -> None:
-    """Segments keep the order of text and pictures, and no picture is there twice."""
+    """Segments keep the order of text and images, and no image is there twice."""
     model = trial_model(pictures=3)
     assert model.system is not None
     with served_model(model, KEY) as server:

@@ -62,7 +62,7 @@ def test_scores_are_hessels_formula_in_float64():
 
 
 def negative_pair() -> tuple[str, Image]:
-    """A text and a picture whose cosine is below zero."""
+    """A text and an image whose cosine is below zero."""
     for i in range(200):
         text, image = f"{i} dogs and {2 * i} cats", picture(i)
         if score(tiny(), text, image).parts["pairs"][0]["cos"] < -0.01:

@@ -72,7 +72,7 @@ def test_preprocessing_of_the_checkpoint_is_used(toy, tmp_path):
     white = clip.transform(Pillow.new("RGB", (9, 5), "white"))
     assert white.shape == (3, 32, 32)
     assert torch.allclose(white, torch.full_like(white, 2.0))
-    # Squashing keeps the ends of a long picture, which a crop would lose.
+    # Squashing keeps the ends of a long image, which a crop would lose.
     long = Pillow.new("RGB", (900, 9))
     long.paste("white", (0, 0, 200, 9))
     row = clip.transform(long)[0, 0]

@@ -43,7 +43,7 @@ def test_grids_of_every_size_and_maximum():
 
 
 def as_read(i: int) -> torch.Tensor:
-    """Upstream's tiles of picture `i`, of which whole grey levels are kept."""
+    """Upstream's tiles of image `i`, of which whole grey levels are kept."""
     return torch.from_numpy(ARRAYS[f"tiles{i}"].transpose(0, 2, 3, 1))
 
 

@@ -102,7 +102,7 @@ def test_every_picture_is_shown_once_and_in_the_order_of_the_document(question, 
 
 @pytest.mark.parametrize("category", OWN)
 def test_requests_about_one_query_begin_alike(category):
-    """What a server's prefix cache can serve: rubric, question and its pictures."""
+    """What a server's prefix cache can serve: rubric, question and its images."""
     asking = sample(f"{category}-1", "What now?", picture("q0"), "And then?", picture("q1"))
     result = [
         Corrected(OWN).ask(asking, document(*answer)).content

@@ -1,4 +1,4 @@
-"""Pictures of scenes read back: right on drawn ones, right or unclear on damaged ones."""
+"""Images of scenes read back: right on drawn ones, right or unclear on damaged ones."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def accepted(root):
 
     It opens the file in the locale's encoding (here the poorest one), reads five keys of
     every row without repetition, joins image paths to the folder, cuts an answer after the
-    third picture, and leaves out rows of more than four pictures.
+    third image, and leaves out rows of more than four images.
     """
     rows = json.loads((root / "data.json").read_bytes().decode("ascii"))
     assert isinstance(rows, list)
