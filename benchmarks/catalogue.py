@@ -21,13 +21,13 @@ from pipelines.chat.settings import ChatSettings
 from pipelines.presets import LVLMS, RETIRED, T2IS
 from pipelines.systems import (
     Models,
-    artist_spec,
     chat_spec,
-    is_artist,
-    is_writer,
+    is_lvlm,
+    is_t2i,
+    lvlm_spec,
     parts_of,
     resolve,
-    writer_spec,
+    t2i_spec,
 )
 from scorers import SCORERS, resolve_scorer
 
@@ -62,22 +62,22 @@ def _systems() -> Iterator[Any]:
         stages = resolve(name, Models(weights="tiny")).stages
         natives.add_row(name, ", ".join(dict.fromkeys(s.identity for s in stages)))
     yield natives
-    writers = _table("LVLMs: the first half of LVLM+T2I", "name", "model", "settings")
+    lvlms = _table("LVLMs: the first half of LVLM+T2I", "name", "model", "settings")
     for name, settings in LVLMS.items():
         local = isinstance(settings, ChatSettings)
         notes = "local" if local else f"endpoint {settings.url}"  # type: ignore[union-attr]
         if retired := RETIRED.get(settings.model):
             notes += f"; its provider's last day is {retired.day}"
-        writers.add_row(name, settings.model, notes)
-    _add_prefixes(writers, Named.LVLM)
-    yield writers
-    artists = _table("Text-to-image models: the second half", "name", "model", "settings")
-    for name, artist in T2IS.items():
-        size = f"{artist.width}x{artist.height}"
-        notes = f"{artist.steps} steps, guidance {artist.guidance:g}, {size}"
-        artists.add_row(name, artist.model, notes)
-    _add_prefixes(artists, Named.ARTIST)
-    yield artists
+        lvlms.add_row(name, settings.model, notes)
+    _add_prefixes(lvlms, Named.LVLM)
+    yield lvlms
+    t2is = _table("Text-to-image models: the second half", "name", "model", "settings")
+    for name, t2i in T2IS.items():
+        size = f"{t2i.width}x{t2i.height}"
+        notes = f"{t2i.steps} steps, guidance {t2i.guidance:g}, {size}"
+        t2is.add_row(name, t2i.model, notes)
+    _add_prefixes(t2is, Named.T2I)
+    yield t2is
     others = _table("Other systems", "name", "what")
     others.add_row("LVLM@text", "text alone, without a text-to-image model")
     others.add_row("gt", "the ground truth")
@@ -169,13 +169,13 @@ def _stages(name: str) -> tuple[StageSpec, ...]:
         return resolve_scorer(
             name, "pretrained", {}, chat=lambda model: chat_spec(model, models)
         ).stages
-    if is_artist(name):
-        return (artist_spec(name, models),)
+    if is_t2i(name):
+        return (t2i_spec(name, models),)
     parts = parts_of(name)
-    if name in NATIVE or parts.artist is not None or parts.protocol is not None:
+    if name in NATIVE or parts.t2i is not None or parts.protocol is not None:
         return resolve(name, models).stages
-    if is_writer(name):
-        return (writer_spec(name, models),)
+    if is_lvlm(name):
+        return (lvlm_spec(name, models),)
     raise UsageError(
         f"{name!r} names no weights; give a system, an LVLM, a text-to-image model or a "
         "scorer, as `plait list systems` and `plait list scorers` show them"

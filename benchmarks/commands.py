@@ -40,7 +40,7 @@ from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import validated
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import refuse_mini_writer
+from scorers.judging.resolve import refuse_mini_lvlm
 
 FINISHED = 0
 
@@ -121,7 +121,7 @@ def _to_score_again(
             "--out is for answers of another tool; a run is scored in its own directory"
         )
     for name in scorers:
-        refuse_mini_writer(name, former.weights or "pretrained")
+        refuse_mini_lvlm(name, former.weights or "pretrained")
     changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
     current = scorers if flags["remake"] else ()
     changes |= {"address": flags["address"], "executor": flags.get("executor")}

@@ -45,16 +45,16 @@ from generators.system import Prompter, Repetition, System, answer
 from generators.unicode import trouble, valid_text
 from pipelines.systems import (
     Models,
-    artist_spec,
     chat_spec,
-    is_artist,
-    is_writer,
+    is_lvlm,
+    is_t2i,
+    lvlm_spec,
     resolve,
-    writer_spec,
+    t2i_spec,
 )
 from scorers import resolve_scorer
 from scorers.base import Scorer, admitted
-from scorers.judging.resolve import refuse_mini_writer
+from scorers.judging.resolve import refuse_mini_lvlm
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -180,7 +180,7 @@ class LocalScorer:
         **settings: Any,
     ) -> "LocalScorer":
         """The scorer `name` with `settings`; `models` are those of models it asks."""
-        refuse_mini_writer(name, weights)
+        refuse_mini_lvlm(name, weights)
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
 
         def resolved() -> Scorer:
@@ -264,10 +264,10 @@ def _checked(text: str) -> str:
 
 
 def _spec(name: str, part: str | None, models: Models) -> StageSpec:
-    if part is None and is_artist(name):
-        return artist_spec(name, models)
-    if part is None and is_writer(name):
-        return writer_spec(name, models)
+    if part is None and is_t2i(name):
+        return t2i_spec(name, models)
+    if part is None and is_lvlm(name):
+        return lvlm_spec(name, models)
     if part is None and is_custom(name):
         return custom_spec(name, models.weights, models.of(name), list(Kind))[0]
     system = resolve(name, models)

@@ -27,7 +27,7 @@ from cluster.store import Store
 from generators.errors import UsageError
 from generators.mini.table import MINI, folder_of
 from pipelines.presets import LVLMS
-from pipelines.systems import is_artist, parts_of
+from pipelines.systems import is_t2i, parts_of
 
 _Sides = tuple[tuple[str, ...], tuple[str, ...]]
 """LVLMs and text-to-image models."""
@@ -74,19 +74,19 @@ def _refuse_options(options: Mapping[str, Any], root: Path) -> None:
 
 def matrix_config(options: Mapping[str, Any]) -> RunConfig:
     """The config of a run of the matrix; UsageError where it names half of one."""
-    writers, artists = tuple(options["lvlm"] or ()), tuple(options["t2i"] or ())
+    lvlms, t2is = tuple(options["lvlm"] or ()), tuple(options["t2i"] or ())
     protocol = options["protocol"]
     flags = flags_of({**options, "system": None})
-    if options["config"] is not None and not (writers or artists):
+    if options["config"] is not None and not (lvlms or t2is):
         config = load_config(options["config"], flags, options["set_"] or ())
         _refuse_unless_matrix(config)
         return config
-    if not writers and not artists:
-        flags, (writers, artists) = _with_defaults(flags)
+    if not lvlms and not t2is:
+        flags, (lvlms, t2is) = _with_defaults(flags)
         # Mini models have learnt to mark places of images; random ones never mark any.
         protocol = protocol or ("outline" if flags["weights"] == "mini" else "mmie")
-    _refuse_half(writers, artists)
-    flags["systems"] = systems_of(writers, artists, protocol or "mmie")
+    _refuse_half(lvlms, t2is)
+    flags["systems"] = systems_of(lvlms, t2is, protocol or "mmie")
     return load_config(options["config"], flags, options["set_"] or ())
 
 
@@ -113,35 +113,33 @@ def mini_models() -> _Sides:
     quick = {model for name in QUICKSTART.systems for model in parts_of(name).models}
     by_folder: dict[Path, str] = {}
     for name in sorted(MINI, key=lambda name: (name not in quick, name)):
-        if folder_of(name).is_dir() and (name in LVLMS or is_artist(name)):
+        if folder_of(name).is_dir() and (name in LVLMS or is_t2i(name)):
             by_folder.setdefault(folder_of(name), name)
     names = tuple(by_folder.values())
-    writers = tuple(name for name in names if name in LVLMS)
-    return writers, tuple(name for name in names if name not in writers)
+    lvlms = tuple(name for name in names if name in LVLMS)
+    return lvlms, tuple(name for name in names if name not in lvlms)
 
 
-def _refuse_half(writers: Sequence[str], artists: Sequence[str]) -> None:
-    absent = "--lvlm" if not writers else "--t2i" if not artists else ""
+def _refuse_half(lvlms: Sequence[str], t2is: Sequence[str]) -> None:
+    absent = "--lvlm" if not lvlms else "--t2i" if not t2is else ""
     if absent:
         raise UsageError(
             f"{absent} is missing: a matrix has at least one LVLM and one text-to-image "
             "model, and two of one of them (see `plait list systems`)"
         )
-    if len(set(writers)) * len(set(artists)) < 2:
+    if len(set(lvlms)) * len(set(t2is)) < 2:
         raise UsageError(
-            f"{writers[0]} with {artists[0]} is a single pairing, which there is nothing "
+            f"{lvlms[0]} with {t2is[0]} is a single pairing, which there is nothing "
             "to compare with; name another --lvlm or --t2i"
         )
 
 
-def systems_of(
-    writers: Sequence[str], artists: Sequence[str], protocol: str
-) -> tuple[str, ...]:
+def systems_of(lvlms: Sequence[str], t2is: Sequence[str], protocol: str) -> tuple[str, ...]:
     """The names of all pairings, row by row."""
     return tuple(
-        f"{writer}+{artist}@{protocol}"
-        for writer in dict.fromkeys(writers)
-        for artist in dict.fromkeys(artists)
+        f"{lvlm}+{t2i}@{protocol}"
+        for lvlm in dict.fromkeys(lvlms)
+        for t2i in dict.fromkeys(t2is)
     )
 
 

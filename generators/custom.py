@@ -17,7 +17,6 @@ from generators.base import Kind, Placement, StageSpec, Weights, WeightsName, im
 from generators.document import Image
 from generators.errors import UsageError
 from generators.names import unknown, validated
-from generators.pictures import encode
 from generators.registry import known_prefixes
 from generators.settings import StageSettings
 from generators.system import System
@@ -85,4 +84,6 @@ def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any])
 
 def drawn(picture: Picture) -> Image:
     """Return an image that a stage has drawn while it wrote, for its `Draft`."""
+    from generators.pictures import encode
+
     return encode(picture)

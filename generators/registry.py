@@ -21,7 +21,7 @@ class Named(StrEnum):
     """Kinds of things that have names."""
 
     LVLM = "LVLM"
-    ARTIST = "text-to-image model"
+    T2I = "text-to-image model"
     SYSTEM = "system"
     SCORER = "scorer"
     DATA = "data"
@@ -41,7 +41,7 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "hf:ORG/NAME": "any AutoModelForImageTextToText, run on your own machines",
         "openai:MODEL": "any OpenAI-compatible endpoint, at OPENAI_BASE_URL",
     },
-    Named.ARTIST: {
+    Named.T2I: {
         "diffusers:ORG/NAME": (
             "any text-to-image pipeline of diffusers, by its own settings"
         ),

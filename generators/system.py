@@ -62,9 +62,9 @@ class System:
     """How often the chain runs; later rounds read the document so far."""
     tells_modality: bool = False
     """True if the drafting stage can be told that an answer should hold no images."""
-    writer: str | None = None
+    lvlm: str | None = None
     """Name of the LVLM, for the LVLM x T2I matrix."""
-    artist: str | None = None
+    t2i: str | None = None
     """Name of the text-to-image model, likewise."""
 
     @property

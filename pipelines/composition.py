@@ -109,8 +109,8 @@ def protocol(name: str, max_images: int = 4) -> CompositionProtocol:
 
 def composite(
     name: str,
-    writer: StageSpec,
-    artist: StageSpec | None,
+    lvlm: StageSpec,
+    t2i: StageSpec | None,
     rule: CompositionProtocol,
     labels: tuple[str, str],
 ) -> System:
@@ -120,17 +120,17 @@ def composite(
     """
     return System(
         name=name,
-        draft=writer,
-        render=artist,
+        draft=lvlm,
+        render=t2i,
         variant=rule.variant,
         instruction=rule.instruction,
         compose=rule.read,
         max_images=rule.max_images,
-        writer=labels[0],
-        artist=labels[1],
+        lvlm=labels[0],
+        t2i=labels[1],
     )
 
 
-def text_alone(name: str, writer: StageSpec, label: str) -> System:
+def text_alone(name: str, lvlm: StageSpec, label: str) -> System:
     """Return the system `LVLM@text`, which has no T2I model; `label` is its row."""
-    return composite(name, writer, None, protocol("text"), (label, "no pictures"))
+    return composite(name, lvlm, None, protocol("text"), (label, "no pictures"))

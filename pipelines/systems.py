@@ -40,9 +40,9 @@ from pipelines.servers.start import with_server
 
 Makers = Mapping[str, Callable[..., StageSettings]]
 """Prefix -> the settings of the `model` named after it."""
-WRITERS: Makers = {"hf": ChatSettings, "openai": EndpointSettings}
+LVLM_PREFIXES: Makers = {"hf": ChatSettings, "openai": EndpointSettings}
 """Of LVLMs."""
-ARTISTS: Makers = {"diffusers": TextToImageSettings, "images": ImagesSettings}
+T2I_PREFIXES: Makers = {"diffusers": TextToImageSettings, "images": ImagesSettings}
 """Of text-to-image models."""
 INTERLEAVED: Makers = {
     "gemini": GeminiSettings,
@@ -73,16 +73,16 @@ class Models:
 
 
 class SystemName(NamedTuple):
-    """The parts of `LVLM[+T2I][@PROTOCOL]`; of any other name, all of it as `writer`."""
+    """The parts of `LVLM[+T2I][@PROTOCOL]`; of any other name, all of it as `lvlm`."""
 
-    writer: str
-    artist: str | None = None
+    lvlm: str
+    t2i: str | None = None
     protocol: str | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
         """The models it names."""
-        return (self.writer,) if self.artist is None else (self.writer, self.artist)
+        return (self.lvlm,) if self.t2i is None else (self.lvlm, self.t2i)
 
 
 def parts_of(name: str) -> SystemName:
@@ -96,16 +96,16 @@ def parts_of(name: str) -> SystemName:
     for place in (i for i in reversed(range(len(pair))) if pair[i] == "+"):
         if _may_draw(pair[place + 1 :]):
             return SystemName(pair[:place], pair[place + 1 :], rule)
-    writer, plus, artist = pair.rpartition("+")
+    lvlm, plus, t2i = pair.rpartition("+")
     if plus and not any(has_prefix(pair, kind) for kind in (Named.LVLM, Named.SYSTEM)):
-        return SystemName(writer, artist, rule)
+        return SystemName(lvlm, t2i, rule)
     return SystemName(pair, None, rule)
 
 
 def _may_draw(name: str) -> bool:
     """Return whether `name` is meant as a T2I model, `@` and anything after it aside."""
     bare = name.partition("@")[0]
-    return is_artist(bare) or is_artist(name) or is_custom(bare)
+    return is_t2i(bare) or is_t2i(name) or is_custom(bare)
 
 
 def resolve(name: str, models: Models) -> System:
@@ -115,13 +115,13 @@ def resolve(name: str, models: Models) -> System:
     if name in NATIVE:
         return native(name, models.weights, models.of(name), models.gpu_gib)
     parts = parts_of(name)
-    if parts.writer.partition(":")[0] in INTERLEAVED and ":" in name:
+    if parts.lvlm.partition(":")[0] in INTERLEAVED and ":" in name:
         return _interleaved(name, parts, models)
-    if parts.artist is not None or parts.protocol is not None:
+    if parts.t2i is not None or parts.protocol is not None:
         return _composed(name, parts, models)
     if is_custom(name):
         return custom_system(name, models.weights, models.of(name))
-    if is_writer(name):
+    if is_lvlm(name):
         raise UsageError(
             f"system {name!r} only writes text; give it a text-to-image model, as in "
             f"'{name}+sdxl-turbo', or use '{name}@text' for text alone"
@@ -136,7 +136,7 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
     """Return a model behind a server that draws its own images: one drafting stage."""
     if parts != SystemName(name):
         raise UsageError(
-            f"system {name!r}: {parts.writer!r} answers with pictures of its own; it takes "
+            f"system {name!r}: {parts.lvlm!r} answers with pictures of its own; it takes "
             "neither a text-to-image model nor a protocol"
         )
     prefix, _, model = name.partition(":")
@@ -148,25 +148,25 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
 
 
 def _composed(name: str, parts: SystemName, models: Models) -> System:
-    writer, artist = parts.writer, parts.artist
+    lvlm, t2i = parts.lvlm, parts.t2i
     rule = protocol(parts.protocol or "mmie", models.max_images)
     if rule.name == "text":
-        if artist is not None:
-            artist_settings(artist)
-        return text_alone(name, writer_spec(writer, models), writer)
-    if artist is None:
+        if t2i is not None:
+            t2i_settings(t2i)
+        return text_alone(name, lvlm_spec(lvlm, models), lvlm)
+    if t2i is None:
         raise UsageError(
             f"system {name!r}: protocol {rule.name!r} draws pictures; name a text-to-image "
-            f"model, as in '{writer}+sdxl-turbo@{rule.name}'"
+            f"model, as in '{lvlm}+sdxl-turbo@{rule.name}'"
         )
-    _refuse_unknown_protocol(artist, models)
-    pair = f"{writer}+{artist}"
+    _refuse_unknown_protocol(t2i, models)
+    pair = f"{lvlm}+{t2i}"
     return composite(
         pair if rule.name == "mmie" else f"{pair}@{rule.name}",
-        writer_spec(writer, models),
-        artist_spec(artist, models),
+        lvlm_spec(lvlm, models),
+        t2i_spec(t2i, models),
         rule,
-        (f"{writer}@{rule.name}" if rule.name == "outline" else writer, artist),
+        (f"{lvlm}@{rule.name}" if rule.name == "outline" else lvlm, t2i),
     )
 
 
@@ -177,22 +177,22 @@ def _refuse_unknown_protocol(name: str, models: Models) -> None:
         protocol(rule, models.max_images)
 
 
-def is_writer(name: str) -> bool:
+def is_lvlm(name: str) -> bool:
     """Return whether `name` is a model that answers in text, not a composition."""
     whole = parts_of(name) == SystemName(name)
     return name in LVLMS or (has_prefix(name, Named.LVLM) and whole)
 
 
-def is_artist(name: str) -> bool:
+def is_t2i(name: str) -> bool:
     """Return whether `name` is a model that draws from text."""
-    return name in T2IS or is_mini_only(name) or has_prefix(name, Named.ARTIST)
+    return name in T2IS or is_mini_only(name) or has_prefix(name, Named.T2I)
 
 
-def writer_spec(name: str, models: Models) -> StageSpec:
+def lvlm_spec(name: str, models: Models) -> StageSpec:
     """Return the stage of an LVLM, `hf:ORG/NAME`, `openai:MODEL` or `module:Class`."""
     if is_custom(name):
         return custom_spec(name, models.weights, models.of(name), [Kind.DRAFT])[0]
-    return _spec(name, _settings(name, LVLMS, WRITERS, Named.LVLM), models)
+    return _spec(name, _settings(name, LVLMS, LVLM_PREFIXES, Named.LVLM), models)
 
 
 def chat_spec(name: str, models: Models) -> StageSpec:
@@ -204,18 +204,18 @@ def chat_spec(name: str, models: Models) -> StageSpec:
     if name not in LVLMS and not is_custom(name) and not has_prefix(name, Named.LVLM):
         prefix_of(name, "chat model", Named.LVLM)
         raise unknown("chat model", name, [*LVLMS, *NATIVE, *forms(Named.LVLM), CUSTOM])
-    return writer_spec(name, models)
+    return lvlm_spec(name, models)
 
 
-def artist_spec(name: str, models: Models) -> StageSpec:
+def t2i_spec(name: str, models: Models) -> StageSpec:
     """Return the stage of a T2I model, `diffusers:ORG/NAME` or `module:Class`."""
-    settings = artist_settings(name)
+    settings = t2i_settings(name)
     if settings is None:
         return custom_spec(name, models.weights, models.of(name), [Kind.RENDER])[0]
     return _spec(name, settings, models)
 
 
-def artist_settings(name: str) -> StageSettings | None:
+def t2i_settings(name: str) -> StageSettings | None:
     """Return a T2I model's settings, None for a user's class; no weights are asked.
 
     UsageError for a name that is neither.
@@ -223,7 +223,7 @@ def artist_settings(name: str) -> StageSettings | None:
     if is_custom(name):
         return None
     preset = MINI[name].preset if is_mini_only(name) else None
-    return _settings(preset or name, T2IS, ARTISTS, Named.ARTIST)
+    return _settings(preset or name, T2IS, T2I_PREFIXES, Named.T2I)
 
 
 def _settings(

@@ -1,4 +1,4 @@
-"""Do artists draw what they are told: the right colour at the right place, whole scenes?"""
+"""Do T2I models draw what they are told: the right colour in the right place, and all?"""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class DrawnScene:
         return None if self.read is None else self.read.at(place)
 
 
-def measure_artists(settings: BenchSettings, say: Say) -> BenchPart:
+def measure_t2is(settings: BenchSettings, say: Say) -> BenchPart:
     """Text-to-image models, each asked for the same scenes with the same seeds."""
     scenes = [_scene(i, settings.seed) for i in range(settings.scenes)]
     bars: list[Bar] = []
     for name in (*T2IS, WEAKER):
         aims = T2I_AIMS if name != WEAKER else None
-        bars += _artist_bars(name, scenes, settings, aims, say)
+        bars += _t2i_bars(name, scenes, settings, aims, say)
     note = f"{WEAKER} is an earlier checkpoint of {BEST}. Unreadable pictures are misses."
     return BenchPart(title="Artists", bars=tuple(bars), notes=(note,))
 
@@ -84,7 +84,7 @@ def _scene(index: int, seed: int) -> Scene:
     return random_scene(rng, "test", objects, objects)
 
 
-def _artist_bars(
+def _t2i_bars(
     name: str, scenes: Sequence[Scene], settings: BenchSettings, aims: Aims, say: Say
 ) -> list[Bar]:
     try:

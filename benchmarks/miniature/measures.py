@@ -26,7 +26,7 @@ from scorers.statistics.estimate import Estimate
 
 LVLM, T2IS, NATIVE = "qwen2-vl-7b", ("openjourney", "sdxl"), "anole"
 BEST, WEAKER = "openjourney", "openjourney-early"
-"""An artist, and an earlier checkpoint of its training, which must score lower."""
+"""A T2I model, and an earlier checkpoint of its training, which must score lower."""
 JUDGE, TRUTH, CLIP = "judge:mmie-score", "truth:answer", "clipscore"
 Say = Callable[[str], None]
 """Is given a line of progress."""
@@ -42,7 +42,7 @@ class BenchSettings:
     out: Path
     """Folder of the runs and of the results."""
     scenes: int = 200
-    """Images and captions, and drawings of each artist."""
+    """Images and captions, and drawings of each T2I model."""
     queries: int = 60
     """Of the run of all systems."""
     repeats: int = 6

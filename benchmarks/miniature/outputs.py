@@ -49,7 +49,7 @@ OUTLINE, ONE_PICTURE = f"{LVLM}+{BEST}@outline", f"{LVLM}+{BEST}"
 EARLIER = f"{LVLM}+{WEAKER}@outline"
 SYSTEMS = (
     *(NATIVE, OUTLINE, ONE_PICTURE),
-    *(f"{LVLM}+{artist}@outline" for artist in T2IS[1:]),
+    *(f"{LVLM}+{t2i}@outline" for t2i in T2IS[1:]),
     *(EARLIER, GROUND_TRUTH, *CONTROLS),
 )
 """All that are asked where they are to be had."""

@@ -402,18 +402,18 @@ def criteria_tables(board: Board, scorer: str) -> Iterator[ResultTable]:
 def matrix_table(board: Board, scorer: str) -> ResultTable | None:
     """Return LVLM by text-to-image model; None for fewer than two composed systems."""
     by_name = {row["system"]: row for row in leaderboard(board)}
-    pairs = [(s, by_name[s.name]) for s in board.systems if s.writer and s.artist]
+    pairs = [(s, by_name[s.name]) for s in board.systems if s.lvlm and s.t2i]
     if len(pairs) < 2:
         return None
     average = headline([row for _, row in pairs], scorer)
     cells: dict[str, dict[str, str]] = {}
     for system, row in pairs:
         text = cell_of(row["scores"][scorer][average]).full
-        cells.setdefault(str(system.writer), {}).setdefault(str(system.artist), text)
-    artists = dict.fromkeys(artist for line in cells.values() for artist in line)
-    lines = [[lvlm, *(line.get(a, "") for a in artists)] for lvlm, line in cells.items()]
+        cells.setdefault(str(system.lvlm), {}).setdefault(str(system.t2i), text)
+    t2is = dict.fromkeys(t2i for line in cells.values() for t2i in line)
+    lines = [[lvlm, *(line.get(a, "") for a in t2is)] for lvlm, line in cells.items()]
     title = f"LVLM x text-to-image model ({AVERAGES[average]})"
-    return ResultTable.of(title, ["", *artists], lines)
+    return ResultTable.of(title, ["", *t2is], lines)
 
 
 def pairs_table(board: Board, scorer: str) -> ResultTable | None:

@@ -34,7 +34,7 @@ from generators.names import unknown, with_overrides
 from generators.natives import NATIVE
 from generators.system import System, with_stages
 from pipelines.presets import LVLMS, T2IS
-from pipelines.systems import Models, chat_spec, is_writer, parts_of, resolve
+from pipelines.systems import Models, chat_spec, is_lvlm, parts_of, resolve
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer, with_stage
 from scorers.judging.judge import RubricJudge
@@ -257,7 +257,7 @@ def refuse_settings_of_nothing(config: RunConfig) -> None:
     valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
     for name in config.models:
         # Settings of any other chat model may be for a later judge or comparison.
-        if name not in valid and not is_writer(name.removeprefix(JUDGE)):
+        if name not in valid and not is_lvlm(name.removeprefix(JUDGE)):
             raise unknown("name in models", name, valid)
 
 

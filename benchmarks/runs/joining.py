@@ -29,7 +29,7 @@ from generators.errors import UsageError
 from generators.system import System
 from scorers.base import Scorer
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import refuse_mini_writer
+from scorers.judging.resolve import refuse_mini_lvlm
 
 Progress = Callable[[int, int], None]
 P = TypeVar("P", System, Scorer)
@@ -47,7 +47,7 @@ def joined(
     files have changed are accepted as they are now.
     """
     for name in config.scorers:
-        refuse_mini_writer(name, config.weights or "pretrained")
+        refuse_mini_lvlm(name, config.weights or "pretrained")
     if not is_run(config.root):
         return open_experiment(config, on_progress=on_progress), ()
     manifest = read_manifest(config.root)

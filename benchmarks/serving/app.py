@@ -99,7 +99,7 @@ async def chat(body: ChatRequest, engine: Engine) -> Response:
 async def images(body: ImageGenerationRequest, engine: Engine) -> Response:
     """Draw images from a prompt."""
     _require(engine, body.model, "images")
-    stage = engine.model.artist
+    stage = engine.model.t2i
     assert stage is not None
     refuse_other_settings(body, stage)
     seeds, began = seeds_of(body), time.perf_counter()

@@ -88,7 +88,7 @@ def images_reply(
     kind, width, height = shape_of(made.value[0])
     return {
         "created": int(time.time()),
-        "model": model.artist_name,
+        "model": model.t2i_name,
         "data": data,
         "output_format": kind.partition("/")[2],
         "size": f"{width}x{height}",

@@ -15,12 +15,12 @@ from generators.system import System
 from pipelines.composition import text_alone
 from pipelines.systems import (
     Models,
-    artist_spec,
-    is_artist,
-    is_writer,
+    is_lvlm,
+    is_t2i,
+    lvlm_spec,
     parts_of,
     resolve,
-    writer_spec,
+    t2i_spec,
 )
 
 
@@ -32,9 +32,9 @@ class ServedModel:
     weights: WeightsName
     system: System | None = None
     """Answers chats; None for a T2I model."""
-    artist: StageSpec | None = None
+    t2i: StageSpec | None = None
     """Draws from prompts; None where images are not made from prompts."""
-    artist_name: str = ""
+    t2i_name: str = ""
     may_leave_images_out: bool = True
     """Whether a client can ask for text alone: a native model cannot be told."""
     created: int = field(default_factory=lambda: int(time.time()))
@@ -44,7 +44,7 @@ class ServedModel:
         """The stages in chain order."""
         if self.system is not None:
             return self.system.stages
-        return () if self.artist is None else (self.artist,)
+        return () if self.t2i is None else (self.t2i,)
 
     @property
     def draws_in_chats(self) -> bool:
@@ -54,8 +54,8 @@ class ServedModel:
     @property
     def abilities(self) -> dict[str, tuple[str, ...]]:
         """What each name can do that a request may give as its model."""
-        can = ("chat",) * bool(self.system) + ("images",) * bool(self.artist)
-        drawing = {self.artist_name: ("images",)} if self.artist else {}
+        can = ("chat",) * bool(self.system) + ("images",) * bool(self.t2i)
+        drawing = {self.t2i_name: ("images",)} if self.t2i else {}
         return {self.name: can} | drawing | {self.name: can}
 
     @property
@@ -71,20 +71,20 @@ def served(name: str, models: Models) -> ServedModel:
         kinds = [Kind.DRAFT, Kind.RENDER]
         spec, _ = custom_spec(name, models.weights, models.of(name), kinds)
         if spec.kind is Kind.RENDER:
-            return own(artist=spec, artist_name=name)
+            return own(t2i=spec, t2i_name=name)
         system = custom_system(name, models.weights, models.of(name))
         return own(system=system, may_leave_images_out=False)
-    if is_artist(name):
-        return own(artist=artist_spec(name, models), artist_name=name)
-    if is_writer(name):
-        return own(system=text_alone(name, writer_spec(name, models), name))
+    if is_t2i(name):
+        return own(t2i=t2i_spec(name, models), t2i_name=name)
+    if is_lvlm(name):
+        return own(system=text_alone(name, lvlm_spec(name, models), name))
     system = resolve(name, models)
     if system.draft is None:
         raise UsageError(f"system {name!r} has its answers from a task set: not served")
-    artist = parts_of(name).artist
+    t2i = parts_of(name).t2i
     return own(
         system=system,
-        artist=system.render if artist else None,
-        artist_name=artist or "",
-        may_leave_images_out=system.writer is not None or system.tells_modality,
+        t2i=system.render if t2i else None,
+        t2i_name=t2i or "",
+        may_leave_images_out=system.lvlm is not None or system.tells_modality,
     )

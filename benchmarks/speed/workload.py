@@ -16,12 +16,12 @@ from generators.names import unknown
 from generators.system import Repetition, System, answer
 from pipelines.systems import (
     Models,
-    artist_spec,
     chat_spec,
-    is_artist,
-    is_writer,
+    is_lvlm,
+    is_t2i,
+    lvlm_spec,
     resolve,
-    writer_spec,
+    t2i_spec,
 )
 from scorers import resolve_scorer
 
@@ -40,11 +40,11 @@ def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
         UsageError: Where the system has no such part or the sample set no job for it.
     """
     samples = _samples()[:queries]
-    if is_artist(name):
-        spec = artist_spec(name, models)
+    if is_t2i(name):
+        spec = t2i_spec(name, models)
         return spec, [_image_request(sample, i) for i, sample in enumerate(samples)]
-    if is_writer(name):
-        system = System(name=name, draft=writer_spec(name, models))
+    if is_lvlm(name):
+        system = System(name=name, draft=lvlm_spec(name, models))
     else:
         system = resolve(name, models)
     measured: StageSpec | None = getattr(system, part)

@@ -28,8 +28,8 @@ from benchmarks.studies.rulings import (
     RULINGS,
     Ruling,
     Side,
+    lvlm_of,
     read_rulings,
-    writer_of,
 )
 from cluster.plan import evaluations, lookup_in
 from cluster.store import Store
@@ -199,7 +199,7 @@ class Pairs:
         found = {}
         rows = zip(self.questions, self.repeats, self.sides, self.preference, strict=True)
         for question, repeat, (a, b), value in rows:
-            is_own = [bool(own) and family(side.writer) == own for side in (a, b)]
+            is_own = [bool(own) and family(side.lvlm) == own for side in (a, b)]
             if is_own == [False, True]:
                 found[question, repeat, a.system, b.system] = float(value)
             elif is_own == [True, False]:
@@ -501,7 +501,7 @@ class Scored:
 
     def __init__(self, root: Path) -> None:
         experiment, store = reopen(root), Store(root, strict=True)
-        self._writers = {s.name: writer_of(s) for s in experiment.systems}
+        self._lvlms = {s.name: lvlm_of(s) for s in experiment.systems}
         self._lookup = lookup_in(store)
         self._judges = [s for s in experiment.scorers if isinstance(s, RubricJudge)]
         self._answers = [
@@ -518,7 +518,7 @@ class Scored:
             scored: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
             for e, sample, document in self._answers:
                 if isinstance(score := e.scores.get(one.name), Result):
-                    side = Side.of(e.system, self._writers[e.system], document)
+                    side = Side.of(e.system, self._lvlms[e.system], document)
                     scored[sample.id, e.repeat].append((side, score.value.value))
             rows = [
                 (*about, first, second, other - own)

@@ -16,7 +16,7 @@ from benchmarks.runs.config import parsed_setting, with_settings
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, missing_keys, refuse_missing, reopen
 from benchmarks.studies.compare_page import Judged, report
-from benchmarks.studies.rulings import FOLDER, RULINGS, rulings, write_rulings, writer_of
+from benchmarks.studies.rulings import FOLDER, RULINGS, lvlm_of, rulings, write_rulings
 from benchmarks.tasks.published import PREFIX, as_asked, is_published, published
 from cluster.counts import count
 from cluster.lock import RunLock
@@ -34,7 +34,7 @@ from generators.names import unknown
 from generators.system import System
 from pipelines.systems import Models, chat_spec
 from scorers.features import gpt_tokens
-from scorers.judging.resolve import JUDGES, refuse_mini_writer, resolve_judge
+from scorers.judging.resolve import JUDGES, refuse_mini_lvlm, resolve_judge
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.sources import OWN_WORDING, Mode, RubricSource
 from scorers.pairwise import resolve_protocol
@@ -107,7 +107,7 @@ class PreparedComparison:
             "wording": wording_digest(self.protocol),
             "judge": self.options.judge.removeprefix(JUDGE),
             "stage": self.chat.digest[:12],
-            "writers": {name: writer_of(system) for name, system in self.systems.items()},
+            "writers": {name: lvlm_of(system) for name, system in self.systems.items()},
         }
 
     @property
@@ -298,7 +298,7 @@ def _systems(experiment: Experiment, options: CompareOptions) -> dict[str, Syste
     systems = {}
     for name in names:
         if name not in known and not is_published(name):
-            answers = (f"{PREFIX}{writer}" for writer in experiment.task.answers)
+            answers = (f"{PREFIX}{lvlm}" for lvlm in experiment.task.answers)
             raise unknown("system", name, [*known, *answers])
         systems[name] = known.get(name) or published(name, experiment.task)
     if len(systems) < 2:
@@ -346,7 +346,7 @@ def judge_stage(name: str, models: Models) -> StageSpec:
     Raises UsageError for names that are neither a judge nor a chat model.
     """
     full = name if name.startswith(JUDGE) else f"{JUDGE}{name}"
-    refuse_mini_writer(full, models.weights)
+    refuse_mini_lvlm(full, models.weights)
     judge = resolve_judge(
         full,
         models.weights,

@@ -96,7 +96,7 @@ def _answer_files(folder: Path) -> list[Path]:
 
 
 def _published(folder: Path) -> tuple[dict[str, dict[str, Document]], dict[str, str]]:
-    """Return answers by writer and id, and by name of file why it holds none."""
+    """Return answers by model and id, and by name of file why it holds none."""
     answers, unread = dict[str, dict[str, Document]](), dict[str, str]()
     for path in _answer_files(folder):
         try:

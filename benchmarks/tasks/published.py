@@ -50,7 +50,7 @@ class TaskSet:
     about: Mapping[str, Any]
     """For the manifest: source, revision, digests, row counts."""
     answers: Mapping[str, Mapping[str, Document]] = field(default_factory=dict)
-    """Answers published with the queries, by writer and sample id."""
+    """Answers published with the queries, by model and query."""
 
 
 class RowGroup(NamedTuple):
@@ -67,7 +67,7 @@ class ValidRow:
 
     sample: Sample
     answers: Mapping[str, Document] = field(default_factory=dict)
-    """Published answers by writer."""
+    """Published answers by model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +77,13 @@ class TaskRows:
     samples: tuple[Sample | Malformed, ...]
     """In file order."""
     answers: Mapping[str, Mapping[str, Document]] = field(default_factory=dict)
-    """Published answers by writer and sample id."""
+    """Published answers by model and query."""
     broken: Mapping[str, int] = field(default_factory=dict)
     """Malformed rows by the rule they break."""
 
     @property
     def published(self) -> dict[str, int]:
-        """Return how many answers each writer has published."""
+        """Return how many answers each model has published."""
         return {writer: len(answers) for writer, answers in self.answers.items()}
 
 
@@ -194,7 +194,7 @@ def task_set(
 
 
 def is_published(name: str) -> bool:
-    """Return whether `name` names the published answers of some writer."""
+    """Return whether `name` names the published answers of some model."""
     return name.startswith(PREFIX)
 
 
@@ -203,4 +203,4 @@ def published(name: str, task: TaskSet) -> System:
     valid = {f"{PREFIX}{writer}": answers for writer, answers in task.answers.items()}
     if name not in valid:
         raise unknown(f"published answers of {task.name}", name, valid)
-    return System(name=name, draft=None, answers=valid[name], writer=name[len(PREFIX) :])
+    return System(name=name, draft=None, answers=valid[name], lvlm=name[len(PREFIX) :])

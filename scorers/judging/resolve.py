@@ -120,7 +120,7 @@ def resolve_judge(
     return judge(name, stage, settings)
 
 
-def refuse_mini_writer(name: str, weights: WeightsName) -> None:
+def refuse_mini_lvlm(name: str, weights: WeightsName) -> None:
     """UsageError for the judge `judge:NAME` whose mini weights only answer queries.
 
     Not in `resolve_judge`: runs that were scored with one are still read.

@@ -1,10 +1,10 @@
 """Scores of every LVLM with every text-to-image model on the same queries: what each adds.
 
     model = two_way(scores)             # (queries, LVLMs, text-to-image models)
-    model.writers[0]                    # Estimate: LVLM 0 against the average LVLM
+    model.lvlms[0]                      # Estimate: LVLM 0 against the average LVLM
     model.interaction[0][1]             # this pairing against the sum of its parts
 
-A score is y[q, w, a] = mean + writer[w] + artist[a] + interaction[w, a] + what belongs
+A score is y[q, w, a] = mean + lvlm[w] + t2i[a] + interaction[w, a] + what belongs
 to the query and to chance. The effects of each kind add up to 0, as in an analysis of
 variance with repeated measures (Maxwell, Delaney and Kelley 2018, chapters 11 and 12).
 Every effect is a linear contrast of the scores of one query, so each query gives one value
@@ -44,7 +44,7 @@ class VarianceShares:
     """
 
     writer: float
-    """Which LVLM."""
+    """Which LVLM; `pairings.json` names it so, and the next."""
     artist: float
     """Which text-to-image model."""
     interaction: float
@@ -64,9 +64,9 @@ class TwoWayModel:
     mean: Estimate
     cells: tuple[Row, ...]
     """By LVLM and text-to-image model."""
-    writers: Row
+    lvlms: Row
     """Main effects: mean of the LVLM less the mean of all."""
-    artists: Row
+    t2is: Row
     interaction: tuple[Row, ...]
     """By cell: its mean less the mean of all and both main effects."""
     shares: VarianceShares | None
@@ -74,39 +74,39 @@ class TwoWayModel:
 
 
 def shared_queries(scores: Floats) -> Floats:
-    """Return the rows of (queries, writers, artists) without NaN."""
+    """Return the rows of (queries, LVLMs, T2I models) without NaN."""
     return scores[~np.isnan(scores).any(axis=(1, 2))]
 
 
 def two_way(scores: Floats) -> TwoWayModel:
-    """Return the model of `scores` (queries, writers, artists), NaN for no score."""
+    """Return the model of `scores` (queries, LVLMs, T2I models), NaN for no score."""
     y = shared_queries(scores)
     with np.errstate(over="ignore", invalid="ignore"):
-        query, writer, artist, cell = _contrasts(y)
-    writers, artists = (size > 1 for size in scores.shape[1:])
-    shares = _shares(query, (writer, artist, cell)) if writers and artists else None
+        query, lvlm, t2i, cell = _contrasts(y)
+    lvlms, t2is = (size > 1 for size in scores.shape[1:])
+    shares = _shares(query, (lvlm, t2i, cell)) if lvlms and t2is else None
     return TwoWayModel(
         n=len(y),
         mean=_mean(query[:, 0, 0]),
         cells=_means(y),
-        writers=tuple(row[0] for row in _means(writer, writers)),
-        artists=_means(artist, artists)[0],
-        interaction=_means(cell, writers and artists),
+        lvlms=tuple(row[0] for row in _means(lvlm, lvlms)),
+        t2is=_means(t2i, t2is)[0],
+        interaction=_means(cell, lvlms and t2is),
         shares=shares,
     )
 
 
 def _contrasts(y: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Per query: mean (n, 1, 1), effects of LVLMs (n, w, 1), artists (n, 1, a), cells.
+    """Per query: mean (n, 1, 1), effects of LVLMs (n, w, 1), T2I models (n, 1, a), cells.
 
     0 where an effect is the rounding of sums only.
     """
     query = y.mean(axis=(1, 2), keepdims=True)
-    writer = y.mean(axis=2, keepdims=True) - query
-    artist = y.mean(axis=1, keepdims=True) - query
-    cell = y - query - writer - artist
+    lvlm = y.mean(axis=2, keepdims=True) - query
+    t2i = y.mean(axis=1, keepdims=True) - query
+    cell = y - query - lvlm - t2i
     size = EQUAL * np.abs(y).max(axis=(1, 2), initial=0.0, keepdims=True)
-    kinds = (np.where(np.abs(e) <= size, 0.0, e) for e in (writer, artist, cell))
+    kinds = (np.where(np.abs(e) <= size, 0.0, e) for e in (lvlm, t2i, cell))
     return query, *kinds
 
 

@@ -292,7 +292,7 @@ PRICES = {"price_per_million_input": 1.0, "price_per_million_output": 2.0}
 REMOTE = replace(LIGHT, endpoint="http://127.0.0.1:9/v1", batch_size=1)
 
 
-def paid_writer(log: Path | None = None) -> StageSpec:
+def paid_lvlm(log: Path | None = None) -> StageSpec:
     options = {**PRICES, "cost": 1.0} | ({} if log is None else {"log": str(log)})
     return replace(writer(REMOTE), options=options)
 
@@ -304,12 +304,12 @@ def receipt(**usage: float) -> Receipt:
 
 def test_all_stages_count_towards_one_ceiling() -> None:
     spending = Spending(3.0)
-    spending.count_receipt(paid_writer(), receipt(cost=2.0))
+    spending.count_receipt(paid_lvlm(), receipt(cost=2.0))
     spending.count_receipt(painter(), receipt(images=1))
     assert spending.exhausted() is None
     spending.count_receipt(painter(1), receipt(cost=1.0))
     assert "3 spent" in str(spending.exhausted())
-    assert [spending.is_paid(s) for s in (paid_writer(), painter(1), painter())] == [
+    assert [spending.is_paid(s) for s in (paid_lvlm(), painter(1), painter())] == [
         1,
         1,
         0,
@@ -318,10 +318,10 @@ def test_all_stages_count_towards_one_ceiling() -> None:
 
 def test_no_ceiling_is_kept_where_a_server_does_not_say_what_was_used() -> None:
     spending, without = Spending(3.0), Spending(None)
-    spending.count_receipt(paid_writer(), Receipt("done"))  # a request that failed
+    spending.count_receipt(paid_lvlm(), Receipt("done"))  # a request that failed
     assert spending.exhausted() is None
     for each in (spending, without):
-        each.count_receipt(paid_writer(), receipt())
+        each.count_receipt(paid_lvlm(), receipt())
     assert "the server of writer" in str(spending.exhausted())
     assert without.exhausted() is None
 
@@ -330,7 +330,7 @@ def test_nothing_is_sent_once_the_budget_is_reached_until_it_is_raised(
     tmp_path: Path,
 ) -> None:
     log, root, witness = tmp_path / "log", tmp_path / "run", Witness()
-    plan = plan_of([sample(i) for i in range(8)], write=paid_writer(log), paint=[painter()])
+    plan = plan_of([sample(i) for i in range(8)], write=paid_lvlm(log), paint=[painter()])
     result = run(plan, root, witness, max_cost=3.0)
     assert (result.counts["done"], result.counts["failed"]) == (3, 5)
     failures = [o for o in outcomes(plan, root).values() if isinstance(o, Failure)]

@@ -267,7 +267,7 @@ def test_memory_stays_bounded_when_the_last_stage_is_slow(tmp_path: Path) -> Non
 
     one = replace(LIGHT, batch_size=4, workers=1)
     large = painter(0, one, pixels=512)
-    plan = plan_of([sample(i) for i in range(120)], paint=[large], measure=one, sleep_s=0.3)
+    plan = plan_of([sample(i) for i in range(120)], paint=[large], measure=one, sleep_s=0.6)
     witness = Backlog()
     assert run(plan, tmp_path, witness).counts["scored"] == 120
     assert witness.most_ahead > 50, "the slow stage was not slow enough to show anything"

@@ -11,13 +11,13 @@ from benchmarks.runs.experiment import open_experiment
 from benchmarks.tasks.task_set import READERS, load
 from generators.errors import UsageError
 from generators.registry import PREFIXES, Named, is_custom
-from pipelines.systems import ARTISTS, WRITERS, SystemName, is_writer, parts_of
+from pipelines.systems import LVLM_PREFIXES, T2I_PREFIXES, SystemName, is_lvlm, parts_of
 from scorers import resolve_scorer
 
 
 def test_every_room_maps_the_prefixes_of_the_registry() -> None:
-    assert set(WRITERS) == set(PREFIXES[Named.LVLM])
-    assert set(ARTISTS) == set(PREFIXES[Named.ARTIST])
+    assert set(LVLM_PREFIXES) == set(PREFIXES[Named.LVLM])
+    assert set(T2I_PREFIXES) == set(PREFIXES[Named.T2I])
     assert {*READERS, "hf", "miniature", "official"} == set(PREFIXES[Named.DATA])
 
 
@@ -43,9 +43,9 @@ def test_every_room_maps_the_prefixes_of_the_registry() -> None:
     ],
 )
 def test_names_are_split_from_the_right_at_what_is_known(
-    name: str, writer: str, artist: str | None, protocol: str | None
+    name: str, lvlm: str, t2i: str | None, protocol: str | None
 ) -> None:
-    assert parts_of(name) == SystemName(writer, artist, protocol)
+    assert parts_of(name) == SystemName(lvlm, t2i, protocol)
 
 
 def test_a_known_prefix_never_names_a_module() -> None:
@@ -82,5 +82,5 @@ def test_data_may_be_a_function_of_the_users() -> None:
 
 def test_a_composition_is_no_lvlm() -> None:
     """A benchmark of `hf:a/b+sdxl` took it for the model `a/b+sdxl` of the Hub."""
-    assert all(map(is_writer, ("hf:a/b", "openai:a+b")))
-    assert not any(map(is_writer, ("hf:a/b+sdxl", "hf:a/b@text")))
+    assert all(map(is_lvlm, ("hf:a/b", "openai:a+b")))
+    assert not any(map(is_lvlm, ("hf:a/b+sdxl", "hf:a/b@text")))

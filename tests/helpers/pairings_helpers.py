@@ -12,13 +12,13 @@ from benchmarks.results.costs import DocumentCost, RecordCost
 from generators.base import Failure, Fault, Kind, Skip
 
 
-def scores_of(writers: int, artists: int, queries: int, seed: int = 0):
+def scores_of(lvlms: int, t2is: int, queries: int, seed: int = 0):
     """(queries, writers, artists) scores between 0 and 6 with effects of every kind."""
     rng = np.random.default_rng(seed)
-    effects = np.linspace(-0.8, 0.8, writers)[:, None] + np.linspace(-0.3, 0.3, artists)
+    effects = np.linspace(-0.8, 0.8, lvlms)[:, None] + np.linspace(-0.3, 0.3, t2is)
     effects[0, 0] += 0.6
     query = rng.normal(0, 0.6, (queries, 1, 1))
-    noise = rng.normal(0, 0.5, (queries, writers, artists))
+    noise = rng.normal(0, 0.5, (queries, lvlms, t2is))
     return (3 + effects + query + noise).clip(0, 6).round(2)
 
 
@@ -32,10 +32,8 @@ def pairing_board(
     **options,
 ) -> Board:
     """A board of `writer-W+artist-A`; `skipped` and `failed` queries by cell."""
-    queries, writers, artists = scores.shape
-    cells = {
-        (w, a): f"writer-{w}+artist-{a}" for w in range(writers) for a in range(artists)
-    }
+    queries, lvlms, t2is = scores.shape
+    cells = {(w, a): f"writer-{w}+artist-{a}" for w in range(lvlms) for a in range(t2is)}
     found = []
     for q in range(queries):
         for cell, name in cells.items():
@@ -52,15 +50,15 @@ def pairing_board(
         found,
         systems=[system(n) for n in names],
         scorers=options.pop("scorers", (Judge(),)),
-        costs=costs_by_hand(queries, writers, artists) if costs else None,
+        costs=costs_by_hand(queries, lvlms, t2is) if costs else None,
         **options,
     )
 
 
-def costs_by_hand(queries: int, writers: int, artists: int) -> list[DocumentCost]:
+def costs_by_hand(queries: int, lvlms: int, t2is: int) -> list[DocumentCost]:
     """A text takes 1 + w seconds on a GPU, an image 2 + 3a on two; two images each."""
     documents = []
-    for q, w, a in np.ndindex(queries, writers, artists):
+    for q, w, a in np.ndindex(queries, lvlms, t2is):
         text = {"seconds": 1.0 + w, "gpu_seconds": 1.0 + w}
         text |= {"input_tokens": 100.0, "output_tokens": 50.0 + w}
         seconds = 2.0 + 3 * a
@@ -84,6 +82,6 @@ def costs_by_hand(queries: int, writers: int, artists: int) -> list[DocumentCost
     return documents
 
 
-def crossed(writers: str, artists: str, protocol: str = "") -> list[str]:
+def crossed(lvlms: str, t2is: str, protocol: str = "") -> list[str]:
     """The names of all pairings of two rows of letters, row by row."""
-    return [f"{w}+{a}{protocol}" for w in writers for a in artists]
+    return [f"{w}+{a}{protocol}" for w in lvlms for a in t2is]

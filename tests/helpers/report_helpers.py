@@ -60,10 +60,10 @@ def stage(name: str, weights: str | None = "pretrained") -> StageSpec:
 
 
 def system(name: str, weights: str | None = "pretrained") -> System:
-    """A system by name; `writer+artist` is composed."""
-    writer, _, artist = name.partition("+")
-    parts = {"writer": writer, "artist": artist} if artist else {}
-    return System(name=name, draft=stage(writer, weights), **parts)
+    """A system by name; `lvlm+t2i` is composed."""
+    lvlm, _, t2i = name.partition("+")
+    parts = {"lvlm": lvlm, "t2i": t2i} if t2i else {}
+    return System(name=name, draft=stage(lvlm, weights), **parts)
 
 
 def picture(seed: int, side: int = 64, form: str = "PNG") -> Image:

@@ -32,17 +32,17 @@ def trial_model(
     pictures: int = 2, placement: Placement = LIGHT, sleep_s: float = 0.0, **draft: Any
 ) -> ServedModel:
     """A system without models; its artist draws from prompts as well."""
-    artist = painter(placement=placement, sleep_s=sleep_s)
+    t2i = painter(placement=placement, sleep_s=sleep_s)
     system = System(
         name="trial",
         draft=writer(placement, pictures=pictures, **draft),
-        render=artist,
+        render=t2i,
         max_images=pictures,
-        writer="writer",
-        artist="painter",
+        lvlm="writer",
+        t2i="painter",
     )
     return ServedModel(
-        name="trial", weights="tiny", system=system, artist=artist, artist_name="painter"
+        name="trial", weights="tiny", system=system, t2i=t2i, t2i_name="painter"
     )
 
 

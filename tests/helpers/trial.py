@@ -140,7 +140,7 @@ def plan_of(
     write = write or writer()
     paints = paint or (painter(0), painter(1))
     systems = [
-        System(name=f"{write.name}+{p.name}", draft=write, render=p, artist=p.name)
+        System(name=f"{write.name}+{p.name}", draft=write, render=p, t2i=p.name)
         for p in paints
     ]
     scorers = [Measuring(measure, **measure_options)]

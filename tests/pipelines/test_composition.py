@@ -114,7 +114,7 @@ def test_text_alone_asks_for_no_weights_that_it_never_uses(
     alone, named = (resolve(f"qwen2-vl-7b{t2i}@text", tiny) for t2i in ("", "+sd3"))
     assert alone.name == "qwen2-vl-7b@text"
     assert alone.stages == named.stages == resolve("qwen2-vl-7b+sd3", tiny).stages[:1]
-    assert (alone.writer, alone.artist) == ("qwen2-vl-7b", "no pictures")
+    assert (alone.lvlm, alone.t2i) == ("qwen2-vl-7b", "no pictures")
 
 
 @pytest.mark.parametrize("name", ["anole", "emu2", "qwen2-vl-7b+sd3"])

@@ -27,7 +27,7 @@ from generators.base import Result
 from generators.document import Document, Image, ImageRequest, Sample
 from generators.pictures import decode
 from generators.system import Repetition, answer
-from pipelines.systems import Models, artist_spec, resolve
+from pipelines.systems import Models, resolve, t2i_spec
 
 pytestmark = pytest.mark.models
 
@@ -120,7 +120,7 @@ def test_published_native_models_load_onto_a_gpu(tmp_path: Path, name: str) -> N
 )
 def test_a_gpu_draws_what_the_cpu_draws(name: str, gpus: int) -> None:
     """By each kind of text encoder, and with modules that two GPUs share."""
-    spec = artist_spec(name, Models(weights="tiny"))
+    spec = t2i_spec(name, Models(weights="tiny"))
     expected = load_stage(spec)(REQUESTS)
     with fake_gpus(gpus):
         made = load_stage(spec)(REQUESTS)

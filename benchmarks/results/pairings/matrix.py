@@ -46,11 +46,11 @@ class PairingMatrix:
 
 def composition_of(system: System) -> tuple[str | None, str | None, str | None]:
     """Return LVLM, text-to-image model and protocol; None for what it has not."""
-    if not system.writer:
+    if not system.lvlm:
         return None, None, None
-    protocol = parts_of(system.name).protocol or ("mmie" if system.artist else None)
-    t2i = None if protocol == "text" else system.artist
-    return system.writer.removesuffix(f"@{protocol}"), t2i, protocol
+    protocol = parts_of(system.name).protocol or ("mmie" if system.t2i else None)
+    t2i = None if protocol == "text" else system.t2i
+    return system.lvlm.removesuffix(f"@{protocol}"), t2i, protocol
 
 
 def matrices_of(systems: Sequence[System]) -> list[PairingMatrix]:

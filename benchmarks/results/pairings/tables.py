@@ -126,12 +126,12 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
 
     rows = [
         [*map(cell, row), _effect(effect, scores)]
-        for row, effect in zip(model.cells, model.writers, strict=True)
+        for row, effect in zip(model.cells, model.lvlms, strict=True)
     ]
     # A single LVLM has no effect: the column holds the mean of all cells alone.
-    last = "effect" if len(model.writers) > 1 else "mean"
-    below = [_effect(e, scores) for e in model.artists]
-    name = "effect" if len(model.artists) > 1 else "mean"
+    last = "effect" if len(model.lvlms) > 1 else "mean"
+    below = [_effect(e, scores) for e in model.t2is]
+    name = "effect" if len(model.t2is) > 1 else "mean"
     total: list[str | TableCell] = [name, *below, form.number(model.mean.value)]
     lines = [*_by_lvlm(pairings, rows), total]
     about = f"{scores.scorer.scale}, {scores.scorer.direction} is better"
@@ -157,7 +157,7 @@ def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
         f"Compared on the {model.n:,} of {pairings.queries:,} queries that have a score in "
         f"every cell{rest}."
     )
-    rows = [*model.cells, model.writers, model.artists, *model.interaction]
+    rows = [*model.cells, model.lvlms, model.t2is, *model.interaction]
     every = [e for row in rows for e in row if e.value is not None and e.ci95 is None]
     absent = sorted({e.reason for e in every if e.reason})
     notes = [compared, *(f"No interval: {reason}." for reason in absent)]
@@ -181,7 +181,7 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     """
     model = scores.model
     sign = 1 if scores.scorer.direction == "higher" else -1
-    every = [*model.interaction, model.writers, model.artists]
+    every = [*model.interaction, model.lvlms, model.t2is]
     most = max((abs(e.value) for row in every for e in row if e.value), default=0.0)
 
     def cell(e: Estimate) -> TableCell:
@@ -346,8 +346,8 @@ def _scores(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
         "left_out": scores.left_out,
         "mean": model.mean,
         "cells": model.cells,
-        "lvlm_effects": model.writers,
-        "t2i_effects": model.artists,
+        "lvlm_effects": model.lvlms,
+        "t2i_effects": model.t2is,
         "interaction": model.interaction,
         "variance_shares": model.shares and asdict(model.shares),
         "differences": scores.differences,
@@ -385,9 +385,9 @@ def _estimates(pairings: Pairings) -> Iterator[tuple[Any, ...]]:
         name, model = s.scorer.name, s.model
         interaction = [e for row in model.interaction for e in row]
         yield name, "mean", "", "", model.mean
-        for lvlm, e in zip(lvlms, model.writers, strict=True):
+        for lvlm, e in zip(lvlms, model.lvlms, strict=True):
             yield name, "lvlm effect", lvlm, "", e
-        for t2i, e in zip(t2is, model.artists, strict=True):
+        for t2i, e in zip(t2is, model.t2is, strict=True):
             yield name, "t2i effect", "", t2i, e
         for part, estimates in (("cell", s.cells.values()), ("interaction", interaction)):
             for cell, e in zip(cells, estimates, strict=True):

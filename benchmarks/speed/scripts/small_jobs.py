@@ -48,7 +48,7 @@ from generators.document import (
 )
 from generators.pictures import decode
 from generators.system import Repetition
-from pipelines.systems import Models, artist_spec, writer_spec
+from pipelines.systems import Models, lvlm_spec, t2i_spec
 from scorers.clipscore import ClipScorer
 
 LVLMS = ("qwen2-vl-72b", "qwen2-vl-7b", "llava-34b", "hf:llava-hf/llava-v1.6-34b-hf")
@@ -90,14 +90,14 @@ def careful(data: Path, out: Path) -> None:
     samples = [s for s in task.samples if isinstance(s, Sample)]
     seed_of = Repetition(task.prompt).seed_at
     for lvlm in LVLMS:
-        write = load_stage(writer_spec(lvlm, TINY))
+        write = load_stage(lvlm_spec(lvlm, TINY))
         for sample in samples:
             asked = with_blobs(Request(task.prompt(sample, "text")), with_bytes)
             if isinstance(written := write([asked])[0], Result):
                 answers["texts", lvlm, sample.id] = written.value.text
     images = {}
     for t2i in T2I_MODELS:
-        draw = load_stage(artist_spec(t2i, TINY))
+        draw = load_stage(t2i_spec(t2i, TINY))
         for lvlm, sample in product(LVLMS, (s for s in samples if s.wants_images)):
             if (text := answers.get(("texts", lvlm, sample.id))) is not None:
                 request = ImageRequest(prompt=text.strip(), seed=seed_of(sample, 0))

@@ -8,7 +8,7 @@ import pytest
 from bench_helpers import Painter
 
 from benchmarks.miniature import drawings
-from benchmarks.miniature.drawings import T2I_AIMS, DrawnScene, bars_of, measure_artists
+from benchmarks.miniature.drawings import T2I_AIMS, DrawnScene, bars_of, measure_t2is
 from benchmarks.miniature.measures import Bar, BenchSettings
 from benchmarks.tasks.mmie.prompts import prompts
 from scorers.truth.reading import ItemReading, Reading
@@ -28,7 +28,7 @@ def settings(tmp_path: Path, **model: str) -> BenchSettings:
 def bars(monkeypatch: pytest.MonkeyPatch, asked: BenchSettings) -> dict[str, Bar]:
     monkeypatch.setattr(drawings, "T2IS", (PAINTER,))
     monkeypatch.setattr(drawings, "WEAKER", "no-such-artist")
-    part = measure_artists(asked, lambda line: None)
+    part = measure_t2is(asked, lambda line: None)
     return {bar.name.removeprefix(f"{PAINTER}: "): bar for bar in part.bars}
 
 

@@ -54,12 +54,12 @@ def matrices(*names: str) -> list[PairingMatrix]:
     made = []
     for name in names:
         pair, _, protocol = name.partition("@")
-        writer, _, artist = pair.partition("+")
-        label = writer + (f"@{protocol}" if protocol == "outline" else "")
-        parts = {"writer": label, "artist": artist} if artist else {}
+        lvlm, _, t2i = pair.partition("+")
+        label = lvlm + (f"@{protocol}" if protocol == "outline" else "")
+        parts = {"lvlm": label, "t2i": t2i} if t2i else {}
         if protocol == "text":
-            parts = {"writer": writer, "artist": "no images"}
-        made.append(System(name=name, draft=named_stage(writer), **parts))
+            parts = {"lvlm": lvlm, "t2i": "no images"}
+        made.append(System(name=name, draft=named_stage(lvlm), **parts))
     return matrices_of(made)
 
 
@@ -317,8 +317,8 @@ def costs_of(
 ) -> DocumentCost:
     """What the document of a pairing costs that these jobs make, and of a native system."""
     names = [f"{write.name}+artist", f"{write.name}+other"]
-    parts = {"draft": write, "render": PAINT, "writer": write.name}
-    paired = [System(name=n, **parts, artist=n.rpartition("+")[2]) for n in names]
+    parts = {"draft": write, "render": PAINT, "lvlm": write.name}
+    paired = [System(name=n, **parts, t2i=n.rpartition("+")[2]) for n in names]
     native = System(name="native", draft=WRITE)
     builder = TableBuilder([*paired, native], RecordCosts(records))
     for name in ("native", names[0]):

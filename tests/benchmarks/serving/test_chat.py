@@ -223,7 +223,7 @@ WORDS = System(name="words", draft=trial_model().stages[0], max_images=0)
     ("model", "modalities"),
     [
         (replace(trial_model(), may_leave_images_out=False), ["text"]),
-        (replace(trial_model(), system=WORDS, artist=None), ["text", "image"]),
+        (replace(trial_model(), system=WORDS, t2i=None), ["text", "image"]),
         (trial_model(), ["image"]),
     ],
 )

@@ -104,8 +104,8 @@ def test_settings_and_configs_apply(tmp_path: Path) -> None:
     settings = ("models.sdxl-turbo.steps=2", "composition.max_images=2")
     model = served_model(name, config, settings=settings)
     assert model.weights == "tiny"
-    assert model.artist is not None
-    assert (model.artist.settings["steps"], model.artist.settings["guidance"]) == (2, 2.0)
+    assert model.t2i is not None
+    assert (model.t2i.settings["steps"], model.t2i.settings["guidance"]) == (2, 2.0)
     assert model.system is not None
     assert model.system.max_images == 2
     assert set(model.abilities) == {name, "sdxl-turbo"}

@@ -85,7 +85,7 @@ def test_a_users_own_class_is_never_told_of_a_fourth_kind() -> None:
 )
 @pytest.mark.usefixtures("weights")
 def test_a_model_without_such_weights_is_refused(name: str, weights) -> None:
-    assert parts_of(f"qwen2-vl-7b+{name}@outline").artist == name
+    assert parts_of(f"qwen2-vl-7b+{name}@outline").t2i == name
     with pytest.raises(UsageError, match="mini"):
         resolve(f"openai:some+{name}", Models(weights=weights))
 

@@ -12,7 +12,7 @@ from generators.errors import UsageError
 from pipelines.chat.settings import ChatSettings, EndpointSettings
 from pipelines.endpoints.settings import GeminiSettings, ImagesSettings, omni_settings
 from pipelines.presets import LVLMS, RETIRED, retirements
-from pipelines.systems import Models, artist_settings, resolve
+from pipelines.systems import Models, resolve, t2i_settings
 
 HERE = {"model": "m", "base_url": "http://h:1/v1"}
 
@@ -122,7 +122,7 @@ def test_a_large_model_is_given_enough_gpus_and_a_tiny_one_none():
 
 
 def stages(*names, **settings):
-    presets = [LVLMS.get(name) or artist_settings(name) for name in names]
+    presets = [LVLMS.get(name) or t2i_settings(name) for name in names]
     copies = [preset.model_copy(update=settings) for preset in presets]
     return [s.spec(n, "tiny") for n, s in zip(names, copies, strict=True)]
 
@@ -187,7 +187,7 @@ def test_a_composition_may_draw_by_a_server_and_is_refused_while_planning(monkey
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     name = "qwen2-vl-7b+images:black-forest-labs/FLUX.1-dev"
     system = resolve(name, Models(weights="tiny"))
-    assert (system.name, system.artist) == (name, name.partition("+")[2])
+    assert (system.name, system.t2i) == (name, name.partition("+")[2])
     stage, placement = system.render, system.render.placement
     assert (stage.kind, stage.stage) == (Kind.RENDER, "images-endpoint")
     assert (stage.weights, stage.seeded) == (None, True)

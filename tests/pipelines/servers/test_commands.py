@@ -20,7 +20,7 @@ from generators.names import validated
 from pipelines.presets import LVLMS
 from pipelines.servers.settings import EngineModelSettings, ServerTable
 from pipelines.servers.start import Software, engine_software, software_of
-from pipelines.systems import Models, chat_spec, writer_spec
+from pipelines.systems import Models, chat_spec, lvlm_spec
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 STATED = {"engine": "vllm", "engine_version": "0.32.0", "revision": COMMIT}
@@ -29,7 +29,7 @@ LARGE, SMALL = "qwen2-vl-72b", "qwen2-vl-7b"
 
 def spec_of(name: str = LARGE, weights: Any = "pretrained", **more: Any) -> StageSpec:
     overrides = {name: {**STATED, **more}}
-    return writer_spec(name, Models(weights=weights, overrides=overrides))
+    return lvlm_spec(name, Models(weights=weights, overrides=overrides))
 
 
 def argv_of(spec: StageSpec) -> list[str]:
@@ -129,12 +129,12 @@ def test_a_missing_program_is_an_error_of_the_plan_and_not_of_a_run_opened_again
     overrides = {SMALL: {"engine": "vllm", "engine_executable": "/no/vllm"}}
     models = Models(weights="dummy", overrides=overrides)
     with pytest.raises(CheckpointError, match="/no/vllm"):
-        writer_spec(SMALL, models)
+        lvlm_spec(SMALL, models)
     with pinning({}) as pins:
-        writer_spec(SMALL, models)
+        lvlm_spec(SMALL, models)
     assert "/no/vllm" in pins.missing[0]
     with pinning({"engine:vllm@/no/vllm": "0.32.0"}) as pins:
-        assert "vllm 0.32.0" in writer_spec(SMALL, models).identity
+        assert "vllm 0.32.0" in lvlm_spec(SMALL, models).identity
     assert not pins.missing
 
 
@@ -147,7 +147,7 @@ def tabled(settings: dict[str, Any] | None = None, **table: Any) -> StageSpec:
     servers = {"local": ServerTable.model_validate({**TABLE, **table})}
     overrides = {"openai:m/x": {"server": "local", **(settings or {})}}
     models = Models(weights="pretrained", overrides=overrides, servers=servers)
-    return writer_spec("openai:m/x", models)
+    return lvlm_spec("openai:m/x", models)
 
 
 def test_a_model_names_its_server() -> None:
@@ -161,7 +161,7 @@ def test_a_model_names_its_server() -> None:
     assert spec.identity == "endpoint:local sh 1.0"
     assert _need(StageCount(spec)) == "server local: 2 GPU, 3 CPU, 16 at a time"
     models = Models(weights="pretrained", overrides={"openai:m": {"server": "mine"}})
-    alone = writer_spec("openai:m", models)
+    alone = lvlm_spec("openai:m", models)
     assert (alone.placement.server, alone.identity) == (None, "endpoint:mine")
 
 

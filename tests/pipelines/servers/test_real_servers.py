@@ -22,7 +22,7 @@ from cluster.local import LocalStages
 from generators.base import Job, Result, StageSpec
 from generators.document import Request
 from pipelines.servers.settings import ServerTable
-from pipelines.systems import Models, writer_spec
+from pipelines.systems import Models, lvlm_spec
 
 pytestmark = [pytest.mark.models, pytest.mark.timeout(1800)]
 VLLM = os.environ.get("PLAIT_VLLM")
@@ -53,7 +53,7 @@ def folder() -> Iterator[Path]:
 def spec_of(folder: Path, **settings: Any) -> StageSpec:
     name = f"hf:{folder}"
     overrides = {name: {**COMMON, **settings}}
-    return writer_spec(name, Models(weights="pretrained", overrides=overrides))
+    return lvlm_spec(name, Models(weights="pretrained", overrides=overrides))
 
 
 def texts(spec: StageSpec, count: int = 4) -> list[str]:
@@ -75,7 +75,7 @@ def test_transformers_serve_is_a_server_of_the_config(folder: Path) -> None:
     overrides = {name: {"server": "local", "max_tokens": 24, "concurrency": 1}}
     servers = {"local": table}
     models = Models(weights="pretrained", overrides=overrides, servers=servers)
-    spec = writer_spec(name, models)
+    spec = lvlm_spec(name, models)
     assert "transformers 5" in spec.identity
     assert texts(spec) == texts(spec_of(folder))
 

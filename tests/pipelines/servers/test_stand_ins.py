@@ -19,7 +19,7 @@ from cluster.server_process import ServerError
 from generators.base import Job, Outcome, Result, StageSpec
 from generators.document import ImageRequest
 from generators.errors import UsageError
-from pipelines.systems import Models, artist_spec, writer_spec
+from pipelines.systems import Models, lvlm_spec, t2i_spec
 
 
 @pytest.fixture
@@ -46,14 +46,14 @@ def outcome_of(spec: StageSpec, value: Any) -> Outcome[Any]:
 @pytest.mark.models
 def test_a_chat_model_answers_through_its_engine(program: str) -> None:
     name = f"hf:{checkpoint('qwen2')}"
-    spec = writer_spec(name, models(name, "vllm", program))
+    spec = lvlm_spec(name, models(name, "vllm", program))
     outcome = outcome_of(spec, says("Look <|im_end|> here", RED))
     assert isinstance(outcome, Result)
     # The tokens of the checkpoint's own chat template are broken.
     assert outcome.value.text == "echo Look < |im_end|> here"
     assert outcome.notes["neutralised"] == ["<|im_end|>"]
     stop_servers()
-    other = writer_spec(name, models(name, "vllm", program, engine_version="1.2.4"))
+    other = lvlm_spec(name, models(name, "vllm", program, engine_version="1.2.4"))
     with pytest.raises(ServerError, match=r"vllm 1\.2\.3"):
         outcome_of(other, says("Hello"))
 
@@ -65,7 +65,7 @@ def test_a_text_to_image_model_draws_through_its_engine(
     name = f"diffusers:{tmp_path / 'weights'}"
     chosen = {"steps": 3, "guidance": 2.5, "height": 64, "width": 32}
     more = {"max_sequence_length": 77}
-    spec = artist_spec(name, models(name, "vllm-omni", program, **chosen, **more))
+    spec = t2i_spec(name, models(name, "vllm-omni", program, **chosen, **more))
     outcome = outcome_of(spec, ImageRequest(prompt="a cat", seed=7))
     assert isinstance(outcome, Result), outcome
     log = next((tmp_path / "plait" / "servers").glob("vllm-omni-*.log")).read_text()
@@ -85,12 +85,12 @@ def test_a_text_to_image_model_draws_through_its_engine(
     argv = spec.placement.server.argv
     told = argv[argv.index("--default-sampling-params") + 1]
     assert json.loads(told) == {"0": {"max_sequence_length": 77}}
-    other = artist_spec(name, models(name, "vllm-omni", program, **chosen))
+    other = t2i_spec(name, models(name, "vllm-omni", program, **chosen))
     assert other.digest != spec.digest
 
 
 def test_guidance_of_qwen_image_is_its_true_scale() -> None:
-    spec = artist_spec("qwen-image", models("qwen-image", "sglang", "x"))
+    spec = t2i_spec("qwen-image", models("qwen-image", "sglang", "x"))
     assert spec.settings["true_cfg_scale"] == 4.0
     assert spec.settings["guidance"] is None
     assert spec.settings["max_sequence_length"] == 512
@@ -109,4 +109,4 @@ def test_what_an_engine_does_not_take_is_refused(settings: Any, word: str) -> No
     weights = settings.pop("weights", "pretrained")
     overrides = models("sdxl", "sglang", "x", **settings).overrides
     with pytest.raises(UsageError, match=word):
-        artist_spec("sdxl", Models(weights=weights, overrides=overrides))
+        t2i_spec("sdxl", Models(weights=weights, overrides=overrides))

@@ -14,34 +14,34 @@ from scorers.statistics.power import detectable, paired_power, queries_needed
 from scorers.statistics.two_way import ONE_LEVEL, two_way
 
 
-def simulated(seed, n=40, writers=3, artists=4):
+def simulated(seed, n=40, lvlms=3, t2is=4):
     """Scores (n, writers, artists) with effects of each, of both, and of the query."""
     rng = np.random.default_rng(seed)
-    shapes = [(writers, 1), (artists,), (writers, artists), (n, 1, 1), (n, writers, 1)]
+    shapes = [(lvlms, 1), (t2is,), (lvlms, t2is), (n, 1, 1), (n, lvlms, 1)]
     sizes = (1.0, 0.5, 0.3, 2.0, 0.7)
     effects = sum(
         s * rng.normal(size=shape) for s, shape in zip(sizes, shapes, strict=True)
     )
-    return 50 + effects + rng.normal(size=(n, writers, artists))
+    return 50 + effects + rng.normal(size=(n, lvlms, t2is))
 
 
 def least_squares(y):
     """Effects by ordinary least squares of the sum-to-zero coded design."""
-    n, writers, artists = y.shape
+    n, lvlms, t2is = y.shape
     q, w, a = (i.ravel() for i in np.indices(y.shape))
     code_q, code_w, code_a = (
         np.vstack([np.eye(k - 1), -np.ones(k - 1)])[i]
-        for k, i in ((n, q), (writers, w), (artists, a))
+        for k, i in ((n, q), (lvlms, w), (t2is, a))
     )
     both = (code_w[:, :, None] * code_a[:, None, :]).reshape(len(w), -1)
     design = np.hstack([np.ones((len(w), 1)), code_w, code_a, both, code_q])
     fit = np.linalg.lstsq(design, y.ravel(), rcond=None)[0]
-    ends = np.cumsum([1, writers - 1, artists - 1, (writers - 1) * (artists - 1)])
-    writer, artist, cell = (fit[i:j] for i, j in pairwise(ends))
-    writer, artist = np.append(writer, -writer.sum()), np.append(artist, -artist.sum())
-    cell = cell.reshape(writers - 1, artists - 1)
+    ends = np.cumsum([1, lvlms - 1, t2is - 1, (lvlms - 1) * (t2is - 1)])
+    lvlm, t2i, cell = (fit[i:j] for i, j in pairwise(ends))
+    lvlm, t2i = np.append(lvlm, -lvlm.sum()), np.append(t2i, -t2i.sum())
+    cell = cell.reshape(lvlms - 1, t2is - 1)
     cell = np.vstack([cell, -cell.sum(0)])
-    return fit[0], writer, artist, np.hstack([cell, -cell.sum(1, keepdims=True)])
+    return fit[0], lvlm, t2i, np.hstack([cell, -cell.sum(1, keepdims=True)])
 
 
 def values(row):
@@ -52,10 +52,10 @@ def values(row):
 def test_effects_are_those_of_least_squares(shape):
     y = simulated(1, *shape)
     model = two_way(y)
-    centre, writer, artist, cell = least_squares(y)
+    centre, lvlm, t2i, cell = least_squares(y)
     assert model.mean.value == pytest.approx(centre, abs=1e-9)
-    assert values(model.writers) == pytest.approx(writer, abs=1e-9)
-    assert values(model.artists) == pytest.approx(artist, abs=1e-9)
+    assert values(model.lvlms) == pytest.approx(lvlm, abs=1e-9)
+    assert values(model.t2is) == pytest.approx(t2i, abs=1e-9)
     assert np.array([values(r) for r in model.interaction]) == pytest.approx(cell, abs=1e-9)
     assert np.array([values(r) for r in model.cells]) == pytest.approx(y.mean(0))
 
@@ -65,7 +65,7 @@ def test_intervals_are_students_t_of_each_querys_contrast():
     model = two_way(y)
     half = np.array([0.5, -0.5])[:, None]
     for found, contrast in (
-        (model.writers[0], half * np.full(3, 1 / 3)),
+        (model.lvlms[0], half * np.full(3, 1 / 3)),
         (model.interaction[0][0], half * np.array([2, -1, -1]) / 3),
     ):
         expected = stats.ttest_1samp((y * contrast).sum((1, 2)), 0).confidence_interval()
@@ -76,10 +76,10 @@ def test_intervals_are_students_t_of_each_querys_contrast():
 def test_a_single_row_has_the_effects_of_its_columns_only():
     y = simulated(4, 20, 1, 3)
     model = two_way(y)
-    assert {e.reason for e in (*model.writers, *model.interaction[0])} == {ONE_LEVEL}
+    assert {e.reason for e in (*model.lvlms, *model.interaction[0])} == {ONE_LEVEL}
     assert model.shares is None
     effects = (y - y.mean((1, 2), keepdims=True)).mean((0, 1))
-    assert values(model.artists) == pytest.approx(effects)
+    assert values(model.t2is) == pytest.approx(effects)
 
 
 def test_additive_scores_have_an_interaction_of_exactly_zero():
