@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mutants import MUTANTS, ROOT
 
 from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
@@ -108,3 +109,8 @@ def test_stories_and_projects_go_on_from_the_image_of_the_query(
 )
 def test_images_of_another_answer_are_noticed(rows, scorer: str, least: float) -> None:
     assert mean(rows, "gt", scorer) - mean(rows, SHUFFLED, scorer) > least
+
+
+def test_every_mutant_finds_its_line() -> None:
+    found = {m.name: (ROOT / m.file).read_text().count(m.before) for m in MUTANTS}
+    assert {name: n for name, n in found.items() if n != 1} == {}

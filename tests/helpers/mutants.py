@@ -120,8 +120,8 @@ MUTANTS = (
     Mutant(
         "the answer stands as if the question's picture were a line of text",
         "generators/decoding/streams.py",
-        "self._places = following(self._places)",
-        "self._places = following(lengths[:, None].expand_as(self._places))",
+        "self._ids = _following(ids[:, -1])",
+        "self._ids = (stored_at[:, -1:] + 1).repeat(1, self._axes)",
         WRITING,
     ),
     Mutant(
@@ -184,8 +184,8 @@ MUTANTS = (
     Mutant(
         "positions of decoded tokens are shifted by one",
         "generators/decoding/streams.py",
-        "position_ids=position_ids(places),",
-        "position_ids=position_ids(places) + (embeddings.shape[1] == 1),",
+        "position_ids=ids[..., 0] if self._axes == 1 else ids.permute(2, 0, 1),",
+        "position_ids=(ids + (embeddings.shape[1] == 1)).permute(2, 0, 1).squeeze(0),",
         DECODING,
     ),
     Mutant(
