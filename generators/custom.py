@@ -9,12 +9,22 @@ its results do not depend on one, so that repeats share them.
 from __future__ import annotations
 
 import importlib
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from generators.base import Kind, Placement, StageSpec, Weights, WeightsName, imported
-from generators.document import Image
+from generators.base import (
+    Kind,
+    Outcome,
+    Placement,
+    Result,
+    StageSpec,
+    Weights,
+    WeightsName,
+    imported,
+)
+from generators.document import Image, ImageRequest, Payload
 from generators.errors import UsageError
 from generators.names import unknown, validated
 from generators.registry import known_prefixes
@@ -79,11 +89,43 @@ def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
 def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any]) -> System:
     """Return a system whose one stage drafts, and may draw: a draft may hold images."""
     draft, _ = custom_spec(name, weights, overrides, [Kind.DRAFT])
-    return System(name=name, draft=draft, max_images=4)
+    as_drawn = StageSpec(
+        name="as-drawn",
+        kind=Kind.RENDER,
+        stage="as-drawn",
+        target="generators.custom:AsDrawn",
+        placement=Placement(num_cpus=0.25, batch_size=32),
+    )
+    return System(name=name, draft=draft, render=as_drawn, max_images=4)
 
 
-def drawn(picture: Picture) -> Image:
-    """Return an image that a stage has drawn while it wrote, for its `Draft`."""
-    from generators.pictures import encode
+def drawn(picture: Picture) -> ImageRequest:
+    """Return a request for a picture that a stage has drawn while it wrote.
 
-    return encode(picture)
+    Drafts of earlier versions hold such requests; a draft may hold the image itself.
+    """
+    import numpy as np
+    from safetensors.numpy import save
+
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    data = np.frombuffer(file.getvalue(), dtype=np.uint8)
+    return ImageRequest(payload=Payload.of(save({"png": data})))
+
+
+class AsDrawn:
+    """Renders the requests of `drawn`: the image is in the payload."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
+        """Return the images in the payloads."""
+        return [Result(self._unpacked(request)) for request in inputs]
+
+    def _unpacked(self, request: ImageRequest) -> Image:
+        from safetensors.numpy import load
+
+        if request.payload is None:
+            raise ValueError("a drafting stage without a renderer must draw its images")
+        return Image.of(load(request.payload.read())["png"].tobytes())

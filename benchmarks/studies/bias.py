@@ -199,7 +199,7 @@ class Pairs:
         found = {}
         rows = zip(self.questions, self.repeats, self.sides, self.preference, strict=True)
         for question, repeat, (a, b), value in rows:
-            is_own = [bool(own) and family(side.lvlm) == own for side in (a, b)]
+            is_own = [bool(own) and family(side.writer) == own for side in (a, b)]
             if is_own == [False, True]:
                 found[question, repeat, a.system, b.system] = float(value)
             elif is_own == [True, False]:

@@ -33,16 +33,16 @@ class Side:
     """One system of a pair, and its answer's size."""
 
     system: str
-    lvlm: str
-    """The model that wrote the text."""
+    writer: str
+    """The model that wrote the text, so named in the file."""
     words: int
     images: int
 
     @classmethod
-    def of(cls, system: str, lvlm: str, document: Document) -> "Side":
+    def of(cls, system: str, writer: str, document: Document) -> "Side":
         """Return the side of a system that answered with `document`."""
         size, images = words(document.text), len(document.images)
-        return cls(system=system, lvlm=lvlm, words=size, images=images)
+        return cls(system=system, writer=writer, words=size, images=images)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from PIL import Image as Pillow
 from trial import painter, plan_of, sample
 
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import open_experiment
 from cluster.walks import Pending, read
-from generators.base import Job, Kind, Outcome, Placement, StageSpec
-from generators.custom import custom_spec
+from generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
+from generators.custom import AsDrawn, custom_spec, custom_system, drawn
 from generators.document import Draft, Request
 from generators.errors import UsageError
+from generators.pictures import decode
 from generators.settings import StageSettings
 
 
@@ -88,3 +90,13 @@ def test_the_seed_of_a_run_reaches_its_judges() -> None:
     assert None not in seeds
     assert not seeds & judge_seeds(5)
     assert judge_seeds(5, seed=0) == seeds, "a judge's own seed counts more"
+
+
+def test_drafts_of_earlier_versions_find_their_images() -> None:
+    """They hold requests whose payload is the image."""
+    system = custom_system("comparing_helpers:Terse", "tiny", {})
+    assert system.render is not None
+    assert system.render.digest == "6c742cadf7b24a08b580f28fb100733d"
+    (result,) = AsDrawn()([drawn(Pillow.new("RGB", (3, 2), (1, 2, 3)))])
+    assert isinstance(result, Result)
+    assert decode(result.value).getpixel((2, 1)) == (1, 2, 3)

@@ -19,7 +19,6 @@ from cluster.run import MANIFEST
 from cluster.store import Store
 from cluster.walks import drive, together
 from generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
-from generators.custom import drawn
 from generators.document import (
     Candidate,
     Document,
@@ -99,8 +98,8 @@ class Illustrator:
             return Failure("the model refused", Fault.REFUSED)
         if "!plain" in text:
             return Result(Draft((Text("no picture"),)))
-        parts = (Text("<i>first</i>\nthen"), drawn(flat("red")))
-        parts += (Text(f"{text}; last, {len(request.images)}"), drawn(flat("blue")))
+        parts = (Text("<i>first</i>\nthen"), as_png(flat("red")))
+        parts += (Text(f"{text}; last, {len(request.images)}"), as_png(flat("blue")))
         return Result(Draft(parts), {"tokens": 1}, {"prompt": text})
 
 

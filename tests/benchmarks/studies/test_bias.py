@@ -56,7 +56,7 @@ JUDGE = JudgeIdentity("gpt-4o", "creation", "corrected", "w1", "s1")
 
 
 def side(system: str, words: int = 10, images: int = 0) -> Side:
-    return Side(system=system, lvlm=system, words=words, images=images)
+    return Side(system=system, writer=system, words=words, images=images)
 
 
 def ruling(question: str, preference: int | None, **about: Any) -> Ruling:
