@@ -115,7 +115,7 @@ class StageForecast:
             self.spec.name,
             f"{'at most ' if self.work.bound else ''}{self.jobs:,.0f}",
             *(_figure(span) for span in (rates.seconds, rates.load_s)),
-            str(self.workers),
+            str(self.workers) if rates.seconds else "?",
             *("" if amount is None else f"{amount:,.0f}" for amount in tokens),
             "?" if disk is None else _bytes_text(disk),
             "?" if money is None else (f"{money:,.4g}" if money else ""),
