@@ -97,7 +97,8 @@ class EndpointClient:
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
-        await asyncio.wait(others) if others else None
+        if others:
+            await asyncio.wait(others)
         await self._http.aclose()
 
     def continue_from(self, usage: Mapping[str, float]) -> None:

@@ -74,7 +74,7 @@ def drawn_alone(name: str) -> np.ndarray:
     return np.concatenate([pixels(shared(name)([r])) for r in REQUESTS])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.permutations(range(5)), st.integers(1, 4))
 def test_neighbours_order_and_batch_size_do_not_matter(order, size):
     alone = drawn_alone("sdxl-turbo")

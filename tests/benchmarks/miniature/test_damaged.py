@@ -76,7 +76,7 @@ def test_replies_are_in_the_form_of_the_rubric() -> None:
 
 
 def test_the_sum_of_the_verdicts_follows_the_truth() -> None:
-    every = answers(600)
+    every = answers(1000)
     drawn = [a for a in every if a.query.wants_images]
     agreement = spearmanr([truth(a) for a in drawn], [sum(verdicts(a)) for a in drawn])
     assert agreement.statistic > 0.93

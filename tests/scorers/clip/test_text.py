@@ -96,7 +96,7 @@ def test_special_tokens_written_out_end_no_text_early(special, long_text):
     assert window[-2] == reader().encode("cat")[0]
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.text(
         st.one_of(st.sampled_from("a.! \n<>|&;_"), st.characters(codec="utf-8")),

@@ -126,7 +126,7 @@ def test_repeats_are_not_further_questions(name: str) -> None:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_neither_order_nor_naming_of_games_matters(name: str, seed: int) -> None:
     rng = random.Random(seed)
     games = styled(rng, 12)

@@ -86,23 +86,22 @@ def test_drawn_scenes_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "number", "least"),
+    ("damage", "least"),
     [
-        (blurred, 100, 0.995),
-        (noisy, 100, 0.98),
-        (as_jpeg, 100, 0.97),
-        (sized(512), 100, 0.995),
-        (sized(48), 100, 0.995),
-        (lambda picture: as_jpeg(blurred(noisy(picture))), 100, 0.8),
-        # Specks of noise are looked at one by one, which takes long.
-        (lambda picture: noisy(picture, 16), 30, 0.9),
+        (blurred, 0.995),
+        (noisy, 0.98),
+        (as_jpeg, 0.97),
+        (sized(512), 0.995),
+        (sized(48), 0.995),
+        (lambda picture: as_jpeg(blurred(noisy(picture))), 0.8),
+        (lambda picture: noisy(picture, 16), 0.9),
     ],
     ids=["blur", "noise", "JPEG", "512", "48", "all", "much noise"],
 )
 def test_damaged_pictures_are_read_right_or_not_at_all(
-    damage: Callable[[Picture], Picture], number: int, least: float
+    damage: Callable[[Picture], Picture], least: float
 ) -> None:
-    right, wrong = shares(number, damage)
+    right, wrong = shares(150, damage)
     assert right >= least
     assert wrong == 0
 
