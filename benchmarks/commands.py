@@ -31,7 +31,6 @@ from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.run_directory import refuse_unless_writable
 from benchmarks.tasks.mmie import official
 from benchmarks.terminal import progress
-from cluster.plan import EngineOptions
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, DamagedPart, Store, StoreError
 from cluster.tracing.summary import traced
@@ -71,6 +70,11 @@ def run(
     With `remake`, records of an earlier version of a stage are made again.
     """
     planned = plan(config, console, remake=remake, forecast=forecast)
+    return execute_plan(planned, console, remake=remake)
+
+
+def execute_plan(planned: RunPlan, console: Console, *, remake: bool) -> ExecutedRun:
+    """Answer, score, report; UsageError where records would be made again unasked."""
     if planned.made_again and not remake:
         lines = "\n".join(f"  {change}" for change in planned.made_again)
         raise UsageError(
@@ -99,7 +103,8 @@ def score(
     else:
         values = {k: v for k, v in flags.items() if k not in ("set", "remake")}
         values |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
-        experiment = _opened(load_config(None, values, flags["set"]), console)
+        config = load_config(None, values, flags["set"])
+        experiment = _opened(config, console, remake=flags["remake"])
     planned = RunPlan.of(experiment, only_scorers=True)
     # New records would be filed under a former version of a stage.
     if names := [c.spec.name for c in planned.counts if c.spec.recorded and c.to_run]:
@@ -161,15 +166,7 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         console.print(Text("trimmed", "yellow"), plan.trimmed, soft_wrap=True)
     if plan.forecast.stages:
         console.print(f"forecast: {plan.forecast.headline}", soft_wrap=True)
-    engine = experiment.config.engine
-    options = EngineOptions(
-        executor=experiment.config.executor,
-        address=experiment.config.address,
-        placement_timeout_s=engine.placement_timeout_s,
-        grace_s=engine.grace_s,
-        max_cost=engine.max_cost,
-        only_scorers=only_scorers,
-    )
+    options = experiment.engine_options(only_scorers=only_scorers)
     display = Display(console, meanwhile=_import_for_tables)
     about = experiment.about() | kept_forecast(plan.forecast, root)
     reader = ResultReader(experiment)
@@ -189,6 +186,7 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
 
 def _import_for_tables() -> None:
     """What tables and page are made with, which is imported where it is used."""
+    from matplotlib import figure  # noqa: F401
     from scipy import special  # noqa: F401
 
     from benchmarks.results import report  # noqa: F401

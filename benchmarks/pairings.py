@@ -21,7 +21,6 @@ from benchmarks.results.pairings.tables import FILES, tables_of, write_pairings
 from benchmarks.runs.config import RunConfig, is_run, load_config
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE, DefaultRun
 from benchmarks.runs.experiment import reopen
-from benchmarks.runs.joining import joined
 from benchmarks.tasks.miniature.reader import is_miniature
 from cluster.store import Store
 from generators.errors import UsageError
@@ -45,9 +44,11 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")
     config = matrix_config(options)
-    finished = commands.run(
-        config, console, remake=options["remake"], forecast=forecast_of(options)
-    )
+    remake, forecast = options["remake"], forecast_of(options)
+    planned = commands.plan(config, console, remake=remake, forecast=forecast)
+    if not matrices_of(planned.experiment.systems):
+        raise _no_matrix(str(config.root))
+    finished = commands.execute_plan(planned, console, remake=remake)
     _show(pairings_of(finished.board), finished.board, config.root, console)
     return finished.exit_status
 
@@ -65,7 +66,7 @@ def _of_existing(root: Path, console: Console) -> int:
 def _refuse_options(options: Mapping[str, Any], root: Path) -> None:
     given = [name for name, value in options.items() if value and name != "config"]
     if given:
-        names = ", ".join(f"--{name.rstrip('_')}" for name in given)
+        names = ", ".join(f"--{name.rstrip('_').replace('_', '-')}" for name in given)
         raise UsageError(
             f"{root} is an existing run, whose tables are shown without options ({names} "
             "given); to add models to it, name it with --out"
@@ -73,14 +74,12 @@ def _refuse_options(options: Mapping[str, Any], root: Path) -> None:
 
 
 def matrix_config(options: Mapping[str, Any]) -> RunConfig:
-    """The config of a run of the matrix; UsageError where it names half of one."""
+    """The config of a run of the matrix; UsageError where options name half of one."""
     lvlms, t2is = tuple(options["lvlm"] or ()), tuple(options["t2i"] or ())
     protocol = options["protocol"]
     flags = flags_of({**options, "system": None})
     if options["config"] is not None and not (lvlms or t2is):
-        config = load_config(options["config"], flags, options["set_"] or ())
-        _refuse_unless_matrix(config)
-        return config
+        return load_config(options["config"], flags, options["set_"] or ())
     if not lvlms and not t2is:
         flags, (lvlms, t2is) = _with_defaults(flags)
         # Mini models have learnt to mark places of images; random ones never mark any.
@@ -141,12 +140,6 @@ def systems_of(lvlms: Sequence[str], t2is: Sequence[str], protocol: str) -> tupl
         for lvlm in dict.fromkeys(lvlms)
         for t2i in dict.fromkeys(t2is)
     )
-
-
-def _refuse_unless_matrix(config: RunConfig) -> None:
-    experiment, _ = joined(config)
-    if not matrices_of(experiment.systems):
-        raise _no_matrix(str(config.root))
 
 
 def _no_matrix(where: str) -> UsageError:

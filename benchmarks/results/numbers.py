@@ -7,6 +7,7 @@ What is stored is not touched.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,4 +85,4 @@ def estimate_of(plain: Mapping[str, Any], name: str = "mean") -> Estimate:
 
 def reaches_beyond(text: str) -> bool:
     """Whether an interval in `text` has a bound to be explained."""
-    return f"{BEYOND}," in text or f"{BEYOND}]" in text
+    return re.search(rf"\d{re.escape(BEYOND)}[,\]]", text) is not None

@@ -10,12 +10,11 @@ from typing import Any
 
 from benchmarks.results.board import Board, TableBuilder
 from benchmarks.results.costs import RecordCosts
-from benchmarks.runs.config import OFFICIAL, RunConfig
+from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from benchmarks.runs.run_directory import (
     RecordedStages,
     Supersession,
     former_config,
-    is_run,
     read_manifest,
     stage_facts,
 )
@@ -23,7 +22,7 @@ from benchmarks.tasks.answered import answered
 from benchmarks.tasks.controls import control, is_control
 from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
-from cluster.plan import Evaluation, Plan, evaluations
+from cluster.plan import EngineOptions, Evaluation, Plan, evaluations
 from cluster.store import Store
 from generators.base import StageSpec
 from generators.checkpoints import pinning
@@ -86,6 +85,18 @@ class Experiment:
         config = self.config.model_copy(update=values)
         samples = _selection(config, self.task, self.ids)
         return replace(self, config=config, samples=samples)
+
+    def engine_options(self, **own: Any) -> EngineOptions:
+        """Return the options of a run of it, with those of `own` in their place."""
+        config, engine = self.config, self.config.engine
+        about = {
+            "executor": config.executor,
+            "address": config.address,
+            "placement_timeout_s": engine.placement_timeout_s,
+            "grace_s": engine.grace_s,
+            "max_cost": engine.max_cost,
+        }
+        return EngineOptions(**(about | own))
 
     @property
     def recorded_queries(self) -> int:
@@ -346,9 +357,10 @@ def reopen(
     experiment = open_experiment(config, identities=known, ids=manifest.get("ids"))
     # Stages are recorded under the run's own config: one whose settings are changed now is
     # another one, and has no records yet.
-    own = former_config(root, manifest)
-    ids = manifest.get("ids")
-    former = experiment_of(own, experiment.task, (), identities=known, ids=ids)
+    former = experiment
+    if changes:
+        own, ids = former_config(root, manifest), manifest.get("ids")
+        former = experiment_of(own, experiment.task, (), identities=known, ids=ids)
     stages = RecordedStages(manifest)
     recorded = {spec.digest: stages.as_recorded(spec) for spec in former.plan.stages}
 

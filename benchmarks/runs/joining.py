@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.runs.config import RunConfig, merged
+from benchmarks.runs.config import RunConfig, is_run, merged
 from benchmarks.runs.experiment import (
     Experiment,
     experiment_of,
@@ -21,7 +21,7 @@ from benchmarks.runs.experiment import (
     read_task,
     refuse_settings_of_nothing,
 )
-from benchmarks.runs.run_directory import former_config, is_run, read_manifest
+from benchmarks.runs.run_directory import former_config, read_manifest
 from benchmarks.tasks.task_set import TaskSet
 from generators.base import StageSpec
 from generators.document import Malformed, Sample

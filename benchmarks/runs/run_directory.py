@@ -15,15 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs.config import RunConfig, anchored, is_run, merged
+from benchmarks.runs.config import RunConfig, anchored, merged
 from cluster.run import MANIFEST
 from cluster.store import Store
 from generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
-
-__all__ = ["former_config", "is_run", "read_manifest", "refuse_unless_writable"]
 
 
 def read_manifest(root: Path) -> dict[str, Any]:

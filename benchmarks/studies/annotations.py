@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from benchmarks.results.board import Board
 from benchmarks.runs.experiment import reopen
+from benchmarks.tasks.controls import TRUTH, is_control
 from benchmarks.tasks.mmie.categories import category_of
 from benchmarks.tasks.reading.rules import RowError, shown
 from cluster.store import Store
@@ -308,7 +309,7 @@ def mmies_category(id: str, stated: Sequence[str] = ()) -> str:
 
 def kind_of(system: str) -> str:
     """Return the kind of model by a system's name: composed of two, or not."""
-    if system == "gt" or system.startswith("gt:"):
+    if system == TRUTH or is_control(system):
         return "ground truth"
     return "integrated" if "+" in system else "interleaved"
 

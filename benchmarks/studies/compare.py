@@ -17,10 +17,11 @@ from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, missing_keys, refuse_missing, reopen
 from benchmarks.studies.compare_page import Judged, report
 from benchmarks.studies.rulings import FOLDER, RULINGS, lvlm_of, rulings, write_rulings
+from benchmarks.tasks.controls import TRUTH
 from benchmarks.tasks.published import PREFIX, as_asked, is_published, published
 from cluster.counts import count
 from cluster.lock import RunLock
-from cluster.plan import EngineOptions, Plan, lookup_in
+from cluster.plan import Plan, lookup_in
 from cluster.records import RecordRow
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import Store
@@ -41,8 +42,6 @@ from scorers.pairwise import resolve_protocol
 from scorers.pairwise.games import Judgement
 from scorers.pairwise.matchup import Matchup, PairComparison
 from scorers.pairwise.protocol import Pairwise
-
-TRUTH = "gt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,13 +179,8 @@ def _run(match: PreparedComparison, place: Path, console: Console) -> RunResult:
     plan, config = plan_of(match.items), match.experiment.config
     if any(c.to_run for c in count(plan, Store(place))):
         refuse_missing(missing_keys([match.chat]), match.missing_weights)
-    engine_options = EngineOptions(
-        executor=config.executor,
-        address=match.options.address or config.address,
-        placement_timeout_s=config.engine.placement_timeout_s,
-        grace_s=config.engine.grace_s,
-        max_cost=config.engine.max_cost,
-    )
+    address = match.options.address or config.address
+    engine_options = match.experiment.engine_options(address=address)
     display = Display(console)
     try:
         return execute(plan, place, engine_options, match.about, display)

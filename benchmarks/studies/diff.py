@@ -106,8 +106,9 @@ def run_difference(
     common = [key for key in one.queries if key in other.queries]
     asks = [[getattr(r.queries[k], "question", None) for k in common] for r in runs]
     same = [key for key, a, b in zip(common, *asks, strict=True) if a == b]
+    alike = set(same)
     scorers = [name for name in one.scorers if name in other.scorers]
-    scores = [_scores(runs, name, names, set(same)) for names in pairs for name in scorers]
+    scores = [_scores(runs, name, names, alike) for names in pairs for name in scorers]
     n = len(same) if answers is None else min(answers, len(same))
     keys = [same[i * len(same) // n] for i in range(n)]
     repeats = range(min(run.experiment.config.repeats for run in runs))
@@ -128,10 +129,10 @@ def run_difference(
         "differences": [plain for plain, _ in scores],
         "only_first": {kind: names for kind, (names, _) in alone.items()},
         "only_second": {kind: names for kind, (_, names) in alone.items()},
-        "changed_queries": [key for key in common if key not in set(same)],
+        "changed_queries": [key for key in common if key not in alike],
         "answers": answered,
     }
-    title = f"{other.root.name} minus {one.root.name}"
+    title = f"{other.root.resolve().name} minus {one.root.resolve().name}"
     tables = [_scores_table(title, [line for _, line in scores])] if scores else []
     tables += [_texts_table(answered)] if answered else []
     drawn = [row for row in answered if any(row["images"][n] for n in ("n", "unpaired"))]

@@ -77,7 +77,7 @@ def write_report(
         .get_template("report.html.j2")
         .render(
             board=board,
-            name=root.name,
+            name=root.resolve().name,
             tables=tables,
             panels=panels,
             pairings=pairings_section(board),

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from benchmarks.durations import in_words
 from benchmarks.results.board import Board
 from benchmarks.results.table import ResultTable
+from benchmarks.runs.config import is_run
 from benchmarks.runs.forecast.rates import (
     IMAGES,
     FigureRange,
@@ -29,7 +30,7 @@ from benchmarks.runs.forecast.simulation import (
     simulate,
     work_of,
 )
-from benchmarks.runs.run_directory import is_run, read_manifest
+from benchmarks.runs.run_directory import read_manifest
 from cluster.counts import StageCount
 from cluster.manifest import write_json
 from cluster.plan import Plan

@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.special import stdtrit
 
 from benchmarks.runs.run_directory import read_manifest, stage_facts
 from cluster.manifest import LOADS, TAKEOVERS, TIMING, hardware
@@ -218,6 +218,8 @@ class Batches:
         mean = float(self.seconds.sum() / self.records.sum())
         if n < 2:
             return FigureRange.exact(mean)
+        from scipy.special import stdtrit
+
         rates = self.seconds / self.records
         variance = np.average((rates - mean) ** 2, weights=self.records) * n / (n - 1)
         t = stdtrit(n - 1, 0.95)
@@ -377,13 +379,20 @@ class MeasuredRun:
         ]
         return next(iter(exact + alike), None)
 
+    @cached_property
+    def _read(self) -> dict[str, Batches | None]:
+        """By the stage's folder, what has been read."""
+        return {}
+
     def batches(self, spec: StageSpec) -> Batches | None:
         """Return the batches of a stage, without failed records; None without any."""
-        folder = self.folder_of(spec)
-        return None if folder is None else _batches_in(self.root, folder)
+        if (folder := self.folder_of(spec)) is None:
+            return None
+        if folder not in self._read:
+            self._read[folder] = _batches_in(self.root, folder)
+        return self._read[folder]
 
 
-@lru_cache(maxsize=1024)
 def _batches_in(root: Path, folder: str) -> Batches | None:
     """Read the batches from the parts of a stage, whatever its name was.
 
@@ -481,13 +490,15 @@ class Sources:
             load_s=FigureRange.over(new_s or other_s),
             takeover_s=FigureRange.over(other_s or new_s),
         )
-        if known := [b for run in runs if (b := run.batches(spec))][:_MOST_POOLED]:
-            rates = replace(rates, usage=Batches.pooled(known).each)
-        timed = {r.root.name: b for r in alike if (b := r.batches(spec))}
+        known = (b for run in runs if (b := run.batches(spec)))
+        if pooled := list(islice(known, _MOST_POOLED)):
+            rates = replace(rates, usage=Batches.pooled(pooled).each)
+        named = ((r.root.name, b) for r in alike if (b := r.batches(spec)))
+        timed = dict(islice(named, _MOST_POOLED))
         if not timed:
             return rates
-        first, *others = [*timed][:_MOST_POOLED]
-        together = Batches.pooled([timed[name] for name in (first, *others)])
+        first, *others = timed
+        together = Batches.pooled([*timed.values()])
         more = f" and {len(others)} more" if others else ""
         return replace(
             rates,

@@ -411,3 +411,9 @@ def test_an_interval_is_drawn_to_the_end_of_its_scale(monkeypatch):
     monkeypatch.setattr(Axes, "hlines", lambda axes, y, *ends, **_: lines.append([*ends]))
     panel_of(made, made.scorers[0], [])
     assert lines == [[intervals[0][0], 6.0], intervals[1]]
+
+
+def test_a_page_of_the_folder_one_is_in_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = write(board_of({"a": [1, 2]}), Path()).read_text()
+    assert f"<title>{tmp_path.name}" in page

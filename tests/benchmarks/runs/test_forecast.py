@@ -208,6 +208,13 @@ def test_earlier_runs_tell_how_many_images_and_judgements_follow(runs: Path) -> 
     assert of["painter0"].jobs == pytest.approx(9.0)
     assert of["measure"].jobs == pytest.approx(3.0)  # four judged of eight documents
     assert not any(w.bound for w in of.values())
+    # What the run has made since then is read too.
+    filled(drawing(8), runs / "before")
+    counts = {"planned": 16, "missing": 0}
+    write_manifest(
+        runs / "before", done.stages, counts=counts, pictures_per_document=images
+    )
+    assert left(drawing(6), runs / "new")["measure"].jobs == pytest.approx(3.0)
 
 
 def test_records_that_are_there_are_not_made_again(runs: Path) -> None:

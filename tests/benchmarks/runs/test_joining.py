@@ -106,12 +106,14 @@ def test_systems_and_scorers_that_are_added_stand_beside_those_there(root: Path)
 
 
 def test_a_larger_selection_is_added(root: Path) -> None:
-    first = [sample.id for sample in reopen(root).samples]
+    former = reopen(root)
+    first = [sample.id for sample in former.samples]
+    assert former.recorded_queries == len(first)
     words = ["--system", "gt", *GIVEN[:4], *NO_SCORERS, "--out", "run", "--limit"]
     assert "all of its queries: 3 queries" in plait("run", *words, "12")
     grown = reopen(root)
     assert set(first) < {sample.id for sample in grown.samples}
-    assert len(grown.samples) == 12
+    assert len(grown.samples) == grown.recorded_queries == 12
     assert json.loads((root / "leaderboard.json").read_text())[0]["n"] == 12
 
 
