@@ -269,7 +269,7 @@ def _spec(name: str, part: str | None, models: Models) -> StageSpec:
     if part is None and is_lvlm(name):
         return lvlm_spec(name, models)
     if part is None and is_custom(name):
-        return custom_spec(name, models.weights, models.of(name), list(Kind))[0]
+        return custom_spec(name, models.weights, models.of(name), list(Kind))
     system = resolve(name, models)
     parts: dict[str, StageSpec | None] = {p: getattr(system, p) for p in PARTS}
     there = {p: spec for p, spec in parts.items() if spec is not None}

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from generators.errors import CheckpointError
@@ -80,6 +81,18 @@ class Pins:
 
 
 _pins: contextvars.ContextVar[Pins | None] = contextvars.ContextVar("pins", default=None)
+_standing: contextvars.ContextVar[Mapping[str, str]]
+_standing = contextvars.ContextVar("standing", default=MappingProxyType({}))
+
+
+@contextlib.contextmanager
+def standing_for(name: str, identity: str) -> Iterator[None]:
+    """Within this context `name` has an identity that is pinned under another name."""
+    token = _standing.set({**_standing.get(), name: identity})
+    try:
+        yield
+    finally:
+        _standing.reset(token)
 
 
 @contextlib.contextmanager
@@ -111,6 +124,8 @@ def pinned(name: str, resolve: Callable[[], str]) -> str:
 
     `resolve` raises CheckpointError where that cannot be known.
     """
+    if name in (standing := _standing.get()):
+        return standing[name]
     pins = _pins.get()
     if pins is None:
         return resolve()

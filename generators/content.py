@@ -80,6 +80,6 @@ def answered(
     return [o if isinstance(o, Skip | Failure) else next(outcomes) for o in read]
 
 
-def display_text(parts: Iterable[str | Image]) -> str:
-    """Return the prompt for readers of the result, with a mark for each image."""
-    return "".join("<image>" if isinstance(part, Image) else part for part in parts)
+def display_text(parts: Iterable[str | Image], mark: str = "<image>") -> str:
+    """Return the prompt for readers of the result, with a `mark` for each image."""
+    return "".join(mark if isinstance(part, Image) else part for part in parts)

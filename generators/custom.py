@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 def custom_spec(
     name: str, weights: WeightsName, overrides: Mapping[str, Any], kinds: Sequence[Kind]
-) -> tuple[StageSpec, type]:
-    """Return the stage `module:Class` with `overrides` as arguments, and the class."""
+) -> StageSpec:
+    """Return the stage `module:Class` with `overrides` as arguments."""
     module, _, attribute = name.partition(":")
     try:
         cls = imported(name)
@@ -54,7 +54,7 @@ def custom_spec(
     settings = {k: v for k, v in overrides.items() if k not in StageSettings.placed}
     # Under `mini` a class of one's own loads what it always loads.
     loaded: Weights = "pretrained" if weights == "mini" else weights
-    spec = StageSpec(
+    return StageSpec(
         name=attribute,
         kind=kind,
         target=name,
@@ -65,7 +65,6 @@ def custom_spec(
         seeded=getattr(cls, "seeded", kind in (Kind.DRAFT, Kind.RENDER)),
         placement=_placement(name, cls, overrides),
     )
-    return spec, cls
 
 
 def _placement(name: str, cls: Any, overrides: Mapping[str, Any]) -> Placement:
@@ -88,7 +87,7 @@ def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
 
 def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any]) -> System:
     """Return a system whose one stage drafts, and may draw: a draft may hold images."""
-    draft, _ = custom_spec(name, weights, overrides, [Kind.DRAFT])
+    draft = custom_spec(name, weights, overrides, [Kind.DRAFT])
     as_drawn = StageSpec(
         name="as-drawn",
         kind=Kind.RENDER,

@@ -50,6 +50,8 @@ def _explained(model: type[BaseModel], error: Any, where: str) -> str:
     message = error["msg"].removeprefix("Value error, ")
     if not path:  # a rule of several fields, whose message names them
         return f"{where}: {message}" if where else str(message)
+    if error["type"] == "value_error":  # of ours, which may refuse a secret
+        return f"{path[-1]}{inside}: {message}"
     return f"{path[-1]}{inside}: {message}; got {error.get('input')!r}"
 
 

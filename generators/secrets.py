@@ -23,7 +23,8 @@ _KEY_VARIABLE = re.compile(r"(^|_)(API_?KEY|TOKEN)$", re.IGNORECASE)
 _SHORTEST = 8
 _SHORTEST_WORD = 20
 _KEY_LIKE = re.compile(
-    r"[\w-]*\*{3,}[\w-]*"  # with stars for its middle or its end, as servers show keys
+    # With stars for its middle or its end, as servers show keys.
+    r"(?:(?<![\w-])[\w-]+)?\*{3,}[\w-]*"
     r"|\b(?:sk|pk|rk|hf|gsk|xai)[-_][\w-]*(?:\.{3}|…)[\w-]*"
     r"|\b(?:sk|pk|rk|hf|gsk|xai)[-_](?=[\w-]*\d)[\w-]{8,}"
     r"|\bAIza[\w-]{10,}"

@@ -191,7 +191,7 @@ def is_t2i(name: str) -> bool:
 def lvlm_spec(name: str, models: Models) -> StageSpec:
     """Return the stage of an LVLM, `hf:ORG/NAME`, `openai:MODEL` or `module:Class`."""
     if is_custom(name):
-        return custom_spec(name, models.weights, models.of(name), [Kind.DRAFT])[0]
+        return custom_spec(name, models.weights, models.of(name), [Kind.DRAFT])
     return _spec(name, _settings(name, LVLMS, LVLM_PREFIXES, Named.LVLM), models)
 
 
@@ -211,7 +211,7 @@ def t2i_spec(name: str, models: Models) -> StageSpec:
     """Return the stage of a T2I model, `diffusers:ORG/NAME` or `module:Class`."""
     settings = t2i_settings(name)
     if settings is None:
-        return custom_spec(name, models.weights, models.of(name), [Kind.RENDER])[0]
+        return custom_spec(name, models.weights, models.of(name), [Kind.RENDER])
     return _spec(name, settings, models)
 
 

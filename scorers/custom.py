@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from generators.base import Job, Kind, Walk, WeightsName
+from generators.base import Job, Kind, Walk, WeightsName, imported
 from generators.custom import custom_spec
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import unknown
@@ -35,7 +35,8 @@ def custom_scorer(
     name: str, weights: WeightsName, overrides: Mapping[str, Any]
 ) -> CustomScorer:
     """Return the scorer of `module:Class`; UsageError for an invalid direction."""
-    stage, cls = custom_spec(name, weights, overrides, [Kind.SCORE])
+    stage = custom_spec(name, weights, overrides, [Kind.SCORE])
+    cls = imported(stage.target)
     scale, direction = getattr(cls, "scale", UNBOUNDED), getattr(cls, "direction", "higher")
     if direction not in DIRECTIONS:
         raise unknown(f"direction of scorer {name!r}", str(direction), DIRECTIONS)

@@ -69,7 +69,7 @@ def served(name: str, models: Models) -> ServedModel:
     own = partial(ServedModel, name=name, weights=models.weights)
     if is_custom(name):
         kinds = [Kind.DRAFT, Kind.RENDER]
-        spec, _ = custom_spec(name, models.weights, models.of(name), kinds)
+        spec = custom_spec(name, models.weights, models.of(name), kinds)
         if spec.kind is Kind.RENDER:
             return own(t2i=spec, t2i_name=name)
         system = custom_system(name, models.weights, models.of(name))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from generators.document import Draft, ImageRequest, Payload, Request
 from generators.emu2.condition import ConditionMode, Emu2Condition
 from generators.gill.draft import GillDraft
 from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Track
-from pipelines.vlm.decoding import writer_of
+from pipelines.vlm.decoding import by_generate
 from pipelines.vlm.stage import VisionLanguageModel
 from scorers.internvl.prompts import JudgePrompt
 from scorers.internvl.stage import MmieScore
@@ -135,7 +136,7 @@ class GenerateLoop(VisionLanguageModel):
 
     def __init__(self, stage: VisionLanguageModel) -> None:
         vars(self).update(vars(stage))
-        self._write = writer_of(self._model, self.settings, may_stream=False)
+        self._write = partial(by_generate, self._model, self.settings)
 
 
 class Emu2Loop(Emu2Condition):

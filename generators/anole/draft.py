@@ -126,11 +126,11 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
 
     def _image_tokens(self, records: list[_Record], logits: Tensor) -> list[int]:
         rows = [(r.stream.row, *(guide.row for guide in r.guides)) for r in records]
-        full, image, free = logits[torch.tensor(rows, device=self.device).T]
+        of_contexts = torch.tensor(rows, device=self.device).T[..., None]
+        full, image, free = logits[of_contexts, self._image_ids]
         text, guide = self.settings.guidance_text, self.settings.guidance_image
         mixed = guided_logits(full, image, free, text=text, image=guide)
-        permitted = mixed[:, self._image_ids]
-        return self._sampled(self.image, permitted, records, self._image_ids)
+        return self._sampled(self.image, mixed, records, self._image_ids)
 
     def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
         """Feed a record's token to all its streams; open the guides of new images.

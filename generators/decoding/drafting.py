@@ -15,7 +15,7 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip
-from generators.content import answered, unanswerable
+from generators.content import answered, display_text, unanswerable
 from generators.decoding.sampling import NO_NUMBERS, NONE, NoNumbers, Sampler, read_tokens
 from generators.decoding.streams import Stream, Streams
 from generators.document import Content, Draft, Image, ImageRequest, Request, Text
@@ -205,7 +205,7 @@ class InterleavedDraft(Drafting[TrackT]):
         except PictureError as error:
             return Failure(str(error))
         pieces = ([*self.leading], *read) if self.leading else tuple(read)
-        shown = "".join(self.mark if isinstance(p, Image) else p for p in parts)
+        shown = display_text(parts, self.mark)
         return NativePrompt(pieces, shown, length, images, request.seed or 0)
 
     @abstractmethod

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from generators.base import StageSpec, WeightsName
-from generators.checkpoints import pinned, pinning
+from generators.checkpoints import pinned, standing_for
 from generators.errors import UsageError
 from generators.mini.digests import verified
 from generators.mini.table import MINI, folder_of, is_mini_only, settings_of
@@ -38,7 +38,7 @@ def mini_settings(name: str, overrides: Mapping[str, Any]) -> Iterator[dict[str,
                 "own folder; use --weights pretrained"
             )
     identity = pinned(f"mini:{name}", lambda: verified(name))
-    with pinning({f"{folder_of(name)}@main": identity}):
+    with standing_for(f"{folder_of(name)}@main", identity):
         yield settings_of(name) | dict(overrides)
 
 

@@ -267,6 +267,17 @@ class EndpointSettings(ConversationSettings):
         return self.temperature is None or self.temperature > 0
 
 
+class EngineChatSettings(EndpointSettings):
+    """A chat model behind an engine's server that plait starts."""
+
+    stage: ClassVar[str] = "chat-engine"
+    target: ClassVar[str] = "pipelines.endpoints.chat:EngineChat"
+
+    checkpoint: str = unkeyed("")
+    """Folder or Hub id: its processor tells which tokens are the chat template's."""
+    revision: str | None = unkeyed(None)
+
+
 def plain_url(url: str) -> str:
     """Return `url` without its last slash; ValueError when it is no valid endpoint."""
     parts = urlsplit(url)

@@ -8,14 +8,12 @@ from typing import Any, ClassVar
 
 from generators.base import Fault, Outcome, Result, Weights
 from generators.document import Draft, Request, Text
-from pipelines.chat.settings import EndpointSettings
+from pipelines.chat.settings import EndpointSettings, EngineChatSettings
 from pipelines.chat.turns import ControlTokens
 from pipelines.endpoints.errors import StatusError
 from pipelines.endpoints.replies import ChatCompletion, EndpointReply, read_body
 from pipelines.endpoints.settings import ChatImagesSettings
 from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
-from pipelines.servers.engines import EngineChatSettings
-from pipelines.vlm.prompts import control_tokens
 
 _FIRST = [{"role": "user", "content": "Reply with the word: ready"}]
 _FIRST_TOKENS = 16
@@ -100,10 +98,13 @@ class EngineChat(ChatEndpoint):
         """As for every endpoint."""
         from transformers import AutoProcessor
 
-        super().__init__(weights, **settings)
-        source = {"revision": self.settings.revision, "trust_remote_code": False}
-        processor = AutoProcessor.from_pretrained(self.settings.checkpoint, **source)
+        from pipelines.vlm.prompts import control_tokens
+
+        own = self.settings_class.model_validate(settings)
+        source = {"revision": own.revision, "trust_remote_code": False}
+        processor = AutoProcessor.from_pretrained(own.checkpoint, **source)
         self._control = ControlTokens(control_tokens(processor))
+        super().__init__(weights, **settings)
 
 
 class ChatImagesEndpoint(CompletionEndpoint):
@@ -111,6 +112,8 @@ class ChatImagesEndpoint(CompletionEndpoint):
 
     settings_class: ClassVar[type[ChatImagesSettings]] = ChatImagesSettings
     settings: ChatImagesSettings
+    _takes_text_alone = True
+    """Until the server has rejected to be asked for text alone."""
 
     def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
         """As for a chat endpoint, with the modalities of the answer."""
@@ -125,12 +128,14 @@ class ChatImagesEndpoint(CompletionEndpoint):
         Some models cannot be told to write text alone (Anole behind `plait serve`); these
         are asked as for any other query, and the record says so.
         """
-        try:
-            return await super().sent(body)
-        except StatusError as error:
-            alone = body.get("modalities") == ["text"]
-            if error.status != 400 or not alone or "modalities" not in str(error):
-                raise
+        alone = body.get("modalities") == ["text"]
+        if self._takes_text_alone or not alone:
+            try:
+                return await super().sent(body)
+            except StatusError as error:
+                if error.status != 400 or not alone or "modalities" not in str(error):
+                    raise
+        self._takes_text_alone = False
         whole = {**body, "modalities": list(self.settings.modalities)}
         reply = await super().sent(whole)
         about = {"modality": "text alone is not taken by the server"}

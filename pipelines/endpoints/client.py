@@ -54,7 +54,7 @@ class EndpointClient:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = s = settings
-        self._key = os.environ.get(s.api_key_env)
+        self._key = os.environ.get(s.api_key_env, "").strip()
         # No redirect is followed: a key is for one address, and so is what is sent.
         self._http = httpx2.AsyncClient(
             verify=certificates(),
@@ -173,9 +173,8 @@ class EndpointClient:
         began = time.monotonic()
         while True:
             number += 1
-            left = began + s.give_up_s + s.timeout_s - time.monotonic()
             try:
-                async with asyncio.timeout(min(s.timeout_s, left)):
+                async with asyncio.timeout(s.timeout_s):
                     return await attempt(), number
             except ERRORS as error:
                 what = meaning(error)
@@ -213,7 +212,7 @@ class EndpointClient:
 
     def _explained(self, error: Exception) -> str:
         s = self.settings
-        advice = remedy(error, s, self._key is not None)
+        advice = remedy(error, s, bool(self._key))
         said = described(error).rstrip(".")
         return f"endpoint {s.url}, model {s.model!r}: {said}. {advice}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import json
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -118,7 +119,8 @@ def _seconds(value: Any) -> float | None:
     """Return a pause in seconds: a header's (RFC 9110, section 10.2.3) or Google's."""
     said = str(value).strip()
     with suppress(ValueError):
-        return max(float(said.removesuffix("s")), 0.0)
+        seconds = float(said.removesuffix("s"))
+        return None if math.isnan(seconds) else max(seconds, 0.0)
     try:
         moment = email.utils.parsedate_to_datetime(said)
     except ValueError:

@@ -8,6 +8,7 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from PIL import ExifTags
@@ -125,10 +126,9 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
     own_images: ClassVar[bool] = False
     """Whether the API takes images in turns of the assistant."""
 
-    def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
-        """As for every endpoint."""
-        super().__init__(weights, **settings)
-        self._control = ControlTokens(self.settings.control_tokens)
+    @cached_property
+    def _control(self) -> ControlTokens:
+        return ControlTokens(self.settings.control_tokens)
 
     @abstractmethod
     def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
@@ -22,8 +22,7 @@ from generators.checkpoints import looks_like_path
 from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.errors import UsageError
 from generators.names import validated
-from generators.settings import unkeyed
-from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettings
+from pipelines.chat.settings import ChatSettings, EngineChatSettings, ServerSettings
 from pipelines.endpoints.settings import DIALECTS, DialectName, ImagesSettings
 from pipelines.presets import TextToImageSettings
 from pipelines.servers.settings import EngineModelSettings, ServerTable
@@ -40,17 +39,6 @@ _PIPELINE_ONLY = ("scheduler", "attention", "compile", "offload", "device_map")
 _TRUE_CFG = "true_cfg_scale"
 _TOLD = ("max_sequence_length",)
 """Settings that vLLM-Omni's requests do not take, and its command does."""
-
-
-class EngineChatSettings(EndpointSettings):
-    """A chat model behind an engine's server that plait starts."""
-
-    stage: ClassVar[str] = "chat-engine"
-    target: ClassVar[str] = "pipelines.endpoints.chat:EngineChat"
-
-    checkpoint: str = unkeyed("")
-    """Folder or Hub id: its processor tells which tokens are the chat template's."""
-    revision: str | None = unkeyed(None)
 
 
 class ServerEngine(NamedTuple):

@@ -67,9 +67,9 @@ Writer = Callable[[PromptBatch], list[TextTrack]]
 """Writes what follows each row."""
 
 
-def writer_of(model: Any, settings: ChatSettings, may_stream: bool = True) -> Writer:
+def writer_of(model: Any, settings: ChatSettings) -> Writer:
     """Return the streams where they serve the model, else `generate`."""
-    if may_stream and is_streamable(model.config):
+    if is_streamable(model.config):
         return partial(by_streams, model, EmbeddedPromptReader(model), settings)
     return partial(by_generate, model, settings)
 

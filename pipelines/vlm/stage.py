@@ -37,8 +37,6 @@ class VisionLanguageModel:
     """
 
     takes_max_tokens: ClassVar[bool] = True
-    streams: ClassVar[bool] = True
-    """Whether models are decoded by streams where these serve them."""
 
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
         """Load the model; `settings` are the fields of `ChatSettings`.
@@ -50,7 +48,7 @@ class VisionLanguageModel:
         self._tokenizer = processor.tokenizer
         self._prompts = ChatPromptWriter(processor, self.settings)
         self._new_tokens = self.settings.new_tokens(weights)
-        self._write = writer_of(self._model, self.settings, self.streams)
+        self._write = writer_of(self._model, self.settings)
         text_config = self._model.config.get_text_config()
         self._context: int | None = getattr(text_config, "max_position_embeddings", None)
 

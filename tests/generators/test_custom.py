@@ -38,7 +38,7 @@ class Greedy(Sampler):
 
 
 def spec_of(cls: type, **overrides: Any) -> StageSpec:
-    return custom_spec(f"{__name__}:{cls.__name__}", "tiny", overrides, [Kind.DRAFT])[0]
+    return custom_spec(f"{__name__}:{cls.__name__}", "tiny", overrides, [Kind.DRAFT])
 
 
 PLACED = {"batch_size": 5, "workers": 2, "num_gpus": 1.0, "num_cpus": 3.0} | {

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
-from vlm_helpers import save_tiny
+from vlm_helpers import GenerateStage, save_tiny
 
 from generators.anole.draft import AnoleDraft
 from generators.base import Failure, Fault, Result
@@ -20,12 +20,6 @@ from pipelines.vlm.stage import VisionLanguageModel
 from scorers.internvl.stage import MmieScore
 
 models = pytest.mark.models
-
-
-class GenerateStage(VisionLanguageModel):
-    """By `generate`, as models are decoded that streams do not serve."""
-
-    streams = False
 
 
 def emu2(stage: Any) -> Any:

@@ -64,6 +64,12 @@ def test_words_are_no_keys_and_a_variable_that_a_stage_names_holds_one() -> None
     assert without_known_keys(f"{OWN} {KEY}") == "*** ***"
 
 
+def test_long_words_are_searched_in_one_pass() -> None:
+    """Their square would take longer than any test may: 10^10 steps."""
+    data = "a" * 100_000
+    assert without_keys(f"{data} {data}***b") == f"{data} ***"
+
+
 def test_all_text_of_an_outcome_is_searched_and_all_else_stays() -> None:
     image = Image(KEY, data=KEY.encode())
     draft = Draft((Text(KEY), image, ImageRequest(prompt=f"a {KEY}")))

@@ -1,6 +1,7 @@
 """Tiny vision-language checkpoints on disk, as they are published, and images."""
 
 import functools
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -25,6 +26,7 @@ from generators.mini.table import SHIPPED
 from generators.pictures import encode
 from pipelines.presets import LVLMS
 from pipelines.vlm import random_weights
+from pipelines.vlm.decoding import by_generate
 from pipelines.vlm.random_weights import tokenizer
 from pipelines.vlm.stage import VisionLanguageModel
 
@@ -49,7 +51,9 @@ RED, GREEN, BLUE = picture(60, 40, 1), picture(230, 90, 2), picture(33, 150, 3)
 class GenerateStage(VisionLanguageModel):
     """By `generate`, as models are decoded that streams do not serve."""
 
-    streams = False
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._write = partial(by_generate, self._model, self.settings)
 
 
 def save_tiny(folder: Path, name: str = "qwen2-vl-7b") -> Path:

@@ -243,7 +243,7 @@ def test_a_server_that_lists_no_models_is_asked_all_the_same(api, server, status
 
 def test_the_key_is_that_of_the_named_variable_and_shown_nowhere(api, server, monkeypatch):
     key = "sk-other-0123456789"
-    monkeypatch.setenv("OTHER_KEY", key)
+    monkeypatch.setenv("OTHER_KEY", f"{key}\n")  # as mounted files end
     with api.asking(server, max_attempts=1, api_key_env="OTHER_KEY") as stage:
         spec = stage.settings.spec("x", "tiny")
         for status in (400, 401, 500):

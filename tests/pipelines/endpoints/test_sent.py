@@ -130,9 +130,14 @@ def test_a_server_that_cannot_write_text_alone_is_asked_as_for_any_query(server)
     server.script = lambda body: (
         refusal if body["modalities"] == ["text"] else server.default(body)
     )
-    result = CHAT_IMAGES.once(server, WHY)
-    assert shown(result) == ["first", "RED", "then"]
-    assert [body["modalities"] for body in server.bodies] == [["text"], ["image", "text"]]
+    with CHAT_IMAGES.asking(server) as stage:
+        (result,) = stage([WHY])
+        assert shown(result) == ["first", "RED", "then"]
+        sent = [body["modalities"] for body in server.bodies]
+        assert sent == [["text"], ["image", "text"]]
+        stage([WHY])
+    assert server.bodies.pop()["modalities"] == ["image", "text"]
+    assert len(server.bodies) == 2, "what it has rejected is not sent again"
     assert result.notes["modality"] != "text"
     server.always(error("modalities are unknown here"), 400)
     assert isinstance(CHAT_IMAGES.once(server, says("draw")), Failure)
@@ -308,7 +313,8 @@ def test_the_wait_is_what_the_server_asks_or_grows_with_jitter():
     assert limited(Retry_After="7.5").pause == 7.5
     assert 110 < limited(Retry_After=in_seconds(120)).pause <= 121
     assert limited(Retry_After=in_seconds(-120)).pause == 0
-    assert limited(Retry_After="soon").pause is limited().pause is None
+    for said in ("soon", "nan"):
+        assert limited(Retry_After=said).pause is limited().pause is None
     client = SimpleNamespace(settings=SimpleNamespace(backoff_s=1.0))
 
     def pauses(error: Exception, attempt: int) -> list[float]:

@@ -121,8 +121,9 @@ def test_a_judge_may_have_an_engine_and_without_one_nothing_changes() -> None:
     ],
 )
 def test_wrong_settings_of_engines_are_refused(settings: Any, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words) as refused:
         spec_of(**settings)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_missing_program_is_an_error_of_the_plan_and_not_of_a_run_opened_again() -> None:
@@ -202,8 +203,9 @@ def test_a_providers_key_and_address_are_not_used() -> None:
     ],
 )
 def test_wrong_tables_are_refused(table: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(words)):
+    with pytest.raises(UsageError, match=re.escape(words)) as refused:
         validated(RunConfig, {"servers": {"local": {**TABLE, **table}}}, "")
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_server_that_is_no_table_or_is_elsewhere_is_refused() -> None:
