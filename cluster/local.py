@@ -23,16 +23,14 @@ from typing import Any
 
 from cluster.engine import Engine
 from cluster.executors.local import InlineExecutor
-from cluster.loading import error_text, load_stage, stop_servers
+from cluster.loading import error_text, load_stage
 from cluster.plan import EngineOptions
 from cluster.stage_queue import FailedJobs, StageQueue
-from cluster.walks import Walker, drive, through
+from cluster.walks import Walker, through
 from cluster.watcher import WorkerFailure
 from cluster.worker import Receipt
 from generators.base import Failure, Fault, Job, Outcome, StageSpec, Walk
 from generators.secrets import print_error
-
-__all__ = ["STOPPING", "LocalEngine", "LocalStages", "drive", "load_stage", "stop_servers"]
 
 STOPPING = "the server is stopping"
 OnBatch = Callable[[str, int, float], None]

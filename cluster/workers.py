@@ -89,9 +89,9 @@ class WorkerPool:
         options: EngineOptions,
         probe: list[tuple[str, str]],
         notice: Callable[[str], None],
-        on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
-        on_ready: OnReady = lambda folder, seconds, taken_over: None,
-        journal: SpanJournal | None = None,
+        on_failure: Callable[[WorkerFailure], None],
+        on_ready: OnReady,
+        journal: SpanJournal,
     ) -> None:
         self.executor = executor
         self.now = executor.now
@@ -100,7 +100,7 @@ class WorkerPool:
         self.notice = notice
         self._on_failure = on_failure
         self._on_ready = on_ready
-        self._journal = journal or SpanJournal()
+        self._journal = journal
         self.replicas: list[Replica] = []
         self._of: dict[StageQueue, list[Replica]] = defaultdict(list)
         """The same by stage, without those that are being stopped."""
