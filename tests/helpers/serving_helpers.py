@@ -29,10 +29,10 @@ KEY = "sk-served-0123456789"
 
 
 def trial_model(
-    pictures: int = 2, placement: Placement = LIGHT, sleep_s: float = 0.0, **draft: Any
+    pictures: int = 2, placement: Placement = LIGHT, **draft: Any
 ) -> ServedModel:
     """A system without models; its artist draws from prompts as well."""
-    t2i = painter(placement=placement, sleep_s=sleep_s)
+    t2i = painter(placement=placement)
     system = System(
         name="trial",
         draft=writer(placement, pictures=pictures, **draft),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -13,6 +15,7 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 from serving_helpers import KEY, Served, served_model, trial_model, user
+from stages import Painter
 from trial import LIGHT
 
 from cluster.local import LocalStages
@@ -30,18 +33,50 @@ def code(body: bytes) -> str:
     return str(json.loads(body)["error"]["code"])
 
 
+class Gate:
+    """Holds up what passes it until it is opened."""
+
+    def __init__(self) -> None:
+        self._reached, self._opened = threading.Event(), threading.Event()
+
+    def pass_through(self) -> None:
+        self._reached.set()
+        assert self._opened.wait(60)
+
+    def reached(self) -> bool:
+        return self._reached.wait(60)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """Holds up every batch of images: no test depends on how long anything takes."""
+    gate, paint = Gate(), Painter.__call__
+
+    def held_up(self: Painter, inputs: Any) -> Any:
+        gate.pass_through()
+        return paint(self, inputs)
+
+    monkeypatch.setattr(Painter, "__call__", held_up)
+    yield gate
+    gate.open()
+
+
 def until(condition: Any) -> None:
-    for _ in range(400):
+    for _ in range(3000):
         if condition():
             return
         time.sleep(0.02)
     raise AssertionError("it never happened")
 
 
-def test_a_full_queue_refuses_and_the_official_client_comes_back() -> None:
+def test_a_full_queue_refuses_and_the_official_client_comes_back(gate: Gate) -> None:
+    refused = f'plait_requests_total{{path="{CHAT}",status="429"}}'
     with (
-        served_model(trial_model(placement=ONE, sleep_s=0.2), queue=2) as served,
-        ThreadPoolExecutor(2) as threads,
+        served_model(trial_model(placement=ONE), queue=2) as served,
+        ThreadPoolExecutor(3) as threads,
     ):
         waiting: list[Future[Any]] = [threads.submit(ask, served) for _ in range(2)]
         until(lambda: served.metric("plait_open_requests") == 2)
@@ -49,38 +84,41 @@ def test_a_full_queue_refuses_and_the_official_client_comes_back() -> None:
         assert (status, code(body)) == (429, "queue_full")
         assert int(headers["retry-after"]) >= 1
         client = openai.OpenAI(base_url=served.url, api_key="none", max_retries=20)
-        reply = client.chat.completions.create(model="trial", messages=[user("later")])
-        assert "later" in str(reply.choices[0].message.content)
+        create = client.chat.completions.create
+        asked = threads.submit(create, model="trial", messages=[user("later")])
+        until(lambda: served.metric(refused) >= 2)
+        gate.open()
+        assert "later" in str(asked.result().choices[0].message.content)
         assert [w.result()[0] for w in waiting] == [200, 200]
-        refusals = served.metric(f'plait_requests_total{{path="{CHAT}",status="429"}}')
-        assert refusals >= 2
 
 
-def test_a_client_that_leaves_is_not_computed() -> None:
+def test_a_client_that_leaves_is_not_computed(gate: Gate) -> None:
     with (
-        served_model(trial_model(placement=ONE, sleep_s=0.4)) as served,
+        served_model(trial_model(placement=ONE)) as served,
         ThreadPoolExecutor(1) as threads,
     ):
         first = threads.submit(ask, served, "first")
-        until(lambda: served.metric("plait_open_requests") == 1)
+        assert gate.reached()
         leaving = http.client.HTTPConnection(urlsplit(served.root).netloc)
         body = json.dumps({"messages": [user("leaving")]})
         leaving.request("POST", CHAT, body, {"content-type": "application/json"})
         until(lambda: served.metric("plait_open_requests") == 2)
         leaving.close()
         until(lambda: served.metric("plait_open_requests") == 1)
+        gate.open()
         assert first.result()[0] == 200
         assert served.metric('plait_batch_size_sum{stage="writer"}') == 1
         gone = served.metric(f'plait_requests_total{{path="{CHAT}",status="499"}}')
         assert gone == 1
 
 
-def test_a_request_that_takes_too_long_is_ended() -> None:
-    with served_model(trial_model(sleep_s=0.6), timeout_s=0.2) as served:
+def test_a_request_that_takes_too_long_is_ended(gate: Gate) -> None:
+    with served_model(trial_model(), timeout_s=0.2) as served:
         status, _, body = ask(served)
         assert (status, code(body)) == (504, "timeout")
         assert b"within 0.2 s" in body
         assert served.metric("plait_open_requests") == 0
+        gate.open()
 
 
 def test_a_body_is_refused_before_it_is_read() -> None:
@@ -120,10 +158,10 @@ def test_only_the_right_key_is_enough_and_probes_need_none() -> None:
 
 
 def test_a_server_that_still_loads_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = LocalStages.stage
+    stage, gate = LocalStages.stage, Gate()
 
     def slowly(self: LocalStages, spec: StageSpec) -> Any:
-        time.sleep(0.3)
+        gate.pass_through()
         return stage(self, spec)
 
     monkeypatch.setattr(LocalStages, "stage", slowly)
@@ -134,6 +172,7 @@ def test_a_server_that_still_loads_says_so(monkeypatch: pytest.MonkeyPatch) -> N
         assert (status, code(answer)) == (503, "not_ready")
         assert "retry-after" in headers
         assert served.get("/v1/models")[0] == 200
+        gate.open()
         served.wait()
         assert served.get("/health")[0] == 200
         assert ask(served)[0] == 200
@@ -154,36 +193,37 @@ def test_a_device_that_breaks_is_not_healthy(monkeypatch: pytest.MonkeyPatch) ->
         assert (status, code(answer)) == (503, "not_ready")
 
 
-def test_stopping_answers_everyone_who_waits() -> None:
+def test_stopping_answers_everyone_who_waits(gate: Gate) -> None:
     with (
-        served_model(trial_model(placement=ONE, pictures=1, sleep_s=0.3)) as served,
+        served_model(trial_model(placement=ONE, pictures=1), grace_s=30.0) as served,
         ThreadPoolExecutor(3) as threads,
     ):
         waiting = [threads.submit(ask, served) for _ in range(3)]
         until(lambda: served.metric("plait_open_requests") == 3)
+        assert gate.reached()
         served.engine.stop()
+        until(lambda: served.metric("plait_open_requests") == 1)
+        gate.open()
         replies = [w.result() for w in waiting]
-    statuses = sorted(status for status, _, _ in replies)
-    assert statuses[0] in (200, 503)
-    assert statuses[1:] == [503, 503]
+    assert sorted(status for status, _, _ in replies) == [200, 503, 503]
     assert {code(body) for status, _, body in replies if status == 503} == {"stopping"}
 
 
 @pytest.mark.parametrize(
-    ("grace_s", "sleep_s", "outcome"),
-    [(30.0, 0.3, (200, "")), (0.3, 5.0, (503, "stopping"))],
+    ("grace_s", "outcome"), [(30.0, (200, "")), (0.3, (503, "stopping"))]
 )
 def test_a_request_in_progress_ends_in_order_when_the_server_is_stopped(
-    grace_s: float,
-    sleep_s: float,
-    outcome: tuple[int, str],
-    capfd: pytest.CaptureFixture[str],
+    grace_s: float, outcome: tuple[int, str], gate: Gate, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    model = trial_model(placement=ONE, pictures=1, sleep_s=sleep_s)
     with ThreadPoolExecutor(1) as threads:
-        with served_model(model, grace_s=grace_s) as served:
+        with served_model(
+            trial_model(placement=ONE, pictures=1), grace_s=grace_s
+        ) as served:
             waiting = threads.submit(ask, served)
-            until(lambda: served.metric('plait_batch_size_count{stage="writer"}') == 1)
+            assert gate.reached()
+            served.engine.stop()
+            if outcome[0] == 200:
+                gate.open()
         status, _, body = waiting.result()
     assert (status, code(body) if status != 200 else "") == outcome
     assert "Traceback" not in "".join(capfd.readouterr())
