@@ -100,7 +100,7 @@ def test_skips_and_refusals_are_final_and_errors_are_tried_again(tmp_path: Path)
 
 def test_a_batch_that_hangs_is_ended_and_its_record_is_set_aside(tmp_path: Path) -> None:
     samples = [sample(i, "!hang" if i == 2 else "") for i in range(4)]
-    placement = replace(LIGHT, batch_size=2, batch_timeout_s=0.2)
+    placement = replace(LIGHT, batch_size=2, batch_timeout_s=1.0)
     plan, witness = plan_of(samples, write=writer(placement)), Witness()
     run(plan, tmp_path, witness)
     ended = {k[1]: v for k, v in outcomes(plan, tmp_path).items()}

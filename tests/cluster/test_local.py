@@ -81,7 +81,7 @@ def live() -> Iterator[Live]:
 
 @pytest.fixture
 def patient() -> Iterator[Live]:
-    live = Live(patience_s=0.5)
+    live = Live(patience_s=2.0)
     live.open.set()
     yield live
     live.stop()

@@ -178,11 +178,13 @@ class Painter:
 class Measure:
     """Scores a document by its digest; a document without images is unscored."""
 
-    def __init__(self, sleep_s: float = 0.0, **_: Any) -> None:
-        self.sleep_s = sleep_s
+    def __init__(self, after: str | None = None, **_: Any) -> None:
+        """Nothing is scored before the file `after` exists."""
+        self.after = after
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
-        time.sleep(self.sleep_s)
+        while self.after is not None and not Path(self.after).exists():
+            time.sleep(0.05)
         return [self._score(c) for c in inputs]
 
     def _score(self, candidate: Candidate) -> Outcome[Score]:

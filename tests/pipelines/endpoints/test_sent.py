@@ -328,7 +328,7 @@ def test_the_wait_is_what_the_server_asks_or_grows_with_jitter():
 
 def test_no_attempt_begins_after_the_total_time(server):
     server.always(None, how="stall")
-    failure = CHAT.once(server, timeout_s=0.4, give_up_s=0.6, max_attempts=100)
+    failure = CHAT.once(server, timeout_s=1.0, give_up_s=2.0, max_attempts=100)
     assert (failure.fault, len(server.bodies)) == (Fault.ENDPOINT, 2)
     server.always(error("come back later"), 429, headers={"retry-after": "3600"})
     failure = CHAT.once(server)
