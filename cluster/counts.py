@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from cluster.plan import Evaluation, Plan, final_lookup
+from cluster.plan import Evaluation, ItemOutcome, Plan, PlanItem, final_lookup
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, noted, read
 from generators.base import (
@@ -24,7 +24,7 @@ from generators.base import (
 )
 from generators.document import Malformed
 from generators.system import System
-from scorers.base import ItemOutcome, PlanItem, Scorer
+from scorers.base import Scorer
 
 
 @dataclass

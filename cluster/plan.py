@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cluster.executors.base import Executor, ExecutorName
 from cluster.records import decode
@@ -23,7 +23,7 @@ from generators.base import (
 )
 from generators.document import Document, Malformed, Sample, Score
 from generators.system import Prompter, Repetition, System, answer
-from scorers.base import ItemOutcome, PlanItem, Scorer, admitted
+from scorers.base import Scorer, admitted
 
 DocumentRequest = tuple[System, Sample | Malformed, int]
 """A system, a query and the number of its repeat, from 0: one document to be made."""
@@ -58,6 +58,38 @@ class Evaluation:
     def verdicts(self) -> tuple[Outcome[Score] | None, ...]:
         """The outcome of every scorer."""
         return tuple(self.scores.values())
+
+
+class ItemOutcome(Protocol):
+    """The outcome of a plan item."""
+
+    @property
+    def subject(self) -> Outcome[Any]:
+        """What is judged, or why there is nothing to judge."""
+        ...
+
+    @property
+    def verdicts(self) -> tuple[Outcome[Any], ...]:
+        """The judge's verdicts; empty where there was nothing to judge."""
+        ...
+
+
+class PlanItem(Protocol):
+    """A comparison of several answers to one query."""
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stages its walk may use, in chain order."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """How often its walk may go through the stages."""
+        ...
+
+    def walk(self) -> Walk[Any]:
+        """Walk to an `ItemOutcome`, also where something is missing."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from cluster.engine import Engine
 from cluster.executors.base import Executor
-from cluster.plan import DocumentRequest, EngineOptions, Plan, final_lookup
+from cluster.plan import DocumentRequest, EngineOptions, Plan, PlanItem, final_lookup
 from cluster.records import Item, RecordRow, decode, encode
 from cluster.stage_queue import MOST_UNREAD, FailedJobs, StageQueue
 from cluster.store import Store
@@ -23,7 +23,6 @@ from cluster.workers import Event, OnReady
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, outcome_name
 from generators.document import Image, Malformed, Sample
 from generators.system import System
-from scorers.base import PlanItem
 
 _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""

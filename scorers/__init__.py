@@ -18,12 +18,12 @@ SCORERS: dict[str, str] = {
     "clipscore": "scorers.clipscore:ClipScorer",
     "consistency": "scorers.clipscore:ConsistencyScorer",
     "ssim": "scorers.ssim:SsimScorer",
-    **{
-        f"truth:{part}": "scorers.truth.scorers:TruthScorer"
-        for part in ("answer", "image", "match", "text")
-    },
+    "truth:answer": "scorers.truth.scorers:TruthScorer",
+    "truth:image": "scorers.truth.scorers:ImageTruthScorer",
+    "truth:match": "scorers.truth.scorers:ImageTruthScorer",
+    "truth:text": "scorers.truth.scorers:TruthScorer",
 }
-"""Name -> `module:Class` of a `OneStage`."""
+"""Name -> `module:Class` of a `Scorer`."""
 
 
 def resolve_scorer(
@@ -55,7 +55,7 @@ def _named(
     if weights != "mini":
         return of(name, weights, overrides, gpu_gib)
     scorer = of(name, "tiny", overrides, gpu_gib)
-    if scorer.stages[0].weights is None:
+    if scorer.stage.weights is None:
         return scorer
     with mini_settings(name, overrides) as settings:
         return with_stage(of(name, "pretrained", settings, gpu_gib), as_mini)

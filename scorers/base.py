@@ -6,19 +6,22 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Self
 
 from generators.base import (
     Failure,
     Fault,
+    Job,
+    NotApplicable,
     Outcome,
     Result,
     StageSpec,
     Unread,
+    Unscored,
     Walk,
     Weights,
 )
-from generators.document import Document, Sample, Score
+from generators.document import Candidate, Document, Sample, Score
 from generators.names import with_overrides
 from generators.settings import StageSettings
 
@@ -32,56 +35,24 @@ _ROUNDING = 1e-6
 """Part of a scale by which a value may exceed its ends: cosines in float32 do."""
 
 
-class Scorer(Protocol):
-    """Scores documents against their samples."""
-
-    @property
-    def name(self) -> str:
-        """As the user names it: `clipscore`, `judge:mmie-score`."""
-        ...
-
-    @property
-    def scale(self) -> str:
-        """The values' range as `LOW-HIGH`, such as `0-100`; any other text if unbounded.
-
-        A value beyond it is not counted: see `admitted`.
-        """
-        ...
-
-    @property
-    def direction(self) -> Direction:
-        """Whether `higher` or `lower` values are better."""
-        ...
-
-    @property
-    def manner(self) -> str:
-        """How it judges, where the user has a choice: `our rubrics, corrected mode`."""
-        ...
-
-    @property
-    def stages(self) -> tuple[StageSpec, ...]:
-        """The stages its walks may use, in chain order."""
-        ...
-
-    @property
-    def rounds(self) -> int:
-        """How often a walk may go through the stages.
-
-        More than once where a judge is asked again after a reply that cannot be read.
-        """
-        ...
-
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """Walk to the score of one document: pure functions between the stages' jobs."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class OneStage:
-    """What scorers with one stage have in common."""
+class Scorer:
+    """Scores documents, each against its query, by one stage.
+
+    Most scorers say what the stage is given, in `candidate`; a judge has a walk of its own.
+    """
 
     name: str
+    """As the user names it: `clipscore`, `judge:mmie-score`."""
     stage: StageSpec
+    scale: str = UNBOUNDED
+    """The values' range as `LOW-HIGH`, such as `0-100`; any other text if unbounded.
+
+    A value beyond it is not counted: see `admitted`."""
+    direction: Direction = "higher"
+    """Whether `higher` or `lower` values are better."""
+    images_only: bool = False
+    """Whether it does not apply where a query asks for no images."""
     settings: ClassVar[type[StageSettings]]
     """Those of the stage."""
 
@@ -99,24 +70,44 @@ class OneStage:
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
-        """The stage alone."""
+        """The stages its walks may use, in chain order."""
         return (self.stage,)
 
     @property
     def manner(self) -> str:
-        """Empty: there is only one way."""
+        """How it judges, where the user has a choice: `our rubrics, corrected mode`."""
         return ""
 
     @property
     def rounds(self) -> int:
-        """One."""
+        """How often a walk may go through the stages.
+
+        More than once where a judge is asked again after a reply that cannot be read.
+        """
         return 1
+
+    def candidate(
+        self, query: Sample, document: Document
+    ) -> Candidate | Unscored | NotApplicable:
+        """Return what the stage scores, or why there is nothing to score."""
+        raise NotImplementedError
+
+    def read(self, outcome: Outcome[Score]) -> Outcome[Score]:
+        """Return the score in the stage's outcome."""
+        return outcome
+
+    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+        """Walk to the score of one document: pure functions between the stages' jobs."""
+        if self.images_only and not query.wants_images:
+            return NotApplicable("the query asks for no images")
+        candidate = self.candidate(query, document)
+        if not isinstance(candidate, Candidate):
+            return candidate
+        return self.read((yield [Job(self.stage, candidate, query.id)])[0])
 
 
 def with_stage(scorer: Scorer, change: Callable[[StageSpec], StageSpec]) -> Scorer:
     """Return `scorer` with its stage replaced by `change(stage)`."""
-    if not isinstance(scorer, OneStage):
-        return scorer
     return replace(scorer, stage=change(scorer.stage))
 
 
@@ -138,8 +129,7 @@ def admitted(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
     value = outcome.value.value
     if not math.isfinite(value):
         return Unread(f"the score {value} is not a finite number")
-    ends = bounds(scale)
-    if ends is None:
+    if (ends := bounds(scale)) is None:
         return outcome
     low, high = ends
     slack = _ROUNDING * (high - low)
@@ -147,35 +137,3 @@ def admitted(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
         reason = f"the score {value:g} is beyond the declared scale {scale}"
         return Failure(reason, Fault.ERROR)
     return outcome
-
-
-class ItemOutcome(Protocol):
-    """The outcome of a plan item."""
-
-    @property
-    def subject(self) -> Outcome[Any]:
-        """What is judged, or why there is nothing to judge."""
-        ...
-
-    @property
-    def verdicts(self) -> tuple[Outcome[Any], ...]:
-        """The judge's verdicts; empty where there was nothing to judge."""
-        ...
-
-
-class PlanItem(Protocol):
-    """A comparison of several answers to one query: an item of a plan."""
-
-    @property
-    def stages(self) -> tuple[StageSpec, ...]:
-        """The stages its walk may use, in chain order."""
-        ...
-
-    @property
-    def rounds(self) -> int:
-        """How often its walk may go through the stages."""
-        ...
-
-    def walk(self) -> Walk[Any]:
-        """Walk to an `ItemOutcome`, also where something is missing."""
-        ...

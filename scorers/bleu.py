@@ -12,19 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from generators.base import (
-    Job,
-    Kind,
-    NotApplicable,
-    Outcome,
-    Result,
-    Unscored,
-    Walk,
-    Weights,
-)
+from generators.base import Kind, NotApplicable, Outcome, Result, Unscored, Weights
 from generators.document import Candidate, Document, Sample, Score, Text
 from generators.settings import WeightlessSettings, unkeyed
-from scorers.base import Direction, OneStage
+from scorers.base import Scorer
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
 Smooth = Literal["exp", "floor", "none"]
@@ -91,7 +82,7 @@ def _texts(
     Line breaks and boundaries of segments do not count.
     """
     if truth is None:
-        return NotApplicable("the sample has no ground truth")
+        return NotApplicable("the query has no ground truth")
     own, true = (" ".join(d.text.split()) for d in (document, truth))
     if not true:
         return NotApplicable("the ground truth holds no text")
@@ -111,18 +102,18 @@ def _metric(settings: BleuSettings) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class BleuScorer(OneStage):
+class BleuScorer(Scorer):
     """Scores the text of a document against the text of the ground truth."""
 
     settings = BleuSettings
     scale: str = "0-100"
-    direction: Direction = "higher"
 
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """One job per text: systems that draw other images to it share the record."""
-        texts = _texts(document, sample.reference)
+    def candidate(
+        self, query: Sample, document: Document
+    ) -> Candidate | Unscored | NotApplicable:
+        """Return the texts alone: systems that draw other images to them share it."""
+        texts = _texts(document, query.reference)
         if not isinstance(texts, tuple):
             return texts
         answer, reference = (Document((Text(text),)) for text in texts)
-        candidate = Candidate(answer, reference=reference)
-        return (yield [Job(self.stage, candidate, sample.id)])[0]
+        return Candidate(answer, reference=reference)

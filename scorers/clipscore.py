@@ -27,26 +27,18 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
-from generators.base import (
-    Job,
-    Kind,
-    NotApplicable,
-    Result,
-    Unscored,
-    Walk,
-    Weights,
-)
+from generators.base import Kind, Outcome, Result, Unscored, Weights
 from generators.checkpoints import identity, looks_like_path
 from generators.document import Candidate, Document, Image, Sample, Score
 from generators.errors import CheckpointError
 from generators.names import unknown
 from generators.settings import Dtype, ModelSettings, unkeyed
-from scorers.base import Direction, OneStage
+from scorers.base import Scorer
 
 LongText = Literal["truncate", "mean", "max"]
 SHARE_OF_GPU = 0.2
 """Share of a GPU that a CLIP model takes by default."""
-NO_PICTURE = "the document holds no picture"
+NO_IMAGE = "the document holds no image"
 
 
 class PublishedClip(NamedTuple):
@@ -198,44 +190,40 @@ def _run(group: Iterable[str | Image]) -> str | list[Image]:
 
 
 @dataclass(frozen=True, slots=True)
-class ClipScorer(OneStage):
+class ClipScorer(Scorer):
     """Scores the images of a document against the text beside them."""
 
     settings = ClipSettings
     scale: str = "0-2.5"
-    direction: Direction = "higher"
+    images_only: bool = True
 
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """Return one job per document with images, where the query asks for any."""
-        if not sample.wants_images:
-            return NotApplicable("the query asks for no pictures")
-        if not document.images:
-            return Unscored(NO_PICTURE)
-        outcome = (yield [Job(self.stage, Candidate(document), sample.id)])[0]
-        return outcome
+    def candidate(self, query: Sample, document: Document) -> Candidate | Unscored:
+        """Return the document, where it holds images."""
+        return Candidate(document) if document.images else Unscored(NO_IMAGE)
 
 
 @dataclass(frozen=True, slots=True)
-class ConsistencyScorer(OneStage):
-    """Scores how alike the images of a document are; `settings` are clipscore's."""
+class ConsistencyScorer(Scorer):
+    """Scores how alike the images of a document are, as the record of `clipscore` tells.
+
+    A document without text has no such record: it is Unscored.
+    """
 
     settings = ClipSettings
     scale: str = "-1-1"
-    direction: Direction = "higher"
+    images_only: bool = True
 
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """Return the job of `clipscore`, with another value read from its record.
-
-        A document without text has no such record: it is Unscored.
-        """
-        if not sample.wants_images:
-            return NotApplicable("the query asks for no pictures")
+    def candidate(self, query: Sample, document: Document) -> Candidate | Unscored:
+        """Return the document, where it holds several images."""
         if len(document.images) < 2:
-            return Unscored("the document holds fewer than two pictures")
-        outcome = (yield [Job(self.stage, Candidate(document), sample.id)])[0]
+            return Unscored("the document holds fewer than two images")
+        return Candidate(document)
+
+    def read(self, outcome: Outcome[Score]) -> Outcome[Score]:
+        """Return the mean cosine of the images that have text beside them."""
         if not isinstance(outcome, Result):
             return outcome
         parts = outcome.value.parts
         if parts["likeness"] is None:
-            return Unscored("fewer than two pictures have text beside them")
+            return Unscored("fewer than two images have text beside them")
         return Result(Score(parts["likeness"], {"pictures": parts["scored_pairs"]}))

@@ -11,24 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from generators.base import Job, Kind, Walk, WeightsName, imported
+from generators.base import Kind, WeightsName, imported
 from generators.custom import custom_spec
-from generators.document import Candidate, Document, Sample, Score
+from generators.document import Candidate, Document, Sample
 from generators.names import unknown
-from scorers.base import DIRECTIONS, UNBOUNDED, Direction, OneStage
+from scorers.base import DIRECTIONS, UNBOUNDED, Scorer
 
 
 @dataclass(frozen=True, slots=True)
-class CustomScorer(OneStage):
-    """Gives the stage an answer with its question, ground truth and criteria."""
+class CustomScorer(Scorer):
+    """Scores with a user's stage."""
 
-    scale: str = UNBOUNDED
-    direction: Direction = "higher"
-
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """Return one job per document."""
-        candidate = Candidate(document, sample.question, sample.reference, sample.criteria)
-        return (yield [Job(self.stage, candidate, sample.id)])[0]
+    def candidate(self, query: Sample, document: Document) -> Candidate:
+        """Return an answer with its question, ground truth and criteria."""
+        return Candidate(document, query.question, query.reference, query.criteria)
 
 
 def custom_scorer(

@@ -15,22 +15,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from generators.base import (
     Failure,
-    Job,
     Kind,
     NotApplicable,
     Outcome,
     Result,
     Unscored,
-    Walk,
     Weights,
 )
 from generators.document import Candidate, Document, Image, Sample, Score
 from generators.settings import WeightlessSettings, unkeyed
-from scorers.base import Direction, OneStage
+from scorers.base import Scorer
 
 if TYPE_CHECKING:
     import numpy as np
-    from PIL.Image import Image as Picture
+    from PIL.Image import Image as Pillow
 
 KERNEL = 11
 """Pixels along a side of the Gaussian window: the least an image can have."""
@@ -69,16 +67,16 @@ class Ssim:
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:
         from generators.pictures import PictureError
 
-        pictures = _pictures(candidate.document, candidate.reference)
-        if not isinstance(pictures, tuple):
-            return pictures
-        answer, truth = pictures
+        images = _images(candidate.document, candidate.reference)
+        if not isinstance(images, tuple):
+            return images
+        answer, truth = images
         values = []
         for number, (own, other) in enumerate(zip(answer, truth, strict=False), 1):
             try:
                 values.append(self._similarity(own, other))
             except PictureError as error:
-                return Failure(f"picture {number} or its ground truth: {error}")
+                return Failure(f"image {number} or its ground truth: {error}")
         unpaired = {
             "answer": max(0, len(answer) - len(truth)),
             "ground_truth": max(0, len(truth) - len(answer)),
@@ -93,12 +91,12 @@ class Ssim:
         return similarity(decode(own), true, common_size(true.size, self._longest))
 
 
-def similarity(own: Picture, other: Picture, size: tuple[int, int]) -> float:
+def similarity(own: Pillow, other: Pillow, size: tuple[int, int]) -> float:
     """Return the structural similarity of two RGB images at `size` (width, height)."""
     import torch
     from torchmetrics.functional.image import structural_similarity_index_measure
 
-    pixels = (torch.from_numpy(pixels_of(p, size)) for p in (own, other))
+    pixels = (torch.from_numpy(pixels_of(image, size)) for image in (own, other))
     with torch.inference_mode():
         value = structural_similarity_index_measure(*pixels, data_range=1.0)
     return float(value)
@@ -111,45 +109,44 @@ def common_size(size: tuple[int, int], longest: int) -> tuple[int, int]:
     return width, height
 
 
-def pixels_of(picture: Picture, size: tuple[int, int]) -> np.ndarray[Any, Any]:
+def pixels_of(image: Pillow, size: tuple[int, int]) -> np.ndarray[Any, Any]:
     """Return an RGB image as float32 (1, 3, height, width) from 0 to 1, bicubic."""
     import numpy as np
     from PIL.Image import Resampling
 
-    if picture.size != size:
-        picture = picture.resize(size, Resampling.BICUBIC)
-    pixels = np.asarray(picture, dtype=np.float32) / 255
+    if image.size != size:
+        image = image.resize(size, Resampling.BICUBIC)
+    pixels = np.asarray(image, dtype=np.float32) / 255
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 
 
-def _pictures(
+def _images(
     document: Document, truth: Document | None
 ) -> tuple[tuple[Image, ...], tuple[Image, ...]] | Unscored | NotApplicable:
     """Return the images of both, or why there is nothing to compare."""
     if truth is None:
-        return NotApplicable("the sample has no ground truth")
+        return NotApplicable("the query has no ground truth")
     if not truth.images:
-        return Unscored("the ground truth holds no picture")
+        return Unscored("the ground truth holds no image")
     if not document.images:
-        return Unscored("the document holds no picture")
+        return Unscored("the document holds no image")
     return tuple(document.images), tuple(truth.images)
 
 
 @dataclass(frozen=True, slots=True)
-class SsimScorer(OneStage):
+class SsimScorer(Scorer):
     """Scores the images of a document against the ground truth's."""
 
     settings = SsimSettings
     scale: str = "-1-1"
-    direction: Direction = "higher"
+    images_only: bool = True
 
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """Return one job per set of images: systems with other text beside it share it."""
-        if not sample.wants_images:
-            return NotApplicable("the query asks for no pictures")
-        pictures = _pictures(document, sample.reference)
-        if not isinstance(pictures, tuple):
-            return pictures
-        answer, reference = (Document(images) for images in pictures)
-        candidate = Candidate(answer, reference=reference)
-        return (yield [Job(self.stage, candidate, sample.id)])[0]
+    def candidate(
+        self, query: Sample, document: Document
+    ) -> Candidate | Unscored | NotApplicable:
+        """Return the images alone: systems with other text beside them share the record."""
+        images = _images(document, query.reference)
+        if not isinstance(images, tuple):
+            return images
+        answer, reference = (Document(each) for each in images)
+        return Candidate(answer, reference=reference)

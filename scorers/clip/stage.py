@@ -13,7 +13,7 @@ from generators.document import Candidate, Score
 from generators.pictures import PictureError
 from scorers.clip.model import ClipEncoder, Features, load_clip
 from scorers.clip.text import ClipText, TextWindows, TokenIds
-from scorers.clipscore import NO_PICTURE, ClipSettings, ImageTextPair, pairs_of
+from scorers.clipscore import NO_IMAGE, ClipSettings, ImageTextPair, pairs_of
 
 HESSEL_WEIGHT = 2.5
 """w of CLIP-S = w * max(cos, 0): Hessel et al. 2021, section 3."""
@@ -71,16 +71,16 @@ class ClipScore:
         texts: Mapping[TokenIds, Features],
     ) -> Outcome[Score]:
         if not group:
-            return Unscored(NO_PICTURE)
+            return Unscored(NO_IMAGE)
         scored = [c for c in group if c.has_text]
         if not scored:
-            return Unscored("the document holds no text to compare its pictures with")
+            return Unscored("the document holds no text to compare its images with")
         shown: list[Features] = []
         for comparison in scored:
             image = images[comparison.pair.image.digest]
             if isinstance(image, PictureError):
                 number = comparison.pair.position + 1
-                return Failure(f"picture {number} of {len(group)}: {image}")
+                return Failure(f"image {number} of {len(group)}: {image}")
             shown.append(image)
         cosines = {
             c.pair.position: self._cosine(image, [texts[w] for w in c.reading.windows])

@@ -6,16 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from generators.base import (
-    Job,
-    Outcome,
-    Result,
-    Unread,
-    Walk,
-)
+from generators.base import Job, Outcome, Result, Unread, Walk
 from generators.document import Document, Draft, Sample, Score
 from generators.keys import derived_seed
-from scorers.base import Direction, OneStage
+from scorers.base import Scorer
 from scorers.judging.corrected import Corrected
 from scorers.judging.released import Released
 from scorers.judging.replies import RubricQuestion, RubricVerdict, follow_up
@@ -33,14 +27,13 @@ Examiner = Corrected | Released
 
 
 @dataclass(frozen=True, kw_only=True)
-class RubricJudge(OneStage):
-    """Scores documents by a rubric, through any chat stage. Implements `Scorer`."""
+class RubricJudge(Scorer):
+    """Scores documents by a rubric, through any chat stage."""
 
     examiner: Examiner
     retries: int = 1
     seed: int = 0
     scale: str = "0-100"
-    direction: Direction = "higher"
 
     @property
     def manner(self) -> str:

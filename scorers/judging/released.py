@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from generators.base import Unscored
@@ -17,6 +18,7 @@ from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text
 from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
 from scorers.judging.rubrics import TOP, Rubric
+from scorers.judging.sources import read_published
 
 MOST_IMAGES = 4
 """Samples with more images are dropped (dataset.py, `len(images) <= 4`)."""
@@ -29,6 +31,22 @@ FIRST_TRUTH = "gt_answer[0].text"
 """Metadata of a sample: the first text of the ground truth as JSON, where it is none."""
 _SCORE = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
 """main.py, `find_score`: the first number after the first such heading."""
+DIGESTS = {
+    "SA": "e49cdc6b2562f7c4e3bd991604b58da6ffade636e41475f699dcccf70a54c32e",
+    "PBL": "c7d412eea004ba231ec61b9a0ccea9838b1a0d546ef5eb6e6a7fe8133317ead7",
+    "MSR": "2af55d36a90e680764061b912ca3fa9f58103b0037b60ee827079a7289d22ddb",
+}
+"""SHA-256 of what `get_prompt` of prompts.py returns, by category."""
+_FORM = f"### Score\n<an integer from 0 to {TOP}>"
+
+
+def released_rubrics(file: Path) -> dict[str, Rubric]:
+    """Return the released rubrics by category, from the user's copy of prompts.py.
+
+    UsageError where the file does not hold the released texts.
+    """
+    texts = read_published(file, DIGESTS)
+    return {c: Rubric(f"official:{c}", text, _FORM) for c, text in texts.items()}
 
 
 @dataclass(frozen=True, slots=True)

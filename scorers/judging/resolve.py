@@ -15,15 +15,9 @@ from generators.names import unknown, with_overrides
 from generators.settings import StageSettings
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
-from scorers.judging.released import Released
+from scorers.judging.released import Released, released_rubrics
 from scorers.judging.rubrics import OWN, Rubric
-from scorers.judging.sources import (
-    DEFAULT_MODE,
-    Mode,
-    RubricSource,
-    parse_rubric,
-    read_published,
-)
+from scorers.judging.sources import DEFAULT_MODE, Mode, RubricSource, parse_rubric
 
 
 class JudgeSettings(BaseModel):
@@ -136,8 +130,8 @@ def refuse_mini_lvlm(name: str, weights: WeightsName) -> None:
 
 def rubrics_of(settings: JudgeSettings) -> Mapping[str, Rubric]:
     """Return the rubrics by category; UsageError where the official ones are missing."""
-    file = settings.source.file()
-    return OWN if file is None else read_published(file)
+    file = settings.source.file
+    return OWN if file is None else released_rubrics(file)
 
 
 def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:

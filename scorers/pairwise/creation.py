@@ -16,7 +16,7 @@ from pathlib import Path
 
 from generators.content import filled, joined
 from generators.document import Document, Sample, Turn
-from scorers.judging.sources import Mode, checked, constants
+from scorers.judging.sources import Mode, file_in, read_published
 from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
@@ -72,9 +72,8 @@ class Creation(Pairwise):
     @classmethod
     def published(cls, path: Path) -> CreationWording:
         """The prompts of the user's copy of `creation.py`; UsageError unless published."""
-        literals = constants(path, "vlmeval/dataset/creation.py").get("prompt_dict", {})
-        named = checked(literals.get("Creation_MMBench", {}), _DIGESTS, path)
-        return CreationWording(*(named[name] for name in _DIGESTS))
+        file = file_in(path, "vlmeval/dataset/creation.py")
+        return CreationWording(*read_published(file, _DIGESTS).values())
 
     def aspects(self, sample: Sample) -> tuple[Aspect, ...]:
         """Preference, and visual factuality where it has criteria."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from generators.content import filled, joined
 from generators.document import Document, Sample, Turn
-from scorers.judging.sources import Mode, checked, constants
+from scorers.judging.sources import Mode, file_in, read_published
 from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
@@ -74,8 +74,8 @@ class MllmBench(Pairwise):
     @classmethod
     def published(cls, path: Path) -> MllmBenchWording:
         """The prompts of the user's copy of `prompts.py`; UsageError unless published."""
-        released = checked(constants(path, "scripts/prompts.py"), _DIGESTS, path)
-        role, template, reference = (released[name] for name in _DIGESTS)
+        file = file_in(path, "scripts/prompts.py")
+        role, template, reference = read_published(file, _DIGESTS).values()
         # As the program: the role is not a template, and no line break precedes criteria.
         escaped = role.replace("{", "{{").replace("}", "}}")
         return MllmBenchWording(escaped + template + "{criteria}", reference)

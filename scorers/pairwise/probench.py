@@ -27,7 +27,7 @@ from generators.base import Result, Unscored
 from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.features import NAMES, PUBLISHED, Style, TokenCounter, difference, style, words
-from scorers.judging.sources import Mode, checked, constants
+from scorers.judging.sources import Mode, file_in, read_published
 from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
@@ -99,8 +99,8 @@ class ProBench(Pairwise):
     @classmethod
     def published(cls, path: Path) -> Mapping[str, str]:
         """The prompts of the user's copy of `constant.py`; UsageError unless published."""
-        released = checked(constants(path, "engine/constant.py"), _DIGESTS, path)
-        return dict(zip(TRACKS, (released[name] for name in _DIGESTS), strict=True))
+        released = read_published(file_in(path, "engine/constant.py"), _DIGESTS)
+        return dict(zip(TRACKS, released.values(), strict=True))
 
     def track(self, sample: Sample) -> str:
         """Return the query's track."""

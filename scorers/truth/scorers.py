@@ -14,17 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from generators.base import (
-    Job,
-    Kind,
-    NotApplicable,
-    Result,
-    Unscored,
-    Walk,
-)
+from generators.base import Kind, NotApplicable, Outcome, Result, Unscored
 from generators.document import Candidate, Document, Sample, Score
 from generators.settings import WeightlessSettings, unkeyed
-from scorers.base import Direction, OneStage
+from scorers.base import Scorer
 
 NOT_APPLICABLE, UNSCORED = "not_applicable", "unscored"
 """Names in the stage's `parts` of a reason that stands in place of a value."""
@@ -45,29 +38,24 @@ class TruthSettings(WeightlessSettings):
     """CPU cores of one replica."""
 
 
-OF_PICTURES = ("image", "match")
-"""Scorers that do not apply where a query asks for no images."""
-
-
 @dataclass(frozen=True, slots=True)
-class TruthScorer(OneStage):
+class TruthScorer(Scorer):
     """Scores one comparison of a document with what is known to be true."""
 
     settings = TruthSettings
     scale: str = "0-100"
-    direction: Direction = "higher"
 
     @property
     def part(self) -> str:
         """`text`, `image`, `match` or `answer`."""
         return self.name.removeprefix("truth:")
 
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """Return one job per document, which all scorers of truth share."""
-        if self.part in OF_PICTURES and not sample.wants_images:
-            return NotApplicable("the query asks for no pictures")
-        candidate = Candidate(document, reference=sample.reference)
-        outcome = (yield [Job(self.stage, candidate, sample.id)])[0]
+    def candidate(self, query: Sample, document: Document) -> Candidate:
+        """Return the document and the ground truth, the same for all scorers of truth."""
+        return Candidate(document, reference=query.reference)
+
+    def read(self, outcome: Outcome[Score]) -> Outcome[Score]:
+        """Return the value of this comparison, or why it has none."""
         if not isinstance(outcome, Result):
             return outcome
         part = dict(outcome.value.parts[self.part])
@@ -77,3 +65,10 @@ class TruthScorer(OneStage):
             return Unscored(part[UNSCORED])
         value = part.pop("value")
         return Result(Score(value, part | {SHOWN: outcome.value.parts[SHOWN]}))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageTruthScorer(TruthScorer):
+    """One of those that look at images."""
+
+    images_only: bool = True

@@ -17,7 +17,7 @@ from benchmarks.tasks.reading.rules import TaskError
 from benchmarks.tasks.reading.sources import snapshot
 from benchmarks.tasks.task_set import READERS
 from generators.errors import PlaitError, UsageError
-from scorers.judging import sources
+from scorers.judging import released
 
 TRUTH = ["--system", "gt", "--weights", "tiny", "--limit", "3"]
 NO_SCORERS = ["--set", "scorers=[]"]
@@ -146,7 +146,7 @@ def test_a_mode_is_checked_whether_or_not_a_judge_asks(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["plan", *TRUTH, *NO_SCORERS, "--mode", "official"]
-    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(released, "DIGESTS", stand_in_digests())
     (here / "prompts.py").write_text(STAND_IN)
     assert plait(*words, "--rubric", "official:prompts.py").exit_code == 0
 

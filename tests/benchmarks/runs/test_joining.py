@@ -13,7 +13,7 @@ from judging_helpers import STAND_IN, stand_in_digests
 from benchmarks.runs.experiment import reopen
 from benchmarks.tasks.mmie.reader import SAMPLE
 from generators.errors import UsageError
-from scorers.judging import sources
+from scorers.judging import released
 
 GIVEN = ["--weights", "tiny", "--seed", "3", "--limit", "9"]
 NO_SCORERS = ["--set", "scorers=[]"]
@@ -30,7 +30,7 @@ def plait(*words: str) -> str:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run of the ground truth over nine queries; it needs no Ray."""
-    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(released, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
     monkeypatch.chdir(tmp_path)
     plait("run", *TRUTH, *NO_SCORERS, "--out", "run")

@@ -16,7 +16,7 @@ from benchmarks.runs.experiment import open_experiment, reopen
 from cluster.store import Store
 from generators.base import Result, Unscored
 from generators.errors import UsageError
-from scorers.judging import sources
+from scorers.judging import released
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released
@@ -31,7 +31,7 @@ OWN_TEXTS = {rubric.id: rubric.sha256 for rubric in OWN.values()}
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the command is issued; the user's copy of prompts.py lies there."""
-    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(released, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
     monkeypatch.chdir(tmp_path)
     return tmp_path

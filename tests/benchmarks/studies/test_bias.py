@@ -48,7 +48,7 @@ from benchmarks.tasks.published import as_asked
 from benchmarks.tasks.task_set import TaskSet
 from generators.keys import derived_seed
 from generators.system import System
-from scorers.judging import sources
+from scorers.judging import released
 from scorers.judging.judge import RubricJudge
 from scorers.judging.sources import OWN_WORDING, RubricSource
 
@@ -285,7 +285,7 @@ ONE_RUBRIC = ([], ["judge:chatty: scores by one rubric only"])
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stand-in for the user's copy of the released rubrics."""
-    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(released, "DIGESTS", stand_in_digests())
     found = tmp_path / "prompts.py"
     found.write_text(STAND_IN)
     return found

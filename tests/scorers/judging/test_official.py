@@ -21,16 +21,11 @@ from generators.base import Unscored
 from generators.document import Image
 from generators.errors import UsageError
 from scorers import resolve_scorer
-from scorers.judging import sources
-from scorers.judging.released import Released, averages, find_score
+from scorers.judging import released
+from scorers.judging.released import Released, averages, find_score, released_rubrics
 from scorers.judging.replies import RubricVerdict, Unreadable
 from scorers.judging.rubrics import Rubric
-from scorers.judging.sources import (
-    OWN_WORDING,
-    RubricSource,
-    parse_rubric,
-    read_published,
-)
+from scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
 
 RUBRICS = {k: Rubric(f"official:{k}", t, "") for k, t in STAND_IN_TEXTS.items()}
 RELEASED = Released(RUBRICS)
@@ -113,14 +108,14 @@ def test_the_first_item_of_the_truth_counts_even_without_text(tmp_path, text, wr
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch) -> Path:
     """A copy of the stand-in, taken for the released file."""
-    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(released, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
     return tmp_path
 
 
 @pytest.mark.parametrize("name", ["", "prompts.py"])
 def test_the_file_or_its_folder_is_read(stand_in, name):
-    result = read_published(RubricSource(stand_in / name).file())
+    result = released_rubrics(RubricSource(stand_in / name).file)
     assert {k: r.template for k, r in result.items()} == STAND_IN_TEXTS
     assert result["SA"].id == "official:SA"
     assert result["SA"].sha256 == stand_in_digests()["SA"]
@@ -132,9 +127,9 @@ def test_the_file_or_its_folder_is_read(stand_in, name):
     [
         (None, "No such file"),
         ("def get_prompt(:", "is not Python"),
-        ("x = 1", "no prompt 'SA'"),
-        (STAND_IN.replace('"MSR" in', '"OTHER" in'), "no prompt 'MSR'"),
-        (STAND_IN.replace("PBL_SYSTEM_PROMPT +", "str() +"), "no prompt 'PBL'"),
+        ("x = '\\ud800'", r"not hold .* 'SA' \(sha256 \w{12}\.\.\.\), 'PBL'"),
+        (STAND_IN.replace("Problem", "problem"), "not hold the published prompts 'MSR'"),
+        (STAND_IN.replace("PBL_SYSTEM_PROMPT +", "str() +"), "prompts 'PBL'"),
     ],
 )
 def test_a_file_without_the_texts_is_refused(stand_in, text, why):
@@ -142,7 +137,7 @@ def test_a_file_without_the_texts_is_refused(stand_in, text, why):
     if text is not None:
         file.write_text(text)
     with pytest.raises(UsageError, match=why):
-        read_published(file)
+        released_rubrics(file)
 
 
 def test_a_judge_of_each_mode_reads_the_same_file(stand_in):

@@ -56,6 +56,7 @@ CIRCLE = ItemReading("top left", "large", "red", "circle")
         "There is a large red circle at the top left.",
         "the picture shows a Large Red Circle in the upper-left corner",
         "Step 2: Now there is one big red circle at the top left!",
+        "Here is a large red circle at the top left.",
         "Sure, here you go.\nThere is a large red circle at the top left.",
         "The picture now shows a large red circle at the top left. Nice, is it not?",
     ],
