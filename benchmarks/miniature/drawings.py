@@ -26,8 +26,8 @@ from generators.pictures import Drawing, decode
 from scorers.clipscore import pairs_of
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import mean, pooled_mean
+from scorers.truth.image_reader import read_image
 from scorers.truth.language import description
-from scorers.truth.picture_reader import read_picture
 from scorers.truth.reading import ItemReading, Reading
 from scorers.truth.scene import Scene, SceneItem, random_scene
 from scorers.truth.text_reader import TextReading, read_text
@@ -111,7 +111,7 @@ def _request(scene: Scene, number: int, seed: int) -> ImageRequest:
 def _read(image: Image | None) -> Reading | None:
     if image is None:
         return None
-    reading = read_picture(decode(image.read()))
+    reading = read_image(decode(image.read()))
     return reading if isinstance(reading, Reading) else None
 
 

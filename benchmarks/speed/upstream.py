@@ -298,7 +298,7 @@ class MmieScoreLoop(OneByOne):
         self._stage, self._judge = stage, stage.judge
 
     def _answer(self, request: Request) -> Outcome[Draft]:
-        pictures = self._stage.pictures([request])
+        pictures = self._stage.decoded([request])
         prompt = self._stage.prompt(request, pictures)
         if not isinstance(prompt, JudgePrompt):
             return prompt

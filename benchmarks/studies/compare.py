@@ -170,8 +170,8 @@ def compare(root: Path, options: CompareOptions, console: Console) -> int:
 
 def plan_of(items: Sequence[PairComparison]) -> Plan:
     """Return the plan that has every match-up of valid queries judged."""
-    valid = [i for i in items if isinstance(i.matchup.sample, Sample)]
-    samples = list({i.matchup.sample.id: i.matchup.sample for i in valid}.values())
+    valid = [i for i in items if isinstance(i.matchup.query, Sample)]
+    samples = list({i.matchup.query.id: i.matchup.query for i in valid}.values())
     return Plan(systems=(), samples=samples, scorers=(), prompt=as_asked, comparisons=valid)
 
 
@@ -379,7 +379,7 @@ def matchups(
             answers = {n: answer(system, sample, repeat) for n, system in systems.items()}
             for first, second in pairs:
                 yield Matchup(
-                    sample=sample,
+                    query=sample,
                     repeat=repeat,
                     first=first,
                     second=second,

@@ -107,9 +107,9 @@ def _missing_values(judged: Judged) -> Iterator[MissingValue]:
             if not isinstance(outcome, Result | NotApplicable):
                 yield MissingValue(
                     system=_pair(matchup),
-                    query=key_of(matchup.sample),
-                    category=matchup.sample.category,
-                    field=matchup.sample.field,
+                    query=key_of(matchup.query),
+                    category=matchup.query.category,
+                    field=matchup.query.field,
                     repeat=matchup.repeat + 1,
                     scorer="",
                     outcome=outcome_name(outcome),

@@ -91,7 +91,7 @@ def rulings(
     for reading in outcome.value.readings:
         yield Ruling(
             **shared,
-            question=matchup.sample.id,
+            question=matchup.query.id,
             repeat=matchup.repeat,
             judging=judging,
             first=first,

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
-from safetensors.torch import load_file
 
 from generators.errors import CheckpointError
+from generators.loading.files import (
+    Files,
+    configured,
+    in_pickle,
+    in_safetensors,
+    read_json,
+    section,
+    stored_tensors,
+)
 from generators.loading.strict import renamed
 from scorers.clipscore import ClipSettings
 
@@ -72,13 +76,11 @@ def config_of(about: Mapping[str, Any], source: str) -> dict[str, Any]:
 
     Fields that the file leaves out have the defaults of `transformers.CLIPConfig`.
     """
-    from transformers import CLIPConfig
-
     if about.get("model_type") != "clip":
         raise CheckpointError(
-            f"{source!r} is a {about.get('model_type')!r} model; CLIPScore reads 'clip'"
+            f"{source} is of a {about.get('model_type')!r} model; CLIPScore reads 'clip'"
         )
-    config = CLIPConfig.from_dict(dict(about))
+    config = configured("CLIPConfig", about, source)
     vision, text = config.vision_config, config.text_config
     return {
         "embed_dim": config.projection_dim,
@@ -110,7 +112,7 @@ def _tower(config: Any) -> dict[str, Any]:
 def _is_quick(vision: str, text: str, source: str) -> bool:
     if vision != text or vision not in ("quick_gelu", "gelu"):
         raise CheckpointError(
-            f"{source!r} activates with {vision!r} and {text!r}; both towers must use "
+            f"{source} activates with {vision!r} and {text!r}; both towers must use "
             "'quick_gelu' or both 'gelu'"
         )
     return vision == "quick_gelu"
@@ -120,20 +122,13 @@ def preprocessing_of(about: Mapping[str, Any]) -> dict[str, Any]:
     """Mean, deviation and resampling of a transformers processor, in open_clip's terms."""
     settings = about.get("image_processor", about)
     names = {"mean": "image_mean", "std": "image_std"}
-    fields = {
-        ours: settings[theirs] for ours, theirs in names.items() if theirs in settings
-    }
+    fields = {ours: settings[name] for ours, name in names.items() if name in settings}
     if "resample" in settings:
         fields["interpolation"] = "bilinear" if settings["resample"] == 2 else "bicubic"
     return fields
 
 
-Fetch = Callable[[str], Path | None]
-"""The file of that name in a checkpoint, or None where there is no such file."""
-
-OPEN_CLIP = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
-TRANSFORMERS = ("model.safetensors", "pytorch_model.bin")
-
+_SAFE, _PICKLED = "open_clip_model.safetensors", "open_clip_pytorch_model.bin"
 _LEFTOVERS = {"input_resolution", "context_length", "vocab_size", "attn_mask"}
 """Constants that OpenAI's and older checkpoints keep among their tensors."""
 
@@ -151,76 +146,45 @@ class Checkpoint:
 
 def read_checkpoint(settings: ClipSettings) -> Checkpoint:
     """The checkpoint that `settings.model` names; CheckpointError says what is missing."""
-    if settings.hub_id is not None:
-        return _from_files(_hub(settings.hub_id, settings.revision), settings.model)
     path = Path(settings.model).expanduser()
-    if path.is_file():
-        return Checkpoint(_tensors(path))
-    return _from_files(lambda name: _existing(path / name), settings.model)
-
-
-def _from_files(fetch: Fetch, source: str) -> Checkpoint:
-    if config := fetch("open_clip_config.json"):
-        about = json.loads(config.read_text("utf-8"))
-        if "model_cfg" not in about:
-            raise CheckpointError(f"{config.name} of {source!r} has no `model_cfg`")
-        tensors = _tensors(_first(fetch, OPEN_CLIP, source))
-        return Checkpoint(tensors, about["model_cfg"], about.get("preprocess_cfg", {}))
-    if config := fetch("config.json"):
-        about = json.loads(config.read_text("utf-8"))
-        tensors = as_open_clip(_tensors(_first(fetch, TRANSFORMERS, source)))
-        return Checkpoint(tensors, config_of(about, source), _processor(fetch))
+    if settings.hub_id is None and path.is_file():
+        return Checkpoint(_named(_bare(path)))
+    files = Files(settings.hub_id or settings.model, settings.revision)
+    if config := files.find("open_clip_config.json"):
+        about = read_json(config)
+        tensors = _named(stored_tensors(files, safe=_SAFE, pickled=_PICKLED))
+        model = section(about, "model_cfg", str(config))
+        return Checkpoint(tensors, model, about.get("preprocess_cfg", {}))
+    if config := files.find("config.json"):
+        tensors = as_open_clip(_named(stored_tensors(files)))
+        model = config_of(read_json(config), str(config))
+        return Checkpoint(tensors, model, _processor(files))
     raise CheckpointError(
-        f"CLIP weights {source!r} hold neither open_clip_config.json (open_clip's layout) "
-        "nor config.json (transformers'); a Hub id must be cached or within reach"
+        f"{files.describe()} has neither open_clip_config.json (open_clip's layout) nor "
+        "config.json (transformers')"
     )
 
 
-def _processor(fetch: Fetch) -> Mapping[str, Any]:
+def _processor(files: Files) -> Mapping[str, Any]:
     for name in ("preprocessor_config.json", "processor_config.json"):
-        if path := fetch(name):
-            return preprocessing_of(json.loads(path.read_text("utf-8")))
+        if path := files.find(name):
+            return preprocessing_of(read_json(path))
     return {}
 
 
-def _first(fetch: Fetch, names: tuple[str, ...], source: str) -> Path:
-    for name in names:
-        if path := fetch(name):
-            return path
-    raise CheckpointError(f"CLIP weights {source!r} hold none of {', '.join(names)}")
-
-
-def _existing(path: Path) -> Path | None:
-    return path if path.is_file() else None
-
-
-def _hub(repo_id: str, revision: str | None) -> Fetch:
-    def fetch(name: str) -> Path | None:
-        try:
-            return Path(hf_hub_download(repo_id, name, revision=revision))
-        except EntryNotFoundError:
-            return None
-        except (HfHubHTTPError, OSError) as error:
-            raise CheckpointError(f"{name} of {repo_id!r}: {error}") from error
-
-    return fetch
-
-
-def _tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Named tensors of a file; pickles may hold tensors only."""
-    loaded = load_file(path) if path.suffix == ".safetensors" else _unpickled(path)
-    tensors = loaded.get("state_dict", loaded)
-    stripped = {name.removeprefix("module."): value for name, value in tensors.items()}
-    return {name: value for name, value in stripped.items() if name not in _LEFTOVERS}
-
-
-def _unpickled(path: Path) -> dict[str, Any]:
+def _bare(path: Path) -> Iterable[tuple[str, torch.Tensor]]:
+    if path.suffix == ".safetensors":
+        return in_safetensors(path)
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError) as error:
+        loaded = in_pickle(path)
+    except CheckpointError as error:
         raise CheckpointError(
-            f"{path.name} is not a file of plain tensors (OpenAI's original .pt files are "
-            "programs, not tensors: name 'ViT-B-32:openai' to get the same weights as "
-            f"safetensors): {str(error).splitlines()[0]}"
+            f"{error}. OpenAI's original .pt files are programs, not tensors: name "
+            "'ViT-B-32:openai' to get the same weights as safetensors"
         ) from error
-    return dict(loaded)
+    return loaded.get("state_dict", loaded).items()  # type: ignore[no-any-return]
+
+
+def _named(stored: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    tensors = {name.removeprefix("module."): value for name, value in stored}
+    return {name: value for name, value in tensors.items() if name not in _LEFTOVERS}

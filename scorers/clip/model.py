@@ -44,17 +44,17 @@ def transform_of(size: tuple[int, int], about: Mapping[str, Any]) -> Transform:
     return transform  # type: ignore[no-any-return]
 
 
-def middle(picture: Pillow.Image) -> Pillow.Image:
-    """`picture`, cut to MAX_ASPECT around its centre.
+def middle(image: Pillow.Image) -> Pillow.Image:
+    """`image`, cut to MAX_ASPECT around its centre.
 
     Resizing the shorter side of a 10 x 10,000,000 image to 224 would take 150 GB.
     """
-    width, height = picture.size
+    width, height = image.size
     longest = MAX_ASPECT * min(width, height)
     left, top = max(0, width - longest) // 2, max(0, height - longest) // 2
     if not left and not top:
-        return picture
-    return picture.crop((left, top, width - left, height - top))
+        return image
+    return image.crop((left, top, width - left, height - top))
 
 
 TINY = {

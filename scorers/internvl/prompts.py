@@ -68,14 +68,14 @@ def count(grid: Grid, thumbnail: bool) -> int:
     return tiles + 1 if thumbnail and tiles > 1 else tiles
 
 
-def cut(picture: Pillow.Image, grid: Grid, side: int, thumbnail: bool) -> Tensor:
+def cut(image: Pillow.Image, grid: Grid, side: int, thumbnail: bool) -> Tensor:
     """Return the tiles of an RGB image, row by row: grey levels (tiles, side, side, 3)."""
     columns, rows = grid
-    scaled = picture.resize((side * columns, side * rows), Pillow.Resampling.BICUBIC)
+    scaled = image.resize((side * columns, side * rows), Pillow.Resampling.BICUBIC)
     corners = [(c * side, r * side) for r in range(rows) for c in range(columns)]
     tiles = [scaled.crop((x, y, x + side, y + side)) for x, y in corners]
     if len(tiles) < count(grid, thumbnail):
-        tiles.append(picture.resize((side, side), Pillow.Resampling.BICUBIC))
+        tiles.append(image.resize((side, side), Pillow.Resampling.BICUBIC))
     return torch.from_numpy(np.stack([np.asarray(tile) for tile in tiles]))
 
 
@@ -126,7 +126,7 @@ def budgeted(
     return Budget(tuple(grids), tiles, most, prompt, reply)
 
 
-class DecodedPictures:
+class DecodedImages:
     """The images of one batch, each decoded once."""
 
     def __init__(self, requests: Iterable[Request], threads: Executor) -> None:
@@ -166,14 +166,14 @@ class PromptWriter:
         self._image_id = judge.tokenizer.id(IMAGE_TOKEN)
 
     def __call__(
-        self, request: Request, pictures: DecodedPictures
+        self, request: Request, decoded: DecodedImages
     ) -> JudgePrompt | Skip | Failure:
         """The prompt of a request, or why there is none."""
         content = [s for t in request.turns if t.role != "system" for s in t.content]
         if failure := empty(content):
             return failure
         try:
-            sizes = tuple(pictures(image).size for image in request.images)
+            sizes = tuple(decoded(image).size for image in request.images)
         except PictureError as error:
             return Failure(str(error))
         parts = conversation(request.turns, self._settings.system)
@@ -206,10 +206,10 @@ class PromptWriter:
             yield from [i] * times
 
     def _too_long(self, budget: Budget) -> str:
-        pictures = self._judge.tile_tokens * sum(budget.tiles)
+        images = self._judge.tile_tokens * sum(budget.tiles)
         return (
-            f"the prompt takes {budget.prompt} tokens ({len(budget.tiles)} pictures in "
+            f"the prompt takes {budget.prompt} tokens ({len(budget.tiles)} images in "
             f"{sum(budget.tiles)} tiles of {self._judge.tile_tokens}, and "
-            f"{budget.prompt - pictures} of text); the model holds "
+            f"{budget.prompt - images} of text); the model holds "
             f"{self._judge.positions}, the reply included"
         )

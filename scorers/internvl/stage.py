@@ -16,7 +16,7 @@ from generators.decoding.texts import TextTrack, TextWriter
 from generators.document import Draft, Request, Text
 from generators.overflow import SCORES, no_numbers
 from scorers.internvl.models import JudgeModel, load
-from scorers.internvl.prompts import DecodedPictures, Grid, JudgePrompt, PromptWriter, cut
+from scorers.internvl.prompts import DecodedImages, Grid, JudgePrompt, PromptWriter, cut
 from scorers.internvl.settings import MmieScoreSettings
 from scorers.internvl.tokenizer import END, IMAGE_TOKEN
 
@@ -69,7 +69,7 @@ class MmieScore:
         self.judge: JudgeModel = load(weights, self.settings)
         new_tokens = self.settings.new_tokens(weights)
         self.prompt = PromptWriter(self.judge, self.settings, new_tokens)
-        self._threads = ThreadPoolExecutor(self.settings.readers, "pictures")
+        self._threads = ThreadPoolExecutor(self.settings.readers, "images")
         self.end = self.judge.tokenizer.id(END)
         self._image_id = self.judge.tokenizer.id(IMAGE_TOKEN)
 
@@ -79,28 +79,28 @@ class MmieScore:
         A prompt that fills the model's positions is skipped; a request without content
         or with an unreadable image fails.
         """
-        pictures = self.pictures(inputs)
-        prompts = [self.prompt(request, pictures) for request in inputs]
+        decoded = self.decoded(inputs)
+        prompts = [self.prompt(request, decoded) for request in inputs]
         ready = [prompt for prompt in prompts if isinstance(prompt, JudgePrompt)]
         limits = [prompt.budget.reply for prompt in ready]
-        written = replies(self.judge, self.embedded(ready, pictures), limits, self.end)
+        written = replies(self.judge, self.embedded(ready, decoded), limits, self.end)
         results = map(self.drafted, ready, written)
         return [next(results) if isinstance(p, JudgePrompt) else p for p in prompts]
 
-    def pictures(self, inputs: Iterable[Request]) -> DecodedPictures:
+    def decoded(self, inputs: Iterable[Request]) -> DecodedImages:
         """Return the images of requests; decoding starts at once."""
-        return DecodedPictures(inputs, self._threads)
+        return DecodedImages(inputs, self._threads)
 
     @torch.inference_mode()
     def embedded(
-        self, prompts: Sequence[JudgePrompt], pictures: DecodedPictures
+        self, prompts: Sequence[JudgePrompt], decoded: DecodedImages
     ) -> list[Tensor]:
         """Return what the decoder reads: (positions, width) of each prompt."""
-        features_of = self._features(prompts, pictures)
+        features_of = self._features(prompts, decoded)
         return [self._embedded(prompt, features_of) for prompt in prompts]
 
     def _features(
-        self, prompts: Iterable[JudgePrompt], pictures: DecodedPictures
+        self, prompts: Iterable[JudgePrompt], decoded: DecodedImages
     ) -> GridFeatures:
         """Return features of all images of a batch, equal ones once."""
         images = {
@@ -113,7 +113,7 @@ class MmieScore:
             return {}
 
         def read(key: tuple[str, Grid]) -> Tensor:
-            return cut(pictures(images[key]), key[1], side, thumbnail)
+            return cut(decoded(images[key]), key[1], side, thumbnail)
 
         tiles = list(self._threads.map(read, images))
         features = self.judge.features(torch.cat(tiles), self.settings.tiles_at_once)

@@ -29,17 +29,17 @@ class Corrected:
     rubrics: Mapping[str, Rubric]
     max_images: int | None = None
 
-    def ask(self, sample: Sample, document: Document) -> RubricQuestion | NotApplicable:
+    def ask(self, query: Sample, document: Document) -> RubricQuestion | NotApplicable:
         """Return the question about one document; queries outside the rubrics have none."""
-        rubric = self.rubrics.get(sample.category)
+        rubric = self.rubrics.get(query.category)
         if rubric is None:
             valid = ", ".join(self.rubrics)
-            return NotApplicable(f"there are rubrics for {valid}, not {sample.category!r}")
+            return NotApplicable(f"there are rubrics for {valid}, not {query.category!r}")
         pages = _Pages(self.max_images)
         fields = {
-            "question": pages.written(sample.question),
+            "question": pages.written(query.question),
             "answer": pages.written(document.segments),
-            "gt_answer": pages.truth(sample.reference),
+            "gt_answer": pages.truth(query.reference),
         }
         content = filled(rubric.template, fields)
         return RubricQuestion(

@@ -53,22 +53,22 @@ class RubricJudge(Scorer):
         rubrics = self.examiner.rubrics.values()
         return {rubric.id: rubric.sha256 for rubric in rubrics}
 
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+    def judge(self, query: Sample, document: Document) -> Walk[Score]:
         """Ask, read, and ask again where the reply cannot be read; then Unread.
 
         What the chat stage fails or skips is returned as it is.
         """
-        question = self.examiner.ask(sample, document)
+        question = self.examiner.ask(query, document)
         if not isinstance(question, RubricQuestion):
             return question
-        request = question.request(self._seed(sample, 0))
+        request = question.request(self._seed(query, 0))
         # The rubric and the question come first in a prompt, the answer follows.
-        group = f"{question.rubric.id} {sample.id}"
+        group = f"{question.rubric.id} {query.id}"
         readable = partial(_is_readable, self.examiner, question.rubric)
         attempt = 0
         while True:
             attempt += 1
-            outcome = (yield [Job(self.stage, request, sample.id, group, readable)])[0]
+            outcome = (yield [Job(self.stage, request, query.id, group, readable)])[0]
             if not isinstance(outcome, Result):
                 return outcome
             reply = outcome.value.text
@@ -78,14 +78,14 @@ class RubricJudge(Scorer):
                 return Result(Score(reading.raw / TOP * 100, parts))
             if attempt > self.retries:
                 return Unread(f"{_problem(outcome)}: {reading.reason}")
-            seed = self._seed(sample, attempt)
+            seed = self._seed(query, attempt)
             request = follow_up(request, reply, reading.reason, question.rubric, seed)
 
-    def _seed(self, sample: Sample, attempt: int) -> int | None:
+    def _seed(self, query: Sample, attempt: int) -> int | None:
         """Of the judge's own sampling; None for one that decodes greedily."""
         if not self.stage.seeded:
             return None
-        return derived_seed(self.seed, sample.id, 0, attempt)
+        return derived_seed(self.seed, query.id, 0, attempt)
 
 
 def _is_readable(examiner: Examiner, rubric: Rubric, outcome: Outcome[Draft]) -> bool:

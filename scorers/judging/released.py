@@ -21,14 +21,14 @@ from scorers.judging.rubrics import TOP, Rubric
 from scorers.judging.sources import read_published
 
 MOST_IMAGES = 4
-"""Samples with more images are dropped (dataset.py, `len(images) <= 4`)."""
+"""Queries with more images are dropped (dataset.py, `len(images) <= 4`)."""
 _LAST = 2
 """The answer ends once an image has a number above this (dataset.py, `image_no>2`)."""
 PLACEHOLDER = "<image>"
 """What InternVL's `chat` replaces by the images, one after another, wherever it occurs:
 such letters in a question or an answer shift all images after them."""
 FIRST_TRUTH = "gt_answer[0].text"
-"""Metadata of a sample: the first text of the ground truth as JSON, where it is none."""
+"""Metadata of a query: the first text of the ground truth as JSON, where it is none."""
 _SCORE = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
 """main.py, `find_score`: the first number after the first such heading."""
 DIGESTS = {
@@ -107,19 +107,19 @@ class Released:
 
     rubrics: Mapping[str, Rubric]
 
-    def ask(self, sample: Sample, document: Document) -> RubricQuestion | Unscored:
+    def ask(self, query: Sample, document: Document) -> RubricQuestion | Unscored:
         """Return the question about one document, or why the released program has none."""
-        flat = flattened(sample.question, document.segments)
+        flat = flattened(query.question, document.segments)
         if len(flat.images) > MOST_IMAGES:
             return Unscored(
-                f"the released scorer drops samples with more than {MOST_IMAGES} pictures"
+                f"the released scorer drops queries with more than {MOST_IMAGES} images"
             )
-        kind = kind_of(sample.id)
+        kind = kind_of(query.id)
         if kind is None:
             return Unscored("the released scorer stops at ids without SA, PBL or MSR")
         rubric = self.rubrics[kind]
         prompt = rubric.template.format(
-            question=flat.question, answer=flat.answer, gt_answer=_truth(sample)
+            question=flat.question, answer=flat.answer, gt_answer=_truth(query)
         )
         content = _illustrated(prompt, flat.images)
         return RubricQuestion(rubric, content, left_out=flat.left_out, cut=flat.cut)
@@ -159,11 +159,11 @@ def _first_text(items: Sequence[Mapping[str, Any]]) -> Any:
     return None
 
 
-def _truth(sample: Sample) -> str | None:
+def _truth(query: Sample) -> str | None:
     """`gt_answer[0]["text"]` of the row; null is written `None`, as `str.format` does."""
-    if (text := sample.metadata.get(FIRST_TRUTH)) in ("null", '""'):
+    if (text := query.metadata.get(FIRST_TRUTH)) in ("null", '""'):
         return None if text == "null" else ""
-    segments = sample.reference.segments if sample.reference else ()
+    segments = query.reference.segments if query.reference else ()
     first = segments[0] if segments else None
     return first.text if isinstance(first, Text) else None
 
@@ -196,7 +196,7 @@ class Averages:
 
 
 def averages(scores: Iterable[tuple[str, int]]) -> Averages:
-    """main.py's last lines, for (sample id, raw score of 0 to 6)."""
+    """main.py's last lines, for (query id, raw score of 0 to 6)."""
     pairs = list(scores)
     kinds = {
         kind: _average([score for id, score in pairs if kind_of(id) == kind])

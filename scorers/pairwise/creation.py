@@ -1,4 +1,4 @@
-"""Creation-MMBench: a five-level verdict by per-sample criteria, and visual factuality.
+"""Creation-MMBench: a five-level verdict by criteria of each query, and visual factuality.
 
 Every pair is judged in both orders (Dual Evaluation); the values -2 to 2 of the system
 against the other give its Reward, times 50, and its win rate. Constants after
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from generators.content import filled, joined
 from generators.document import Document, Sample, Turn
 from scorers.judging.sources import Mode, file_in, read_published
-from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
     Game,
@@ -29,10 +28,10 @@ from scorers.pairwise.games import (
     pair_rows,
     preferences,
 )
-from scorers.pairwise.prompts import as_content, images_of, spaced, texts, whole
+from scorers.pairwise.prompts import OWN, as_content, images_of, spaced, texts, whole
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
-from scorers.statistics.estimate import DRAWS, Estimate
+from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import mean_by_question
 
 FACTUALITY = "visual_factuality"
@@ -54,9 +53,9 @@ _DIGESTS = {
 class CreationWording:
     """The three prompts."""
 
-    preference: str = prompts.CREATION
-    factuality: str = prompts.FACTUALITY
-    factuality_with_truth: str = prompts.FACTUALITY_WITH_TRUTH
+    preference: str
+    factuality: str
+    factuality_with_truth: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +63,7 @@ class Creation(Pairwise):
     """The protocol. Official mode counts judgements, corrected mode counts questions."""
 
     mode: Mode = "corrected"
-    wording: CreationWording = field(default_factory=CreationWording)
-    draws: int = DRAWS
-    """As every protocol has it; its means need no draws."""
+    wording: CreationWording = CreationWording(**OWN["creation"])
     name: str = "creation"
 
     @classmethod
@@ -75,26 +72,26 @@ class Creation(Pairwise):
         file = file_in(path, "vlmeval/dataset/creation.py")
         return CreationWording(*read_published(file, _DIGESTS).values())
 
-    def aspects(self, sample: Sample) -> tuple[Aspect, ...]:
+    def aspects(self, query: Sample) -> tuple[Aspect, ...]:
         """Preference, and visual factuality where it has criteria."""
-        facts = sample.metadata.get(FACTUALITY)
+        facts = query.metadata.get(FACTUALITY)
         return ("preference", "factuality") if facts else ("preference",)
 
     def turns(
-        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+        self, aspect: Aspect, query: Sample, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Images of the question go with the preference alone.
 
         Officially before all text, in corrected mode where the question has them.
         """
-        wording, truth = self.wording, sample.metadata.get(TRUTH, "")
-        question, before = texts(sample.question), images_of(sample.question)
-        template, criteria = wording.preference, sample.criteria or prompts.NO_CRITERIA
+        wording, truth = self.wording, query.metadata.get(TRUTH, "")
+        question, before = texts(query.question), images_of(query.question)
+        template, criteria = wording.preference, query.criteria or OWN["no_criteria"]
         if aspect == "factuality":
             template = wording.factuality_with_truth if truth else wording.factuality
-            criteria, before = sample.metadata[FACTUALITY], ()
+            criteria, before = query.metadata[FACTUALITY], ()
         elif self.mode == "corrected":
-            question, before = spaced(sample.question), ()
+            question, before = spaced(query.question), ()
         fields = {
             "question": question,
             "criteria": as_content(criteria),

@@ -18,7 +18,7 @@ from scorers.pairwise.protocol import Pairwise
 class Matchup:
     """Two systems' answers to one query, or why an answer is missing."""
 
-    sample: Sample | Malformed
+    query: Sample | Malformed
     repeat: int
     """Of the answers."""
     first: str
@@ -45,9 +45,9 @@ class Matchup:
             for a, first in zip(self.answers, (True, False), strict=True)
         )
         return Game(
-            question=self.sample.id,
-            category=self.sample.category,
-            field=self.sample.field,
+            question=self.query.id,
+            category=self.query.category,
+            field=self.query.field,
             first=self.first,
             second=self.second,
             outcome=outcome,
@@ -82,14 +82,14 @@ class PairComparison:
         return Result(ComparedPair(self.matchup.pair, (yield from self._judgement())))
 
     def _judgement(self) -> Walk[Judgement]:
-        sample, pair = self.matchup.sample, self.matchup.pair
-        if not isinstance(sample, Sample):
-            return Failure(sample.reason, Fault.BAD_INPUT)
+        query, pair = self.matchup.query, self.matchup.pair
+        if not isinstance(query, Sample):
+            return Failure(query.reason, Fault.BAD_INPUT)
         if not isinstance(pair, Result):
             return pair
         return (
             yield from self.protocol.judge(
-                sample, *pair.value, self.chat, seed=self.seed, repeat=self.draw
+                query, *pair.value, self.chat, seed=self.seed, repeat=self.draw
             )
         )
 

@@ -1,4 +1,4 @@
-"""MLLM-Bench: votes by per-sample criteria, merged over both orders, and Elo ratings.
+"""MLLM-Bench: votes by criteria of each query, merged over both orders, and Elo ratings.
 
 Constants after scripts/{prompts,arrange_data_for_eval,evaluate,cal_clo}.py of
 FreedomIntelligence/MLLM-Bench@403f82c9; the published tables count wins, ties and losses
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,7 +19,6 @@ import numpy as np
 from generators.content import filled, joined
 from generators.document import Document, Sample, Turn
 from scorers.judging.sources import Mode, file_in, read_published
-from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
     Game,
@@ -31,7 +30,7 @@ from scorers.pairwise.games import (
     pair_rows,
     rank,
 )
-from scorers.pairwise.prompts import as_content, images_of, spaced, texts, whole
+from scorers.pairwise.prompts import OWN, as_content, images_of, spaced, texts, whole
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO, official_vote, vote
 from scorers.statistics.estimate import DRAWS, Estimate
@@ -56,8 +55,8 @@ _DIGESTS = {
 class MllmBenchWording:
     """The prompt, and what is added to it for a query with criteria."""
 
-    vote: str = prompts.VOTE
-    criteria: str = prompts.VOTE_CRITERIA
+    vote: str
+    criteria: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ class MllmBench(Pairwise):
     """The protocol. Official mode counts merged votes; corrected mode fits ratings."""
 
     mode: Mode = "corrected"
-    wording: MllmBenchWording = field(default_factory=MllmBenchWording)
+    wording: MllmBenchWording = MllmBenchWording(**OWN["mllm-bench"])
     draws: int = DRAWS
     name: str = "mllm-bench"
     OFFICIAL_ATTEMPTS: ClassVar[int] = 3
@@ -81,20 +80,25 @@ class MllmBench(Pairwise):
         return MllmBenchWording(escaped + template + "{criteria}", reference)
 
     def turns(
-        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+        self, aspect: Aspect, query: Sample, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Images come after all text officially, else where the question has them."""
         official = self.mode == "official"
-        question = texts(sample.question) if official else spaced(sample.question)
-        after = images_of(sample.question) if official else ()
-        reference = {"reference": as_content(sample.criteria or "")}
-        criteria = filled(self.wording.criteria, reference) if sample.criteria else ()
-        kind = as_content(sample.metadata.get(QUESTION_TYPE, "open-ended"))
+        question = texts(query.question) if official else spaced(query.question)
+        after = images_of(query.question) if official else ()
+        reference = {"reference": as_content(query.criteria or "")}
+        criteria = filled(self.wording.criteria, reference) if query.criteria else ()
+        kind = as_content(query.metadata.get(QUESTION_TYPE, "open-ended"))
         one, other = whole(first), whole(second)
         fields = {"question": question, "criteria": criteria}
         fields |= {"type": kind, "first": one, "second": other}  # in our wording
         fields |= {"question_type": kind, "answer1": one, "answer2": other}  # as released
         return (Turn("user", joined((*filled(self.wording.vote, fields), *after))),)
+
+    def form(self, aspect: Aspect) -> str:
+        """Return the four votes."""
+        form: str = OWN["forms"]["vote"]
+        return form
 
     def repeats_after(self, reply: str) -> bool:
         """Always: the question is asked again until the reply is a vote."""

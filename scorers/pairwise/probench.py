@@ -28,7 +28,6 @@ from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.features import NAMES, PUBLISHED, Style, TokenCounter, difference, style, words
 from scorers.judging.sources import Mode, file_in, read_published
-from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
     Game,
@@ -42,7 +41,16 @@ from scorers.pairwise.games import (
     in_both_orders,
     rank,
 )
-from scorers.pairwise.prompts import as_content, images_of, spaced, texts, user_turns, whole
+from scorers.pairwise.prompts import (
+    OWN,
+    as_content,
+    history,
+    images_of,
+    spaced,
+    texts,
+    user_turns,
+    whole,
+)
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, official_forms, official_probench
 from scorers.statistics.estimate import Estimate, Floats
@@ -71,6 +79,8 @@ _DIGESTS = {
         "e6323e7f8265855de0ab84707bfdfc8bfd809ba78a9ea8023134213c9062065c"
     ),
 }
+STRONG = 3
+"""How often a verdict `>>` counts."""
 _PAIR = (
     "Textual Instruction:\n<inst/>\n{question}\n</inst>\n\n"
     "Assistant A's Answer:\n<a/>\n{first}\n</a>\n\n"
@@ -85,12 +95,10 @@ class ProBench(Pairwise):
     """The protocol. Official mode fits each system alone with the baseline."""
 
     mode: Mode = "corrected"
-    wording: Mapping[str, str] = field(default_factory=lambda: prompts.LIKERT)
+    wording: Mapping[str, str] = field(default_factory=lambda: OWN["probench"])
     """The judge's task by track."""
     count: TokenCounter = words
     """Counts tokens; the official program's is `features.gpt_tokens()`."""
-    strong: int = 3
-    """How often a verdict `>>` counts."""
     draws: int = 300
     name: str = "probench"
     OFFICIAL_ATTEMPTS: ClassVar[int] = 3
@@ -102,14 +110,14 @@ class ProBench(Pairwise):
         released = read_published(file_in(path, "engine/constant.py"), _DIGESTS)
         return dict(zip(TRACKS, released.values(), strict=True))
 
-    def track(self, sample: Sample) -> str:
+    def track(self, query: Sample) -> str:
         """Return the query's track."""
-        plain = "multi-round" if len(user_turns(sample)) > 1 else "singleround"
-        named = sample.metadata.get(TRACK, plain)
+        plain = "multi-round" if len(user_turns(query)) > 1 else "singleround"
+        named = query.metadata.get(TRACK, plain)
         return named if named in TRACKS else plain
 
     def turns(
-        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+        self, aspect: Aspect, query: Sample, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Images of the question come first officially, else where the question has them.
 
@@ -117,24 +125,24 @@ class ProBench(Pairwise):
         earlier ones as they were (corrected mode only). ValueError for any other number
         of answers.
         """
-        track, official = self.track(sample), self.mode == "official"
+        track, official = self.track(query), self.mode == "official"
         single = len(first.answers) == len(second.answers) == 1
         if track == "multi-round" and (official or not single):
-            pairs = self._rounds(sample, first, second)
+            pairs = self._rounds(query, first, second)
         elif official:
-            pairs = filled(_PAIR, _listed(sample, first, second))
+            pairs = filled(_PAIR, _listed(query, first, second))
         else:
-            last = spaced(user_turns(sample)[-1].content)
+            last = spaced(user_turns(query)[-1].content)
             pair = {"question": last, "first": whole(first), "second": whole(second)}
-            pairs = joined((*prompts.history(sample), *filled(_PAIR, pair)))
-        before = images_of(sample.question) if official else ()
+            pairs = joined((*history(query), *filled(_PAIR, pair)))
+        before = images_of(query.question) if official else ()
         system = Turn("system", as_content(self.wording[track]))
         return (system, Turn("user", joined((*before, *pairs))))
 
-    def _rounds(self, sample: Sample, first: Document, second: Document) -> Content:
+    def _rounds(self, query: Sample, first: Document, second: Document) -> Content:
         place = texts if self.mode == "official" else spaced
         rounds: list[Content] = []
-        for i, (turn, a, b) in enumerate(_by_turn(sample, first, second)):
+        for i, (turn, a, b) in enumerate(_by_turn(query, first, second)):
             pair = {"question": place(turn.content), "first": whole(a), "second": whole(b)}
             fields = {"i": as_content(str(i)), "pair": filled(_PAIR, pair)}
             rounds += [as_content("\n\n" if i else ""), filled(_TURN, fields)]
@@ -167,7 +175,7 @@ class ProBench(Pairwise):
         pairs = by_pair(games, baseline)
         if self.mode == "official":
             rows = [
-                official_row(pair, part, group, members, self.strong)
+                official_row(pair, part, group, members)
                 for pair, own in pairs.items()
                 for part, group, members in groups(own)
             ]
@@ -176,31 +184,29 @@ class ProBench(Pairwise):
             rows = [
                 row
                 for part, group, members in groups(all_games)
-                for row in corrected_rows(
-                    members, baseline, part, group, strong=self.strong, draws=self.draws
-                )
+                for row in corrected_rows(members, baseline, part, group, self.draws)
             ]
         return self.standings(rows, baseline)
 
 
 def _by_turn(
-    sample: Sample, first: Document, second: Document
+    query: Sample, first: Document, second: Document
 ) -> list[tuple[Turn, Document, Document]]:
     """Return each of the user's turns with both answers to it; ValueError for others."""
-    turns = user_turns(sample)
+    turns = user_turns(query)
     for answer in (first, second):
         if (n := len(answer.answers)) != len(turns):
             told = f"{len(turns)} user turns and an answer of {n} turns"
-            raise ValueError(f"sample {sample.id!r} has {told}")
+            raise ValueError(f"query {query.id!r} has {told}")
     return list(zip(turns, first.answers, second.answers, strict=True))
 
 
-def _listed(sample: Sample, first: Document, second: Document) -> Mapping[str, Content]:
+def _listed(query: Sample, first: Document, second: Document) -> Mapping[str, Content]:
     """Question and answers as the official program prints them: as Python lists.
 
     Answers with images, which it never had, are set as they are.
     """
-    asked = [Document(turn.content).text for turn, _, _ in _by_turn(sample, first, second)]
+    asked = [Document(turn.content).text for turn, _, _ in _by_turn(query, first, second)]
     fields = {"question": as_content(repr(asked))}
     for name, answer in (("first", first), ("second", second)):
         plain = not any(d.images for d in answer.answers)
@@ -214,8 +220,6 @@ def corrected_rows(
     baseline: str | None,
     part: TablePart,
     group: str,
-    *,
-    strong: float,
     draws: int,
 ) -> list[PairStanding]:
     """A row per system, best first, and one with the effects of order and style.
@@ -228,7 +232,7 @@ def corrected_rows(
     if not names:
         return []
     anchor = baseline if baseline in names else names[0]
-    battles = [b for g in games for b in battles_of(g, strong)]
+    battles = [b for g in games for b in battles_of(g)]
     styled = bradley_terry(battles, anchor, NAMES, draws=draws)
     plain = bradley_terry(battles, anchor, draws=draws)
     unread = Estimate(None, None, 0, "no game read")
@@ -257,7 +261,7 @@ def corrected_rows(
     return [*rows, PairStanding(system="", part=part, group=group, values=styled.effects)]
 
 
-def battles_of(game: Game, strong: float) -> list[Battle]:
+def battles_of(game: Game, strong: float = STRONG) -> list[Battle]:
     """Return one battle per order that was read; a tie is half a win of either side."""
     if game.judgement is None:
         return []
@@ -300,14 +304,14 @@ K = 32
 
 
 def official_row(
-    pair: tuple[str, str], part: TablePart, group: str, games: Sequence[Game], strong: int
+    pair: tuple[str, str], part: TablePart, group: str, games: Sequence[Game]
 ) -> PairStanding:
     """Return the numbers of the pair's second system, with its first as the baseline.
 
     Intervals depend on the order of the games. Where a style feature does not vary or all
     games go one way the program ends in an error; here the rating has no value.
     """
-    battles = [b for g in games for b in _official_battles(g, strong)]
+    battles = [b for g in games for b in _official_battles(g)]
     values = _ratings(battles) | _tokens(games)
     values["elo_online"] = _online(pair, games)
     return PairStanding(
@@ -320,9 +324,9 @@ def official_row(
     )
 
 
-def _official_battles(game: Game, strong: int) -> list[Battle]:
+def _official_battles(game: Game) -> list[Battle]:
     """Return the game's battles with published features, each as often as it counts."""
-    gaps, battles = _differences(game, PUBLISHED), battles_of(game, strong)
+    gaps, battles = _differences(game, PUBLISHED), battles_of(game)
     return [replace(b, style=gaps) for b in battles for _ in range(int(b.weight))]
 
 

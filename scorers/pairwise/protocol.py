@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from generators.base import Failure, Job, Outcome, Result, StageSpec, Unscored, Walk
 from generators.content import followed_up
@@ -15,7 +15,6 @@ from generators.document import Document, Draft, Request, Sample, Turn
 from generators.keys import derived_seed
 from scorers.features import Style
 from scorers.judging.sources import Mode
-from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
     FactualityScores,
@@ -28,13 +27,14 @@ from scorers.pairwise.games import (
     Standings,
     Verdict,
 )
+from scorers.pairwise.prompts import OWN
 
 _POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}
 """Position in `derived_seed`: the same for both orders, so that a pair named the other
 way round asks for the very same records."""
 
 
-class Pairwise(Protocol):
+class Pairwise:
     """A protocol: how a pair is asked about, read, and counted.
 
     A protocol of one's own has a name, a mode, `requests` or `turns`, `read` and
@@ -43,47 +43,41 @@ class Pairwise(Protocol):
 
     __slots__ = ()
     OFFICIAL_ATTEMPTS: ClassVar[int] = 1
-
-    @property
-    def name(self) -> str:
-        """As the user names it."""
-        ...
-
-    @property
-    def mode(self) -> Mode:
-        """Whose constants and quirks apply."""
-        ...
+    name: str
+    """As the user names it."""
+    mode: Mode
+    """Whose constants and quirks apply."""
 
     def turns(
-        self, aspect: Aspect, sample: Sample, first: Document, second: Document
+        self, aspect: Aspect, query: Sample, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Return one question, with the answer shown first before the other."""
         raise NotImplementedError
 
-    def aspects(self, sample: Sample) -> tuple[Aspect, ...]:
+    def aspects(self, query: Sample) -> tuple[Aspect, ...]:
         """Return what is asked about a query."""
         return ("preference",)
 
     def requests(
-        self, sample: Sample, first: Document, second: Document
+        self, query: Sample, first: Document, second: Document
     ) -> tuple[PairQuestion, ...]:
         """Return what to ask, by default all aspects in both orders of showing.
 
         ValueError where it cannot be asked.
         """
         return tuple(
-            PairQuestion(aspect, swapped, self.turns(aspect, sample, a, b))
-            for aspect in self.aspects(sample)
+            PairQuestion(aspect, swapped, self.turns(aspect, query, a, b))
+            for aspect in self.aspects(query)
             for swapped, a, b in both_orders(first, second)
         )
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """Return what a reply says."""
-        ...
+        raise NotImplementedError
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Return every number of the protocol, with counts of what is missing."""
-        ...
+        raise NotImplementedError
 
     @property
     def attempts(self) -> int:
@@ -107,9 +101,8 @@ class Pairwise(Protocol):
 
     def form(self, aspect: Aspect) -> str:
         """Return how a reply must end, for follow-up questions; five levels by default."""
-        if aspect == "factuality":
-            return prompts.FACTUALITY_FORM
-        return prompts.FORMS.get(self.name, prompts.LEVEL_FORM)
+        form: str = OWN["forms"]["level" if aspect == "preference" else aspect]
+        return form
 
     def style_of(self, answer: Document, *, first: bool) -> Style | None:
         """Return the style of an answer, for a protocol that looks at it."""
@@ -117,7 +110,7 @@ class Pairwise(Protocol):
 
     def judge(
         self,
-        sample: Sample,
+        query: Sample,
         first: Document,
         second: Document,
         chat: StageSpec,
@@ -131,14 +124,14 @@ class Pairwise(Protocol):
         cannot be asked about is a failure of the input.
         """
         try:
-            questions = self.requests(sample, first, second)
+            questions = self.requests(query, first, second)
         except ValueError as error:
             return Failure(str(error))
         outcomes: dict[int, Outcome[Verdict | FactualityScores]] = {}
         asked = dict(enumerate(questions))
         for attempt in range(self.attempts):
             sampling = seed, repeat, attempt
-            replies = yield [self._job(q, sample, chat, sampling) for q in asked.values()]
+            replies = yield [self._job(q, query, chat, sampling) for q in asked.values()]
             replied = list(zip(asked.items(), replies, strict=True))
             outcomes |= {i: self._outcome(q, reply) for (i, q), reply in replied}
             following = ((i, self._next(q, reply, chat)) for (i, q), reply in replied)
@@ -153,20 +146,20 @@ class Pairwise(Protocol):
     def _job(
         self,
         question: PairQuestion,
-        sample: Sample,
+        query: Sample,
         chat: StageSpec,
         sampling: tuple[int, int, int],
     ) -> Job:
         """Return a question as a job; `sampling` is (seed, repeat, attempt)."""
         seed, repeat, attempt = sampling
         position = _POSITION[question.aspect] + attempt * len(_POSITION)
-        drawn = derived_seed(seed, sample.id, repeat, position) if chat.seeded else None
+        drawn = derived_seed(seed, query.id, repeat, position) if chat.seeded else None
 
         def readable(reply: Outcome[Draft]) -> bool:
             return not isinstance(self._outcome(question, reply), Unscored)
 
-        about = f"{question.aspect} {sample.id}"
-        return Job(chat, Request(question.turns, drawn), sample.id, about, readable)
+        about = f"{question.aspect} {query.id}"
+        return Job(chat, Request(question.turns, drawn), query.id, about, readable)
 
     def _outcome(
         self, question: PairQuestion, reply: Outcome[Draft]
@@ -194,7 +187,7 @@ class Pairwise(Protocol):
         if self.mode == "official":
             return question if chat.seeded and self.repeats_after(text) else None
         form = self.form(question.aspect)
-        message = prompts.AGAIN.format(problem=outcome.reason, form=form)
+        message = OWN["again"].format(problem=outcome.reason, form=form)
         return replace(question, turns=followed_up(question.turns, text, message))
 
 

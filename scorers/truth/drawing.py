@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from scorers.truth.scene import BACKGROUNDS, COLOURS, SIZES, Scene, SceneItem
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
+    from PIL.Image import Image as Pillow
 
 SIDE = 64
 """Pixels of an image's side."""
@@ -22,7 +22,7 @@ _FINER = 8
 _SQUARE, _TRIANGLE, _STAR, _WAIST = 0.86, 1.12, 1.15, 0.42
 
 
-def draw(scene: Scene, seed: int, side: int = SIDE) -> Picture:
+def draw(scene: Scene, seed: int, side: int = SIDE) -> Pillow:
     """Return the RGB image of `scene`, `side` pixels square; `seed` jitters the items."""
     rng = random.Random(seed)
     finer = _FINER * math.ceil(side / SIDE)

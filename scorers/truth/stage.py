@@ -19,7 +19,7 @@ from scorers.truth.comparison import (
     scenes_compared,
     texts_compared,
 )
-from scorers.truth.picture_reader import read_picture
+from scorers.truth.image_reader import read_image
 from scorers.truth.reading import Illegible, Reading
 from scorers.truth.scorers import NOT_APPLICABLE, SHOWN, UNSCORED, TruthSettings
 from scorers.truth.text_reader import TextReading, read_text
@@ -48,7 +48,7 @@ class TruthReader:
             own = _Readings(candidate.document)
             true = None if candidate.reference is None else _Readings(candidate.reference)
         except PictureError as error:
-            return Failure(f"a picture of the document or of its ground truth: {error}")
+            return Failure(f"an image of the document or of its ground truth: {error}")
         if not candidate.document.segments:
             return Unscored("the document is empty")
         comparisons: Mapping[str, Callable[[], list[AttributeCounts]]] = {
@@ -58,8 +58,8 @@ class TruthReader:
             "answer": lambda: _answer(own, _of_world(true)),
         }
         parts: dict[str, Any] = {name: _part(c) for name, c in comparisons.items()}
-        parts[SHOWN] = [_shown(picture) for picture in own.pictures]
-        return Result(Score(own.share, parts), {"images": len(own.pictures)})
+        parts[SHOWN] = [_shown(image) for image in own.images]
+        return Result(Score(own.share, parts), {"images": len(own.images)})
 
 
 def _part(compare: Callable[[], list[AttributeCounts]]) -> dict[str, Any]:
@@ -72,10 +72,8 @@ def _part(compare: Callable[[], list[AttributeCounts]]) -> dict[str, Any]:
     return {"value": 100 * whole.f1} | whole.as_json() | {"each": each}
 
 
-def _shown(picture: Reading | Illegible) -> str:
-    return (
-        f"unreadable: {picture.reason}" if isinstance(picture, Illegible) else str(picture)
-    )
+def _shown(image: Reading | Illegible) -> str:
+    return f"unreadable: {image.reason}" if isinstance(image, Illegible) else str(image)
 
 
 class _Readings:
@@ -85,13 +83,13 @@ class _Readings:
         self.document = document
         self.text = read_text(document.text)
         self.has_text = bool(document.text.strip())
-        self.pictures = [read_picture(decode(image)) for image in document.images]
+        self.images = [read_image(decode(image)) for image in document.images]
 
     @property
     def share(self) -> float:
         """How much of the text (all as one) and the images could be read, 0 to 1."""
         texts = [self.text] if self.has_text else []
-        read = [not isinstance(r, Illegible) for r in (*texts, *self.pictures)]
+        read = [not isinstance(r, Illegible) for r in (*texts, *self.images)]
         return sum(read) / len(read) if read else 0.0
 
     def readable_text(self) -> TextReading:
@@ -100,24 +98,24 @@ class _Readings:
             raise _NoValue(UNSCORED, f"unreadable text: {self.text.reason}")
         return self.text
 
-    def readable_pictures(self) -> list[Reading]:
+    def readable_images(self) -> list[Reading]:
         """Return all images; _NoValue where one is unreadable."""
-        return [_readable(k, p) for k, p in enumerate(self.pictures, start=1)]
+        return [_readable(k, p) for k, p in enumerate(self.images, start=1)]
 
 
-def _readable(number: int, picture: Reading | Illegible) -> Reading:
-    if isinstance(picture, Illegible):
-        raise _NoValue(UNSCORED, f"unreadable picture {number}: {picture.reason}")
-    return picture
+def _readable(number: int, image: Reading | Illegible) -> Reading:
+    if isinstance(image, Illegible):
+        raise _NoValue(UNSCORED, f"unreadable image {number}: {image.reason}")
+    return image
 
 
 def _of_world(true: _Readings | None) -> _Readings:
     """Return the ground truth where it is one of the miniature world."""
     if true is None:
-        raise _NoValue(NOT_APPLICABLE, "the sample has no ground truth")
+        raise _NoValue(NOT_APPLICABLE, "the query has no ground truth")
     texts = true.text
     silent = isinstance(texts, TextReading) and not (texts.scenes or texts.facts)
-    unread = [r for r in (texts, *true.pictures) if isinstance(r, Illegible)]
+    unread = [r for r in (texts, *true.images) if isinstance(r, Illegible)]
     if unread or silent:
         why = unread[0].reason if unread else "its text describes no scene"
         reason = f"the ground truth is not of the miniature world: {why}"
@@ -132,34 +130,34 @@ def _text(own: _Readings, true: _Readings) -> list[AttributeCounts]:
 
 
 def _image(own: _Readings, true: _Readings) -> list[AttributeCounts]:
-    if not true.pictures:
-        raise _NoValue(NOT_APPLICABLE, "the ground truth holds no picture")
-    if not own.pictures:
-        raise _NoValue(UNSCORED, "the document holds no picture")
-    return scenes_compared(own.readable_pictures(), true.readable_pictures())
+    if not true.images:
+        raise _NoValue(NOT_APPLICABLE, "the ground truth holds no image")
+    if not own.images:
+        raise _NoValue(UNSCORED, "the document holds no image")
+    return scenes_compared(own.readable_images(), true.readable_images())
 
 
 def _match(own: _Readings) -> list[AttributeCounts]:
     """Return each image with the last scene that the text beside it describes."""
-    if not own.pictures:
-        raise _NoValue(UNSCORED, "the document holds no picture")
-    pairs = zip(pairs_of(own.document), own.pictures, strict=True)
+    if not own.images:
+        raise _NoValue(UNSCORED, "the document holds no image")
+    pairs = zip(pairs_of(own.document), own.images, strict=True)
     return [
-        scene_compared(_readable(k, picture), _described(k, pair.text))
-        for k, (pair, picture) in enumerate(pairs, start=1)
+        scene_compared(_readable(k, image), _described(k, pair.text))
+        for k, (pair, image) in enumerate(pairs, start=1)
     ]
 
 
 def _described(number: int, text: str) -> Reading:
     said = read_text(text)
     if isinstance(said, Illegible):
-        raise _NoValue(UNSCORED, f"unreadable text beside picture {number}: {said.reason}")
+        raise _NoValue(UNSCORED, f"unreadable text beside image {number}: {said.reason}")
     if not said.scenes:
-        raise _NoValue(UNSCORED, f"the text beside picture {number} describes no scene")
+        raise _NoValue(UNSCORED, f"the text beside image {number} describes no scene")
     return said.scenes[-1]
 
 
 def _answer(own: _Readings, true: _Readings) -> list[AttributeCounts]:
     """Return text and images together; what is missing of either is missed."""
     texts = texts_compared(own.readable_text(), true.readable_text())
-    return texts + scenes_compared(own.readable_pictures(), true.readable_pictures())
+    return texts + scenes_compared(own.readable_images(), true.readable_images())

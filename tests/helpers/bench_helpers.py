@@ -14,7 +14,7 @@ from generators.document import Candidate, ImageRequest, Score
 from generators.pictures import Drawing, decode
 from scorers.clipscore import pairs_of
 from scorers.truth.drawing import draw
-from scorers.truth.picture_reader import read_picture
+from scorers.truth.image_reader import read_image
 from scorers.truth.reading import Reading
 from scorers.truth.scene import Scene, SceneItem
 from scorers.truth.text_reader import TextReading, read_text
@@ -66,7 +66,7 @@ class WordCounter:
 
     def _score(self, candidate: Candidate) -> float:
         (pair,) = pairs_of(candidate.document)
-        reading = read_picture(decode(pair.image.read()))
+        reading = read_image(decode(pair.image.read()))
         assert isinstance(reading, Reading)
         words = pair.text.replace(",", "").split()
         seen = sorted(f"{i.colour} {i.shape}" for i in reading.items)

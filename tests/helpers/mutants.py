@@ -172,7 +172,7 @@ MUTANTS = (
         '"answer": pages.written(\n'
         "                tuple(\n"
         "                    next(\n"
-        "                        (q for q in sample.question if isinstance(q, Image)), s\n"
+        "                        (q for q in query.question if isinstance(q, Image)), s\n"
         "                    )\n"
         "                    if isinstance(s, Image)\n"
         "                    else s\n"
@@ -197,14 +197,14 @@ MUTANTS = (
     ),
     Mutant(
         "truth takes left for right",
-        "scorers/truth/picture_reader.py",
+        "scorers/truth/image_reader.py",
         "{'left' if x < middle else 'right'}",
         "{'right' if x < middle else 'left'}",
         TRUTH,
     ),
     Mutant(
         "truth takes red for blue",
-        "scorers/truth/picture_reader.py",
+        "scorers/truth/image_reader.py",
         "lab = _lab(pixels)",
         "lab = _lab(pixels[..., ::-1])",
         TRUTH,

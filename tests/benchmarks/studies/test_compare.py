@@ -193,7 +193,9 @@ def test_baselines_that_no_run_has_made(run: Path) -> None:
 def test_every_protocol_counts_a_judge_that_likes_the_first_as_undecided(
     run: Path, monkeypatch: pytest.MonkeyPatch, protocol: str, value: str, wanted: float
 ) -> None:
-    monkeypatch.setattr(command, "resolve_protocol", partial(resolve_protocol, draws=3))
+    draws = {} if protocol == "creation" else {"draws": 3}
+    quick = partial(resolve_protocol, **draws)
+    monkeypatch.setattr(command, "resolve_protocol", quick)
     judge = "comparing_helpers:Firstborn"
     _, content, said = compared(run, protocol=protocol, judge=judge, baseline=TERSE)
     assert "10 judgements asked" in said
@@ -452,7 +454,7 @@ def test_the_protocol_in_the_readme_judges_and_counts(
     monkeypatch.delitem(sys.modules, "plain_words")
     chat = StageSpec(name="judge", kind=Kind.DRAFT, target="comparing_helpers:Firstborn")
     matchup = Matchup(
-        sample=sample("See"),
+        query=sample("See"),
         repeat=0,
         first="base",
         second="mine",

@@ -82,7 +82,7 @@ def test_features(stage, i):
 @models
 @pytest.mark.parametrize("r", range(len(REQUESTS)))
 def test_prompts_first_scores_and_ids(stage, r):
-    pictures = stage.pictures([REQUESTS[r]])
+    pictures = stage.decoded([REQUESTS[r]])
     prompt = stage.prompt(REQUESTS[r], pictures)
     assert list(prompt.ids) == ARRAYS[f"prompt{r}"].tolist()
     (inputs,) = stage.embedded([prompt], pictures)

@@ -24,10 +24,10 @@ from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Wal
 from generators.document import Document, Malformed, Text, Turn
 from generators.errors import UsageError
 from scorers.judging.sources import Mode
-from scorers.pairwise import PROTOCOLS, creation, probench, prompts, resolve_protocol
+from scorers.pairwise import PROTOCOLS, creation, probench, resolve_protocol
 from scorers.pairwise.games import FactualityScores, Judgement, ReplyReading, Verdict
 from scorers.pairwise.matchup import ComparedPair, Matchup, PairComparison
-from scorers.pairwise.prompts import text_only
+from scorers.pairwise.prompts import OWN, text_only
 
 ALL = [(name, mode) for name in PROTOCOLS for mode in ("corrected", "official")]
 
@@ -100,28 +100,29 @@ def test_answers_of_several_turns_are_shown_turn_by_turn(mode: Mode) -> None:
     places = [text.index(part) for part in order]
     assert places == sorted(places)
     assert "a cat" not in text
-    assert forward.turns[0].content[0] == Text(prompts.LIKERT["multi-round"])
+    assert forward.turns[0].content[0] == Text(OWN["probench"]["multi-round"])
     with pytest.raises(ValueError, match="2 user turns"):
         protocol.requests(sample(turns=turns), first, Document.of([(Text("x"),)]))
 
 
 def test_the_track_chooses_the_task() -> None:
-    assert len(set(prompts.LIKERT.values())) == 3
+    assert len(set(OWN["probench"].values())) == 3
     for track in ("multi-linguistic", "singleround", ""):
         query = sample("See", metadata={probench.TRACK: track})
         (forward, _) = resolve_protocol("probench").requests(query, ONE, OTHER)
-        task = prompts.LIKERT[track or "singleround"]
+        task = OWN["probench"][track or "singleround"]
         assert forward.turns[0] == Turn("system", (Text(task),))
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_form_that_is_asked_for_can_be_read(name: str) -> None:
-    protocol, form = resolve_protocol(name), prompts.FORMS[name]
+    protocol = resolve_protocol(name)
+    form = protocol.form("preference")
     head, *_, last = form.splitlines()
     verdict = last.split(" - ")[0]
     filled = head.replace("[[...]]", verdict) if "[[...]]" in head else verdict
     assert isinstance(protocol.read(filled), Verdict)
-    marks = prompts.FACTUALITY_FORM.replace("X", "7").replace("Y", "3")
+    marks = OWN["forms"]["factuality"].replace("X", "7").replace("Y", "3")
     if name == "creation":
         assert protocol.read(marks, "factuality") == FactualityScores(7, 3)
 
@@ -177,7 +178,7 @@ def test_what_cannot_be_read_is_asked_for_once_more() -> None:
         assert ours.role == "user"
         assert job.group == first[i].group
     assert "[[A>>B]]" in flat(again[0].input.turns[-1].content)
-    assert prompts.FACTUALITY_FORM in flat(again[1].input.turns[-1].content)
+    assert OWN["forms"]["factuality"] in flat(again[1].input.turns[-1].content)
     result = [r.outcome for r in outcome.value.readings]
     assert result[:3] == [Result(Verdict("A>B", 1)), Result(Verdict("B>A", -1)), TIMEOUT]
     assert isinstance(result[3], Unscored)
@@ -244,7 +245,7 @@ def test_a_pair_that_cannot_be_judged_says_why() -> None:
         (malformed, Result(ONE), Failure(malformed.reason, Fault.BAD_INPUT)),
     ):
         answers = (Result(ONE), answer)
-        matchup = Matchup(sample=query, repeat=0, first="a", second="b", answers=answers)
+        matchup = Matchup(query=query, repeat=0, first="a", second="b", answers=answers)
         protocol = resolve_protocol("creation")
         item = PairComparison(matchup=matchup, protocol=protocol, chat=CHAT)
         plan = Plan(systems=(), samples=(), scorers=(), prompt=None, comparisons=[item])

@@ -138,7 +138,7 @@ def test_probench_style_and_ratings_equal_the_released_ones(case: dict) -> None:
     for played, expected in zip(games, case["styles"], strict=True):
         styles = [[s.tokens, s.headers, s.lists, s.bold] for s in played.styles]
         assert styles == expected
-    battles = [b for g in games for b in _official_battles(g, 3)]
+    battles = [b for g in games for b in _official_battles(g)]
     assert len(battles) == case["battles"]
     x, y = matrices(battles)
     coefficients = _fitted(x, y)

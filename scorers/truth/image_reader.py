@@ -18,7 +18,7 @@ from scorers.truth.reading import Illegible, ItemReading, Reading
 from scorers.truth.scene import BACKGROUNDS, COLOURS, Rgb
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
+    from PIL.Image import Image as Pillow
 
 Pixels = NDArray[np.floating[Any]]
 
@@ -62,40 +62,37 @@ _FIGURE_WITHIN, _FIGURE_MARGIN = 0.045, 0.7
 """Weighted distance from a figure, and at most so much of that to the second."""
 
 
-def read_picture(picture: Picture | NDArray[np.uint8]) -> Reading | Illegible:
+def read_image(image: Pillow) -> Reading | Illegible:
     """Return what an RGB image shows.
 
     An attribute that is not clear is None. An image without a plain background, of too few
     pixels or with too many things on it is Illegible.
     """
-    pixels = _at_side(picture)
+    pixels = _at_side(image)
     if isinstance(pixels, Illegible):
         return pixels
     lab = _lab(pixels)
     plain = _plain_colour(lab)
     background = None if plain is None else _background(plain)
     if plain is None or background is None:
-        return Illegible("the picture has no plain background of a known colour")
+        return Illegible("the image has no plain background of a known colour")
     blobs = list(_blobs(pixels, lab, plain))
     if len(blobs) > _MOST_ITEMS:
-        return Illegible(f"the picture shows {len(blobs)} things; at most {_MOST_ITEMS}")
+        return Illegible(f"the image shows {len(blobs)} things; at most {_MOST_ITEMS}")
     return Reading.of(background, map(_item, blobs))
 
 
-def _at_side(picture: Picture | NDArray[np.uint8]) -> Pixels | Illegible:
-    from PIL import Image
+def _at_side(image: Pillow) -> Pixels | Illegible:
+    from PIL.Image import Resampling
 
-    image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
     width, height = image.size
     if min(width, height) < LEAST_SIDE:
-        return Illegible(
-            f"the picture has {width} x {height} pixels; at least {LEAST_SIDE}"
-        )
+        return Illegible(f"the image has {width} x {height} pixels; at least {LEAST_SIDE}")
     if abs(width - height) > 0.05 * max(width, height):
-        return Illegible(f"the picture has {width} x {height} pixels and is not square")
+        return Illegible(f"the image has {width} x {height} pixels and is not square")
     image = image.convert("RGB")
     if image.size != (SIDE, SIDE):
-        image = image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+        image = image.resize((SIDE, SIDE), Resampling.BICUBIC)
     return np.asarray(image, dtype=np.float64) / 255
 
 

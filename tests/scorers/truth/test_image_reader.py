@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
 from scorers.truth.drawing import SIDE, draw
-from scorers.truth.picture_reader import read_picture
+from scorers.truth.image_reader import read_image
 from scorers.truth.reading import Illegible, Reading
 from scorers.truth.scene import BACKGROUNDS, COLOURS, Scene, SceneItem, random_scene
 
@@ -25,7 +25,7 @@ def scenes(number: int) -> list[Scene]:
 
 
 def reading(picture: Picture) -> Reading:
-    found = read_picture(picture)
+    found = read_image(picture)
     assert isinstance(found, Reading), found
     return found
 
@@ -71,7 +71,7 @@ def shares(number: int, damage: Callable[[Picture], Picture]) -> tuple[float, fl
     """Shares of scenes read in full, and read wrong."""
     right = wrong = 0
     for seed, scene in enumerate(scenes(number)):
-        found = read_picture(damage(draw(scene, seed)))
+        found = read_image(damage(draw(scene, seed)))
         right += isinstance(found, Reading) and found.scene == scene
         wrong += is_wrong(found, scene)
     return right / number, wrong / number
@@ -158,6 +158,6 @@ def test_figures_are_told_without_knowing_how_they_are_drawn(
 def test_what_is_no_picture_of_this_world_is_unreadable(
     picture: Picture, reason: str
 ) -> None:
-    found = read_picture(picture)
+    found = read_image(picture)
     assert isinstance(found, Illegible)
     assert reason in found.reason
