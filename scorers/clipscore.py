@@ -19,7 +19,7 @@ well.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -163,30 +163,16 @@ def pairs_of(
     Text that `clean` leaves empty does not count: it separates no images. Several runs of
     text in a row are joined by line breaks, as in `Document.text`.
     """
-    pairs: list[ImageTextPair] = []
-    runs = _runs(document, clean)
-    for i, run in enumerate(runs):
-        if isinstance(run, str):
-            continue
-        beside = runs[i - 1] if i else runs[1] if len(runs) > 1 else ""
-        assert isinstance(beside, str)
-        pairs += [
-            ImageTextPair(len(pairs) + k, image, beside) for k, image in enumerate(run)
-        ]
-    return pairs
-
-
-def _runs(document: Document, clean: Callable[[str], str]) -> list[str | list[Image]]:
-    """Return the document as texts and groups of images that alternate."""
     pieces = (s if isinstance(s, Image) else clean(s.text) for s in document.segments)
     grouped = groupby((p for p in pieces if p), key=lambda p: isinstance(p, str))
-    return [_run(group) for _, group in grouped]
-
-
-def _run(group: Iterable[str | Image]) -> str | list[Image]:
-    items = list(group)
-    texts = [item for item in items if isinstance(item, str)]
-    return "\n".join(texts) if texts else [i for i in items if isinstance(i, Image)]
+    runs = [list(group) for _, group in grouped]
+    pairs: list[ImageTextPair] = []
+    for i, run in enumerate(runs):
+        beside = runs[i - 1] if i else runs[1] if len(runs) > 1 else []
+        text = "\n".join(t for t in beside if isinstance(t, str))
+        images = (image for image in run if isinstance(image, Image))
+        pairs += [ImageTextPair(k, x, text) for k, x in enumerate(images, len(pairs))]
+    return pairs
 
 
 @dataclass(frozen=True, slots=True)

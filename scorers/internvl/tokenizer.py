@@ -220,8 +220,6 @@ first second third last one two three each both all some more less than between 
 """
 WORDS = tuple(_VERDICTS.split())
 """What toy models write; sometimes it looks like a verdict."""
-
-_SPACE = "\u2581"
 _PIECES = 1400
 """Most pieces of the toy vocabulary; 259 of them are bytes and SentencePiece's own."""
 _REPEATS = 20

@@ -28,7 +28,7 @@ from scorers.pairwise.games import (
     pair_rows,
     preferences,
 )
-from scorers.pairwise.prompts import OWN, as_content, images_of, spaced, texts, whole
+from scorers.pairwise.prompts import OWN, as_content, texts, whole
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
 from scorers.statistics.estimate import Estimate
@@ -85,13 +85,12 @@ class Creation(Pairwise):
         Officially before all text, in corrected mode where the question has them.
         """
         wording, truth = self.wording, query.metadata.get(TRUTH, "")
-        question, before = texts(query.question), images_of(query.question)
+        question, before = self.question(query)
         template, criteria = wording.preference, query.criteria or OWN["no_criteria"]
         if aspect == "factuality":
             template = wording.factuality_with_truth if truth else wording.factuality
-            criteria, before = query.metadata[FACTUALITY], ()
-        elif self.mode == "corrected":
-            question, before = spaced(query.question), ()
+            criteria = query.metadata[FACTUALITY]
+            question, before = texts(query.question), ()
         fields = {
             "question": question,
             "criteria": as_content(criteria),

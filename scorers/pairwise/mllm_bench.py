@@ -30,7 +30,7 @@ from scorers.pairwise.games import (
     pair_rows,
     rank,
 )
-from scorers.pairwise.prompts import OWN, as_content, images_of, spaced, texts, whole
+from scorers.pairwise.prompts import OWN, as_content, whole
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO, official_vote, vote
 from scorers.statistics.estimate import DRAWS, Estimate
@@ -83,9 +83,7 @@ class MllmBench(Pairwise):
         self, aspect: Aspect, query: Sample, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Images come after all text officially, else where the question has them."""
-        official = self.mode == "official"
-        question = texts(query.question) if official else spaced(query.question)
-        after = images_of(query.question) if official else ()
+        question, after = self.question(query)
         reference = {"reference": as_content(query.criteria or "")}
         criteria = filled(self.wording.criteria, reference) if query.criteria else ()
         kind = as_content(query.metadata.get(QUESTION_TYPE, "open-ended"))

@@ -39,13 +39,13 @@ from scorers.pairwise.games import (
     counted,
     groups,
     in_both_orders,
+    pair_rows,
     rank,
 )
 from scorers.pairwise.prompts import (
     OWN,
     as_content,
     history,
-    images_of,
     spaced,
     texts,
     user_turns,
@@ -135,7 +135,7 @@ class ProBench(Pairwise):
             last = spaced(user_turns(query)[-1].content)
             pair = {"question": last, "first": whole(first), "second": whole(second)}
             pairs = joined((*history(query), *filled(_PAIR, pair)))
-        before = images_of(query.question) if official else ()
+        _, before = self.question(query)
         system = Turn("system", as_content(self.wording[track]))
         return (system, Turn("user", joined((*before, *pairs))))
 
@@ -174,11 +174,9 @@ class ProBench(Pairwise):
         """
         pairs = by_pair(games, baseline)
         if self.mode == "official":
-            rows = [
-                official_row(pair, part, group, members)
-                for pair, own in pairs.items()
-                for part, group, members in groups(own)
-            ]
+            rows = pair_rows(
+                pairs, official_values, lambda g: {"battles": len(official_battles(g))}
+            )
         else:
             all_games = [g for own in pairs.values() for g in own]
             rows = [
@@ -303,31 +301,20 @@ K = 32
 """Of the online update in section 2 of the paper; the program has none."""
 
 
-def official_row(
-    pair: tuple[str, str], part: TablePart, group: str, games: Sequence[Game]
-) -> PairStanding:
+def official_values(games: Sequence[Game]) -> dict[str, Estimate]:
     """Return the numbers of the pair's second system, with its first as the baseline.
 
     Intervals depend on the order of the games. Where a style feature does not vary or all
     games go one way the program ends in an error; here the rating has no value.
     """
-    battles = [b for g in games for b in _official_battles(g)]
-    values = _ratings(battles) | _tokens(games)
-    values["elo_online"] = _online(pair, games)
-    return PairStanding(
-        system=pair[1],
-        opponent=pair[0],
-        part=part,
-        group=group,
-        values=values,
-        counts=counted(games) | {"battles": len(battles)},
-    )
+    values = _ratings(official_battles(games)) | _tokens(games)
+    return values | {"elo_online": _online(games)}
 
 
-def _official_battles(game: Game) -> list[Battle]:
-    """Return the game's battles with published features, each as often as it counts."""
-    gaps, battles = _differences(game, PUBLISHED), battles_of(game)
-    return [replace(b, style=gaps) for b in battles for _ in range(int(b.weight))]
+def official_battles(games: Iterable[Game]) -> list[Battle]:
+    """Return battles with the published features, each as often as it counts."""
+    battles = ((b, _differences(g, PUBLISHED)) for g in games for b in battles_of(g))
+    return [replace(b, style=gaps) for b, gaps in battles for _ in range(int(b.weight))]
 
 
 def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:
@@ -426,9 +413,9 @@ def _tokens(games: Sequence[Game]) -> dict[str, Estimate]:
     }
 
 
-def _online(pair: tuple[str, str], games: Sequence[Game]) -> Estimate:
+def _online(games: Sequence[Game]) -> Estimate:
     """The second system's rating after the paper's online updates, both from 1000."""
     battles = [b for g in games for b in battles_of(g, strong=1)]
     if not battles:
         return Estimate(None, None, 0, "no game read")
-    return Estimate(online_elo(battles, K)[pair[1]], None, len(battles))
+    return Estimate(online_elo(battles, K)[games[0].second], None, len(battles))

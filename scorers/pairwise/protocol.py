@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from generators.base import Failure, Job, Outcome, Result, StageSpec, Unscored, Walk
 from generators.content import followed_up
-from generators.document import Document, Draft, Request, Sample, Turn
+from generators.document import Content, Document, Draft, Request, Sample, Turn
 from generators.keys import derived_seed
 from scorers.features import Style
 from scorers.judging.sources import Mode
@@ -27,7 +27,7 @@ from scorers.pairwise.games import (
     Standings,
     Verdict,
 )
-from scorers.pairwise.prompts import OWN
+from scorers.pairwise.prompts import OWN, images_of, spaced, texts
 
 _POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}
 """Position in `derived_seed`: the same for both orders, so that a pair named the other
@@ -53,6 +53,12 @@ class Pairwise:
     ) -> tuple[Turn, ...]:
         """Return one question, with the answer shown first before the other."""
         raise NotImplementedError
+
+    def question(self, query: Sample) -> tuple[Content, Content]:
+        """Return the question, and the images that officially stand apart from it."""
+        if self.mode == "official":
+            return texts(query.question), images_of(query.question)
+        return spaced(query.question), ()
 
     def aspects(self, query: Sample) -> tuple[Aspect, ...]:
         """Return what is asked about a query."""

@@ -6,13 +6,13 @@ and images that could be read; `parts` holds what each scorer says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from generators.base import Failure, Outcome, Result, Unscored, Weights
 from generators.document import Candidate, Document, Score
 from generators.pictures import PictureError, decode
-from scorers.clipscore import pairs_of
+from scorers.clipscore import NO_IMAGE, pairs_of
 from scorers.truth.comparison import (
     AttributeCounts,
     scene_compared,
@@ -51,20 +51,14 @@ class TruthReader:
             return Failure(f"an image of the document or of its ground truth: {error}")
         if not candidate.document.segments:
             return Unscored("the document is empty")
-        comparisons: Mapping[str, Callable[[], list[AttributeCounts]]] = {
-            "text": lambda: _text(own, _of_world(true)),
-            "image": lambda: _image(own, _of_world(true)),
-            "match": lambda: _match(own),
-            "answer": lambda: _answer(own, _of_world(true)),
-        }
-        parts: dict[str, Any] = {name: _part(c) for name, c in comparisons.items()}
+        parts: dict[str, Any] = {n: _part(c, own, true) for n, c in _COMPARISONS.items()}
         parts[SHOWN] = [_shown(image) for image in own.images]
         return Result(Score(own.share, parts), {"images": len(own.images)})
 
 
-def _part(compare: Callable[[], list[AttributeCounts]]) -> dict[str, Any]:
+def _part(compare: _Compare, own: _Readings, true: _Readings | None) -> dict[str, Any]:
     try:
-        counts = compare()
+        counts = compare(own, true)
     except _NoValue as reason:
         return reason.part
     whole = sum(counts, AttributeCounts())
@@ -123,24 +117,26 @@ def _of_world(true: _Readings | None) -> _Readings:
     return true
 
 
-def _text(own: _Readings, true: _Readings) -> list[AttributeCounts]:
+def _text(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
+    known = _of_world(true)
     if not own.has_text:
         raise _NoValue(UNSCORED, "the document holds no text")
-    return texts_compared(own.readable_text(), true.readable_text())
+    return texts_compared(own.readable_text(), known.readable_text())
 
 
-def _image(own: _Readings, true: _Readings) -> list[AttributeCounts]:
-    if not true.images:
+def _image(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
+    known = _of_world(true)
+    if not known.images:
         raise _NoValue(NOT_APPLICABLE, "the ground truth holds no image")
     if not own.images:
-        raise _NoValue(UNSCORED, "the document holds no image")
-    return scenes_compared(own.readable_images(), true.readable_images())
+        raise _NoValue(UNSCORED, NO_IMAGE)
+    return scenes_compared(own.readable_images(), known.readable_images())
 
 
-def _match(own: _Readings) -> list[AttributeCounts]:
+def _match(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
     """Return each image with the last scene that the text beside it describes."""
     if not own.images:
-        raise _NoValue(UNSCORED, "the document holds no image")
+        raise _NoValue(UNSCORED, NO_IMAGE)
     pairs = zip(pairs_of(own.document), own.images, strict=True)
     return [
         scene_compared(_readable(k, image), _described(k, pair.text))
@@ -157,7 +153,17 @@ def _described(number: int, text: str) -> Reading:
     return said.scenes[-1]
 
 
-def _answer(own: _Readings, true: _Readings) -> list[AttributeCounts]:
+def _answer(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
     """Return text and images together; what is missing of either is missed."""
-    texts = texts_compared(own.readable_text(), true.readable_text())
-    return texts + scenes_compared(own.readable_images(), true.readable_images())
+    known = _of_world(true)
+    texts = texts_compared(own.readable_text(), known.readable_text())
+    return texts + scenes_compared(own.readable_images(), known.readable_images())
+
+
+_Compare = Callable[[_Readings, _Readings | None], list[AttributeCounts]]
+_COMPARISONS: dict[str, _Compare] = {
+    "text": _text,
+    "image": _image,
+    "match": _match,
+    "answer": _answer,
+}

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from contents import document
 from picture_helpers import png
 from PIL import Image as Pillow
 
-from generators.document import Candidate, Document, Image, Text
+from generators.document import Candidate, Image
 
 LONG = " ".join(f"Step {i}: put the red lamp on table {i} and wait." for i in range(30))
 """About 400 tokens in 30 sentences."""
@@ -29,8 +30,7 @@ def picture(seed: int, size: tuple[int, int] = (32, 32)) -> Image:
 
 
 def candidate(*segments: str | Image) -> Candidate:
-    content = (Text(s) if isinstance(s, str) else s for s in segments)
-    return Candidate(Document(tuple(content)))
+    return Candidate(document(*segments))
 
 
 def fresh(**settings: Any) -> Any:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import sentencepiece
 import torch
+from contents import turn_of
 from frozen import every, save_shards
 from paths import DATA
 from PIL import Image as Pillow
 
-from generators.document import Image, Request, Text, Turn
+from generators.document import Image, Request
 from generators.pictures import encode
 from scorers.internvl.tokenizer import toy_pieces
 
@@ -162,11 +163,6 @@ def picture(seed: int, width: int, height: int) -> Image:
     few = np.random.RandomState(seed).randint(0, 256, (4, 5, 3)).astype(np.uint8)
     large = Pillow.fromarray(few).resize((width, height), Pillow.Resampling.BICUBIC)
     return encode(large)
-
-
-def turn_of(*content: str | Image, role: str = "user") -> Turn:
-    """A turn of texts and images."""
-    return Turn(role, tuple(Text(c) if isinstance(c, str) else c for c in content))
 
 
 def request(*content: str | Image) -> Request:

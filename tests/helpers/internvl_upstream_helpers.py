@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from internvl_helpers import picture, save, tokenizer_config, turn_of
+from contents import turn_of
+from internvl_helpers import picture, save, tokenizer_config
 from paths import DATA
 
 from generators.document import Image, Request

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from contents import query_of
+
 from cluster.walks import drive
 from generators.base import (
     Failure,
@@ -26,7 +28,6 @@ from generators.document import (
     Sample,
     Score,
     Text,
-    Turn,
 )
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import JudgeSettings, judge
@@ -67,21 +68,12 @@ def picture(name: str) -> Image:
     return Image.of(name.encode())
 
 
-def content(*parts: str | Image) -> Content:
-    return tuple(Text(p) if isinstance(p, str) else p for p in parts)
-
-
-def document(*parts: str | Image) -> Document:
-    return Document(content(*parts))
-
-
 def sample(
     id: str = "SA-1", *question: str | Image, truth: Document | None = None
 ) -> Sample:
-    segments = content(*question) or content("Once upon a time.", picture("q0"))
+    question = question or ("Once upon a time.", picture("q0"))
     category = id.partition("-")[0]
-    turns = (Turn("user", segments),)
-    return Sample(id=id, category=category, field="x", turns=turns, reference=truth)
+    return query_of(*question, id=id, category=category, reference=truth)
 
 
 def chat_spec(**about: Any) -> StageSpec:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from contents import document, query_of
 from paths import DATA
 
 from generators.base import Kind, Outcome, Result, StageSpec, Unscored
-from generators.document import Content, Document, Draft, Image, Sample, Text, Turn
+from generators.document import Content, Draft, Image, Sample, Text
 from scorers.features import Style
 from scorers.pairwise.games import (
     Aspect,
@@ -32,13 +33,8 @@ def upstream(name: str) -> Any:
     return json.loads(path.read_text())[name]
 
 
-def document(*segments: str | Image) -> Document:
-    return Document(tuple(Text(s) if isinstance(s, str) else s for s in segments))
-
-
-def sample(*content: str | Image, id: str = "q1", **about: Any) -> Sample:
-    turns = (Turn("user", document(*content).segments),)
-    return Sample(**{"id": id, "category": "c", "field": "f", "turns": turns} | about)
+def sample(*question: str | Image, id: str = "q1", **about: Any) -> Sample:
+    return query_of(*question, **{"id": id, "category": "c", "field": "f"} | about)
 
 
 def draft_of(text: str) -> Result[Draft]:

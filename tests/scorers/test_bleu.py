@@ -7,11 +7,12 @@ from collections import Counter
 
 import pytest
 from clipscore_helpers import picture as png
+from contents import document, query_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.base import Job
-from generators.document import Candidate, Document, Image, Sample, Text, Turn
+from generators.document import Candidate, Document
 from scorers import resolve_scorer
 from scorers.bleu import Bleu
 
@@ -20,13 +21,9 @@ WORDS = st.lists(
 )
 
 
-def text_of(*parts: str | Image) -> Document:
-    return Document(tuple(Text(p) if isinstance(p, str) else p for p in parts))
-
-
 def outcome(text: str, truth: str | None, **settings):
-    reference = None if truth is None else text_of(truth)
-    return Bleu(**settings)([Candidate(text_of(text), reference=reference)])[0]
+    reference = None if truth is None else document(truth)
+    return Bleu(**settings)([Candidate(document(text), reference=reference)])[0]
 
 
 def value(text: str, truth: str, **settings) -> float:
@@ -91,19 +88,15 @@ def test_settings_reach_sacrebleu():
     assert "tok:13a" in signature
 
 
-def sample(truth: Document | None) -> Sample:
-    turns = (Turn("user", (Text("What next?"),)),)
-    return Sample(id="SA-1", category="SA", field="Art", turns=turns, reference=truth)
-
-
-def job_of(document: Document, truth: Document) -> Job:
-    (job,) = next(resolve_scorer("bleu", "tiny", {}).judge(sample(truth), document))
+def job_of(answer: Document, truth: Document) -> Job:
+    asking = query_of("What next?", reference=truth)
+    (job,) = next(resolve_scorer("bleu", "tiny", {}).judge(asking, answer))
     return job
 
 
 def test_one_record_serves_all_pictures_drawn_to_a_text():
-    first = job_of(text_of("a", png(1), "b"), text_of("c", png(2)))
-    second = job_of(text_of("a", "b", png(3), png(4)), text_of("c"))
+    first = job_of(document("a", png(1), "b"), document("c", png(2)))
+    second = job_of(document("a", "b", png(3), png(4)), document("c"))
     assert first.key == second.key
-    assert first.key != job_of(text_of("a", "c"), text_of("c")).key
-    assert first.key != job_of(text_of("a", "b"), text_of("d")).key
+    assert first.key != job_of(document("a", "c"), document("c")).key
+    assert first.key != job_of(document("a", "b"), document("d")).key

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from clipscore_helpers import candidate, picture
+from contents import query_of
 from fake_gpu import fake_gpus
 from stages import StagesHere
 
 from cluster.walks import drive
 from generators.base import Result
-from generators.document import Sample, Text, Turn
 from scorers import resolve_scorer
 
 pytestmark = pytest.mark.models
@@ -23,10 +23,9 @@ def test_a_gpu_scores_as_the_cpu_does(name: str) -> None:
 
     def judged() -> Any:
         scorer = resolve_scorer(name, "tiny", limits)
-        question = (Turn("user", (Text("What is it?"), picture(0))),)
-        sample = Sample(id="SA-1", category="SA", field="Literature", turns=question)
+        query = query_of("What is it?", picture(0))
         answer = candidate("a red barn", picture(1), "two cats", picture(2)).document
-        return drive(scorer.judge(sample, answer), StagesHere().outcomes)
+        return drive(scorer.judge(query, answer), StagesHere().outcomes)
 
     expected = judged()
     with fake_gpus():

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from contents import document, query_of
 from paths import CHECKOUT
 
 from generators.base import Job, Result, Unscored, imported
-from generators.document import Candidate, Document, Sample, Text, Turn
+from generators.document import Candidate
 from scorers import SCORERS, resolve_scorer
 from scorers.statistics.estimate import LEAST
 from scorers.statistics.means import LEAST_OF_TWO
@@ -25,15 +26,10 @@ def brevity(tmp_path, monkeypatch):
     return resolve_scorer("brevity:Brevity", "pretrained", {})
 
 
-def document(text: str) -> Document:
-    return Document((Text(text),))
-
-
 def test_the_example_is_a_scorer_with_its_scale_and_direction(brevity):
     assert (brevity.name, brevity.scale) == ("brevity:Brevity", "0-10000")
     assert brevity.direction == "lower"
-    sample = Sample(id="q", category="c", field="f", turns=(Turn("user", (Text("Why?"),)),))
-    (job,) = next(brevity.judge(sample, document("So.")))
+    (job,) = next(brevity.judge(query_of("Why?"), document("So.")))
     assert isinstance(job, Job)
 
 

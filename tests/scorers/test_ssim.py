@@ -6,18 +6,15 @@ import io
 
 import numpy as np
 import pytest
+from contents import document
 from PIL import Image as Pillow
 from report_helpers import picture
 
-from generators.document import Candidate, Document, Image, Text
+from generators.document import Candidate, Document, Image
 from generators.pictures import decode
 from scorers.ssim import Ssim, common_size
 
 pytestmark = pytest.mark.models
-
-
-def document(*images: Image) -> Document:
-    return Document((Text("Said."), *images))
 
 
 def scored(own: Document, truth: Document | None, **settings):

@@ -9,17 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contents import document
 from hypothesis import given
 from hypothesis import strategies as st
-from judging_helpers import (
-    STAND_IN,
-    chat_spec,
-    document,
-    judge_of,
-    picture,
-    sample,
-    stand_in_digests,
-)
+from judging_helpers import STAND_IN, chat_spec, judge_of, picture, sample, stand_in_digests
 from scipy.stats import spearmanr
 from trial import filled
 

@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from api_helpers import fill
 from comparing_helpers import creation_row, write_tsv
+from contents import document
 from endpoint_helpers import MODEL, Answer, Server, completion, serving
-from pairwise_helpers import document, sample
+from pairwise_helpers import sample
 from paths import CHECKOUT
 from trial import filled
 from typer.testing import CliRunner

@@ -9,10 +9,10 @@ import itertools
 import numpy as np
 import pytest
 from clipscore_helpers import candidate, picture, pixels, tiny
+from contents import query_of
 
 from cluster.walks import Pending, read
 from generators.checkpoints import pinning
-from generators.document import Sample, Text, Turn
 from scorers import resolve_scorer
 from scorers.clipscore import PUBLISHED, ClipScorer, ClipSettings, pairs_of
 
@@ -125,16 +125,10 @@ TOLERANCE = 2e-6
 """Of cosines: float32 towers against float64 ones."""
 
 
-def sample(wants_images: bool = True) -> Sample:
-    turns = (Turn("user", (Text("Go on."),)),)
-    about = {"category": "SA", "field": "Literature", "wants_images": wants_images}
-    return Sample(id="SA-1", turns=turns, **about)
-
-
-def judged(*segments, lookup=None, **about):
-    document = candidate(*segments).document
-    walk = resolve_scorer("consistency", "tiny", {}).judge(sample(**about), document)
-    return read(walk, lookup or (lambda job: tiny()([job.input])[0]))
+def judged(*segments):
+    answer = candidate(*segments).document
+    walk = resolve_scorer("consistency", "tiny", {}).judge(query_of("Go on."), answer)
+    return read(walk, lambda job: tiny()([job.input])[0])
 
 
 def reference(seeds: list[int]) -> float:
@@ -167,7 +161,7 @@ def test_value_is_the_mean_pairwise_cosine_in_float64(seeds):
 def test_clipscore_and_consistency_share_every_record():
     document = candidate("a", picture(1), "b", picture(2)).document
     walks = [
-        resolve_scorer(name, "tiny", {}).judge(sample(), document)
+        resolve_scorer(name, "tiny", {}).judge(query_of("Go on."), document)
         for name in ("clipscore", "consistency")
     ]
     pending = [read(walk, lambda job: None) for walk in walks]

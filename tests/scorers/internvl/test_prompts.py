@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from contents import turn_of
 from hypothesis import given
 from hypothesis import strategies as st
-from internvl_helpers import picture, turn_of
+from internvl_helpers import picture
 from PIL import Image as Pillow
 
 from scorers.internvl.prompts import Budget, budgeted, cut

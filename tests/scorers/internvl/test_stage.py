@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from internvl_helpers import picture, request, save, turn_of
+from contents import turn_of
+from internvl_helpers import picture, request, save
 
 from generators.base import Failure, Fault, Kind, Result, Skip
 from generators.document import Image, Request

@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from judging_helpers import (
-    chat_spec,
-    converse,
-    document,
-    judge_of,
-    picture,
-    reply_of,
-    sample,
-    shown,
-)
+from contents import document
+from judging_helpers import chat_spec, converse, judge_of, picture, reply_of, sample, shown
 
 from generators.base import Failure, Fault, Result, Skip
 from generators.document import Draft, Text

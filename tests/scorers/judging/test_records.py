@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from judging_helpers import chat_spec, document, judge_of, picture, sample
+from contents import document
+from judging_helpers import chat_spec, judge_of, picture, sample
 from trial import LIGHT, run
 
 from cluster.plan import Plan, evaluations

@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import takewhile
 
 import pytest
+from contents import content, document
 from hypothesis import given
 from hypothesis import strategies as st
-from judging_helpers import content, document, picture, sample, shown
+from judging_helpers import picture, sample, shown
 
 from generators.document import Document, Image, Text
 from scorers.judging.corrected import UNKNOWN, Corrected

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pairwise_helpers import document, game, judged, upstream
+from contents import document
+from pairwise_helpers import game, judged, upstream
 
 from generators.base import NotApplicable
 from scorers.pairwise import resolve_protocol
@@ -17,10 +18,10 @@ from scorers.pairwise.games import FactualityScores, Game, Verdict, by_pair
 from scorers.pairwise.mllm_bench import K, _medians, counted_battles
 from scorers.pairwise.probench import (
     _fitted,
-    _official_battles,
     _rating,
     _resampled,
     matrices,
+    official_battles,
 )
 from scorers.pairwise.readers import LEVELS, MIRRORED
 from scorers.statistics.ratings import Battle, bradley_terry, online_elo
@@ -138,7 +139,7 @@ def test_probench_style_and_ratings_equal_the_released_ones(case: dict) -> None:
     for played, expected in zip(games, case["styles"], strict=True):
         styles = [[s.tokens, s.headers, s.lists, s.bold] for s in played.styles]
         assert styles == expected
-    battles = [b for g in games for b in _official_battles(g)]
+    battles = official_battles(games)
     assert len(battles) == case["battles"]
     x, y = matrices(battles)
     coefficients = _fitted(x, y)
