@@ -95,33 +95,30 @@ def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
     Raises CheckpointError when the weights cannot be found, are not those of a plain
     CLIP, or do not fit it key by key and shape by shape.
     """
+    device, about = device_of(settings.device), _listed(settings)
     if weights == "pretrained":
-        return _pretrained(settings)
-    config = TINY if weights == "tiny" else architecture(str(settings.built))
-    device = device_of(settings.device)
-    # Another device draws other numbers from the same seed; a CPU takes long for many.
-    source = torch.device("cpu") if weights == "tiny" else device
-    with torch.random.fork_rng([source] * (source.type == "cuda")), source:
-        torch.manual_seed(SEED)
-        model = build(config, settings.dtype)
-    return _finished(model, device, settings, _preprocessing(settings))
-
-
-def _pretrained(settings: ClipSettings) -> Clip:
-    checkpoint = read_checkpoint(settings)
-    config = architecture(settings.built) if settings.built else checkpoint.config
-    model = _towers(config, settings.dtype)
-    fill(
-        model,
-        checkpoint.tensors.items(),
-        identical(model.state_dict()),
-        source=f"weights {settings.model!r}",
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-    )
-    model = _lowered(model, settings.dtype)
-    preprocessing = {**checkpoint.preprocessing, **_preprocessing(settings)}
-    return _finished(model, device_of(settings.device), settings, preprocessing)
+        checkpoint = read_checkpoint(settings)
+        about = {**checkpoint.preprocessing, **about}
+        config = architecture(settings.built) if settings.built else checkpoint.config
+        model = _towers(config, settings.dtype)
+        fill(
+            model,
+            checkpoint.tensors.items(),
+            identical(model.state_dict()),
+            source=f"weights {settings.model!r}",
+            device=torch.device("cpu"),
+            dtype=torch.float32,
+        )
+        model = _lowered(model, settings.dtype)
+    else:
+        config = TINY if weights == "tiny" else architecture(str(settings.built))
+        # Another device draws other numbers from the same seed; a CPU takes long for many.
+        source = torch.device("cpu") if weights == "tiny" else device
+        with torch.random.fork_rng([source] * (source.type == "cuda")), source:
+            torch.manual_seed(SEED)
+            model = build(config, settings.dtype)
+    transform = transform_of(model.visual.image_size, about)
+    return Clip(model.to(device), transform, device, getattr(torch, settings.dtype))
 
 
 def architecture(name: str) -> Mapping[str, Any]:
@@ -168,18 +165,11 @@ def _refuse_foreign(config: Mapping[str, Any]) -> None:
         )
 
 
-def _preprocessing(settings: ClipSettings) -> Mapping[str, Any]:
-    """Return what open_clip lists beside a published tag."""
+def _listed(settings: ClipSettings) -> Mapping[str, Any]:
+    """Return the preprocessing that open_clip lists beside a published tag."""
     if settings.model not in PUBLISHED:
         return {}
     return dict(open_clip.get_pretrained_cfg(*settings.model.split(":")))
-
-
-def _finished(
-    model: Any, device: torch.device, settings: ClipSettings, about: Mapping[str, Any]
-) -> Clip:
-    transform = transform_of(model.visual.image_size, about)
-    return Clip(model.to(device), transform, device, getattr(torch, settings.dtype))
 
 
 Features = npt.NDArray[np.float64]

@@ -79,16 +79,14 @@ _BEFORE = (
 )
 
 
-def text_only(query: Sample, description: str | None = None) -> Sample:
-    """`query` without images and with `description` after its last user turn's text.
+def text_only(query: Sample) -> Sample:
+    """`query` without images and with their description after its last user turn's text.
 
-    The default is the description in the query's metadata. Raises
-    ValueError where a query with images has none.
+    ValueError where a query with images has no description in its metadata.
     """
     if not images_of(query.question):
         return query
-    description = description or query.metadata.get(DESCRIPTION)
-    if not description:
+    if not (description := query.metadata.get(DESCRIPTION)):
         raise ValueError(f"query {query.id!r} has images and no {DESCRIPTION!r}")
     last = max(i for i, t in enumerate(query.turns) if t.role == "user")
     turns = [

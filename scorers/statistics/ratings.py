@@ -82,18 +82,16 @@ def expected(rating: float, other: float) -> float:
     return float(1 / (1 + 10 ** ((other - rating) / SCALE)))
 
 
-def online_elo(
-    battles: Iterable[Battle], k: float, initial: float = INITIAL
-) -> dict[str, float]:
-    """Return ratings after updating through `battles` in the order given.
+def online_elo(battles: Iterable[Battle], k: float) -> dict[str, float]:
+    """Return ratings from 1000 on after updating through `battles` in the order given.
 
     A battle of weight w moves both ratings by k * w * (score - expected) at once, as
     MLLM-Bench's scripts/cal_clo.py@403f82c9 does with its counts of votes.
     """
     ratings: dict[str, float] = {}
     for b in battles:
-        first = ratings.setdefault(b.first, initial)
-        second = ratings.setdefault(b.second, initial)
+        first = ratings.setdefault(b.first, INITIAL)
+        second = ratings.setdefault(b.second, INITIAL)
         step = k * b.weight
         ratings[b.first] = first + step * (b.score - expected(first, second))
         ratings[b.second] = second + step * (1 - b.score - expected(second, first))

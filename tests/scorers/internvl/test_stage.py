@@ -122,7 +122,7 @@ def test_what_cannot_be_answered_stands_alone(stage):
     assert all(o.fault is Fault.BAD_INPUT for o in outcomes if isinstance(o, Failure))
     assert "neither text nor pictures" in outcomes[0].reason
     assert "no known picture format" in outcomes[3].reason
-    assert "0 pictures in 0 tiles of 4" in outcomes[4].reason
+    assert "0 images in 0 tiles of 4" in outcomes[4].reason
     assert "the model holds 880" in outcomes[4].reason
     assert stage([]) == []
 
