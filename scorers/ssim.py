@@ -127,7 +127,7 @@ def _images(
     if truth is None:
         return NotApplicable("the query has no ground truth")
     if not truth.images:
-        return Unscored("the ground truth holds no image")
+        return NotApplicable("the ground truth holds no image")
     if not document.images:
         return Unscored("the document holds no image")
     return tuple(document.images), tuple(truth.images)

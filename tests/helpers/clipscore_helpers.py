@@ -68,7 +68,7 @@ def reference_cosine(stage: Any, text: str, image: Pillow.Image) -> float:
 
 
 def save_transformers_clip(folder: Path, seed: int = 0, **vision: Any) -> Any:
-    """A toy `transformers.CLIPModel` with CLIP's vocabulary, saved with its processor.
+    """A toy `transformers.CLIPModel` with CLIP's vocabulary, in shards, with its processor.
 
     Returns the model and the processor.
     """
@@ -87,7 +87,7 @@ def save_transformers_clip(folder: Path, seed: int = 0, **vision: Any) -> Any:
     torch.manual_seed(seed)
     model = CLIPModel(config).eval()
     processor = _clip_processor()
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size="1MB")
     processor.save_pretrained(folder)
     return model, processor
 

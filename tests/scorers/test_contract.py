@@ -95,8 +95,11 @@ def test_what_cannot_be_scored_has_no_value(name: str) -> None:
         bare = replace(QUERY, wants_images=False)
         assert isinstance(scored(name, bare, truth_of(QUERY)), NotApplicable)
     if name in OF_TRUTH:
-        without = replace(QUERY, reference=None)
-        assert isinstance(scored(name, without, truth_of(QUERY)), NotApplicable)
+        # Whatever the scorer compares, the second of these lacks it.
+        other = text if name in OF_IMAGES else Document(truth_of(QUERY).images)
+        for reference in (None, *([] if name == "truth:answer" else [other])):
+            without = replace(QUERY, reference=reference)
+            assert isinstance(scored(name, without, truth_of(QUERY)), NotApplicable)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -95,6 +95,14 @@ def test_bare_weights_file(toy, tmp_path, form, monkeypatch):
     np.testing.assert_allclose(cosines(stage(DOCUMENT)[0]), expected(toy), atol=2e-6)
 
 
+def test_a_folder_without_a_checkpoint_and_a_broken_configuration_are_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"nor config\.json"):
+        ClipScore(model=str(tmp_path))
+    (tmp_path / "open_clip_config.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"open_clip_config\.json is not JSON"):
+        ClipScore(model=str(tmp_path))
+
+
 def test_one_error_names_all_that_does_not_fit(toy, tmp_path):
     folder = write_open_clip(tmp_path / "clip", toy)
     path = folder / "open_clip_model.safetensors"
