@@ -67,8 +67,10 @@ def reference_cosine(stage: Any, text: str, image: Pillow.Image) -> float:
     return float((v * c).sum() / np.sqrt((v * v).sum()) / np.sqrt((c * c).sum()))
 
 
-def save_transformers_clip(folder: Path, seed: int = 0, **vision: Any) -> Any:
-    """A toy `transformers.CLIPModel` with CLIP's vocabulary, in shards, with its processor.
+def save_transformers_clip(
+    folder: Path, seed: int = 0, shard: str = "1GB", **vision: Any
+) -> Any:
+    """A toy `transformers.CLIPModel` with CLIP's vocabulary, saved with its processor.
 
     Returns the model and the processor.
     """
@@ -87,7 +89,7 @@ def save_transformers_clip(folder: Path, seed: int = 0, **vision: Any) -> Any:
     torch.manual_seed(seed)
     model = CLIPModel(config).eval()
     processor = _clip_processor()
-    model.save_pretrained(folder, max_shard_size="1MB")
+    model.save_pretrained(folder, max_shard_size=shard)
     processor.save_pretrained(folder)
     return model, processor
 

@@ -230,7 +230,7 @@ class Tensors(torch.nn.Module):
 def both(tmp_path_factory):
     """The stage, the transformers model and its processor, with the same weights."""
     folder = tmp_path_factory.mktemp("clip")
-    model, processor = save_transformers_clip(folder, seed=4, layer_norm_eps=1e-3)
+    model, processor = save_transformers_clip(folder, 4, "1MB", layer_norm_eps=1e-3)
     return ClipScore(model=str(folder), prefix=""), model, processor
 
 
