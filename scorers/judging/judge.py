@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from generators.base import Job, Outcome, Result, Unread, Walk
@@ -64,11 +64,9 @@ class RubricJudge(Scorer):
         request = question.request(self._seed(query, 0))
         # The rubric and the question come first in a prompt, the answer follows.
         group = f"{question.rubric.id} {query.id}"
-        readable = partial(_is_readable, self.examiner, question.rubric)
-        attempt = 0
-        while True:
-            attempt += 1
-            outcome = (yield [Job(self.stage, request, query.id, group, readable)])[0]
+        for attempt in range(1, self.rounds + 1):
+            job = Job(self.stage, request, query.id, group, self._readable(question.rubric))
+            outcome = (yield [job])[0]
             if not isinstance(outcome, Result):
                 return outcome
             reply = outcome.value.text
@@ -76,10 +74,21 @@ class RubricJudge(Scorer):
             if isinstance(reading, RubricVerdict):
                 parts = _parts(reading) | _about(question, outcome, attempt)
                 return Result(Score(reading.raw / TOP * 100, parts))
-            if attempt > self.retries:
-                return Unread(f"{_problem(outcome)}: {reading.reason}")
+            cut = outcome.notes.get("finish") == "length"
+            what = "is cut at the model's maximum length" if cut else "cannot be read"
+            problem = f"the reply {what}: {reading.reason}"
             seed = self._seed(query, attempt)
             request = follow_up(request, reply, reading.reason, question.rubric, seed)
+        return Unread(problem)
+
+    def _readable(self, rubric: Rubric) -> Callable[[Outcome[Draft]], bool]:
+        def readable(outcome: Outcome[Draft]) -> bool:
+            if not isinstance(outcome, Result):
+                return False
+            reading = self.examiner.read(outcome.value.text, rubric)
+            return isinstance(reading, RubricVerdict)
+
+        return readable
 
     def _seed(self, query: Sample, attempt: int) -> int | None:
         """Of the judge's own sampling; None for one that decodes greedily."""
@@ -88,31 +97,9 @@ class RubricJudge(Scorer):
         return derived_seed(self.seed, query.id, 0, attempt)
 
 
-def _is_readable(examiner: Examiner, rubric: Rubric, outcome: Outcome[Draft]) -> bool:
-    if not isinstance(outcome, Result):
-        return False
-    return isinstance(examiner.read(outcome.value.text, rubric), RubricVerdict)
-
-
-def _problem(reply: Result[Draft]) -> str:
-    cut = reply.notes.get("finish") == "length"
-    return (
-        "the reply is cut at the model's maximum length"
-        if cut
-        else "the reply cannot be read"
-    )
-
-
 def _parts(verdict: RubricVerdict) -> dict[str, Any]:
-    return {
-        "raw": verdict.raw,
-        "source": verdict.source,
-        "stated": verdict.stated,
-        "summed": verdict.summed,
-        "consistent": verdict.consistent,
-        "criteria": dict(verdict.criteria),
-        "penalty": verdict.penalty,
-    }
+    names = ("raw", "source", "stated", "summed", "consistent", "criteria", "penalty")
+    return {name: getattr(verdict, name) for name in names}
 
 
 def _about(question: RubricQuestion, reply: Result[Draft], attempts: int) -> dict[str, Any]:

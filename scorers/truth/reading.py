@@ -18,6 +18,11 @@ class ItemReading:
     colour: str | None = None
     shape: str | None = None
 
+    @classmethod
+    def of(cls, item: SceneItem) -> "ItemReading":
+        """Return an item of which everything is known."""
+        return cls(item.place, item.size, item.colour, item.shape)
+
     def __str__(self) -> str:
         looks = " ".join(a for a in (self.size, self.colour, self.shape or "shape") if a)
         return f"a {looks} at the {self.place}" if self.place else f"a {looks}"

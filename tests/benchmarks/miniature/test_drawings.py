@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -58,12 +57,12 @@ def test_defects_spoil_what_they_touch(
 
 
 def test_what_is_not_read_is_a_miss_and_what_is_added_is_wrong() -> None:
-    whole = Reading.of("white", [ItemReading(*astuple(i)) for i in (RED, BLUE)])
+    whole = Reading.of("white", map(ItemReading.of, (RED, BLUE)))
     more = Reading.of(
         "white", [*whole.items, ItemReading("top right", "small", "red", "star")]
     )
     unclear = Reading.of(
-        "white", [whole.items[0], ItemReading("bottom right", None, "blue", "star")]
+        "white", [ItemReading.of(RED), ItemReading("bottom right", None, "blue", "star")]
     )
     drawn = [
         DrawnScene(str(i), (RED, BLUE), read)
