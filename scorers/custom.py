@@ -14,8 +14,9 @@ from typing import Any
 from generators.base import Kind, WeightsName, imported
 from generators.custom import custom_spec
 from generators.document import Candidate, Document, Sample
+from generators.errors import UsageError
 from generators.names import unknown
-from scorers.base import DIRECTIONS, UNBOUNDED, Scorer
+from scorers.base import DIRECTIONS, UNBOUNDED, Scorer, bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,15 @@ class CustomScorer(Scorer):
 def custom_scorer(
     name: str, weights: WeightsName, overrides: Mapping[str, Any]
 ) -> CustomScorer:
-    """Return the scorer of `module:Class`; UsageError for an invalid direction."""
+    """Return the scorer of `module:Class`; UsageError for an invalid scale or direction."""
     stage = custom_spec(name, weights, overrides, [Kind.SCORE])
     cls = imported(stage.target)
     scale, direction = getattr(cls, "scale", UNBOUNDED), getattr(cls, "direction", "higher")
     if direction not in DIRECTIONS:
         raise unknown(f"direction of scorer {name!r}", str(direction), DIRECTIONS)
+    if (ends := bounds(str(scale))) and ends[0] >= ends[1]:
+        raise UsageError(
+            f"scale {scale!r} of scorer {name!r} is not valid: the lower end comes first, "
+            "as in '0-10'"
+        )
     return CustomScorer(name, stage, str(scale), direction)

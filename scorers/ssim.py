@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import Field
+
 from generators.base import (
     Failure,
     Kind,
@@ -45,7 +47,7 @@ class SsimSettings(WeightlessSettings):
     """Documents scored at once."""
     num_cpus: float = unkeyed(1.0, ge=0)
     """CPU cores of one replica."""
-    longest_side: int = 512
+    longest_side: int = Field(default=512, ge=KERNEL)
     """Pixels: both images are resized to the size of the ground truth's or, where that
     is larger, to its shape with this longer side."""
 

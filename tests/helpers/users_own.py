@@ -28,6 +28,11 @@ class Sideways:
     direction = "sideways"
 
 
+class Upside:
+    kind = "score"
+    scale = "10-0"
+
+
 class Poet:
     """A user's LVLM."""
 

@@ -141,6 +141,8 @@ def test_a_users_scorer_declares_its_scale_or_is_unbounded_and_better_higher() -
     assert (plain.scale, plain.direction) == ("unbounded", "higher")
     with pytest.raises(UsageError, match=r"sideways.*higher.*lower"):
         resolve_scorer("users_own:Sideways", "pretrained", {})
+    with pytest.raises(UsageError, match="'10-0'"):
+        resolve_scorer("users_own:Upside", "pretrained", {})
 
 
 @pytest.mark.parametrize(

@@ -64,5 +64,7 @@ def test_pictures_are_paired_in_order_and_the_rest_counted():
 def test_tiny_and_long_pictures_have_a_size_that_the_window_fits():
     assert common_size((3, 5), 512) == (11, 11)
     assert common_size((4000, 20), 512) == (512, 11)
+    with pytest.raises(ValueError, match="greater than or equal to 11"):
+        Ssim(longest_side=10)
     result = scored(document(picture(1)), document(picture(2, 3)))
     assert np.isfinite(result.value.value)
