@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Weights
+from generators.content import answered
 from generators.decoding.sampling import NO_NUMBERS, read_tokens
 from generators.decoding.streams import Stream, Streams
 from generators.decoding.texts import TextTrack, TextWriter
@@ -80,12 +81,13 @@ class MmieScore:
         or with an unreadable image fails.
         """
         decoded = self.decoded(inputs)
-        prompts = [self.prompt(request, decoded) for request in inputs]
-        ready = [prompt for prompt in prompts if isinstance(prompt, JudgePrompt)]
-        limits = [prompt.budget.reply for prompt in ready]
-        written = replies(self.judge, self.embedded(ready, decoded), limits, self.end)
-        results = map(self.drafted, ready, written)
-        return [next(results) if isinstance(p, JudgePrompt) else p for p in prompts]
+
+        def answer(ready: list[JudgePrompt]) -> Iterable[Result[Draft] | Failure]:
+            limits = [prompt.budget.reply for prompt in ready]
+            written = replies(self.judge, self.embedded(ready, decoded), limits, self.end)
+            return map(self.drafted, ready, written)
+
+        return answered([self.prompt(request, decoded) for request in inputs], answer)
 
     def decoded(self, inputs: Iterable[Request]) -> DecodedImages:
         """Return the images of requests; decoding starts at once."""

@@ -31,6 +31,7 @@ from generators.document import (
 )
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import JudgeSettings, judge
+from scorers.judging.rubrics import OWN
 
 STAND_IN = '''
 SA_SYSTEM_PROMPT = """Story. Reply with ### Score
@@ -138,6 +139,11 @@ def reply_of(
     lines = [f"{i}. {name}: {value}" for i, (name, value) in enumerate(rows, 1)]
     end = [] if score is None else ["### Score", str(score)]
     return "\n".join(["### Feedback", "Some words.", "### Verdicts", *lines, *end])
+
+
+NAMES = [*OWN["SA"].criteria, "Emotional Impact"]
+GOOD = reply_of(NAMES, [1, 1, 1, 0, 0, 1, 0], 4)
+"""A reply in full."""
 
 
 class Oracle:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from contents import document
-from judging_helpers import chat_spec, converse, judge_of, picture, reply_of, sample, shown
+from judging_helpers import GOOD, chat_spec, converse, judge_of, picture, sample, shown
 
 from generators.base import Failure, Fault, Result, Skip
 from generators.document import Draft, Text
@@ -13,8 +13,6 @@ from scorers import resolve_scorer
 from scorers.judging.judge import RubricJudge
 from scorers.judging.rubrics import OWN
 
-NAMES = [*OWN["SA"].criteria, "Emotional Impact"]
-GOOD = reply_of(NAMES, [1, 1, 1, 0, 0, 1, 0], 4)
 STORY = document("So it went.", picture("a0"))
 
 

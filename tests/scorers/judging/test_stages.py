@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 from endpoint_helpers import Answer, asking, completion, error, serving
-from judging_helpers import judge_of, reply_of, sample, through
+from judging_helpers import GOOD, judge_of, sample, through
 from vlm_helpers import GREEN, RED
 
 from generators.base import Failure, Fault
 from generators.document import Document, Text
 from pipelines.chat.settings import EndpointSettings
-from scorers.judging.rubrics import OWN
 
-NAMES = [*OWN["SA"].criteria, "Emotional Impact"]
-GOOD = reply_of(NAMES, [1, 1, 1, 1, 0, 1, 0], 5)
 QUERY = sample("SA-1", "It began so.", RED)
 STORY = Document((Text("It went on <image> so."), GREEN))
 
@@ -33,7 +30,7 @@ def judged(server, *answers: Answer):
 
 def test_a_server_s_reply_with_its_token_counts(server):
     _, result = judged(server, Answer(completion(GOOD)))
-    assert result.value.parts["raw"] == 5
+    assert result.value.parts["raw"] == 4
     assert (result.value.parts["input_tokens"], result.value.parts["output_tokens"]) == (
         11,
         7,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -41,28 +42,17 @@ def test_a_change_of_an_item_that_is_not_there_is_refused() -> None:
         Change("add", None, CIRCLE).of(Scene.of("white", [CIRCLE]))
 
 
+def changed(kind: ChangeKind, item: SceneItem, **new: str) -> Change:
+    return Change(kind, item, replace(item, **new))
+
+
 @pytest.mark.parametrize(
     ("change", "told", "asked"),
     [
         (
-            Change("move", CIRCLE, SceneItem("top right", "small", "red", "circle")),
+            changed("move", CIRCLE, place="top right"),
             "the red circle moves to the top right",
             "move the red circle to the top right",
-        ),
-        (
-            Change("resize", CIRCLE, SceneItem("top left", "large", "red", "circle")),
-            "the red circle grows",
-            "make the red circle large",
-        ),
-        (
-            Change("resize", STAR, SceneItem("bottom right", "small", "blue", "star")),
-            "the blue star shrinks",
-            "make the blue star small",
-        ),
-        (
-            Change("recolour", STAR, SceneItem("bottom right", "large", "green", "star")),
-            "the blue star turns green",
-            "make the blue star green",
         ),
         (
             Change("add", None, STAR),
@@ -73,6 +63,22 @@ def test_a_change_of_an_item_that_is_not_there_is_refused() -> None:
             Change("remove", STAR, None),
             "the blue star goes away",
             "take away the blue star",
+        ),
+        (
+            changed("recolour", STAR, colour="green"),
+            "the blue star turns green",
+            "make the blue star green",
+        ),
+        *(
+            (
+                changed("resize", item, size=size),
+                f"the {name} {verb}",
+                f"make the {name} {size}",
+            )
+            for item, name, size, verb in (
+                (CIRCLE, "red circle", "large", "grows"),
+                (STAR, "blue star", "small", "shrinks"),
+            )
         ),
     ],
 )

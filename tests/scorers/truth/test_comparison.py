@@ -61,6 +61,11 @@ def said(text: str) -> TextReading:
     return found
 
 
+WHERE = "The red star is at the top left."
+SEEN = "There is a large red star at the top left."
+MORE = "There is one star and two circles, so no."
+
+
 @pytest.mark.parametrize(
     ("own", "true", "f1"),
     [
@@ -69,31 +74,15 @@ def said(text: str) -> TextReading:
         ("There are three stars.", "There are two stars.", 0),
         ("There are two circles.", "There are two stars.", 0),
         ("Two. Three.", "There are two stars.", 2 / 3),
-        ("No.", "There is one star and two circles, so no.", 1),
-        (
-            "There is one star and one circle, so no.",
-            "There is one star and two circles, so no.",
-            1,
-        ),
-        ("Yes.", "There is one star and two circles, so no.", 0),
-        ("At the top left.", "The red star is at the top left.", 1),
-        ("The blue star is at the top left.", "The red star is at the top left.", 0),
-        (
-            "There is a large red star at the top left.",
-            "The red star is at the top left.",
-            1,
-        ),
-        ("Hello.", "The red star is at the top left.", 0),
-        (
-            "There is a large red star at the top left.",
-            "There is a large red star at the top left.",
-            1,
-        ),
-        (
-            "There is a large red star at the top left.",
-            "There is a small red star at the top left.",
-            3 / 4,
-        ),
+        ("No.", MORE, 1),
+        ("There is one star and one circle, so no.", MORE, 1),
+        ("Yes.", MORE, 0),
+        ("At the top left.", WHERE, 1),
+        ("The blue star is at the top left.", WHERE, 0),
+        (SEEN, WHERE, 1),
+        ("Hello.", WHERE, 0),
+        (SEEN, SEEN, 1),
+        (SEEN, "There is a small red star at the top left.", 3 / 4),
     ],
 )
 def test_the_asked_fact_counts(own: str, true: str, f1: float) -> None:
