@@ -42,6 +42,9 @@ def test_a_change_of_an_item_that_is_not_there_is_refused() -> None:
         Change("add", None, CIRCLE).of(Scene.of("white", [CIRCLE]))
 
 
+REMOVED = Change("remove", STAR, None)
+
+
 def changed(kind: ChangeKind, item: SceneItem, **new: str) -> Change:
     return Change(kind, item, replace(item, **new))
 
@@ -59,11 +62,7 @@ def changed(kind: ChangeKind, item: SceneItem, **new: str) -> Change:
             "a large blue star at the bottom right appears",
             "add a large blue star at the bottom right",
         ),
-        (
-            Change("remove", STAR, None),
-            "the blue star goes away",
-            "take away the blue star",
-        ),
+        (REMOVED, "the blue star goes away", "take away the blue star"),
         (
             changed("recolour", STAR, colour="green"),
             "the blue star turns green",
