@@ -106,29 +106,17 @@ class JudgeModel:
     """`InternVLForConditionalGeneration`."""
     tokenizer: PhiTokenizer
     rope: LongRope
+    tile_side: int
+    """Pixels along a side of a tile."""
+    tile_tokens: int
+    """Tokens one tile takes in a prompt."""
+    positions: int
+    """Most tokens the model can hold, the reply included."""
 
     @property
     def decoder(self) -> Any:
         """The Phi-3 without its head."""
         return self.model.model.language_model
-
-    @property
-    def tile_side(self) -> int:
-        """Pixels along a side of a tile."""
-        side: int = self.model.config.vision_config.image_size[0]
-        return side
-
-    @property
-    def tile_tokens(self) -> int:
-        """Tokens one tile takes in a prompt."""
-        tokens: int = self.model.config.image_seq_length
-        return tokens
-
-    @property
-    def positions(self) -> int:
-        """Most tokens the model can hold, the reply included."""
-        most: int = self.model.config.text_config.max_position_embeddings
-        return most
 
     @torch.inference_mode()
     def features(self, tiles: Tensor, at_once: int) -> Tensor:
@@ -250,4 +238,11 @@ def steered(judge: Any, words: Sequence[int]) -> None:
 def _ready(model: Any, tokenizer: PhiTokenizer, device: torch.device) -> JudgeModel:
     rope = LongRope(model.config.text_config, device)
     model.model.language_model.rotary_emb = rope
-    return JudgeModel(model, tokenizer, rope)
+    return JudgeModel(
+        model,
+        tokenizer,
+        rope,
+        tile_side=model.config.vision_config.image_size[0],
+        tile_tokens=model.config.image_seq_length,
+        positions=model.config.text_config.max_position_embeddings,
+    )

@@ -21,6 +21,7 @@ from typing import Any
 
 import sentencepiece
 
+from generators.content import display_text
 from generators.document import Image, Role, Text, Turn
 from generators.loading.llama import (
     AddedToken,
@@ -76,10 +77,8 @@ def marked(parts: Iterable[PromptPart]) -> list[str | Control]:
 
 def shown(parts: Iterable[PromptPart]) -> str:
     """Return the prompt for people."""
-    return "".join(
-        p if isinstance(p, str) else p.name if isinstance(p, Control) else PLACEHOLDER
-        for p in parts
-    )
+    named = (part.name if isinstance(part, Control) else part for part in parts)
+    return display_text(named, PLACEHOLDER)
 
 
 def spelled_controls(turns: Iterable[Turn], names: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,9 +55,7 @@ class Scene:
     items: tuple[SceneItem, ...]
 
     @classmethod
-    def of(
-        cls, background: str, items: "tuple[SceneItem, ...] | list[SceneItem]"
-    ) -> "Scene":
+    def of(cls, background: str, items: Iterable[SceneItem]) -> "Scene":
         """Return the scene of these items; ValueError where two share a place."""
         ordered = tuple(sorted(items, key=lambda item: PLACES.index(item.place)))
         if len({item.place for item in ordered}) < len(ordered):
