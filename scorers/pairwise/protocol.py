@@ -138,11 +138,12 @@ class Pairwise:
         for attempt in range(self.attempts):
             sampling = seed, repeat, attempt
             replies = yield [self._job(q, query, chat, sampling) for q in asked.values()]
-            replied = list(zip(asked.items(), replies, strict=True))
-            outcomes |= {i: self._outcome(q, reply) for (i, q), reply in replied}
-            following = ((i, self._next(q, reply, chat)) for (i, q), reply in replied)
-            asked = {i: question for i, question in following if question is not None}
-            if not asked:
+            following = {}
+            for (i, question), reply in zip(asked.items(), replies, strict=True):
+                outcomes[i] = self._outcome(question, reply)
+                if again := self._next(question, reply, chat):
+                    following[i] = again
+            if not (asked := following):
                 break
         readings = [
             ReplyReading(q.aspect, q.swapped, outcomes[i]) for i, q in enumerate(questions)
