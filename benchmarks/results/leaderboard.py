@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from rich.console import Group as RichGroup
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
@@ -26,11 +25,12 @@ from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.pairings.tables import write_pairings
 from benchmarks.results.reasons import (
     FAILURES,
+    Reasons,
     counted_reasons,
     failures_csv,
-    kind_text,
     missing_values,
-    reason_text,
+    most_frequent,
+    reasons_table,
 )
 from benchmarks.results.table import (
     ResultTable,
@@ -58,8 +58,6 @@ _HEADINGS = {
     name: _NAMED.get(name, name.replace("_", " ")) for name in COUNTS if name != "scored"
 }
 _ONLY_IF_ANY = ("missing", "failed_scores", "skipped_scores")
-_IN_TERMINAL = 5
-"""Reasons shown in a terminal."""
 _RELEASED = (
     "Raw scores from 0 to 6, averaged and rounded as the released scorer prints them."
 )
@@ -259,12 +257,11 @@ def _counts(
 # ---------------------------------------------------------------------------- tables
 
 
-def cell_of(cell: Cell, *, signed: bool = False) -> TableCell:
-    """Return a mean with its interval and n as details; `signed` for differences."""
+def cell_of(cell: Cell) -> TableCell:
+    """Return a mean with its interval and n as details."""
     if cell.get("reason") == "not applicable":
         return TableCell("n/a")
-    form = NumberForm.of(cell["scale"], signed=signed)
-    return TableCell.of(estimate_of(cell), form, counted=True)
+    return TableCell.of(estimate_of(cell), NumberForm.of(cell["scale"]), counted=True)
 
 
 def _texts(heading: str, texts: Iterable[Any], *, numeric: bool | None = None) -> Column:
@@ -406,10 +403,10 @@ def matrix_table(board: Board, scorer: str) -> ResultTable | None:
     if len(pairs) < 2:
         return None
     average = headline([row for _, row in pairs], scorer)
-    cells: dict[str, dict[str, str]] = {}
+    cells: dict[str, dict[str, TableCell]] = {}
     for system, row in pairs:
-        text = cell_of(row["scores"][scorer][average]).full
-        cells.setdefault(str(system.lvlm), {}).setdefault(str(system.t2i), text)
+        cell = cell_of(row["scores"][scorer][average])
+        cells.setdefault(str(system.lvlm), {}).setdefault(str(system.t2i), cell)
     t2is = dict.fromkeys(t2i for line in cells.values() for t2i in line)
     lines = [[lvlm, *(line.get(a, "") for a in t2is)] for lvlm, line in cells.items()]
     title = f"LVLM x text-to-image model ({AVERAGES[average]})"
@@ -429,22 +426,14 @@ def pairs_table(board: Board, scorer: str) -> ResultTable | None:
 
 def controls_table(board: Board) -> ResultTable | None:
     """Return every scorer against every control; None where there is no control."""
-    results = checks(board)
-    if not results:
-        return None
-
-    def text(estimate: Estimate, scale: str, *, signed: bool = False) -> str:
-        return cell_of(estimate.as_json("mean") | {"scale": scale}, signed=signed).full
-
-    lines = [
-        [
-            *(c.scorer, c.control, text(c.truth, c.scale), text(c.made, c.scale)),
-            *(text(c.difference, c.scale, signed=True), c.order),
-        ]
-        for c in results
-    ]
+    lines: list[list[str | TableCell]] = []
+    for c in checks(board):
+        form, signed = (NumberForm.of(c.scale, signed=s) for s in (False, True))
+        means = (TableCell.of(e, form, counted=True) for e in (c.truth, c.made))
+        apart = TableCell.of(c.difference, signed, counted=True)
+        lines.append([c.scorer, c.control, *means, apart, c.order])
     head = ["scorer", "control", "ground truth", "control's mean", "difference", "order"]
-    return ResultTable.of("Controls", head, lines)
+    return ResultTable.of("Controls", head, lines) if lines else None
 
 
 def counts_table(board: Board) -> ResultTable:
@@ -455,16 +444,9 @@ def counts_table(board: Board) -> ResultTable:
     return _table("Outcomes", columns)
 
 
-def reasons_table(board: Board) -> ResultTable | None:
-    """Return the most frequent reasons of every system; None where nothing failed."""
-    lines = [
-        [row["system"], str(r["count"]), kind_text(r), reason_text(r)]
-        for row in leaderboard(board)
-        for r in row["reasons"]
-    ]
-    if not lines:
-        return None
-    return ResultTable.of("Reasons", ["system", "count", "outcome", "reason"], lines)
+def reasons_of(board: Board) -> list[tuple[str, Reasons]]:
+    """Return the most frequent reasons by system, in the order of the leaderboard."""
+    return [(row["system"], row["reasons"]) for row in leaderboard(board)]
 
 
 def legend(board: Board) -> str:
@@ -555,7 +537,8 @@ def _markdown(board: Board) -> str:
         parts += _section(pairs_table(board, scorer.name), 3, _PAIRED)
     parts += _section(controls_table(board), 2, ABOUT_CONTROLS)
     parts += _section(counts_table(board), 2)
-    parts += _section(reasons_table(board), 2, ABOUT_FAILURES)
+    reasons = reasons_table("system", reasons_of(board))
+    parts += _section(reasons if reasons.rows else None, 2, ABOUT_FAILURES)
     return "\n\n".join(parts) + "\n"
 
 
@@ -577,20 +560,5 @@ def terminal_table(board: Board) -> RenderableType:
             parts.append(Text(printable(f"{scorer.name}: {scorer.manner}."), style="dim"))
     if board.warning:
         parts.append(Text(printable(f"Warning: {board.warning}."), style="yellow"))
-    return RichGroup(*parts, *_reasons(leaderboard(board)))
-
-
-def _reasons(rows: Sequence[LeaderboardRow]) -> list[RenderableType]:
-    """The most frequent reasons over all systems, and the file with every missing value."""
-    known = [(r["count"], row["system"], r) for row in rows for r in row["reasons"]]
-    ranked = [one for one in known if "kinds" not in one[2]]
-    ranked.sort(key=lambda one: (-one[0], one[1], one[2]["reason"]))
-    if not ranked:
-        return []
-    table = Table(box=None, padding=(0, 1), show_header=False)
-    for count, system, reason in ranked[:_IN_TERMINAL]:
-        text = printable(f"{kind_text(reason)}: {reason_text(reason)}")
-        table.add_row(f"{count:,} x", Text(printable(system)), Text(text))
-    kinds = sum(r.get("kinds", 1) for _, _, r in known) - len(ranked[:_IN_TERMINAL])
-    more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; " if kinds else ""
-    return [table, Text(f"{more}each one is named in {FAILURES}", style="dim")]
+    reasons = most_frequent("system", reasons_of(board), FAILURES)
+    return RichGroup(*parts, *([reasons.rich] if reasons.rows else []))

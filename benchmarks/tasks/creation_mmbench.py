@@ -13,7 +13,6 @@ import ast
 import base64
 import binascii
 import csv
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,14 @@ from benchmarks.tasks.published import (
     task_set,
 )
 from benchmarks.tasks.reading.images import ImageCache
-from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, id_of, shown
+from benchmarks.tasks.reading.rules import (
+    RowError,
+    Rule,
+    TaskError,
+    id_of,
+    load_json,
+    shown,
+)
 from benchmarks.tasks.reading.sources import digest_of, located
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.system import Variant
@@ -148,12 +154,7 @@ def _descriptions(tsv: Path) -> dict[str, str]:
     path = tsv.with_name(DESCRIPTIONS)
     if not path.is_file():
         return {}
-    try:
-        texts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TaskError(f"{path} cannot be read: {error}") from None
-    if not isinstance(texts, dict):
-        raise TaskError(f"{path} must hold {{index: description}}, not {shown(texts)}")
+    texts, _ = load_json(path, dict, "{index: description}")
     return {str(index): str(text) for index, text in texts.items()}
 
 
@@ -195,9 +196,8 @@ def _maker(
 
 def _known(value: Opened) -> RowGroup:
     index, task = value[0]["index"] or None, value[0]["task_name"]
-    return (
-        RowGroup(index, CATEGORY_OF[task], task) if task in CATEGORY_OF else RowGroup(index)
-    )
+    known = (CATEGORY_OF[task], task) if task in CATEGORY_OF else ()
+    return RowGroup(index, *known)
 
 
 def _sample(row: TsvRow, index: str, images: tuple[Image, ...]) -> Sample:

@@ -132,10 +132,8 @@ def group_of(value: Any) -> RowGroup:
 def _sample(value: Any, images: ImageFolder) -> Sample:
     row = of_type(value, dict, "the row")
     id = id_of(row)
-    category, field = (
-        category_of(id, stated_categories(row)),
-        field_of(get(row, "field", str)),
-    )
+    category = category_of(id, stated_categories(row))
+    field = field_of(get(row, "field", str))
     criteria, metadata = _criteria(row)
     talk = get(row, "conversations", list)
     turns = [_turn(turn, i, images) for i, turn in enumerate(talk)]
