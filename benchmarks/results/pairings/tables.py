@@ -57,7 +57,7 @@ ABOUT_SHARES = (
 )
 ABOUT_COST = (
     "Mean per document, with its 95% interval by query, of what it takes to make it alone: "
-    "its text and its pictures. Seconds are those that stages were busy; failed attempts, "
+    "its text and its images. Seconds are those that stages were busy; failed attempts, "
     "loading and scoring are not counted."
 )
 ABOUT_NEEDED = (
@@ -242,11 +242,11 @@ def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
     notes = [
         f"Of all queries: {sharing['texts']:,} texts served "
         f"{sharing['texts_requested']:,} requests of {cells} cells; "
-        f"{sharing['pictures']:,} pictures served {sharing['pictures_requested']:,}."
+        f"{sharing['pictures']:,} images served {sharing['pictures_requested']:,}."
     ]
     if sharing["seeds"]:
         notes.append(
-            f"{sharing['same_seeds']:,} of {sharing['seeds']:,} places of pictures that "
+            f"{sharing['same_seeds']:,} of {sharing['seeds']:,} places of images that "
             "several cells drew have the same noise seed in all of them."
         )
     spent, alone = (sharing[name].get("seconds") for name in ("spent", "unshared"))
