@@ -13,7 +13,7 @@ from rich.text import Text
 
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import terminal_table, write_leaderboard
-from benchmarks.results.table import ResultTable
+from benchmarks.results.table import ResultTable, json_text
 from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
     OFFICIAL,
@@ -385,5 +385,5 @@ def _show_study(
     for line in remarks:
         console.print(line, soft_wrap=True)
     if out is not None:
-        write_whole(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_whole(out, json_text(content))
         console.print(f"written to {out}", soft_wrap=True)

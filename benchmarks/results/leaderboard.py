@@ -5,7 +5,6 @@ Tables are functions of a board, whose `leaderboard` and `differences` are compu
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +36,7 @@ from benchmarks.results.table import (
     TableCell,
     TableColumn,
     csv_text,
+    json_text,
     latex_page,
     plain,
     printable,
@@ -485,20 +485,16 @@ def write_leaderboard(board: Board, root: Path) -> None:
 
     And pairings.{json,csv,md,tex} where systems form a matrix. Equal boards, equal bytes.
     """
-    write_whole(root / "leaderboard.json", _as_json(leaderboard(board)))
+    write_whole(root / "leaderboard.json", json_text(leaderboard(board)))
     write_whole(root / "leaderboard.csv", _as_csv(board))
     write_whole(root / "leaderboard.md", _markdown(board))
     ranked = (ranked_table(board, s) for s in board.scorers)
     title = f"Leaderboard: {board.title}"
     latex = latex_page(title, ranked, board.warning, board.brief_warning)
     write_whole(root / "leaderboard.tex", latex)
-    write_whole(root / "differences.json", _as_json(differences(board)))
+    write_whole(root / "differences.json", json_text(differences(board)))
     write_whole(root / FAILURES, failures_csv(board))
     write_pairings(board, root)
-
-
-def _as_json(content: Any) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _as_csv(board: Board) -> str:

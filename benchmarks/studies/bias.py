@@ -7,7 +7,6 @@ The question is the independent unit of every interval.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from rich.console import Console
 
 from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable, markdown_page
+from benchmarks.results.table import ResultTable, json_text, markdown_page
 from benchmarks.runs.experiment import reopen
 from benchmarks.studies.rulings import (
     FOLDER,
@@ -113,8 +112,7 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
     """
     found, page = sections(root, rubric=rubric), root / "bias.md"
     content = {name: section.as_json for name, section in found.items()}
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    write_whole(page.with_suffix(".json"), text + "\n")
+    write_whole(page.with_suffix(".json"), json_text(content))
     tables = [section.table for section in found.values()]
     write_whole(page, markdown_page("Bias of the judges", [_REMARK], tables))
     for table in tables:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from benchmarks.results.reasons import (
     most_frequent,
     reasons_table,
 )
-from benchmarks.results.table import ResultTable, markdown_page
+from benchmarks.results.table import ResultTable, json_text, markdown_page
 from cluster.run import RunResult
 from generators.base import (
     RANDOM,
@@ -74,9 +73,8 @@ def report(
     table = replace(table, rows=rows)
     content = {**about, "counts": dict(run.counts)}
     content |= {"table": table.as_json(), "reasons": why}
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     page = place.with_name(f"{place.name}.md")
-    write_whole(page.with_suffix(".json"), text + "\n")
+    write_whole(page.with_suffix(".json"), json_text(content))
     write_whole(page.with_name(failures), missing_values_csv(missing, names, {}))
     shown, remarks = list(tables(table)), list(_remarks(about, judged, stages))
     overall = [one for one in shown if one.columns[0].heading != "group"]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from benchmarks.results.board import Board
 from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from benchmarks.results.table import ResultTable, TableColumn
 from benchmarks.runs.experiment import Experiment, reopen
 from cluster.plan import lookup_in
 from cluster.store import Store, read_blob
@@ -133,7 +133,7 @@ def run_difference(
         "answers": answered,
     }
     title = f"{other.root.resolve().name} minus {one.root.resolve().name}"
-    tables = [_scores_table(title, [line for _, line in scores])] if scores else []
+    tables = [ResultTable.of(title, _SCORES, [line for _, line in scores])] * bool(scores)
     tables += [_texts_table(answered)] if answered else []
     drawn = [row for row in answered if any(row["images"][n] for n in ("n", "unpaired"))]
     tables += [_images_table(drawn)] if drawn else []
@@ -141,6 +141,12 @@ def run_difference(
 
 
 _KINDS = ("systems", "scorers", "queries")
+_SCORES = (
+    *("system", "scorer", "first", "second", "difference"),
+    *(TableColumn("95% interval", numeric=True), "n"),
+    TableColumn("scored in one run only", numeric=False),
+)
+"""Head of the table of scores."""
 
 
 def _alone(one: Collection[str], other: Collection[str]) -> tuple[list[str], list[str]]:
@@ -208,17 +214,6 @@ def _named(systems: Iterable[str]) -> str:
 
 def _one_sided(first: int, second: int) -> str:
     return f"{first:,} first, {second:,} second" if first or second else "-"
-
-
-def _scores_table(title: str, lines: Sequence[Sequence[str]]) -> ResultTable:
-    numbers = ("first", "second", "difference", "95% interval", "n")
-    columns = [
-        *(TableColumn(name, numeric=False) for name in ("system", "scorer")),
-        *(TableColumn(name, numeric=True) for name in numbers),
-        TableColumn("scored in one run only", numeric=False),
-    ]
-    rows = [[TableCell(text) for text in line] for line in lines]
-    return ResultTable(title=title, columns=columns, rows=rows)
 
 
 # ------------------------------------------------------------------------------ images

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -23,6 +22,7 @@ from benchmarks.results.table import (
     TableCell,
     TableColumn,
     csv_text,
+    json_text,
     latex_page,
     markdown_page,
 )
@@ -304,9 +304,7 @@ def write_pairings(board: Board, root: Path) -> list[Pairings]:
         "warning": board.warning,
         "matrices": [_content(p) for p in pairings],
     }
-    settings: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False}
-    plain = json.dumps(content, indent=2, default=_plain, **settings)
-    write_whole(root / "pairings.json", plain + "\n")
+    write_whole(root / "pairings.json", json_text(content, _plain))
     remarks = [f"Warning: {board.warning}." if board.warning else ""]
     remarks += [p.matrix.shape + f", protocol {p.matrix.protocol}" for p in pairings]
     tables = [table for p in pairings for table in tables_of(p)]
