@@ -237,7 +237,7 @@ def write_page(
     manifest = json.loads((root / MANIFEST).read_text())
     read = read or BlobReader()
     try:
-        with progress(console, "preparing pictures of the report") as show:
+        with progress(console, "preparing images of the report") as show:
             page = write_report(board, root, manifest, read, queries, show)
     except (KeyboardInterrupt, SystemExit):
         console.print(
@@ -251,7 +251,7 @@ def write_page(
 
 
 def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
-    with progress(console, "checking pictures") as show:
+    with progress(console, "checking images") as show:
         experiment, added = joined(config, show, remake=remake)
     if (config.mode or config.rubric) and not any(
         name.startswith(JUDGE) for name in experiment.config.scorers

@@ -515,10 +515,10 @@ class Scored:
         games: dict[JudgeIdentity, list[Preference]] = {}
         for one in self._judges:
             scored: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
-            for e, sample, document in self._answers:
+            for e, query, document in self._answers:
                 if isinstance(score := e.scores.get(one.name), Result):
                     side = Side.of(e.system, self._lvlms[e.system], document)
-                    scored[sample.id, e.repeat].append((side, score.value.value))
+                    scored[query.id, e.repeat].append((side, score.value.value))
             rows = [
                 Preference(*about, first, second, other - own)
                 for about, sides in scored.items()
@@ -564,12 +564,12 @@ class Scored:
     def _scores(self, judged: RubricJudge) -> tuple[Values, frozenset[str]]:
         """Return recorded scores by `judged`, and the keys of its first requests."""
         values, keys = dict[tuple[str, object], float](), set[str]()
-        for e, sample, document in self._answers:
+        for e, query, document in self._answers:
             steps: list[list[Job]] = []
-            outcome = read(noted(judged.judge(sample, document), steps), self._lookup)
+            outcome = read(noted(judged.judge(query, document), steps), self._lookup)
             keys |= {job.key for jobs in steps[:1] for job in jobs}
             if isinstance(outcome, Result):
-                values[sample.id, (e.system, e.repeat)] = outcome.value.value
+                values[query.id, (e.system, e.repeat)] = outcome.value.value
         return values, frozenset(keys)
 
 

@@ -68,7 +68,7 @@ class FinishedRun:
     @cached_property
     def queries(self) -> dict[str, Sample | Malformed]:
         """By the key that distinguishes a malformed row from the valid one with its id."""
-        return {key_of(sample): sample for sample in self.experiment.samples}
+        return {key_of(query): query for query in self.experiment.samples}
 
     def scores(self, system: str, scorer: str) -> dict[str, float]:
         """Return means over repeats, by the key of every query that has a score."""

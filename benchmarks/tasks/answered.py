@@ -30,18 +30,18 @@ def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
     known: dict[str, Sample] = {}
     answers: dict[str, dict[str, Document | Failure]] = defaultdict(dict)
     for output in (row for row in rows if isinstance(row, Output)):
-        sample = output.sample
-        same = known.setdefault(sample.id, sample).turns == sample.turns
-        answers[output.model][sample.id] = output.document if same else _ANOTHER
+        query = output.query
+        same = known.setdefault(query.id, query).turns == query.turns
+        answers[output.model][query.id] = output.document if same else _ANOTHER
     faults = [row for row in rows if isinstance(row, Broken)]
-    samples: dict[str, Sample | Malformed] = dict(known)
+    queries: dict[str, Sample | Malformed] = dict(known)
     for row, model in faults:
         if model is not None and row.id in known:
             fault = Failure(row.reason, Fault.BAD_INPUT)
             answers[model].setdefault(row.id, fault)
         else:
-            id = f"row-{row.row}" if row.id in samples else row.id
-            samples[id] = replace(row, id=id)
+            id = f"row-{row.row}" if row.id in queries else row.id
+            queries[id] = replace(row, id=id)
     broken = Counter(fault.row.reason.split(": ")[1] for fault in faults)
     about = {
         "name": folder.name,
@@ -50,7 +50,7 @@ def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
     }
     task = TaskSet(
         name=folder.name,
-        samples=tuple(samples.values()),
+        samples=tuple(queries.values()),
         prompt=prompts(None),
         categories=weights_of(r.benchmark for r in rows if isinstance(r, Output)),
         fields=FIELDS,

@@ -182,14 +182,14 @@ def _maker(
             raise images
         if isinstance(images, str):
             raise RowError(Rule.NOT_FOUND, f"no row {shown(value[1])} has images to share")
-        sample = _sample(row, index, images)
+        query = _query(row, index, images)
         if index in descriptions:
-            about = {**sample.metadata, DESCRIPTION: descriptions[index]}
-            sample = replace(sample, metadata=about)
-        if not with_images and not sample.metadata.get(DESCRIPTION):
+            about = {**query.metadata, DESCRIPTION: descriptions[index]}
+            query = replace(query, metadata=about)
+        if not with_images and not query.metadata.get(DESCRIPTION):
             raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} in place of the images")
         answer = row.get(_ANSWER, "")
-        return ValidRow(sample, {WRITER: Document((Text(answer),))} if answer else {})
+        return ValidRow(query, {WRITER: Document((Text(answer),))} if answer else {})
 
     return make
 
@@ -200,7 +200,7 @@ def _known(value: Opened) -> RowGroup:
     return RowGroup(index, *known)
 
 
-def _sample(row: TsvRow, index: str, images: tuple[Image, ...]) -> Sample:
+def _query(row: TsvRow, index: str, images: tuple[Image, ...]) -> Sample:
     task = row["task_name"]
     if task not in CATEGORY_OF:
         raise RowError(Rule.CATEGORY, f"no category has the task {shown(task)}")

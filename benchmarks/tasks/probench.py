@@ -97,9 +97,9 @@ def _valid(row: Any, files: ImageFolder, kept: ImageCache) -> ValidRow:
     asked = max((i for i, t in enumerate(turns) if t.role == "user"), default=-1) + 1
     if not asked:
         raise RowError(Rule.NO_QUESTION, "the conversation has no human turn")
-    sample = _sample(row, id, tuple(turns[:asked]))
+    query = _query(row, id, tuple(turns[:asked]))
     answer = _answers(turns)
-    return ValidRow(sample, {} if answer is None else {WRITER: answer})
+    return ValidRow(query, {} if answer is None else {WRITER: answer})
 
 
 def _answers(turns: Sequence[Turn]) -> Document | None:
@@ -110,7 +110,7 @@ def _answers(turns: Sequence[Turn]) -> Document | None:
     return Document.of(answered) if len(answered) == asked else None
 
 
-def _sample(row: Mapping[str, Any], id: str, turns: tuple[Turn, ...]) -> Sample:
+def _query(row: Mapping[str, Any], id: str, turns: tuple[Turn, ...]) -> Sample:
     track = get(row, "chat_type", str)
     if track not in TRACKS:
         valid = ", ".join(TRACKS)

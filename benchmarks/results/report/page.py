@@ -68,7 +68,7 @@ def write_report(
     """
     limit = None if queries == "all" else queries or QUERIES
     entries = entries_of(board, limit)
-    shown = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
+    shown = list(dict.fromkeys(key_of(entry.query) for entry in entries))
     panels = [panel_of(board, scorer, shown) for scorer in board.scorers]
     examples = examples_of(board, entries, panels)
     _write_data(board, root / "report", entries, examples, read, on_progress)

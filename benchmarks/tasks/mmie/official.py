@@ -113,23 +113,23 @@ def _extension(data: bytes) -> str:
     return next(known, "webp" if data[8:12] == b"WEBP" else "img")
 
 
-def _row(sample: Sample, document: Document, files: ImageFiles) -> dict[str, Any]:
-    reference = sample.reference.segments if sample.reference else ()
+def _row(query: Sample, document: Document, files: ImageFiles) -> dict[str, Any]:
+    reference = query.reference.segments if query.reference else ()
     return {
-        "id": sample.id,
-        "question": items_of(sample.question, files),
+        "id": query.id,
+        "question": items_of(query.question, files),
         "answer": items_of(document.segments, files),
-        "gt_answer": _truth(sample, items_of(reference, files)),
-        "category": sample.category,
-        "field": sample.field,
+        "gt_answer": _truth(query, items_of(reference, files)),
+        "category": query.category,
+        "field": query.field,
     }
 
 
 def _truth(
-    sample: Sample, items: list[dict[str, str | None]]
+    query: Sample, items: list[dict[str, str | None]]
 ) -> list[dict[str, str | None]]:
     """Return the ground truth, whose first item keeps a text that was null or empty."""
-    first = sample.metadata.get(FIRST_TRUTH)
+    first = query.metadata.get(FIRST_TRUTH)
     if first is not None and (not items or items[0]["text"] != json.loads(first)):
         items = [{"text": json.loads(first), "image": None}, *items]
     return items or [{"text": None, "image": None}]
@@ -151,7 +151,7 @@ def items_of(segments: Content, files: ImageFiles) -> list[dict[str, str | None]
 class Output(NamedTuple):
     """One model's answer to one query."""
 
-    sample: Sample
+    query: Sample
     document: Document
     model: str
     benchmark: str = MMIE
@@ -184,7 +184,7 @@ def _read(
 ) -> Output | Broken:
     try:
         output = _output(of_type(value, dict, "the row"), images)
-        known = first.setdefault((output.sample.id, output.model), row)
+        known = first.setdefault((output.query.id, output.model), row)
         if known != row:
             raise RowError(
                 Rule.DUPLICATE, f"row {known} has it for {output.model!r} already"
@@ -210,7 +210,7 @@ def _output(row: Mapping[str, Any], images: ImageFolder) -> Output:
         if isinstance(said, str)
         else content(get(row, "answer", list), "answer", images)
     )
-    sample = Sample(
+    query = Sample(
         id=id,
         category=category,
         field=field_of(of_type(row.get("field", "unknown"), str, "field")),
@@ -219,4 +219,4 @@ def _output(row: Mapping[str, Any], images: ImageFolder) -> Output:
         wants_images=category != "MSR",
         metadata=first_truth(truth),
     )
-    return Output(sample, Document(answer), model, benchmark_of(row))
+    return Output(query, Document(answer), model, benchmark_of(row))

@@ -99,7 +99,7 @@ def load(
     return task_set(
         "mmie-sample" if bundled else "mmie",
         data,
-        gathered(values, lambda value: ValidRow(_sample(value, images)), group_of),
+        gathered(values, lambda value: ValidRow(_query(value, images)), group_of),
         digest=digest,
         revision=found.revision,
         prompt=prompt,
@@ -129,7 +129,7 @@ def group_of(value: Any) -> RowGroup:
     return RowGroup(id, category, known or UNKNOWN)
 
 
-def _sample(value: Any, images: ImageFolder) -> Sample:
+def _query(value: Any, images: ImageFolder) -> Sample:
     row = of_type(value, dict, "the row")
     id = id_of(row)
     category = category_of(id, stated_categories(row))

@@ -71,9 +71,9 @@ def test_one_picture_comes_from_another_sample():
 @pytest.mark.parametrize(
     ("name", "document", "others", "reason"),
     [
-        (SHUFFLED, truth("No"), [steps(1)], "holds no picture"),
-        (SHUFFLED, truth("a", A), [truth("b", A)], "holds another picture"),
-        (NO_IMAGES, truth("No"), [], "holds no picture"),
+        (SHUFFLED, truth("No"), [steps(1)], "holds no image"),
+        (SHUFFLED, truth("a", A), [truth("b", A)], "holds another image"),
+        (NO_IMAGES, truth("No"), [], "holds no image"),
         (NO_IMAGES, truth(A, B), [], "holds no text"),
         (OTHER, truth("No"), [truth("no."), truth("NO")], "has another answer"),
         (OTHER, truth("No"), [], "has another answer"),
@@ -94,7 +94,7 @@ def test_samples_without_ground_truth_and_malformed_rows_have_no_control():
     samples = [sample(0, None), sample(1, steps(1)), sample(2, steps(2)), broken]
     for name in CONTROLS:
         found = answers(name, samples)
-        assert found["PBL-0"] == Skip("the sample has no ground truth")
+        assert found["PBL-0"] == Skip("the query has no ground truth")
         assert "PBL-9" not in found
     assert answers(OTHER, samples)["PBL-1"] == steps(2)
 
