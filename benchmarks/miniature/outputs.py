@@ -372,19 +372,18 @@ def score_matrix(run: RunData) -> Floats:
     return np.array(whole, dtype=np.float64)
 
 
-def coverage(values: Floats, seed: int = 0, *, by_query: bool = True) -> Estimate:
+def coverage(values: Floats, *, by_query: bool = True) -> Estimate:
     """The share of small studies whose interval holds the mean over everything.
 
     Args:
         values: (queries, repeats) scores of all answers; none missing.
-        seed: Of the draw.
         by_query: Whether a study's answers to one query count as their mean, as they do
             in every table; otherwise as if they were independent, which they are not.
 
     Returns:
         Over the studies that have an interval, which are `n`.
     """
-    rng, whole = np.random.default_rng(seed), float(values.mean())
+    rng, whole = np.random.default_rng(0), float(values.mean())
     intervals = [_study(values, rng, by_query).ci95 for _ in range(STUDIES)]
     hits = [float(ci[0] <= whole <= ci[1]) for ci in intervals if ci is not None]
     return mean(hits) if hits else Estimate(None, reason="no study has an interval")

@@ -141,6 +141,8 @@ def run_difference(
 
 
 _KINDS = ("systems", "scorers", "queries")
+_NAMED = 5
+"""Queries that a remark names."""
 _SCORES = (
     *("system", "scorer", "first", "second", "difference"),
     *(TableColumn("95% interval", numeric=True), "n"),
@@ -472,23 +474,22 @@ def _images_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
     return ResultTable.of("Images", [*head, *(MEASURES[n][0] for n in names)], lines, notes)
 
 
-def remarks(content: Mapping[str, Any], limit: int = 5) -> Iterator[str]:
+def remarks(content: Mapping[str, Any]) -> Iterator[str]:
     """Name what differs and what one run alone has; `--out` holds all names."""
     if not content["differences"]:
         yield "no scores are compared: the runs share no scorer; `plait score` adds one"
     for row in content["answers"]:
         if names := list(dict.fromkeys(pair["query"] for pair in row["differing"])):
-            differ = f"answers differ in {_some('queries', names, limit)}"
-            yield f"{_named(row['systems'])}: {differ}"
+            yield f"{_named(row['systems'])}: answers differ in {_some('queries', names)}"
     for what in _KINDS:
         for place in ("first", "second"):
             if names := content[f"only_{place}"][what]:
-                yield f"only in the {place} run: {_some(what, names, limit)}"
+                yield f"only in the {place} run: {_some(what, names)}"
     if changed := content["changed_queries"]:
-        shown = _some("queries", changed, limit)
+        shown = _some("queries", changed)
         yield f"left out, since their question differs in the other run: {shown}"
 
 
-def _some(what: str, names: Sequence[str], limit: int) -> str:
-    rest = f", ... ({len(names):,} in all)" if len(names) > limit else ""
-    return f"{what} {', '.join(names[:limit])}{rest}"
+def _some(what: str, names: Sequence[str]) -> str:
+    rest = f", ... ({len(names):,} in all)" if len(names) > _NAMED else ""
+    return f"{what} {', '.join(names[:_NAMED])}{rest}"

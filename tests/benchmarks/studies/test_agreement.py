@@ -261,16 +261,14 @@ def test_scores_are_mapped_onto_the_scale_of_people(tmp_path):
     people, percent = rows(IDS, score=RATED), [v / 6 * 100 for v in SCORED]
     shifted = [1 + v / 1.5 for v in SCORED]
 
-    def found(scores: Any, scale: str | None = None, **options: Any) -> Any:
-        given = rows(IDS, score=scores)
-        given = given if scale is None else [row | {"scale": scale} for row in given]
-        return both(tmp_path, given, people, **options)["judges"][0]
+    def found(scores: Any, scale: str = "0-6") -> Any:
+        given = [row | {"scale": scale} for row in rows(IDS, score=scores)]
+        return both(tmp_path, given, people)["judges"][0]
 
     same = found(SCORED)
     assert (found(percent, "0-100")["rescaled"], same["rescaled"]) == (True, False)
     assert found(percent, "0-100")["groups"] == same["groups"]
     assert found(shifted, "1-5")["groups"] == same["groups"]
-    assert found(percent, scores_scale="0-100")["groups"] == same["groups"]
 
 
 def test_groups_come_from_columns_ids_and_names(tmp_path):
