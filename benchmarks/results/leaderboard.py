@@ -151,9 +151,8 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
     for (_, category, _), tally in board.tallies.items():
         given[category] |= {name for of, name in tally if of == scorer.name}
     silent = {c for c, names in given.items() if names == {OutcomeName.NOT_APPLICABLE}}
-    every = [*board.groups]
     fixed = _fixed(board, scorer, [c for c in board.categories if c not in silent])
-    micro = _cells(board, scorer, every, _means(board, scorer, every), board.answers)
+    micro = _part(board, scorer, [*board.groups], (), board.answers)
     categories, fields = (
         {name: _part(board, scorer, board.groups_of(name, i), silent) for name in names}
         for i, names in enumerate((board.category_names, board.field_names))
@@ -173,21 +172,21 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
     ]
 
 
-def _means(board: Board, scorer: Scorer, groups: Iterable[Group]) -> list[Estimate]:
-    values = board.values[scorer.name][board.rows_of(groups)]
-    if not len(values):
-        return [Estimate(None, reason="no query asked")] * len(board.systems)
-    return [mean(column) for column in values.T]
-
-
 def _part(
-    board: Board, scorer: Scorer, groups: Sequence[Group], silent: Collection[str]
+    board: Board,
+    scorer: Scorer,
+    groups: Sequence[Group],
+    silent: Collection[str],
+    planned: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a category or field by system; the scorer may be silent on all of it."""
-    means = _means(board, scorer, groups)
+    """Return the mean of some groups by system; the scorer may be silent on all of it."""
+    values = board.values[scorer.name][board.rows_of(groups)]
+    means = [Estimate(None, reason="no query asked")] * len(board.systems)
+    if len(values):
+        means = [mean(column) for column in values.T]
     if groups and all(category in silent for category, _ in groups):
         means = [replace(estimate, reason="not applicable") for estimate in means]
-    return _cells(board, scorer, groups, means)
+    return _cells(board, scorer, groups, means, planned)
 
 
 def _fixed(board: Board, scorer: Scorer, categories: Sequence[str]) -> list[dict[str, Any]]:

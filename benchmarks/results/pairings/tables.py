@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -103,13 +103,6 @@ def _titled(pairings: Pairings, what: str) -> str:
     return f"{what}, protocol {pairings.matrix.protocol}"
 
 
-def _by_lvlm(
-    pairings: Pairings, rows: Iterable[Iterable[TableCell]]
-) -> list[list[str | TableCell]]:
-    """Return rows with the names of their LVLMs."""
-    return [[lvlm, *row] for lvlm, row in zip(pairings.matrix.lvlms, rows, strict=True)]
-
-
 def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     """Return every cell, the better the more colour; main effects beside and below."""
     model, form = scores.model, scores.form
@@ -124,16 +117,15 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         tint = round(_PALE + (_STRONG - _PALE) * share)
         return TableCell.of(e, form, tint=tint, marked=e.value == best != worst)
 
-    rows = [
-        [*map(cell, row), _effect(effect, scores)]
-        for row, effect in zip(model.cells, model.lvlms, strict=True)
+    rows = zip(pairings.matrix.lvlms, model.cells, model.lvlms, strict=True)
+    lines: list[list[str | TableCell]] = [
+        [lvlm, *map(cell, row), _effect(effect, scores)] for lvlm, row, effect in rows
     ]
     # A single LVLM has no effect: the column holds the mean of all cells alone.
     last = "effect" if len(model.lvlms) > 1 else "mean"
     below = [_effect(e, scores) for e in model.t2is]
     name = "effect" if len(model.t2is) > 1 else "mean"
-    total: list[str | TableCell] = [name, *below, form.number(model.mean.value)]
-    lines = [*_by_lvlm(pairings, rows), total]
+    lines.append([name, *below, form.number(model.mean.value)])
     about = f"{scores.scorer.scale}, {scores.scorer.direction} is better"
     title = _titled(pairings, f"{scores.scorer.name} ({about})")
     notes = _score_notes(pairings, scores)
@@ -188,7 +180,8 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         tint = round(sign * _STRONG * (e.value or 0.0) / (most or 1.0))
         return _effect(e, scores, tint)
 
-    rows = _by_lvlm(pairings, (map(cell, row) for row in model.interaction))
+    named = zip(pairings.matrix.lvlms, model.interaction, strict=True)
+    rows = [[lvlm, *map(cell, row)] for lvlm, row in named]
     title = _titled(pairings, f"{scores.scorer.name}, interaction")
     notes = [ABOUT_INTERACTION] if _is_first(pairings, scores) else []
     return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is], rows, notes)

@@ -283,6 +283,19 @@ def test_the_first_screen_says_what_the_run_is_and_how_it_went(tmp_path):
     assert examples["shown"] == [[4, [0, 1]], [3, [0, 1]]]
 
 
+def test_examples_of_repeats_are_those_that_are_furthest_apart(tmp_path):
+    scores = {"a": (Unscored("unread"), 5, 6), "b": (1, 2, 1)}
+    found = [
+        evaluation(name, sample(0), score, repeat=r)
+        for name, own in scores.items()
+        for r, score in enumerate(own)
+    ]
+    write(board(found), tmp_path)
+    index, _ = data_of(tmp_path)
+    assert index["entries"][2][0] == "Q-0000~3"
+    assert index["examples"]["shown"] == [[2, [0, 1]]]
+
+
 def test_examples_of_one_system_are_its_first_answers(tmp_path):
     failed = Failure("ran out", Fault.ERROR)
     found = [evaluation("a", sample(0), None, document=failed)]
