@@ -181,7 +181,7 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         return _effect(e, scores, tint)
 
     named = zip(pairings.matrix.lvlms, model.interaction, strict=True)
-    rows = [[lvlm, *map(cell, row)] for lvlm, row in named]
+    rows: list[list[str | TableCell]] = [[lvlm, *map(cell, row)] for lvlm, row in named]
     title = _titled(pairings, f"{scores.scorer.name}, interaction")
     notes = [ABOUT_INTERACTION] if _is_first(pairings, scores) else []
     return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is], rows, notes)

@@ -19,7 +19,6 @@ from report_helpers import (
     MANIFEST,
     Judge,
     answer,
-    at_hand,
     board,
     board_of,
     evaluation,
@@ -41,7 +40,7 @@ from generators.document import Image, Malformed, Score
 
 
 def write(made, root: Path, **settings) -> Path:
-    return write_report(made, root, MANIFEST, at_hand, **settings)
+    return write_report(made, root, MANIFEST, Image.read, **settings)
 
 
 def script(path: Path):
@@ -306,7 +305,7 @@ def test_examples_of_one_system_are_its_first_answers(tmp_path):
 
 def test_a_run_without_answers_or_facts_has_a_page(tmp_path):
     made = board([], systems=[system("a", "tiny")], missing=4)
-    words = words_of(write_report(made, tmp_path, {}, at_hand))
+    words = words_of(write_report(made, tmp_path, {}, Image.read))
     index, rows = data_of(tmp_path)
     assert (index["entries"], rows, index["examples"]["shown"]) == ([], [], [])
     assert "4 answers are missing" in words
