@@ -101,8 +101,7 @@ class RunScores:
         """(queries,) scores of one system; None where either is not in the run."""
         if scorer not in self.values or system not in self.systems:
             return None
-        column: Floats = self.values[scorer][:, self.systems.index(system)]
-        return column
+        return self.values[scorer][:, self.systems.index(system)]
 
     def compared(
         self, scorer: str, better: str, worse: str, category: str | None = None

@@ -1,4 +1,4 @@
-"""The file format of the official MMIE scorer, written and read.
+"""The file format of the official MMIE scorer, written and read: another tool's answers.
 
 `data.json` beside `images/`, as `dataset.py` and the README of Lillianwei-h/MMIE have it:
 
@@ -13,18 +13,22 @@ the category, the field and the benchmark whose queries they are.
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.tasks.mmie.categories import (
     BENCHMARK,
+    FIELDS,
     MMIE,
     benchmark_of,
     category_of,
     field_of,
+    weights_of,
 )
+from benchmarks.tasks.mmie.prompts import prompts
 from benchmarks.tasks.mmie.reader import (
     FILES,
     content,
@@ -32,7 +36,7 @@ from benchmarks.tasks.mmie.reader import (
     group_of,
     stated_categories,
 )
-from benchmarks.tasks.published import malformed
+from benchmarks.tasks.published import TaskSet, malformed
 from benchmarks.tasks.reading.images import ImageFolder, default_folder, image_paths
 from benchmarks.tasks.reading.rules import (
     RowError,
@@ -43,8 +47,10 @@ from benchmarks.tasks.reading.rules import (
     load_rows,
     of_type,
 )
+from generators.base import Failure, Fault
 from generators.document import Content, Document, Image, Malformed, Sample, Text, Turn
 from generators.files import write_whole
+from generators.system import System
 from scorers.judging.released import FIRST_TRUTH, first_truth
 
 FILE = FILES[0]
@@ -56,6 +62,11 @@ _SIGNATURES = {
     b"II*\0": "tif",
     b"MM\0*": "tif",
 }
+
+
+_ANOTHER = Failure(
+    "the row's question is not that of the first row with its id", Fault.BAD_INPUT
+)
 
 
 def export(
@@ -220,3 +231,44 @@ def _output(row: Mapping[str, Any], images: ImageFolder) -> Output:
         metadata=first_truth(truth),
     )
     return Output(query, Document(answer), model, benchmark_of(row))
+
+
+def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
+    """Return the queries in `folder` and one system per model that answered them.
+
+    Raises TaskError when there is no readable `data.json`. A row that breaks a rule is a
+    failure of the model it names where another row has the query; otherwise of every model,
+    since it may have been any model's row.
+    """
+    rows = read_outputs(folder)
+    known: dict[str, Sample] = {}
+    answers: dict[str, dict[str, Document | Failure]] = defaultdict(dict)
+    for output in (row for row in rows if isinstance(row, Output)):
+        query = output.query
+        same = known.setdefault(query.id, query).turns == query.turns
+        answers[output.model][query.id] = output.document if same else _ANOTHER
+    faults = [row for row in rows if isinstance(row, Broken)]
+    queries: dict[str, Sample | Malformed] = dict(known)
+    for row, model in faults:
+        if model is not None and row.id in known:
+            fault = Failure(row.reason, Fault.BAD_INPUT)
+            answers[model].setdefault(row.id, fault)
+        else:
+            id = f"row-{row.row}" if row.id in queries else row.id
+            queries[id] = replace(row, id=id)
+    broken = Counter(fault.row.reason.split(": ")[1] for fault in faults)
+    about = {
+        "name": folder.name,
+        "source": str(folder),
+        "malformed": dict(sorted(broken.items())),
+    }
+    task = TaskSet(
+        name=folder.name,
+        samples=tuple(queries.values()),
+        prompt=prompts(None),
+        categories=weights_of(r.benchmark for r in rows if isinstance(r, Output)),
+        fields=FIELDS,
+        about=about,
+    )
+    systems = (System(name=m, draft=None, answers=a) for m, a in answers.items())
+    return task, tuple(systems)

@@ -10,12 +10,12 @@ from mmie_helpers import folder, good, loaded, row
 from typer.testing import CliRunner
 
 from benchmarks.runs.config import RunConfig, anchored
-from benchmarks.tasks.answered import answered
 from benchmarks.tasks.miniature import __main__ as command
 from benchmarks.tasks.miniature.__main__ import export_queries
 from benchmarks.tasks.miniature.queries import FIELDS
 from benchmarks.tasks.miniature.reader import read_queries
 from benchmarks.tasks.mmie.categories import CATEGORIES
+from benchmarks.tasks.mmie.official import answered
 from benchmarks.tasks.task_set import load
 from generators.document import Sample
 from generators.errors import UsageError

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, row
 from paths import CHECKOUT
 
-from benchmarks.tasks.answered import answered
-from benchmarks.tasks.mmie.official import Broken, export, read_outputs
+from benchmarks.tasks.mmie.official import Broken, answered, export, read_outputs
 from benchmarks.tasks.mmie.prompts import prompts
 from benchmarks.tasks.task_set import TaskError
 from cluster.walks import read
