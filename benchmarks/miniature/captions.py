@@ -202,4 +202,3 @@ WRONG: Mapping[str, SceneEdit] = {
     "places exchanged": _exchanged("place"),
     "colours exchanged": _exchanged("colour"),
 }
-"""By what is wrong."""

@@ -39,7 +39,6 @@ class RecordCost:
     """One record that a document is made of."""
 
     stage: str
-    """Name of the stage."""
     kind: Kind
     amounts: Amounts
     untold: frozenset[str] = frozenset()

@@ -69,7 +69,6 @@ ABOUT_CONTROLS = (
     "difference is above 0). Blind: equal on every query, as from a scorer that ignores "
     "what the control changes."
 )
-"""What controls are for."""
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
 """A mean as `Estimate.as_json` makes it plain, its scale, and counts."""

@@ -79,7 +79,6 @@ class Section:
         self.title = title
         self.findings = [part for part in parts if isinstance(part, Finding)]
         self.absent = [part for part in parts if isinstance(part, str)]
-        """Reasons why something could not be computed."""
 
     @property
     def as_json(self) -> dict[str, Any]:

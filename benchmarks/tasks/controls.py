@@ -159,7 +159,6 @@ CONTROLS: Mapping[str, Control] = {
     f"{PREFIX}other-answer": other_answer,
     f"{PREFIX}repeated-text": repeated_text,
 }
-"""By the name of the system."""
 
 
 def is_control(name: str) -> bool:

@@ -249,21 +249,18 @@ def rows(path: Path) -> Iterator[TsvRow]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             table = csv.DictReader(file, delimiter="\t", restval="")
-            _refuse_columns(path, table.fieldnames or ())
+            names = table.fieldnames or ()
+            if lacking := [name for name in REQUIRED if name not in names]:
+                raise TaskError(
+                    f"{path} lacks the columns {', '.join(lacking)} of the published TSV; "
+                    f"it has {', '.join(names) or 'none'}"
+                )
             for row in table:
                 yield {name: value for name, value in row.items() if name is not None}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TaskError(f"{path} cannot be read as a TSV: {error}") from None
     finally:
         csv.field_size_limit(before)
-
-
-def _refuse_columns(path: Path, names: Sequence[str]) -> None:
-    if lacking := [name for name in REQUIRED if name not in names]:
-        raise TaskError(
-            f"{path} lacks the columns {', '.join(lacking)} of the published TSV; it has "
-            f"{', '.join(names) or 'none'}"
-        )
 
 
 def images_of(cell: str, cache: ImageCache) -> Images:
