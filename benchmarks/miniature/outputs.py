@@ -7,7 +7,7 @@ counts as a miss here (0), as it does in every bar; in the run's own tables it i
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,7 +37,7 @@ from benchmarks.runs.run_data import RunData
 from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
 from benchmarks.tasks.miniature.reader import sample_of
-from generators.base import Unscored
+from generators.base import OutcomeName, Unscored
 from scorers.statistics.agreement import ScoredPair, agreement, estimated, spearman
 from scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
 from scorers.statistics.means import mean
@@ -74,16 +74,13 @@ class RunScores:
         """Of a run with one repeat."""
         board = run.board
         values = {name: column.copy() for name, column in board.values.items()}
-        row = {key: i for i, key in enumerate(board.keys)}
-        column_of = {s.name: i for i, s in enumerate(board.systems)}
-        unread = [
-            s
-            for s in run.scores.to_pylist()
-            if s["scorer"].startswith("truth:") and s["outcome"] == "unscored"
-        ]
-        for s in unread:
-            values[s["scorer"]][row[s["query"]], column_of[s["system"]]] = 0.0
-        misses = sum(s["scorer"] == TRUTH for s in unread)
+        systems = [s.name for s in board.systems]
+        truths = board.column["scorer"].is_(*(n for n in values if n.startswith("truth:")))
+        unread = truths & board.column["outcome"].is_(OutcomeName.UNSCORED)
+        lost = [*board.rows(unread, "scorer", "query", "system")]
+        for scorer, query, system in lost:
+            values[scorer][board.keys.index(query), systems.index(system)] = 0.0
+        misses = sum(scorer == TRUTH for scorer, *_ in lost)
         return cls(board=board, values=values, misses=misses)
 
     @property
@@ -116,19 +113,16 @@ class RunScores:
 
     def pairs(self, scorer: str) -> list[ScoredPair]:
         """Answers of systems, without the ground truth and controls, scored by both."""
+        if not {scorer, TRUTH} <= self.values.keys():
+            return []
+        models = [n != GROUND_TRUTH and not is_control(n) for n in self.systems]
+        columns = (self.values[name][:, models].T for name in (scorer, TRUTH))
         return [
             ScoredPair(query=key, category=c, kind="system", judge=a, human=b)
-            for name in self.systems
-            if name != GROUND_TRUTH and not is_control(name)
-            for key, c, a, b in self._rows(scorer, name)
+            for pair in zip(*columns, strict=True)
+            for key, c, a, b in zip(self.board.keys, self.categories, *pair, strict=True)
+            if not np.isnan(a + b)
         ]
-
-    def _rows(self, scorer: str, system: str) -> Iterable[tuple[str, str, float, float]]:
-        judged, truth = self.column(scorer, system), self.column(TRUTH, system)
-        if judged is None or truth is None:
-            return []
-        rows = zip(self.board.keys, self.categories, judged, truth, strict=True)
-        return [r for r in rows if not (np.isnan(r[2]) or np.isnan(r[3]))]
 
 
 def outputs_part(scores: RunScores) -> BenchPart:
