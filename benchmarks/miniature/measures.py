@@ -54,11 +54,7 @@ class BenchSettings:
     def system(self, name: str) -> LocalSystem:
         """A system in this process, asked as in a run; PlaitError where it is not there."""
         return LocalSystem.named(
-            name,
-            weights=self.weights,
-            models=self.models,
-            seed=self.seed,
-            prompt=prompts(),
+            name, weights=self.weights, models=self.models, seed=self.seed, prompt=prompts()
         )
 
     def run(

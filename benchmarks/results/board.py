@@ -28,14 +28,7 @@ import pyarrow as pa
 from benchmarks.results.costs import DocumentCost, RecordCosts
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
 from cluster.plan import Evaluation
-from generators.base import (
-    RANDOM,
-    Failure,
-    Outcome,
-    OutcomeName,
-    Result,
-    outcome_name,
-)
+from generators.base import RANDOM, Failure, Outcome, OutcomeName, Result, outcome_name
 from generators.document import Score, key_of
 from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import System

@@ -72,12 +72,7 @@ class TableCell:
 
     @classmethod
     def of(
-        cls,
-        estimate: Estimate,
-        form: NumberForm,
-        *,
-        counted: bool = False,
-        **looks: Any,
+        cls, estimate: Estimate, form: NumberForm, *, counted: bool = False, **looks: Any
     ) -> TableCell:
         """An estimate, with its interval behind it and, where `counted`, its n."""
         ends = form.interval(estimate.ci95)

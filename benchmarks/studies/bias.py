@@ -22,14 +22,7 @@ from rich.console import Console
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable, json_text, markdown_page
 from benchmarks.runs.experiment import reopen
-from benchmarks.studies.rulings import (
-    FOLDER,
-    RULINGS,
-    Ruling,
-    Side,
-    lvlm_of,
-    read_rulings,
-)
+from benchmarks.studies.rulings import FOLDER, RULINGS, Ruling, Side, lvlm_of, read_rulings
 from cluster.plan import evaluations, lookup_in
 from cluster.store import Store
 from cluster.walks import noted, read

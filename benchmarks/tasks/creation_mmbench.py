@@ -15,6 +15,7 @@ import binascii
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,25 +102,16 @@ Opened = tuple[TsvRow, Images | RowError]
 """A row without its encoded images, and the images or what is wrong with them."""
 
 
-def load(place: str, cache: Path) -> TaskSet:
+def load(place: str, cache: Path, *, with_images: bool = True) -> TaskSet:
     """Return the task set at `place`: the TSV, a folder with one, or `hf:ORG/NAME@REV`.
 
     Images are unpacked once, under `cache`. Raises TaskError where there is no
     readable TSV.
+
+    Without images, systems read descriptions instead: a column `image_description`, or
+    the file `descriptions.json` beside the TSV; a row without one is a failure. Judges
+    are shown the images.
     """
-    return _loaded(place, cache, with_images=True)
-
-
-def load_text_only(place: str, cache: Path) -> TaskSet:
-    """Return the same, but systems read descriptions instead of the images.
-
-    Descriptions are a column `image_description` or the file `descriptions.json` beside
-    the TSV; a row without one is a failure. Judges are shown the images.
-    """
-    return _loaded(place, cache, with_images=False)
-
-
-def _loaded(place: str, cache: Path, *, with_images: bool) -> TaskSet:
     found = located(place, ("*.tsv", DESCRIPTIONS))
     path = _tsv(found.path)
     opened = list(_opened(path, ImageCache(cache / NAME)))
@@ -134,6 +126,9 @@ def _loaded(place: str, cache: Path, *, with_images: bool) -> TaskSet:
         prompt=as_asked if with_images else described,
         published_answers=rows.published,
     )
+
+
+load_text_only = partial(load, with_images=False)
 
 
 def described(sample: Sample, variant: Variant) -> tuple[Turn, ...]:

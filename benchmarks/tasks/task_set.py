@@ -21,15 +21,7 @@ from generators.document import Malformed, Sample
 from generators.errors import UsageError
 from generators.registry import Named, forms, is_custom, prefix_of
 
-__all__ = [
-    "READERS",
-    "TaskError",
-    "TaskSet",
-    "is_function",
-    "limited",
-    "load",
-    "selected",
-]
+__all__ = ["READERS", "TaskError", "TaskSet", "is_function", "limited", "load", "selected"]
 
 Queries = Sequence[Sample | Malformed]
 
