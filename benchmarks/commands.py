@@ -346,7 +346,7 @@ def agreement(
     from benchmarks.studies import agreement as study
 
     asked = study.AgreementSettings(**settings)
-    content = study.agreement_report(scores, human, scorers=scorers, settings=asked)
+    content = study.agreement_report(scores, human, asked, scorers)
     _show_study(content, study.tables(content), (), out, console)
     return FINISHED
 

@@ -1,6 +1,6 @@
 """`plait agreement`: how far judges agree with people's annotations, or with known truth.
 
-content = agreement_report(Path("runs/x"), Path("human.csv"))      # plain JSON
+content = agreement_report(Path("runs/x"), Path("human.csv"), AgreementSettings())  # JSON
 for table in tables(content): ...
 """
 
@@ -61,15 +61,11 @@ class AgreementSettings:
     """Of the bootstrap."""
 
 
-_DEFAULTS = AgreementSettings()
-
-
 def agreement_report(
     scores_path: Path,
     human_path: Path,
-    *,
+    settings: AgreementSettings,
     scorers: Collection[str] = (),
-    settings: AgreementSettings = _DEFAULTS,
 ) -> Mapping[str, Any]:
     """Return the agreement of the scores in `scores_path` with people's in `human_path`.
 

@@ -13,7 +13,7 @@ from benchmarks.tasks.miniature import reader as miniature
 from benchmarks.tasks.miniature.queries import FIELDS as MINIATURE_FIELDS
 from benchmarks.tasks.mmie import reader as mmie
 from benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
-from benchmarks.tasks.published import TaskRows, TaskSet, task_set, unicode_only
+from benchmarks.tasks.published import UNKNOWN, TaskRows, TaskSet, task_set, unicode_only
 from benchmarks.tasks.reading.images import default_folder
 from benchmarks.tasks.reading.rules import Rule, TaskError
 from generators.base import imported
@@ -144,7 +144,7 @@ def _draw_order(queries: Queries, seed: int) -> dict[int, tuple[float, str]]:
     turns = {}
     for category, drawn in strata.items():
         for k, (lot, i) in enumerate(sorted(drawn)):
-            first = k == 0 and category != "unknown"
+            first = k == 0 and category != UNKNOWN
             turns[i] = (0.0 if first else (k + 0.5) / len(drawn), lot)
     return turns
 

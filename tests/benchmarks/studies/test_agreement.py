@@ -61,11 +61,10 @@ def human(path: Path, **options: Any) -> RatedDocuments:
     return read_ratings(path, **(usual | options))
 
 
-def both(tmp_path: Path, scores: Any, people: Any, **options: Any) -> Mapping[str, Any]:
+def both(tmp_path: Path, scores: Any, people: Any) -> Mapping[str, Any]:
     """What the report says of these scores and these people."""
     judges = write(tmp_path, "scores.json", scores)
-    asked: dict[str, Any] = {"settings": FEW} | options
-    return agreement_report(judges, write(tmp_path, "human.json", people), **asked)
+    return agreement_report(judges, write(tmp_path, "human.json", people), FEW)
 
 
 def rows(
@@ -472,4 +471,4 @@ def test_known_truth_in_the_place_of_people(root: Path, tmp_path: Path) -> None:
         ("truth:match", ("blue",), "'blue'"),
     ):
         with pytest.raises(UsageError, match=reason):
-            agreement_report(root, Path(name), scorers=scorers)
+            agreement_report(root, Path(name), FEW, scorers)
