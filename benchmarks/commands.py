@@ -13,7 +13,7 @@ from rich.text import Text
 
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import terminal_table, write_leaderboard
-from benchmarks.results.table import ResultTable
+from benchmarks.results.table import ResultTable, json_text
 from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
     OFFICIAL,
@@ -237,7 +237,7 @@ def write_page(
     manifest = json.loads((root / MANIFEST).read_text())
     read = read or BlobReader()
     try:
-        with progress(console, "preparing pictures of the report") as show:
+        with progress(console, "preparing images of the report") as show:
             page = write_report(board, root, manifest, read, queries, show)
     except (KeyboardInterrupt, SystemExit):
         console.print(
@@ -251,7 +251,7 @@ def write_page(
 
 
 def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
-    with progress(console, "checking pictures") as show:
+    with progress(console, "checking images") as show:
         experiment, added = joined(config, show, remake=remake)
     if (config.mode or config.rubric) and not any(
         name.startswith(JUDGE) for name in experiment.config.scorers
@@ -346,7 +346,7 @@ def agreement(
     from benchmarks.studies import agreement as study
 
     asked = study.AgreementSettings(**settings)
-    content = study.agreement_report(scores, human, scorers=scorers, settings=asked)
+    content = study.agreement_report(scores, human, asked, scorers)
     _show_study(content, study.tables(content), (), out, console)
     return FINISHED
 
@@ -385,5 +385,5 @@ def _show_study(
     for line in remarks:
         console.print(line, soft_wrap=True)
     if out is not None:
-        write_whole(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_whole(out, json_text(content))
         console.print(f"written to {out}", soft_wrap=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.local import LocalScorer
 from benchmarks.miniature.measures import CLIP, Bar, BenchPart, BenchSettings, Say
-from benchmarks.miniature.scene_edits import SceneEdit, another, repainted
+from benchmarks.miniature.scene_edits import SceneEdit, another, exchanging, repainted
 from benchmarks.results.board import score_value
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable
@@ -35,6 +35,10 @@ _SHARE = NumberForm(3, (0.0, 1.0))
 RIGHT = "nothing"
 """What is wrong with a right caption."""
 TITLE = "CLIPScore of right and wrong captions"
+_ABOUT_SHARES = (
+    "right above wrong: images whose right caption scores above the wrong one; equal "
+    "counts half. 0.5 is chance: the scorer does not see what is wrong."
+)
 Pair = tuple[Sample, Document]
 """A query and an answer to it."""
 
@@ -61,25 +65,20 @@ def measure_captions(settings: BenchSettings, say: Say) -> BenchPart:
     """The area for another scene's caption (a bar) and for captions wrong by one thing."""
     scenes = [captioned(i, settings.seed) for i in range(settings.scenes)]
     scorer = settings.scorer(CLIP)
-    say(f"{CLIP}: {len(scenes)} pictures, {1 + len(WRONG)} captions each")
+    say(f"{CLIP}: {len(scenes)} images, {1 + len(WRONG)} captions each")
     scores = _scores(scorer, scenes)
     compared = {name: _compared(scores[RIGHT], scores[name]) for name in WRONG}
     whole, _ = compared[RANDOM]
     bar = Bar.at_least("AUC, right caption against another scene's", whole, AIM)
-    return BenchPart(title=TITLE, bars=(bar,), tables=(_table(compared),))
-
-
-def _table(compared: Mapping[str, tuple[Estimate, Estimate]]) -> ResultTable:
     rows = [
         [name, _SHARE.estimate(whole), _SHARE.estimate(share), f"{share.n:,}"]
         for name, (whole, share) in compared.items()
     ]
-    notes = [
-        "right above wrong: pictures whose right caption scores above the wrong one; equal "
-        "counts half. 0.5 is chance: the scorer does not see what is wrong."
-    ]
     head = ["wrong by", "AUC", "right above wrong", "n"]
-    return ResultTable.of("Which wrong captions CLIPScore sees", head, rows, notes)
+    table = ResultTable.of(
+        "Which wrong captions CLIPScore sees", head, rows, [_ABOUT_SHARES]
+    )
+    return BenchPart(title=TITLE, bars=(bar,), tables=(table,))
 
 
 def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
@@ -110,15 +109,15 @@ def _scores(scorer: LocalScorer, scenes: Sequence[CaptionedScene]) -> Mapping[st
 
 
 def _pair(captioned_scene: CaptionedScene, text: str) -> Pair:
-    picture = encode(draw(captioned_scene.scene, captioned_scene.seed))
+    image = encode(draw(captioned_scene.scene, captioned_scene.seed))
     asked = (Turn("user", (Text("What does the picture show?"),)),)
-    sample = Sample(id="caption", category="captions", field="captions", turns=asked)
-    return sample, Document((Text(text), picture))
+    query = Sample(id="caption", category="captions", field="captions", turns=asked)
+    return query, Document((Text(text), image))
 
 
 def outcomes_of(scorer: LocalScorer, pairs: Sequence[Pair]) -> list[Outcome[Score]]:
     """The scores of many answers, in batches."""
-    walks = [scorer.scorer.judge(sample, document) for sample, document in pairs]
+    walks = [scorer.scorer.judge(query, document) for query, document in pairs]
     return drive(together(walks), scorer.stages.outcomes)
 
 
@@ -169,7 +168,7 @@ def _other_shape(scene: Scene, rng: random.Random) -> Scene | None:
     shapes = [shape for shape in SHAPES if shape not in taken]
     if not shapes:
         return None
-    return _with(scene, {item: replace(item, shape=rng.choice(shapes))})
+    return exchanging(scene, {item: replace(item, shape=rng.choice(shapes))})
 
 
 def _exchanged(attribute: str) -> SceneEdit:
@@ -182,16 +181,12 @@ def _exchanged(attribute: str) -> SceneEdit:
         items = [*scene.items]
         rng.shuffle(items)
         for a, b in combinations(items, 2):
-            made = _with(scene, {a: given(a, b), b: given(b, a)})
+            made = exchanging(scene, {a: given(a, b), b: given(b, a)})
             if {*made.items} != {*scene.items}:
                 return made
         return None
 
     return change
-
-
-def _with(scene: Scene, changes: Mapping[SceneItem, SceneItem]) -> Scene:
-    return Scene.of(scene.background, [changes.get(item, item) for item in scene.items])
 
 
 RANDOM = "another scene"
@@ -207,4 +202,3 @@ WRONG: Mapping[str, SceneEdit] = {
     "places exchanged": _exchanged("place"),
     "colours exchanged": _exchanged("colour"),
 }
-"""By what is wrong."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -36,7 +37,7 @@ from benchmarks.tasks.miniature.queries import (
     query,
     random_problem,
 )
-from generators.document import Content, Document, Image, Text
+from generators.document import Document, Image, Text
 from generators.pictures import Drawing
 from scorers.truth.drawing import SIDE, draw
 from scorers.truth.language import (
@@ -79,6 +80,7 @@ class Part:
 
 
 Parts = list[Part]
+Maker = Callable[[random.Random, MiniatureQuery, Split], Parts]
 Levels = npt.NDArray[np.floating[Any]]
 """Grey levels (side, side, 3) before they are rounded."""
 
@@ -175,12 +177,10 @@ def _edited_part(rng: random.Random, parts: Parts, split: Split, text: bool) -> 
     return [*parts[:k], Part(told, shown), *parts[k + 1 :]]
 
 
-def _wrong_text(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    return _edited_part(rng, _right(rng, asked, split), split, text=True)
-
-
-def _wrong_image(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    return _edited_part(rng, _right(rng, asked, split), split, text=False)
+def _wrong(text: bool) -> Maker:
+    return lambda rng, asked, split: _edited_part(
+        rng, _right(rng, asked, split), split, text=text
+    )
 
 
 def _wrong_both(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
@@ -215,10 +215,6 @@ def _missing(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
     last = rng.random() < 0.3 and len(parts) > 1
     kept = len(parts) - 1 if last else -1
     return [p if k == kept else replace(p, shown=None) for k, p in enumerate(parts)]
-
-
-def _textless(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    return [replace(p, told=None) for p in _right(rng, asked, split)]
 
 
 def _swapped(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
@@ -261,16 +257,16 @@ def _spoiled(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
     ]
 
 
-_KINDS: dict[str, tuple[float, Callable[[random.Random, MiniatureQuery, Split], Parts]]] = {
+_KINDS: dict[str, tuple[float, Maker]] = {
     "right": (0.17, _right),
-    "wrong text": (0.14, _wrong_text),
-    "wrong picture": (0.17, _wrong_image),
+    "wrong text": (0.14, _wrong(text=True)),
+    "wrong picture": (0.17, _wrong(text=False)),
     "wrong in both": (0.10, _wrong_both),
     "other picture": (0.07, _other_image),
     "other text": (0.05, _other_text),
     "unchanged": (0.08, _unchanged),
     "missing pictures": (0.05, _missing),
-    "no text": (0.02, _textless),
+    "no text": (0.02, lambda *a: [replace(p, told=None) for p in _right(*a)]),
     "swapped pictures": (0.05, _swapped),
     "other answer": (0.03, _other_answer),
     "repeated text": (0.03, _repeated),
@@ -319,21 +315,16 @@ def document_of(rng: random.Random, answer: Damaged) -> Document:
     """The answer with worn images: each after its text, or all after all texts."""
     if answer.query.category == "MSR":
         return Document((Text(answer.text),) if answer.text else ())
-    pairs: list[tuple[Content, Content]] = [
-        (
-            (Text(p.told.text),) if p.told else (),
-            (_image(rng, p.shown),) if p.shown else (),
-        )
+    texts = [[Text(p.told.text)] if p.told else [] for p in answer.parts]
+    images = [
+        [worn(rng, draw(p.shown.scene, p.shown.seed), p.shown.spoiled)] if p.shown else []
         for p in answer.parts
     ]
-    texts, images = zip(*pairs, strict=True)
     if all(images) and rng.random() < _APART:
-        pairs = [*((text, ()) for text in texts), *((image, ()) for image in images)]
-    return Document(tuple(s for text, image in pairs for s in (*text, *image)))
-
-
-def _image(rng: random.Random, shown: ShownScene) -> Image:
-    return worn(rng, draw(shown.scene, shown.seed), shown.spoiled)
+        order: Iterable[Sequence[Text | Image]] = [*texts, *images]
+    else:
+        order = chain.from_iterable(zip(texts, images, strict=True))
+    return Document(tuple(chain.from_iterable(order)))
 
 
 def worn(rng: random.Random, image: Pillow.Image, spoiled: bool = False) -> Image:

@@ -36,9 +36,10 @@ OBJECTS = (2, 1, 2, 3, 2, 4)
 """Objects of scenes, in turn: half of the scenes hold two."""
 TWO = 2
 BATCH = 16
-Aims = tuple[float, float] | None
+Aims = tuple[float | None, float | None]
 """Least share of items of the right colour, and of whole scenes of two objects."""
 T2I_AIMS, NATIVE_AIMS = (0.97, 0.85), (0.80, 0.50)
+NO_AIMS = None, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,9 @@ def measure_t2is(settings: BenchSettings, say: Say) -> BenchPart:
     scenes = [_scene(i, settings.seed) for i in range(settings.scenes)]
     bars: list[Bar] = []
     for name in (*T2IS, WEAKER):
-        aims = T2I_AIMS if name != WEAKER else None
+        aims = T2I_AIMS if name != WEAKER else NO_AIMS
         bars += _t2i_bars(name, scenes, settings, aims, say)
-    note = f"{WEAKER} is an earlier checkpoint of {BEST}. Unreadable pictures are misses."
+    note = f"{WEAKER} is an earlier checkpoint of {BEST}. Unreadable images are misses."
     return BenchPart(title="Artists", bars=tuple(bars), notes=(note,))
 
 
@@ -119,33 +120,19 @@ def bars_of(name: str, drawn: Sequence[DrawnScene], aims: Aims) -> list[Bar]:
     """Colours at their places over all scenes; whole scenes by the number of objects."""
     lost = sum(d.read is None for d in drawn)
     remark = f"{lost:,} of {len(drawn):,} unreadable: misses" if lost else ""
-    whole = {k: _whole(drawn, k) for k in sorted({len(d.wanted) for d in drawn})}
-    two = whole.pop(TWO, Estimate(None, None, 0, "no scene of two objects"))
-    measured = {"right colour at the right place": _colours(drawn)}
-    measured["whole scenes of two objects"] = two
-    bars = [
-        _aimed(f"{name}: {what}", e, None if aims is None else aims[i], remark)
-        for i, (what, e) in enumerate(measured.items())
-    ]
+    # The unit is the scene; `n` is the number of items.
+    scenes = [d.name for d in drawn for _ in d.wanted]
+    shares = [share for d in drawn for share in d.colours]
+    colours = replace(pooled_mean(scenes, shares), n=len(shares))
+    sizes = sorted({len(d.wanted) for d in drawn})
+    whole = {k: mean([d.whole for d in drawn if len(d.wanted) == k]) for k in sizes}
+    two = whole.pop(TWO, Estimate(None, reason="no scene of two objects"))
     title = f"{name}: whole scenes of"
-    return [*bars, *(Bar(name=f"{title} {k}", estimate=e) for k, e in whole.items())]
-
-
-def _aimed(name: str, estimate: Estimate, aim: float | None, remark: str) -> Bar:
-    if aim is None:
-        return Bar(name=name, estimate=estimate, remark=remark)
-    return Bar.at_least(name, estimate, aim, remark)
-
-
-def _colours(drawn: Sequence[DrawnScene]) -> Estimate:
-    """The share of items; `n` is the number of items, the unit is the scene."""
-    shares = [(d.name, share) for d in drawn for share in d.colours]
-    names, values = [n for n, _ in shares], [v for _, v in shares]
-    return replace(pooled_mean(names, values), n=len(values))
-
-
-def _whole(drawn: Sequence[DrawnScene], objects: int) -> Estimate:
-    return mean([d.whole for d in drawn if len(d.wanted) == objects])
+    return [
+        Bar.at_least(f"{name}: right colour at the right place", colours, aims[0], remark),
+        Bar.at_least(f"{title} two objects", two, aims[1], remark),
+        *(Bar(name=f"{title} {k}", estimate=e) for k, e in whole.items()),
+    ]
 
 
 # ---------------------------------------------------------------------------- native
@@ -161,10 +148,9 @@ def measure_native(settings: BenchSettings, say: Say) -> BenchPart:
     documents = {a.query.id: a.document for a in answers}
     own, missing = _drawn(documents, truths)
     bars = bars_of(f"{NATIVE}, against its own text", own, NATIVE_AIMS)
-    whole = bars_of(
-        f"{NATIVE}, against the ground truth", _against(documents, truths), None
-    )
-    note = f"{missing:,} answers hold no picture or no sentence that can be read: misses."
+    against = _against(documents, truths)
+    whole = bars_of(f"{NATIVE}, against the ground truth", against, NO_AIMS)
+    note = f"{missing:,} answers hold no image or no sentence that can be read: misses."
     return BenchPart(title="Native model", bars=(*bars, *whole), notes=(note,))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks import api
-from benchmarks.local import LocalScorer, LocalSystem, available
+from benchmarks.local import LocalScorer, LocalSystem
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.run_data import RunData
@@ -20,8 +20,6 @@ from benchmarks.tasks.controls import is_control
 from benchmarks.tasks.mmie.prompts import prompts
 from generators.base import WeightsName
 from generators.errors import PlaitError, UsageError
-from generators.system import System
-from pipelines.systems import Models, resolve
 from scorers.statistics.estimate import Estimate
 
 LVLM, T2IS, NATIVE = "qwen2-vl-7b", ("openjourney", "sdxl"), "anole"
@@ -56,11 +54,7 @@ class BenchSettings:
     def system(self, name: str) -> LocalSystem:
         """A system in this process, asked as in a run; PlaitError where it is not there."""
         return LocalSystem.named(
-            name,
-            weights=self.weights,
-            models=self.models,
-            seed=self.seed,
-            prompt=prompts(),
+            name, weights=self.weights, models=self.models, seed=self.seed, prompt=prompts()
         )
 
     def run(
@@ -104,14 +98,10 @@ class BenchSettings:
                 if name in scorers:
                     self.scorer(name)
                 elif name != GROUND_TRUTH and not is_control(name):
-                    self._resolved(name)
+                    self.system(name)
             except PlaitError as error:
                 absent[name] = str(error)
         return absent
-
-    def _resolved(self, name: str) -> System:
-        asked = Models(weights=self.weights, overrides=self.models)
-        return available(lambda: resolve(name, asked), lambda system: system.stages)
 
 
 State = Literal["reached", "not reached", "reported", "not there"]
@@ -134,12 +124,15 @@ class Bar:
     """Whether it could be measured at all."""
 
     @classmethod
-    def at_least(cls, name: str, estimate: Estimate, least: float, remark: str = "") -> Bar:
-        """Met where the value is `least` or more."""
+    def at_least(
+        cls, name: str, estimate: Estimate, least: float | None, remark: str = ""
+    ) -> Bar:
+        """Met where the value is `least` or more; None for no aim."""
+        if least is None:
+            return cls(name=name, estimate=estimate, remark=remark)
         met = None if estimate.value is None else estimate.value >= least
-        return cls(
-            name=name, estimate=estimate, aim=f">= {least:g}", met=met, remark=remark
-        )
+        aim = f">= {least:g}"
+        return cls(name=name, estimate=estimate, aim=aim, met=met, remark=remark)
 
     @classmethod
     def not_there(cls, name: str, reason: str) -> Bar:

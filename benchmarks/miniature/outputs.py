@@ -7,7 +7,7 @@ counts as a miss here (0), as it does in every bar; in the run's own tables it i
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,18 +37,17 @@ from benchmarks.runs.run_data import RunData
 from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
 from benchmarks.tasks.miniature.reader import sample_of
-from generators.base import Outcome, Unscored
-from generators.document import Score
+from generators.base import OutcomeName, Unscored
 from scorers.statistics.agreement import ScoredPair, agreement, estimated, spearman
 from scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
 from scorers.statistics.means import mean
 
 RANKS = 0.8
 """Least rank correlation of the judge with truth."""
-OUTLINE, ONE_PICTURE = f"{LVLM}+{BEST}@outline", f"{LVLM}+{BEST}"
+OUTLINE, ONE_IMAGE = f"{LVLM}+{BEST}@outline", f"{LVLM}+{BEST}"
 EARLIER = f"{LVLM}+{WEAKER}@outline"
 SYSTEMS = (
-    *(NATIVE, OUTLINE, ONE_PICTURE),
+    *(NATIVE, OUTLINE, ONE_IMAGE),
     *(f"{LVLM}+{t2i}@outline" for t2i in T2IS[1:]),
     *(EARLIER, GROUND_TRUTH, *CONTROLS),
 )
@@ -75,16 +74,13 @@ class RunScores:
         """Of a run with one repeat."""
         board = run.board
         values = {name: column.copy() for name, column in board.values.items()}
-        row = {key: i for i, key in enumerate(board.keys)}
-        column_of = {s.name: i for i, s in enumerate(board.systems)}
-        unread = [
-            s
-            for s in run.scores.to_pylist()
-            if is_truth(s["scorer"]) and s["outcome"] == "unscored"
-        ]
-        for s in unread:
-            values[s["scorer"]][row[s["query"]], column_of[s["system"]]] = 0.0
-        misses = sum(s["scorer"] == TRUTH for s in unread)
+        systems = [s.name for s in board.systems]
+        truths = board.column["scorer"].is_(*(n for n in values if n.startswith("truth:")))
+        unread = truths & board.column["outcome"].is_(OutcomeName.UNSCORED)
+        lost = [*board.rows(unread, "scorer", "query", "system")]
+        for scorer, query, system in lost:
+            values[scorer][board.keys.index(query), systems.index(system)] = 0.0
+        misses = sum(scorer == TRUTH for scorer, *_ in lost)
         return cls(board=board, values=values, misses=misses)
 
     @property
@@ -102,8 +98,7 @@ class RunScores:
         """(queries,) scores of one system; None where either is not in the run."""
         if scorer not in self.values or system not in self.systems:
             return None
-        column: Floats = self.values[scorer][:, self.systems.index(system)]
-        return column
+        return self.values[scorer][:, self.systems.index(system)]
 
     def compared(
         self, scorer: str, better: str, worse: str, category: str | None = None
@@ -118,42 +113,29 @@ class RunScores:
 
     def pairs(self, scorer: str) -> list[ScoredPair]:
         """Answers of systems, without the ground truth and controls, scored by both."""
+        if not {scorer, TRUTH} <= self.values.keys():
+            return []
+        models = [n != GROUND_TRUTH and not is_control(n) for n in self.systems]
+        columns = (self.values[name][:, models].T for name in (scorer, TRUTH))
         return [
             ScoredPair(query=key, category=c, kind="system", judge=a, human=b)
-            for name in self.systems
-            if name != GROUND_TRUTH and not is_control(name)
-            for key, c, a, b in self._rows(scorer, name)
+            for pair in zip(*columns, strict=True)
+            for key, c, a, b in zip(self.board.keys, self.categories, *pair, strict=True)
+            if not np.isnan(a + b)
         ]
-
-    def _rows(self, scorer: str, system: str) -> Iterable[tuple[str, str, float, float]]:
-        judged, truth = self.column(scorer, system), self.column(TRUTH, system)
-        if judged is None or truth is None:
-            return []
-        rows = zip(self.board.keys, self.categories, judged, truth, strict=True)
-        return [r for r in rows if not (np.isnan(r[2]) or np.isnan(r[3]))]
-
-
-def is_truth(scorer: str) -> bool:
-    """Whether a scorer reads known truth."""
-    return scorer.startswith("truth:")
 
 
 def outputs_part(scores: RunScores) -> BenchPart:
     """The judge against truth on systems' answers, and every scorer beside it."""
     name = f"{JUDGE} against {TRUTH}: Spearman"
     pairs = scores.pairs(JUDGE)
+    title = "Judge against truth, on systems' answers"
     if not pairs:
-        return BenchPart(
-            title=_OUTPUTS, bars=(Bar.not_there(name, _nothing(scores, JUDGE)),)
-        )
+        return BenchPart(title=title, bars=(Bar.not_there(name, _nothing(scores, JUDGE)),))
     bar = Bar.at_least(name, _coefficients(pairs)["spearman"], RANKS)
     note = f"{scores.misses:,} answers that truth cannot read count as misses (0)."
-    return BenchPart(
-        title=_OUTPUTS, bars=(bar,), tables=(agreement_table(scores),), notes=(note,)
-    )
-
-
-_OUTPUTS = "Judge against truth, on systems' answers"
+    tables = (agreement_table(scores),)
+    return BenchPart(title=title, bars=(bar,), tables=tables, notes=(note,))
 
 
 def _nothing(scores: RunScores, scorer: str) -> str:
@@ -177,21 +159,21 @@ def agreement_table(scores: RunScores) -> ResultTable:
         texts = (NumberForm().estimate(values[m]) for m in _MEASURES)
         rows.append([scorer, f"{len(pairs):,}", *texts])
     head = ["scorer", "answers", "Spearman", "Pearson", "Kendall tau-b"]
-    note = "CLIPScore and SSIM are not applicable to answers without pictures."
+    note = "CLIPScore and SSIM are not applicable to answers without images."
     return ResultTable.of(f"Agreement with {TRUTH}, where people stand", head, rows, [note])
 
 
 def controls_part(scores: RunScores) -> BenchPart:
     """Every control below the ground truth, by the judge; the other scorers as a table."""
     made = checks(scores.board)
-    bars = [_control_bar(check) for check in made if check.scorer == JUDGE]
+    bars = [
+        _order_bar(f"{JUDGE}: gt above {check.control}", check)
+        for check in made
+        if check.scorer == JUDGE
+    ]
     if not bars:
         return BenchPart.not_there("Controls", _nothing(scores, JUDGE))
     return BenchPart(title="Controls", bars=tuple(bars), tables=(blindness_table(made),))
-
-
-def _control_bar(check: ControlCheck) -> Bar:
-    return _order_bar(f"{JUDGE}: gt above {check.control}", check)
 
 
 def _order_bar(name: str, check: ControlCheck) -> Bar:
@@ -255,10 +237,10 @@ def _difference_bar(
 def protocols_part(scores: RunScores) -> BenchPart:
     """The outline protocol against one image, on queries that ask for several."""
     bars = [
-        _difference_bar(scores, scorer, OUTLINE, ONE_PICTURE, PROJECTS)
+        _difference_bar(scores, scorer, OUTLINE, ONE_IMAGE, PROJECTS)
         for scorer in (TRUTH, JUDGE)
     ]
-    return BenchPart(title="Outline against one picture", bars=tuple(bars))
+    return BenchPart(title="Outline against one image", bars=tuple(bars))
 
 
 PARTS_OF_A_RUN = (outputs_part, controls_part, orders_part, protocols_part)
@@ -274,7 +256,6 @@ def measure_systems(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
 # ------------------------------------------------------------------ damaged answers
 
 
-_DAMAGED = "Judge against truth, on damaged answers"
 Scores = Sequence[float | None]
 """One score per answer; None where there is none."""
 
@@ -287,13 +268,11 @@ def measure_corruptions(settings: BenchSettings, say: Say) -> BenchPart:
     pairs = [(sample_of(a.query), document_of(rng, a)) for a in answers]
     say(f"{JUDGE} and {TRUTH}: {len(pairs)} damaged answers")
     judged = [score_value(outcome) for outcome in outcomes_of(judge, pairs)]
-    truths = [_or_miss(outcome) for outcome in outcomes_of(truth, pairs)]
+    truths = [
+        0.0 if isinstance(outcome, Unscored) else score_value(outcome)
+        for outcome in outcomes_of(truth, pairs)
+    ]
     return corruptions_part([answer.kind for answer in answers], judged, truths)
-
-
-def _or_miss(outcome: Outcome[Score]) -> float | None:
-    """Truth's score; what it cannot read is a miss (0)."""
-    return 0.0 if isinstance(outcome, Unscored) else score_value(outcome)
 
 
 def corruptions_part(kinds: Sequence[str], judged: Scores, truths: Scores) -> BenchPart:
@@ -312,7 +291,15 @@ def corruptions_part(kinds: Sequence[str], judged: Scores, truths: Scores) -> Be
     by_kind: dict[str, list[tuple[float, float]]] = {}
     for kind, score, truth in known:
         by_kind.setdefault(kind, []).append((score, truth))
-    return BenchPart(title=_DAMAGED, bars=(bar,), tables=(_table(by_kind),))
+    means = {kind: np.mean(own, axis=0) for kind, own in by_kind.items()}
+    rows = [
+        [kind, f"{len(by_kind[kind]):,}", *(f"{m:.2f}" for m in both)]
+        for kind, both in sorted(means.items(), key=lambda one: -one[1][1])
+    ]
+    head = ["answers", "n", f"mean {JUDGE}", f"mean {TRUTH}"]
+    table = ResultTable.of("By what was done to the answers", head, rows)
+    title = "Judge against truth, on damaged answers"
+    return BenchPart(title=title, bars=(bar,), tables=(table,))
 
 
 def _ranks(judged: Sequence[float], truths: Sequence[float]) -> Estimate:
@@ -321,15 +308,6 @@ def _ranks(judged: Sequence[float], truths: Sequence[float]) -> Estimate:
     weights = bootstrap_weights([f"answer {i}" for i in range(len(judged))])
     x, y = np.array(judged, dtype=np.float64), np.array(truths, dtype=np.float64)
     return replace(estimated(spearman, x, y, weights, len(judged)), n=len(judged))
-
-
-def _table(by_kind: Mapping[str, Sequence[tuple[float, float]]]) -> ResultTable:
-    rows = [
-        [kind, f"{len(pairs):,}", *(f"{m:.2f}" for m in np.mean(pairs, axis=0))]
-        for kind, pairs in sorted(by_kind.items(), key=lambda k: -np.mean(k[1], axis=0)[1])
-    ]
-    head = ["answers", "n", f"mean {JUDGE}", f"mean {TRUTH}"]
-    return ResultTable.of("By what was done to the answers", head, rows)
 
 
 # ------------------------------------------------------------------ repeats
@@ -387,22 +365,21 @@ def score_matrix(run: RunData) -> Floats:
     return np.array(whole, dtype=np.float64)
 
 
-def coverage(values: Floats, seed: int = 0, *, by_query: bool = True) -> Estimate:
+def coverage(values: Floats, *, by_query: bool = True) -> Estimate:
     """The share of small studies whose interval holds the mean over everything.
 
     Args:
         values: (queries, repeats) scores of all answers; none missing.
-        seed: Of the draw.
         by_query: Whether a study's answers to one query count as their mean, as they do
             in every table; otherwise as if they were independent, which they are not.
 
     Returns:
         Over the studies that have an interval, which are `n`.
     """
-    rng, whole = np.random.default_rng(seed), float(values.mean())
-    hits = [_covers(_study(values, rng, by_query), whole) for _ in range(STUDIES)]
-    known = [float(hit) for hit in hits if hit is not None]
-    return mean(known) if known else Estimate(None, None, 0, "no study has an interval")
+    rng, whole = np.random.default_rng(0), float(values.mean())
+    intervals = [_study(values, rng, by_query).ci95 for _ in range(STUDIES)]
+    hits = [float(ci[0] <= whole <= ci[1]) for ci in intervals if ci is not None]
+    return mean(hits) if hits else Estimate(None, reason="no study has an interval")
 
 
 def _study(values: Floats, rng: np.random.Generator, by_query: bool) -> Estimate:
@@ -411,9 +388,3 @@ def _study(values: Floats, rng: np.random.Generator, by_query: bool) -> Estimate
     few = min(ANSWERS, values.shape[1])
     answers = np.stack([rng.permutation(values[row])[:few] for row in rows])
     return mean(answers.mean(axis=1) if by_query else answers.ravel())
-
-
-def _covers(estimate: Estimate, whole: float) -> bool | None:
-    if estimate.ci95 is None:
-        return None
-    return estimate.ci95[0] <= whole <= estimate.ci95[1]

@@ -8,7 +8,7 @@ damaged answers depend.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from scorers.truth.scene import (
@@ -33,22 +33,23 @@ def another(scene: Scene, rng: random.Random, split: Split) -> Scene:
     return other
 
 
-def recoloured(scene: Scene, rng: random.Random) -> Scene:
-    """An item in another colour."""
-    item = rng.choice(scene.items)
-    return _with(scene, item, replace(item, colour=_other([*COLOURS], item.colour, rng)))
+def exchanging(scene: Scene, items: Mapping[SceneItem, SceneItem]) -> Scene:
+    """The scene with some items in the place of others."""
+    return Scene.of(scene.background, [items.get(item, item) for item in scene.items])
 
 
-def reshaped(scene: Scene, rng: random.Random) -> Scene:
-    """An item of another shape."""
-    item = rng.choice(scene.items)
-    return _with(scene, item, replace(item, shape=_other(SHAPES, item.shape, rng)))
+def _with_another(attribute: str, choices: Iterable[str]) -> SceneEdit:
+    def edit(scene: Scene, rng: random.Random) -> Scene:
+        item = rng.choice(scene.items)
+        other = _other(choices, getattr(item, attribute), rng)
+        return exchanging(scene, {item: replace(item, **{attribute: other})})
+
+    return edit
 
 
-def resized(scene: Scene, rng: random.Random) -> Scene:
-    """An item of the other size."""
-    item = rng.choice(scene.items)
-    return _with(scene, item, replace(item, size=_other([*SIZES], item.size, rng)))
+recoloured = _with_another("colour", COLOURS)
+reshaped = _with_another("shape", SHAPES)
+resized = _with_another("size", SIZES)
 
 
 def moved(scene: Scene, rng: random.Random) -> Scene | None:
@@ -56,7 +57,7 @@ def moved(scene: Scene, rng: random.Random) -> Scene | None:
     if not (free := free_places(scene)):
         return None
     item = rng.choice(scene.items)
-    return _with(scene, item, replace(item, place=rng.choice(free)))
+    return exchanging(scene, {item: replace(item, place=rng.choice(free))})
 
 
 def exchanged(scene: Scene, rng: random.Random) -> Scene | None:
@@ -64,9 +65,7 @@ def exchanged(scene: Scene, rng: random.Random) -> Scene | None:
     if len(scene.items) < 2:
         return None
     a, b = rng.sample(scene.items, 2)
-    others = [item for item in scene.items if item not in (a, b)]
-    swapped = [replace(a, place=b.place), replace(b, place=a.place)]
-    return Scene.of(scene.background, [*others, *swapped])
+    return exchanging(scene, {a: replace(a, place=b.place), b: replace(b, place=a.place)})
 
 
 def one_more(scene: Scene, rng: random.Random) -> Scene | None:
@@ -88,7 +87,7 @@ def one_fewer(scene: Scene, rng: random.Random) -> Scene | None:
 
 def repainted(scene: Scene, rng: random.Random) -> Scene:
     """On another background."""
-    return replace(scene, background=_other([*BACKGROUNDS], scene.background, rng))
+    return replace(scene, background=_other(BACKGROUNDS, scene.background, rng))
 
 
 def free_places(scene: Scene) -> list[str]:
@@ -96,10 +95,5 @@ def free_places(scene: Scene) -> list[str]:
     return [place for place in PLACES if scene.at(place) is None]
 
 
-def _with(scene: Scene, old: SceneItem, new: SceneItem) -> Scene:
-    items = [new if item == old else item for item in scene.items]
-    return Scene.of(scene.background, items)
-
-
-def _other(choices: Sequence[str], taken: str, rng: random.Random) -> str:
+def _other(choices: Iterable[str], taken: str, rng: random.Random) -> str:
     return rng.choice([choice for choice in choices if choice != taken])

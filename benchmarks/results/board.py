@@ -28,14 +28,7 @@ import pyarrow as pa
 from benchmarks.results.costs import DocumentCost, RecordCosts
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
 from cluster.plan import Evaluation
-from generators.base import (
-    RANDOM,
-    Failure,
-    Outcome,
-    OutcomeName,
-    Result,
-    outcome_name,
-)
+from generators.base import RANDOM, Failure, Outcome, OutcomeName, Result, outcome_name
 from generators.document import Score, key_of
 from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import System
@@ -204,8 +197,7 @@ class Names(NamedTuple):
         """Return by row the position of its name in `names`; -1 for others and for none."""
         place = {name: i for i, name in enumerate(names)}
         known = np.array([*(place.get(name, -1) for name in self.names), -1], np.int32)
-        recoded: Codes = known[self.codes]
-        return recoded
+        return known[self.codes]
 
 
 Reading = Callable[[Collection[str]], Iterable[Evaluation]]
@@ -260,8 +252,7 @@ class Board:
     @cached_property
     def is_answer(self) -> Mask:
         """The rows of answers."""
-        answers: Mask = self.column["scorer"].codes < 0
-        return answers
+        return self.column["scorer"].codes < 0
 
     @cached_property
     def is_complete(self) -> Mask:
@@ -277,8 +268,7 @@ class Board:
         """The rows of judgements, of complete answers that have a document."""
         asked = ~self.column["outcome"].is_(NO_DOCUMENT)
         judged = ~self.is_answer & (self.column["criterion"].codes < 0)
-        scores: Mask = judged & asked & self.is_complete
-        return scores
+        return judged & asked & self.is_complete
 
     @cached_property
     def is_counted(self) -> Mask:
@@ -288,8 +278,7 @@ class Board:
     def rulings(self, scorer: str) -> Mask:
         """The rows of what a judge ruled on criteria, of complete answers."""
         ruled = self.column["scorer"].is_(scorer) & (self.column["criterion"].codes >= 0)
-        rulings: Mask = ruled & self.is_complete
-        return rulings
+        return ruled & self.is_complete
 
     # ----------------------------------------------------------------------- queries
 

@@ -9,7 +9,7 @@ the total of the run.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +24,7 @@ MEASURES: Mapping[str, str] = {
     "gpu_seconds": "GPU-seconds",
     "input_tokens": "tokens in",
     "output_tokens": "tokens out",
-    "pictures": "pictures",
+    "pictures": "images",
     "joules": "joules",
     "cost": "money",
 }
@@ -39,7 +39,6 @@ class RecordCost:
     """One record that a document is made of."""
 
     stage: str
-    """Name of the stage."""
     kind: Kind
     amounts: Amounts
     untold: frozenset[str] = frozenset()
@@ -51,11 +50,8 @@ class RecordCost:
 
         Energy is told by all records of a document or not at all; money by endpoints.
         """
-        usage, seconds, place = (
-            json.loads(row["usage"]),
-            row["seconds"] or 0.0,
-            spec.placement,
-        )
+        usage, place = json.loads(row["usage"]), spec.placement
+        seconds = row["seconds"] or 0.0
         own = ("input_tokens", "output_tokens", "joules", "cost")
         amounts = {"seconds": seconds, "gpu_seconds": seconds * place.num_gpus}
         amounts |= {name: float(usage[name]) for name in own if name in usage}
@@ -103,11 +99,11 @@ class RecordCosts:
 
 def total(amounts: Iterable[Amounts]) -> dict[str, float]:
     """Return the sum of each measure; without those that nothing tells."""
-    sums: dict[str, float] = {}
+    sums = defaultdict[str, float](float)
     for one in amounts:
         for name, amount in one.items():
-            sums[name] = sums.get(name, 0.0) + amount
-    return sums
+            sums[name] += amount
+    return dict(sums)
 
 
 @dataclass(frozen=True, slots=True)

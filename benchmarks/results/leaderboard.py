@@ -5,7 +5,6 @@ Tables are functions of a board, whose `leaderboard` and `differences` are compu
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 from rich.console import Group as RichGroup
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
@@ -26,17 +24,19 @@ from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.pairings.tables import write_pairings
 from benchmarks.results.reasons import (
     FAILURES,
+    Reasons,
     counted_reasons,
     failures_csv,
-    kind_text,
     missing_values,
-    reason_text,
+    most_frequent,
+    reasons_table,
 )
 from benchmarks.results.table import (
     ResultTable,
     TableCell,
     TableColumn,
     csv_text,
+    json_text,
     latex_page,
     plain,
     printable,
@@ -58,8 +58,6 @@ _HEADINGS = {
     name: _NAMED.get(name, name.replace("_", " ")) for name in COUNTS if name != "scored"
 }
 _ONLY_IF_ANY = ("missing", "failed_scores", "skipped_scores")
-_IN_TERMINAL = 5
-"""Reasons shown in a terminal."""
 _RELEASED = (
     "Raw scores from 0 to 6, averaged and rounded as the released scorer prints them."
 )
@@ -71,7 +69,6 @@ ABOUT_CONTROLS = (
     "difference is above 0). Blind: equal on every query, as from a scorer that ignores "
     "what the control changes."
 )
-"""What controls are for."""
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
 """A mean as `Estimate.as_json` makes it plain, its scale, and counts."""
@@ -153,9 +150,8 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
     for (_, category, _), tally in board.tallies.items():
         given[category] |= {name for of, name in tally if of == scorer.name}
     silent = {c for c, names in given.items() if names == {OutcomeName.NOT_APPLICABLE}}
-    every = [*board.groups]
     fixed = _fixed(board, scorer, [c for c in board.categories if c not in silent])
-    micro = _cells(board, scorer, every, _means(board, scorer, every), board.answers)
+    micro = _part(board, scorer, [*board.groups], (), board.answers)
     categories, fields = (
         {name: _part(board, scorer, board.groups_of(name, i), silent) for name in names}
         for i, names in enumerate((board.category_names, board.field_names))
@@ -175,21 +171,21 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
     ]
 
 
-def _means(board: Board, scorer: Scorer, groups: Iterable[Group]) -> list[Estimate]:
-    values = board.values[scorer.name][board.rows_of(groups)]
-    if not len(values):
-        return [Estimate(None, reason="no query asked")] * len(board.systems)
-    return [mean(column) for column in values.T]
-
-
 def _part(
-    board: Board, scorer: Scorer, groups: Sequence[Group], silent: Collection[str]
+    board: Board,
+    scorer: Scorer,
+    groups: Sequence[Group],
+    silent: Collection[str],
+    planned: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a category or field by system; the scorer may be silent on all of it."""
-    means = _means(board, scorer, groups)
+    """Return the mean of some groups by system; the scorer may be silent on all of it."""
+    values = board.values[scorer.name][board.rows_of(groups)]
+    means = [Estimate(None, reason="no query asked")] * len(board.systems)
+    if len(values):
+        means = [mean(column) for column in values.T]
     if groups and all(category in silent for category, _ in groups):
         means = [replace(estimate, reason="not applicable") for estimate in means]
-    return _cells(board, scorer, groups, means)
+    return _cells(board, scorer, groups, means, planned)
 
 
 def _fixed(board: Board, scorer: Scorer, categories: Sequence[str]) -> list[dict[str, Any]]:
@@ -259,12 +255,11 @@ def _counts(
 # ---------------------------------------------------------------------------- tables
 
 
-def cell_of(cell: Cell, *, signed: bool = False) -> TableCell:
-    """Return a mean with its interval and n as details; `signed` for differences."""
+def cell_of(cell: Cell) -> TableCell:
+    """Return a mean with its interval and n as details."""
     if cell.get("reason") == "not applicable":
         return TableCell("n/a")
-    form = NumberForm.of(cell["scale"], signed=signed)
-    return TableCell.of(estimate_of(cell), form, counted=True)
+    return TableCell.of(estimate_of(cell), NumberForm.of(cell["scale"]), counted=True)
 
 
 def _texts(heading: str, texts: Iterable[Any], *, numeric: bool | None = None) -> Column:
@@ -406,10 +401,10 @@ def matrix_table(board: Board, scorer: str) -> ResultTable | None:
     if len(pairs) < 2:
         return None
     average = headline([row for _, row in pairs], scorer)
-    cells: dict[str, dict[str, str]] = {}
+    cells: dict[str, dict[str, TableCell]] = {}
     for system, row in pairs:
-        text = cell_of(row["scores"][scorer][average]).full
-        cells.setdefault(str(system.lvlm), {}).setdefault(str(system.t2i), text)
+        cell = cell_of(row["scores"][scorer][average])
+        cells.setdefault(str(system.lvlm), {}).setdefault(str(system.t2i), cell)
     t2is = dict.fromkeys(t2i for line in cells.values() for t2i in line)
     lines = [[lvlm, *(line.get(a, "") for a in t2is)] for lvlm, line in cells.items()]
     title = f"LVLM x text-to-image model ({AVERAGES[average]})"
@@ -429,22 +424,14 @@ def pairs_table(board: Board, scorer: str) -> ResultTable | None:
 
 def controls_table(board: Board) -> ResultTable | None:
     """Return every scorer against every control; None where there is no control."""
-    results = checks(board)
-    if not results:
-        return None
-
-    def text(estimate: Estimate, scale: str, *, signed: bool = False) -> str:
-        return cell_of(estimate.as_json("mean") | {"scale": scale}, signed=signed).full
-
-    lines = [
-        [
-            *(c.scorer, c.control, text(c.truth, c.scale), text(c.made, c.scale)),
-            *(text(c.difference, c.scale, signed=True), c.order),
-        ]
-        for c in results
-    ]
+    lines: list[list[str | TableCell]] = []
+    for c in checks(board):
+        form, signed = (NumberForm.of(c.scale, signed=s) for s in (False, True))
+        means = (TableCell.of(e, form, counted=True) for e in (c.truth, c.made))
+        apart = TableCell.of(c.difference, signed, counted=True)
+        lines.append([c.scorer, c.control, *means, apart, c.order])
     head = ["scorer", "control", "ground truth", "control's mean", "difference", "order"]
-    return ResultTable.of("Controls", head, lines)
+    return ResultTable.of("Controls", head, lines) if lines else None
 
 
 def counts_table(board: Board) -> ResultTable:
@@ -455,16 +442,9 @@ def counts_table(board: Board) -> ResultTable:
     return _table("Outcomes", columns)
 
 
-def reasons_table(board: Board) -> ResultTable | None:
-    """Return the most frequent reasons of every system; None where nothing failed."""
-    lines = [
-        [row["system"], str(r["count"]), kind_text(r), reason_text(r)]
-        for row in leaderboard(board)
-        for r in row["reasons"]
-    ]
-    if not lines:
-        return None
-    return ResultTable.of("Reasons", ["system", "count", "outcome", "reason"], lines)
+def reasons_of(board: Board) -> list[tuple[str, Reasons]]:
+    """Return the most frequent reasons by system, in the order of the leaderboard."""
+    return [(row["system"], row["reasons"]) for row in leaderboard(board)]
 
 
 def legend(board: Board) -> str:
@@ -503,20 +483,16 @@ def write_leaderboard(board: Board, root: Path) -> None:
 
     And pairings.{json,csv,md,tex} where systems form a matrix. Equal boards, equal bytes.
     """
-    write_whole(root / "leaderboard.json", _as_json(leaderboard(board)))
+    write_whole(root / "leaderboard.json", json_text(leaderboard(board)))
     write_whole(root / "leaderboard.csv", _as_csv(board))
     write_whole(root / "leaderboard.md", _markdown(board))
     ranked = (ranked_table(board, s) for s in board.scorers)
     title = f"Leaderboard: {board.title}"
     latex = latex_page(title, ranked, board.warning, board.brief_warning)
     write_whole(root / "leaderboard.tex", latex)
-    write_whole(root / "differences.json", _as_json(differences(board)))
+    write_whole(root / "differences.json", json_text(differences(board)))
     write_whole(root / FAILURES, failures_csv(board))
     write_pairings(board, root)
-
-
-def _as_json(content: Any) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _as_csv(board: Board) -> str:
@@ -555,7 +531,8 @@ def _markdown(board: Board) -> str:
         parts += _section(pairs_table(board, scorer.name), 3, _PAIRED)
     parts += _section(controls_table(board), 2, ABOUT_CONTROLS)
     parts += _section(counts_table(board), 2)
-    parts += _section(reasons_table(board), 2, ABOUT_FAILURES)
+    reasons = reasons_table("system", reasons_of(board))
+    parts += _section(reasons if reasons.rows else None, 2, ABOUT_FAILURES)
     return "\n\n".join(parts) + "\n"
 
 
@@ -577,20 +554,5 @@ def terminal_table(board: Board) -> RenderableType:
             parts.append(Text(printable(f"{scorer.name}: {scorer.manner}."), style="dim"))
     if board.warning:
         parts.append(Text(printable(f"Warning: {board.warning}."), style="yellow"))
-    return RichGroup(*parts, *_reasons(leaderboard(board)))
-
-
-def _reasons(rows: Sequence[LeaderboardRow]) -> list[RenderableType]:
-    """The most frequent reasons over all systems, and the file with every missing value."""
-    known = [(r["count"], row["system"], r) for row in rows for r in row["reasons"]]
-    ranked = [one for one in known if "kinds" not in one[2]]
-    ranked.sort(key=lambda one: (-one[0], one[1], one[2]["reason"]))
-    if not ranked:
-        return []
-    table = Table(box=None, padding=(0, 1), show_header=False)
-    for count, system, reason in ranked[:_IN_TERMINAL]:
-        text = printable(f"{kind_text(reason)}: {reason_text(reason)}")
-        table.add_row(f"{count:,} x", Text(printable(system)), Text(text))
-    kinds = sum(r.get("kinds", 1) for _, _, r in known) - len(ranked[:_IN_TERMINAL])
-    more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; " if kinds else ""
-    return [table, Text(f"{more}each one is named in {FAILURES}", style="dim")]
+    reasons = most_frequent("system", reasons_of(board), FAILURES)
+    return RichGroup(*parts, *([reasons.rich] if reasons.rows else []))

@@ -88,18 +88,18 @@ def _image(image: Image, number: int, read: Read) -> str:
     try:
         url = web_image(read(image), SIDE).url
     except PictureError as error:
-        return missing_note(f"[picture {number}: {error}]")
+        return missing_note(f"[image {number}: {error}]")
     except Exception as error:
         # Whatever a store or a file system raises: the notebook shows all the rest.
-        return missing_note(f"[picture {number} cannot be read: {error}]")
-    name = f"picture {number} ({image.digest[:12]})"
+        return missing_note(f"[image {number} cannot be read: {error}]")
+    name = f"image {number} ({image.digest[:12]})"
     return f'<img alt="{name}" title="{name}" src="{url}"> '
 
 
-def query_html(sample: Sample | Malformed, read: Read) -> str:
+def query_html(query: Sample | Malformed, read: Read) -> str:
     """Every turn of a query."""
-    if isinstance(sample, Malformed):
-        return missing_note(f"malformed: {sample.reason}")
+    if isinstance(query, Malformed):
+        return missing_note(f"malformed: {query.reason}")
     return "".join(
-        heading(turn.role) + content_html(turn.content, read) for turn in sample.turns
+        heading(turn.role) + content_html(turn.content, read) for turn in query.turns
     )

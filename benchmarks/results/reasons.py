@@ -8,12 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.results.board import Board
-from benchmarks.results.table import csv_text
+from benchmarks.results.table import ResultTable, csv_text
 from generators.base import VALUED, OutcomeName
 
 FAILURES = "failures.csv"
 """The file of a run directory that names every answer and judgement without a value."""
 MOST = 10
+_IN_TERMINAL = 5
+"""Reasons shown in a terminal."""
+Reasons = Sequence[Mapping[str, Any]]
+"""Of one system, as `counted_reasons` returns them."""
 _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 """What differs between reasons of the same form: names and numbers."""
 
@@ -94,15 +98,32 @@ def _ranked(shapes: dict[tuple[str, str, str], list[str]]) -> list[dict[str, Any
     return [*ranked[:MOST], rest | {"alike": alike, "kinds": len(others)}]
 
 
-def kind_text(reason: Mapping[str, Any]) -> str:
-    """Return `failed: out of memory`."""
-    parts = (str(reason["outcome"]).replace("_", " "), reason["fault"])
-    return ": ".join(p for p in parts if p)
+def reasons_table(
+    who: str, reasons: Iterable[tuple[str, Reasons]], notes: Sequence[str] = ()
+) -> ResultTable:
+    """Return a line per reason, in order; `who` heads the column of names."""
+    lines = ([name, *_texts(reason)] for name, own in reasons for reason in own)
+    return ResultTable.of("Reasons", [who, "count", "outcome", "reason"], lines, notes)
 
 
-def reason_text(reason: Mapping[str, Any]) -> str:
-    """Return the reason, and how many others of its shape were counted with it."""
+def most_frequent(
+    who: str, reasons: Iterable[tuple[str, Reasons]], file: str
+) -> ResultTable:
+    """Return the reasons that a terminal shows; `file` names every missing value."""
+    ranked = [(name, reason) for name, own in reasons for reason in own]
+    ranked.sort(key=lambda one: ("kinds" in one[1], -one[1]["count"], one[0]))
+    kinds = sum(reason.get("kinds", 1) for _, reason in ranked[_IN_TERMINAL:])
+    more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; " if kinds else ""
+    shown = ((name, [reason]) for name, reason in ranked[:_IN_TERMINAL])
+    return reasons_table(who, shown, [f"{more}each one is named in {file}"])
+
+
+def _texts(reason: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the count, `failed: out of memory`, and the reason with those like it."""
+    count, text = f"{reason['count']:,}", str(reason["reason"])
     if not reason["outcome"]:
-        return f"{reason['reason']} of {reason['kinds']:,} kinds"
+        return count, "", f"{text} of {reason['kinds']:,} kinds"
+    kind = str(reason["outcome"]).replace("_", " ")
+    kind = f"{kind}: {reason['fault']}" if reason["fault"] else kind
     more = reason["alike"] - 1
-    return f"{reason['reason']} (and {more:,} alike)" if more else str(reason["reason"])
+    return count, kind, f"{text} (and {more:,} alike)" if more else text

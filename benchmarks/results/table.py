@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -71,12 +72,7 @@ class TableCell:
 
     @classmethod
     def of(
-        cls,
-        estimate: Estimate,
-        form: NumberForm,
-        *,
-        counted: bool = False,
-        **looks: Any,
+        cls, estimate: Estimate, form: NumberForm, *, counted: bool = False, **looks: Any
     ) -> TableCell:
         """An estimate, with its interval behind it and, where `counted`, its n."""
         ends = form.interval(estimate.ci95)
@@ -268,6 +264,12 @@ def _latex_cell(cell: TableCell, best: bool) -> str:
     text = rf"\textbf{{{escaped(cell.text)}}}" if best else escaped(cell.text)
     detail = rf" {{\scriptsize {escaped(cell.detail)}}}" if cell.detail else ""
     return text + detail
+
+
+def json_text(content: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """Plain data for people to read too; ValueError for a number that JSON lacks."""
+    form: dict[str, Any] = {"indent": 2, "ensure_ascii": False, "allow_nan": False}
+    return json.dumps(content, default=default, **form) + "\n"
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -55,17 +55,13 @@ class ControlCheck:
         if not self.above and not self.below:
             return "blind"
         if self.difference.ci95 is None:
-            return _by_signs(self.above, self.below)
+            from scipy.stats import binomtest
+
+            sure = binomtest(self.above, self.above + self.below).pvalue < 1 - CONFIDENCE
+            right = self.above > self.below
+            return "undecided" if not sure else "right" if right else "wrong"
         low, high = self.difference.ci95
         return "right" if low > 0 else "wrong" if high < 0 else "undecided"
-
-
-def _by_signs(above: int, below: int) -> Order:
-    from scipy.stats import binomtest
-
-    if binomtest(above, above + below).pvalue >= 1 - CONFIDENCE:
-        return "undecided"
-    return "right" if above > below else "wrong"
 
 
 def checks(board: Board) -> list[ControlCheck]:

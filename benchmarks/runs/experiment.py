@@ -18,8 +18,8 @@ from benchmarks.runs.run_directory import (
     read_manifest,
     stage_facts,
 )
-from benchmarks.tasks.answered import answered
 from benchmarks.tasks.controls import control, is_control
+from benchmarks.tasks.mmie.official import answered
 from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
 from cluster.plan import EngineOptions, Evaluation, Plan, evaluations

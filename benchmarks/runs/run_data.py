@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.results.board import Board, outcome_of, score_value
-from benchmarks.results.leaderboard import headline_table, reasons_table
+from benchmarks.results.leaderboard import headline_table, reasons_of
 from benchmarks.results.notebook import (
     NotebookDocument,
     box,
@@ -29,6 +29,7 @@ from benchmarks.results.notebook import (
     missing_note,
     query_html,
 )
+from benchmarks.results.reasons import reasons_table
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.experiment import Experiment, reopen
 from benchmarks.runs.run_directory import read_manifest
@@ -274,8 +275,7 @@ class RunData:
     @property
     def reasons(self) -> ResultTable:
         """The most frequent reasons why answers and judgements have no value."""
-        table = reasons_table(self.board)
-        return table or ResultTable.of("Reasons", ["system", "count"], [])
+        return reasons_table("system", reasons_of(self.board))
 
     @property
     def damage(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """`plait agreement`: how far judges agree with people's annotations, or with known truth.
 
-content = agreement_report(Path("runs/x"), Path("human.csv"))      # plain JSON
+content = agreement_report(Path("runs/x"), Path("human.csv"), AgreementSettings())  # JSON
 for table in tables(content): ...
 """
 
@@ -58,46 +58,38 @@ class AgreementSettings:
     """Map judges' scores first, linearly from their scale to people's. The paper compares
     CLIPScore as it is (its MAE of 2.25 fits values below 1)."""
     draws: int = DRAWS
-    seed: int = 0
+    """Of the bootstrap."""
 
 
 def agreement_report(
     scores_path: Path,
     human_path: Path,
-    *,
+    settings: AgreementSettings,
     scorers: Collection[str] = (),
-    scores_scale: str | None = None,
-    settings: AgreementSettings | None = None,
 ) -> Mapping[str, Any]:
     """Return the agreement of the scores in `scores_path` with people's in `human_path`.
 
     `truth:NAME` in place of a file is the scorer of that name: known truth of the run.
-    Scores come from a run directory, or from a CSV or JSON file on `scores_scale` (by
-    default that of the people, unless a column `scale` states another). Plain data.
+    Scores come from a run directory, or from a CSV or JSON file, on the scale of the
+    people unless a column `scale` states another. Plain data.
     UsageError for files that cannot be read, rows that break a rule, and no document in
     common.
     """
-    settings = settings or AgreementSettings()
-    scale = scores_scale or settings.human_scale
+    scale = settings.human_scale
     if str(human_path).startswith(TRUTH) and not human_path.exists():
-        return _with_truth(scores_path, str(human_path), scorers, scale, settings)
+        return _with_truth(scores_path, str(human_path), scorers, settings)
     judges = read_scores(scores_path, scale=scale, scorers=scorers)
-    people = read_ratings(
-        human_path,
-        rater="annotator",
-        unnamed="people",
-        scale=settings.human_scale,
-        known=judges.about,
-    )
+    raters = {"rater": "annotator", "unnamed": "people"}
+    people = read_ratings(human_path, **raters, scale=scale, known=judges.about)
     about = {"scores": str(scores_path), "human": str(human_path)}
     return about | compared(judges, people, settings)
 
 
 def _with_truth(
-    path: Path, name: str, scorers: Collection[str], scale: str, settings: AgreementSettings
+    path: Path, name: str, scorers: Collection[str], settings: AgreementSettings
 ) -> Mapping[str, Any]:
     """The same with truth, which has a scale of its own, in the place of people."""
-    ratings = read_scores(path, scale=scale)
+    ratings = read_scores(path, scale=settings.human_scale)
     if name not in ratings.raters:
         names = ", ".join(sorted(ratings.raters)) or "none"
         raise UsageError(
@@ -205,7 +197,7 @@ def _measures(
         mean = float(np.mean([*_numbers(human).values()]))
         pairs.append(ScoredPair(query=unit.id, **about._asdict(), judge=score, human=mean))
     one_scale = not settings.rescale or ends is not None
-    groups = agreement(pairs, one_scale=one_scale, draws=settings.draws, seed=settings.seed)
+    groups = agreement(pairs, one_scale=one_scale, draws=settings.draws)
     return {"scale": scale, "rescaled": mapped, "groups": [g.as_json() for g in groups]}
 
 
@@ -229,11 +221,10 @@ def _people(form: Form, rated: Rated, settings: AgreementSettings) -> dict[str, 
         for name, own, others in each_and_the_others(values):
             pair = ScoredPair(query=query, category="", kind="", judge=own, human=others)
             pairs[name].append(pair)
-    groups = {
-        name: agreement(own, draws=settings.draws, seed=settings.seed)[0]
+    return {
+        name: agreement(own, draws=settings.draws)[0].as_json()["coefficients"]
         for name, own in sorted(pairs.items())
     }
-    return {name: group.as_json()["coefficients"] for name, group in groups.items()}
 
 
 def _numbers(values: Mapping[str, Value]) -> dict[str, float]:
@@ -314,14 +305,10 @@ def _table(
     names: Sequence[str] = list(lines[0][1]) if lines else []
     cells = [cell for _, by_name in lines for cell in by_name.values()]
     reasons = dict.fromkeys(f"- {c['reason']}" for c in cells if "reason" in c)
-    return ResultTable(
-        title=title,
-        columns=[TableColumn(""), *(TableColumn(TITLES[n], numeric=True) for n in names)],
-        rows=[[who, *(_cell(n, by_name[n]) for n in names)] for who, by_name in lines],
-        notes=[*([caption] if caption else []), *reasons],
-    )
-
-
-def _cell(name: str, estimate: Mapping[str, Any]) -> TableCell:
-    form = NumberForm.of_measure(TITLES[name], digits=3)
-    return TableCell.of(estimate_of(estimate, "value"), form)
+    forms = {name: NumberForm.of_measure(TITLES[name], digits=3) for name in names}
+    shown = [
+        [who, *(TableCell.of(estimate_of(own[n], "value"), forms[n]) for n in names)]
+        for who, own in lines
+    ]
+    head = [TableColumn(""), *(TableColumn(TITLES[n], numeric=True) for n in names)]
+    return ResultTable.of(title, head, shown, [*filter(None, [caption]), *reasons])

@@ -116,12 +116,7 @@ def of_board(board: Board) -> RatedDocuments:
 
 
 def read_ratings(
-    path: Path,
-    *,
-    rater: str,
-    unnamed: str,
-    scale: str,
-    known: Collection[Unit] = (),
+    path: Path, *, rater: str, unnamed: str, scale: str, known: Collection[Unit] = ()
 ) -> RatedDocuments:
     """Return the ratings in a file, one a row.
 

@@ -7,7 +7,6 @@ The question is the independent unit of every interval.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,16 +20,9 @@ import numpy.typing as npt
 from rich.console import Console
 
 from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable, markdown_page
+from benchmarks.results.table import ResultTable, json_text, markdown_page
 from benchmarks.runs.experiment import reopen
-from benchmarks.studies.rulings import (
-    FOLDER,
-    RULINGS,
-    Ruling,
-    Side,
-    lvlm_of,
-    read_rulings,
-)
+from benchmarks.studies.rulings import FOLDER, RULINGS, Ruling, Side, lvlm_of, read_rulings
 from cluster.plan import evaluations, lookup_in
 from cluster.store import Store
 from cluster.walks import noted, read
@@ -80,7 +72,6 @@ class Section:
         self.title = title
         self.findings = [part for part in parts if isinstance(part, Finding)]
         self.absent = [part for part in parts if isinstance(part, str)]
-        """Reasons why something could not be computed."""
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -113,8 +104,7 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
     """
     found, page = sections(root, rubric=rubric), root / "bias.md"
     content = {name: section.as_json for name, section in found.items()}
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    write_whole(page.with_suffix(".json"), text + "\n")
+    write_whole(page.with_suffix(".json"), json_text(content))
     tables = [section.table for section in found.values()]
     write_whole(page, markdown_page("Bias of the judges", [_REMARK], tables))
     for table in tables:
@@ -127,7 +117,7 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
 def sections(root: Path, *, rubric: RubricSource = OWN_WORDING) -> dict[str, Section]:
     """Return all sections by name, from comparisons and scores of the run in `root`."""
     rulings, scored = recorded_rulings(root), Scored(root)
-    pairs = {j: Pairs(rows) for j, lines in rulings.items() if (rows := preferences(lines))}
+    pairs = {j: rows for j, lines in rulings.items() if (rows := preferences(lines))}
     pairs |= scored.pairs()
     measured = {
         "position": ("Position: both orders of showing", positions(rulings)),
@@ -177,34 +167,21 @@ class JudgeIdentity(NamedTuple):
 
 
 Rulings = Mapping[JudgeIdentity, Sequence[Ruling]]
-Preference = tuple[str, int, Side, Side, float]
-"""A question, the number of the answers, both answers, and by how much a judge prefers the
-second: levels of a verdict, or points of a score."""
 
 
-class Pairs:
-    """Pairs of answers that a judge compared, as columns."""
+class Preference(NamedTuple):
+    """What a judge made of a pair of answers to one question."""
 
-    def __init__(self, rows: Sequence[Preference]) -> None:
-        self.questions, self.repeats, first, second, values = zip(*rows, strict=True)
-        self.sides: Sequence[tuple[Side, Side]] = list(zip(first, second, strict=True))
-        sizes = [[(s.words, s.images) for s in sides] for sides in self.sides]
-        self.words, self.images = np.moveaxis(np.array(sizes, dtype=np.float64), 2, 0)
-        """(pairs, 2)"""
-        self.preference = np.array(values, dtype=np.float64)
-        """(pairs,) positive for the second."""
+    question: str
+    repeat: int
+    """Of the answers."""
+    first: Side
+    second: Side
+    value: float
+    """How much it prefers the second: levels of a verdict, or points of a score."""
 
-    def toward_own(self, own: str) -> dict[tuple[str, int, str, str], float]:
-        """Return the preference for the one answer of the family `own`, by both answers."""
-        found = {}
-        rows = zip(self.questions, self.repeats, self.sides, self.preference, strict=True)
-        for question, repeat, (a, b), value in rows:
-            is_own = [bool(own) and family(side.writer) == own for side in (a, b)]
-            if is_own == [False, True]:
-                found[question, repeat, a.system, b.system] = float(value)
-            elif is_own == [True, False]:
-                found[question, repeat, b.system, a.system] = -float(value)
-        return found
+
+Preferences = Mapping[JudgeIdentity, Sequence[Preference]]
 
 
 def recorded_rulings(root: Path) -> dict[JudgeIdentity, list[Ruling]]:
@@ -256,7 +233,7 @@ def both_orders(rulings: Iterable[Ruling]) -> list[tuple[Ruling, int, int]]:
 def preferences(rulings: Iterable[Ruling]) -> list[Preference]:
     """Mean preferences over both orders, so that a preference for a position cancels."""
     return [
-        (r.question, r.repeat, r.first, r.second, (swapped - named) / 2)
+        Preference(r.question, r.repeat, r.first, r.second, (swapped - named) / 2)
         for r, named, swapped in both_orders(rulings)
     ]
 
@@ -264,6 +241,8 @@ def preferences(rulings: Iterable[Ruling]) -> list[Preference]:
 # ------------------------------------------------------------------------ what is found
 
 
+_Answers = tuple[str, int, str, str]
+"""A question, the number of the answers, and the systems that gave them."""
 NO_PAIRS = "no pairwise judgements: run `plait compare` first"
 NO_ANSWERS = "no two answers to one question were judged"
 NOTHING = Estimate(None, None, 0, "nothing to compare")
@@ -304,18 +283,22 @@ def _share(toward: npt.ArrayLike) -> Floats:
     return 50.0 * (1 + np.sign(toward))
 
 
-def lengths(preferences: Mapping[JudgeIdentity, Pairs]) -> Measured:
+def lengths(preferences: Preferences) -> Measured:
     """Measure how far the longer answer is preferred, and the one with more images."""
     if not preferences:
         yield NO_ANSWERS
     for judge, pairs in preferences.items():
-        by, more = (np.diff(sizes)[:, 0] for sizes in (pairs.words, pairs.images))
+        every, sides = [p.question for p in pairs], [(p.first, p.second) for p in pairs]
+        preference = np.array([pair.value for pair in pairs], dtype=np.float64)
+        # (pairs, 2 answers, 2)
+        sizes = np.array([[(s.words, s.images) for s in both] for both in sides])
+        words, (by, more) = sizes[:, :, 0], np.diff(sizes, axis=1)[:, 0].T
         measure = "rank correlation of difference in length and preference"
-        size = by / (pairs.words.sum(1) + 1)
-        found = rank_correlation(pairs.questions, size, pairs.preference)
+        size = by / (words.sum(1) + 1)
+        found = rank_correlation(every, size, preference)
         yield Finding(judge.label, measure, found, len(size))
-        longer, ratio = np.sign(by) * pairs.preference, _ratio(pairs.words)
-        uneven, pictured = by != 0, more != 0
+        longer, uneven, illustrated = np.sign(by) * preference, by != 0, more != 0
+        ratio = words.max(1) / np.maximum(1, words.min(1))
         alike, twice = ratio <= _ALIKE, ratio <= _TWICE
         measures = {
             "longer answer preferred, %": (_share(longer), uneven),
@@ -323,19 +306,15 @@ def lengths(preferences: Mapping[JudgeIdentity, Pairs]) -> Measured:
             "preference for the longer, up to twice": (longer, uneven & ~alike & twice),
             "preference for the longer, over twice": (longer, uneven & ~twice),
         }
-        if pictured.any():
-            toward = _share(np.sign(more) * pairs.preference)
-            measures["answer with more pictures preferred, %"] = toward, pictured
+        if illustrated.any():
+            toward = _share(np.sign(more) * preference)
+            measures["answer with more pictures preferred, %"] = toward, illustrated
         for name, (values, chosen) in measures.items():
-            questions = [pairs.questions[i] for i in np.flatnonzero(chosen)]
+            questions = [every[i] for i in np.flatnonzero(chosen)]
             yield finding(judge.label, name, questions, values[chosen])
 
 
 _ALIKE, _TWICE = 1.05, 2.0
-
-
-def _ratio(words: Floats) -> Floats:
-    return np.asarray(words.max(1) / np.maximum(1, words.min(1)))
 
 
 def rank_correlation(questions: Sequence[str], x: Floats, y: Floats) -> Estimate:
@@ -364,13 +343,13 @@ def _cosine(sums: Floats) -> Floats:
         return np.asarray(sums[:, 0] / np.sqrt(sums[:, 1] * sums[:, 2]))
 
 
-def self_preference(preferences: Mapping[JudgeIdentity, Pairs]) -> Measured:
+def self_preference(preferences: Preferences) -> Measured:
     """Measure how much more a judge prefers answers of its own family than others do."""
     if not preferences:
         yield NO_ANSWERS
     for judge, pairs in preferences.items():
         own = family(judge.name)
-        toward = pairs.toward_own(own)
+        toward = _toward(own, pairs)
         if not toward:
             yield f"{judge.label}: no pair has exactly one answer of its own family ({own})"
             continue
@@ -402,15 +381,27 @@ def family(name: str) -> str:
     return letters[0] if letters else ""
 
 
+def _toward(own: str, pairs: Iterable[Preference]) -> dict[_Answers, float]:
+    """Return the preference for the one answer of the family `own`, by both answers."""
+    found = {}
+    for question, repeat, a, b, value in pairs:
+        is_own = [bool(own) and family(side.writer) == own for side in (a, b)]
+        if is_own == [False, True]:
+            found[question, repeat, a.system, b.system] = value
+        elif is_own == [True, False]:
+            found[question, repeat, b.system, a.system] = -value
+    return found
+
+
 def _by_others(
-    preferences: Mapping[JudgeIdentity, Pairs], judge: JudgeIdentity, own: str
-) -> Mapping[tuple[str, int, str, str], float]:
+    preferences: Preferences, judge: JudgeIdentity, own: str
+) -> Mapping[_Answers, float]:
     """The mean verdict of judges of other families, asked in the same way."""
-    shares: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)
+    shares: dict[_Answers, list[float]] = defaultdict(list)
     for other, pairs in preferences.items():
         alike = (other.protocol, other.mode) == (judge.protocol, judge.mode)
         if alike and family(other.name) != own:
-            for about, value in pairs.toward_own(own).items():
+            for about, value in _toward(own, pairs).items():
                 shares[about].append(float(_share(value)))
     return {about: sum(values) / len(values) for about, values in shares.items()}
 
@@ -511,23 +502,23 @@ class Scored:
             if isinstance(e.sample, Sample)
         ]
 
-    def pairs(self) -> dict[JudgeIdentity, Pairs]:
+    def pairs(self) -> dict[JudgeIdentity, list[Preference]]:
         """Return differences in score of all pairs of answers to one query, by judge."""
-        games: dict[JudgeIdentity, Pairs] = {}
+        games: dict[JudgeIdentity, list[Preference]] = {}
         for one in self._judges:
             scored: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
-            for e, sample, document in self._answers:
+            for e, query, document in self._answers:
                 if isinstance(score := e.scores.get(one.name), Result):
                     side = Side.of(e.system, self._lvlms[e.system], document)
-                    scored[sample.id, e.repeat].append((side, score.value.value))
+                    scored[query.id, e.repeat].append((side, score.value.value))
             rows = [
-                (*about, first, second, other - own)
+                Preference(*about, first, second, other - own)
                 for about, sides in scored.items()
                 for (first, own), (second, other) in combinations(
                     sorted(sides, key=lambda scored: scored[0].system), 2
                 )
             ]
-            games |= {JudgeIdentity(one.name, ""): Pairs(rows)} if rows else {}
+            games |= {JudgeIdentity(one.name, ""): rows} if rows else {}
         return games
 
     def repeated(self) -> Measured:
@@ -565,12 +556,12 @@ class Scored:
     def _scores(self, judged: RubricJudge) -> tuple[Values, frozenset[str]]:
         """Return recorded scores by `judged`, and the keys of its first requests."""
         values, keys = dict[tuple[str, object], float](), set[str]()
-        for e, sample, document in self._answers:
+        for e, query, document in self._answers:
             steps: list[list[Job]] = []
-            outcome = read(noted(judged.judge(sample, document), steps), self._lookup)
+            outcome = read(noted(judged.judge(query, document), steps), self._lookup)
             keys |= {job.key for jobs in steps[:1] for job in jobs}
             if isinstance(outcome, Result):
-                values[sample.id, (e.system, e.repeat)] = outcome.value.value
+                values[query.id, (e.system, e.repeat)] = outcome.value.value
         return values, frozenset(keys)
 
 

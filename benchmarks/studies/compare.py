@@ -171,8 +171,8 @@ def compare(root: Path, options: CompareOptions, console: Console) -> int:
 def plan_of(items: Sequence[PairComparison]) -> Plan:
     """Return the plan that has every match-up of valid queries judged."""
     valid = [i for i in items if isinstance(i.matchup.query, Sample)]
-    samples = list({i.matchup.query.id: i.matchup.query for i in valid}.values())
-    return Plan(systems=(), samples=samples, scorers=(), prompt=as_asked, comparisons=valid)
+    queries = list({i.matchup.query.id: i.matchup.query for i in valid}.values())
+    return Plan(systems=(), samples=queries, scorers=(), prompt=as_asked, comparisons=valid)
 
 
 def _run(match: PreparedComparison, place: Path, console: Console) -> RunResult:
@@ -368,18 +368,16 @@ def matchups(
     """Yield every pair on every query and repeat of `plan`, with their recorded answers."""
     lookup = lookup_in(store)
 
-    def answer(
-        system: System, sample: Sample | Malformed, repeat: int
-    ) -> Outcome[Document]:
-        outcome = read(plan.answer(system, sample, repeat), lookup)
+    def answer(system: System, query: Sample | Malformed, repeat: int) -> Outcome[Document]:
+        outcome = read(plan.answer(system, query, repeat), lookup)
         return Skip("has not answered yet") if isinstance(outcome, Pending) else outcome
 
     for repeat in range(plan.repeats):
-        for sample in plan.samples:
-            answers = {n: answer(system, sample, repeat) for n, system in systems.items()}
+        for query in plan.samples:
+            answers = {n: answer(system, query, repeat) for n, system in systems.items()}
             for first, second in pairs:
                 yield Matchup(
-                    query=sample,
+                    query=query,
                     repeat=repeat,
                     first=first,
                     second=second,

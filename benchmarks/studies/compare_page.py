@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +14,11 @@ from benchmarks.results.numbers import NumberForm
 from benchmarks.results.reasons import (
     MissingValue,
     counted_reasons,
-    kind_text,
     missing_values_csv,
-    reason_text,
+    most_frequent,
+    reasons_table,
 )
-from benchmarks.results.table import ResultTable, markdown_page
+from benchmarks.results.table import ResultTable, json_text, markdown_page
 from cluster.run import RunResult
 from generators.base import (
     RANDOM,
@@ -40,8 +39,6 @@ from scorers.statistics.estimate import Estimate
 
 Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
 """Every pair of documents with the outcome of its judgement."""
-_IN_TERMINAL = 5
-"""Reasons shown in a terminal."""
 _PARTS = {"overall": "All questions", "category": "By category", "field": "By field"}
 _ENDS = {
     **dict.fromkeys(("win_rate", "tie_rate", "lose_rate", "score"), (0.0, 100.0)),
@@ -72,17 +69,21 @@ def report(
     names = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
     counted = counted_reasons(missing, names)
     why = {pair: reasons for pair, reasons in counted.items() if reasons}
+    rows = tuple(replace(row, values=_values(row)) for row in table.rows)
+    table = replace(table, rows=rows)
     content = {**about, "counts": dict(run.counts)}
-    content |= {"table": (table := explain_missing(table)).as_json(), "reasons": why}
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    content |= {"table": table.as_json(), "reasons": why}
     page = place.with_name(f"{place.name}.md")
-    write_whole(page.with_suffix(".json"), text + "\n")
+    write_whole(page.with_suffix(".json"), json_text(content))
     write_whole(page.with_name(failures), missing_values_csv(missing, names, {}))
-    shown, reasons = list(tables(table)), [_reasons(why, failures)] if why else []
-    remarks = list(_remarks(about, judged, stages))
-    write_whole(page, markdown_page(_title(about), remarks, [*shown, *reasons]))
+    shown, remarks = list(tables(table)), list(_remarks(about, judged, stages))
     overall = [one for one in shown if one.columns[0].heading != "group"]
-    for one in [*overall, *(_brief(r, page.name) for r in reasons)]:
+    if why:
+        named = [f"each one is named in {failures}"]
+        shown.append(reasons_table("pair", why.items(), named))
+        overall.append(most_frequent("pair", why.items(), failures))
+    write_whole(page, markdown_page(_title(about), remarks, shown))
+    for one in overall:
         console.print(one.rich)
     lines = [*remarks, f"{asked} in {run.seconds:.0f} s"]
     lines += ["Stopped. Run the same command again to continue."] * run.interrupted
@@ -118,37 +119,14 @@ def _missing_values(judged: Judged) -> Iterator[MissingValue]:
                 )
 
 
-def explain_missing(table: Standings) -> Standings:
-    """Return `table`, its missing values named where questions were read in one order."""
-    return replace(table, rows=tuple(replace(r, values=_values(r)) for r in table.rows))
-
-
 def _values(row: PairStanding) -> Mapping[str, Estimate]:
+    """Return the values of a row, missing ones named where questions were read once."""
     values = dict(row.values)
     for name, value in values.items():
         read = "factuality_read" if name.startswith("visual_factuality") else "read"
         if value.reason == "no question judged" and row.counts.get(read):
             values[name] = replace(value, reason="no question read in both orders")
     return values
-
-
-def _reasons(why: Mapping[str, Sequence[Mapping[str, Any]]], failures: str) -> ResultTable:
-    """Why pairs and replies have no verdict, the most frequent reasons first."""
-    rows = [(pair, reason) for pair, reasons in why.items() for reason in reasons]
-    rows.sort(key=lambda one: -one[1]["count"])
-    return ResultTable.of(
-        "Reasons",
-        ["pair", "count", "outcome", "reason"],
-        [[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in rows],
-        [f"each one is named in {failures}"],
-    )
-
-
-def _brief(table: ResultTable, file: str) -> ResultTable:
-    """The first lines, and where the others are."""
-    more = len(table.rows) - _IN_TERMINAL
-    notes = [f"and {more} more in {file}"] if more > 0 else []
-    return replace(table, rows=table.rows[:_IN_TERMINAL], notes=[*notes, *table.notes])
 
 
 def tables(table: Standings) -> Iterator[ResultTable]:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from benchmarks.results.board import Board
 from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from benchmarks.results.table import ResultTable, TableColumn
 from benchmarks.runs.experiment import Experiment, reopen
 from cluster.plan import lookup_in
 from cluster.store import Store, read_blob
@@ -68,7 +68,7 @@ class FinishedRun:
     @cached_property
     def queries(self) -> dict[str, Sample | Malformed]:
         """By the key that distinguishes a malformed row from the valid one with its id."""
-        return {key_of(sample): sample for sample in self.experiment.samples}
+        return {key_of(query): query for query in self.experiment.samples}
 
     def scores(self, system: str, scorer: str) -> dict[str, float]:
         """Return means over repeats, by the key of every query that has a score."""
@@ -133,7 +133,7 @@ def run_difference(
         "answers": answered,
     }
     title = f"{other.root.resolve().name} minus {one.root.resolve().name}"
-    tables = [_scores_table(title, [line for _, line in scores])] if scores else []
+    tables = [ResultTable.of(title, _SCORES, [line for _, line in scores])] * bool(scores)
     tables += [_texts_table(answered)] if answered else []
     drawn = [row for row in answered if any(row["images"][n] for n in ("n", "unpaired"))]
     tables += [_images_table(drawn)] if drawn else []
@@ -141,6 +141,14 @@ def run_difference(
 
 
 _KINDS = ("systems", "scorers", "queries")
+_NAMED = 5
+"""Queries that a remark names."""
+_SCORES = (
+    *("system", "scorer", "first", "second", "difference"),
+    *(TableColumn("95% interval", numeric=True), "n"),
+    TableColumn("scored in one run only", numeric=False),
+)
+"""Head of the table of scores."""
 
 
 def _alone(one: Collection[str], other: Collection[str]) -> tuple[list[str], list[str]]:
@@ -208,17 +216,6 @@ def _named(systems: Iterable[str]) -> str:
 
 def _one_sided(first: int, second: int) -> str:
     return f"{first:,} first, {second:,} second" if first or second else "-"
-
-
-def _scores_table(title: str, lines: Sequence[Sequence[str]]) -> ResultTable:
-    numbers = ("first", "second", "difference", "95% interval", "n")
-    columns = [
-        *(TableColumn(name, numeric=False) for name in ("system", "scorer")),
-        *(TableColumn(name, numeric=True) for name in numbers),
-        TableColumn("scored in one run only", numeric=False),
-    ]
-    rows = [[TableCell(text) for text in line] for line in lines]
-    return ResultTable(title=title, columns=columns, rows=rows)
 
 
 # ------------------------------------------------------------------------------ images
@@ -477,23 +474,22 @@ def _images_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
     return ResultTable.of("Images", [*head, *(MEASURES[n][0] for n in names)], lines, notes)
 
 
-def remarks(content: Mapping[str, Any], limit: int = 5) -> Iterator[str]:
+def remarks(content: Mapping[str, Any]) -> Iterator[str]:
     """Name what differs and what one run alone has; `--out` holds all names."""
     if not content["differences"]:
         yield "no scores are compared: the runs share no scorer; `plait score` adds one"
     for row in content["answers"]:
         if names := list(dict.fromkeys(pair["query"] for pair in row["differing"])):
-            differ = f"answers differ in {_some('queries', names, limit)}"
-            yield f"{_named(row['systems'])}: {differ}"
+            yield f"{_named(row['systems'])}: answers differ in {_some('queries', names)}"
     for what in _KINDS:
         for place in ("first", "second"):
             if names := content[f"only_{place}"][what]:
-                yield f"only in the {place} run: {_some(what, names, limit)}"
+                yield f"only in the {place} run: {_some(what, names)}"
     if changed := content["changed_queries"]:
-        shown = _some("queries", changed, limit)
+        shown = _some("queries", changed)
         yield f"left out, since their question differs in the other run: {shown}"
 
 
-def _some(what: str, names: Sequence[str], limit: int) -> str:
-    rest = f", ... ({len(names):,} in all)" if len(names) > limit else ""
-    return f"{what} {', '.join(names[:limit])}{rest}"
+def _some(what: str, names: Sequence[str]) -> str:
+    rest = f", ... ({len(names):,} in all)" if len(names) > _NAMED else ""
+    return f"{what} {', '.join(names[:_NAMED])}{rest}"

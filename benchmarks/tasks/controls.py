@@ -9,11 +9,11 @@ reads images, their places, the question and the text must put `gt` above all of
     gt:other-answer      the ground truth of another query of the same field
     gt:repeated-text     every text replaced by the first one
 
-A control that cannot be made from a sample, or would equal the ground truth, skips it with
-a reason. A control depends on the seed and on the samples of the task set, not on their
-order nor on which of them a run selects: where another sample's content is needed, samples
+A control that cannot be made of a query, or would equal the ground truth, skips it with
+a reason. A control depends on the seed and on the queries of the task set, not on their
+order nor on which of them a run selects: where another query's content is needed, queries
 are ordered in a ring by a digest of seed and id, and use the next suitable one. Adding or
-removing a sample of a task set changes the answers of its neighbours only.
+removing a query of a task set changes the answers of its neighbours only.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from __future__ import annotations
 import hashlib
 import re
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import cycle
+from operator import itemgetter
 
 from generators.base import Skip
 from generators.document import Document, Image, Malformed, Sample, Text
@@ -35,42 +37,41 @@ TRUTH = "gt"
 PREFIX = f"{TRUTH}:"
 
 Place = tuple[str, str]
-"""The position of a sample in a ring: the digest it is sorted by, and its id."""
+"""The position of a query in a ring: the digest it is sorted by, and its id."""
+Ring = list[tuple[Place, Document]]
 
 
 @dataclass(frozen=True)
 class Pool:
-    """All samples of a task set that have a ground truth, in rings."""
+    """All queries of a task set that have a ground truth, in rings."""
 
-    samples: Sequence[Sample | Malformed]
+    queries: Sequence[Sample | Malformed]
     seed: int = 0
 
-    def others(self, sample: Sample) -> Iterator[Document]:
-        """Ground truths of other samples, of its field before all of its category.
+    def others(self, query: Sample) -> Iterator[Document]:
+        """Ground truths of other queries, of its field before all of its category.
 
-        Each round starts after the sample's own place in the ring.
+        Each round starts after the query's own place in the ring.
         """
-        for group in ((sample.category, sample.field), (sample.category, None)):
+        for group in ((query.category, query.field), (query.category, None)):
             ring = self._rings.get(group, [])
-            start = bisect_right(ring, self._place(sample), key=lambda e: e[0])
-            for step in range(len(ring)):
-                (_, id), truth = ring[(start + step) % len(ring)]
-                if id != sample.id:
+            start = bisect_right(ring, self._place(query), key=itemgetter(0))
+            for (_, id), truth in ring[start:] + ring[:start]:
+                if id != query.id:
                     yield truth
 
-    def _place(self, sample: Sample) -> Place:
-        return _lot(self.seed, sample.id), sample.id
+    def _place(self, query: Sample) -> Place:
+        return _lot(self.seed, query.id), query.id
 
     @cached_property
-    def _rings(self) -> Mapping[tuple[str, str | None], list[tuple[Place, Document]]]:
-        rings: dict[tuple[str, str | None], list[tuple[Place, Document]]] = {}
-        for sample in self.samples:
-            if not isinstance(sample, Sample) or sample.reference is None:
-                continue
-            for group in ((sample.category, sample.field), (sample.category, None)):
-                entry = self._place(sample), sample.reference
-                rings.setdefault(group, []).append(entry)
-        return {g: sorted(ring, key=lambda e: e[0]) for g, ring in rings.items()}
+    def _rings(self) -> Mapping[tuple[str, str | None], Ring]:
+        rings: dict[tuple[str, str | None], Ring] = defaultdict(list)
+        for query in self.queries:
+            if isinstance(query, Sample) and query.reference is not None:
+                entry = self._place(query), query.reference
+                rings[query.category, query.field].append(entry)
+                rings[query.category, None].append(entry)
+        return {g: sorted(ring, key=itemgetter(0)) for g, ring in rings.items()}
 
 
 def _lot(seed: int, *names: str) -> str:
@@ -79,7 +80,7 @@ def _lot(seed: int, *names: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def shuffled_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
+def shuffled_images(query: Sample, truth: Document, pool: Pool) -> Document | Skip:
     """Return every image in the place of another image; texts stay.
 
     Where there is no such order (one image, or one that fills over half of the places)
@@ -87,67 +88,60 @@ def shuffled_images(sample: Sample, truth: Document, pool: Pool) -> Document | S
     this one does not.
     """
     if not truth.images:
-        return Skip("the ground truth holds no picture")
-    moved = _moved(truth.images, sample.id, pool.seed) or _borrowed(sample, truth, pool)
-    if not moved:
-        return Skip("no other sample of the category holds another picture")
-    pictures = iter(moved)
-    segments = (next(pictures) if isinstance(s, Image) else s for s in truth.segments)
+        return Skip("the ground truth holds no image")
+    own = {image.digest for image in truth.images}
+    foreign = ([i for i in o.images if i.digest not in own] for o in pool.others(query))
+    moved = _moved(truth.images, query.id, pool.seed) or next(filter(None, foreign), None)
+    if moved is None:
+        return Skip("no other query of the category holds another image")
+    images = cycle(moved)
+    segments = (next(images) if isinstance(s, Image) else s for s in truth.segments)
     return Document(tuple(segments))
 
 
-def _moved(pictures: Sequence[Image], id: str, seed: int) -> list[Image] | None:
+def _moved(images: Sequence[Image], id: str, seed: int) -> list[Image] | None:
     """The images, none in a place of an equal one; None where there is no such order.
 
     Places are ordered with equal images together, then turned on by as many as there
     are of the most frequent one: each then lands on another image's place.
     """
-    turn = max(Counter(p.digest for p in pictures).values())
-    if 2 * turn > len(pictures):
+    turn = max(Counter(image.digest for image in images).values())
+    if 2 * turn > len(images):
         return None
-    places = sorted(
-        range(len(pictures)), key=lambda i: (_lot(seed, id, pictures[i].digest), i)
-    )
-    moved = list(pictures)
+    lots = [(_lot(seed, id, image.digest), i) for i, image in enumerate(images)]
+    places = [i for _, i in sorted(lots)]
+    moved = list(images)
     for here, there in zip(places, places[turn:] + places[:turn], strict=True):
-        moved[here] = pictures[there]
+        moved[here] = images[there]
     return moved
 
 
-def _borrowed(sample: Sample, truth: Document, pool: Pool) -> list[Image] | None:
-    own = {p.digest for p in truth.images}
-    for other in pool.others(sample):
-        if foreign := [p for p in other.images if p.digest not in own]:
-            return [foreign[i % len(foreign)] for i in range(len(truth.images))]
-    return None
-
-
-def no_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
+def no_images(query: Sample, truth: Document, pool: Pool) -> Document | Skip:
     """Return the texts alone."""
     if not truth.images:
-        return Skip("the ground truth holds no picture")
+        return Skip("the ground truth holds no image")
     texts = tuple(s for s in truth.segments if isinstance(s, Text))
     if not any(t.text for t in texts):
         return Skip("the ground truth holds no text")
     return Document(texts)
 
 
-def other_answer(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
+def other_answer(query: Sample, truth: Document, pool: Pool) -> Document | Skip:
     """Return the next other ground truth with different content, images included.
 
     Answers that differ only in case, blanks and punctuation have the same content.
     """
     own = _content(truth)
-    others = (other for other in pool.others(sample) if _content(other) != own)
-    return next(others, Skip("no other sample of the category has another answer"))
+    others = (other for other in pool.others(query) if _content(other) != own)
+    return next(others, Skip("no other query of the category has another answer"))
 
 
 def _content(document: Document) -> tuple[str, ...]:
     words = re.sub(r"[\W_]+", "", document.text).casefold() or document.text
-    return (words, *(p.digest for p in document.images))
+    return (words, *(image.digest for image in document.images))
 
 
-def repeated_text(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
+def repeated_text(query: Sample, truth: Document, pool: Pool) -> Document | Skip:
     """Return every text replaced by the first one, at its place; images stay."""
     texts = [s for s in truth.segments if isinstance(s, Text) and s.text]
     if len({t.text for t in texts}) < 2:
@@ -157,7 +151,7 @@ def repeated_text(sample: Sample, truth: Document, pool: Pool) -> Document | Ski
 
 
 Control = Callable[[Sample, Document, Pool], Document | Skip]
-"""From a sample, its ground truth and all samples: the answer, or why there is none."""
+"""From a query, its ground truth and all queries: the answer, or why there is none."""
 
 CONTROLS: Mapping[str, Control] = {
     f"{PREFIX}shuffled-images": shuffled_images,
@@ -165,7 +159,6 @@ CONTROLS: Mapping[str, Control] = {
     f"{PREFIX}other-answer": other_answer,
     f"{PREFIX}repeated-text": repeated_text,
 }
-"""By the name of the system."""
 
 
 def is_control(name: str) -> bool:
@@ -173,17 +166,14 @@ def is_control(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def control(name: str, samples: Sequence[Sample | Malformed], seed: int) -> System:
-    """The system `name` over all samples of a task set; UsageError names the valid ones."""
+def control(name: str, queries: Sequence[Sample | Malformed], seed: int) -> System:
+    """The system `name` over all queries of a task set; UsageError names the valid ones."""
     if name not in CONTROLS:
         raise unknown("control", name, CONTROLS)
-    pool = Pool(samples, seed)
-    known = (s for s in samples if isinstance(s, Sample))
-    answers = {s.id: _answer(CONTROLS[name], s, pool) for s in known}
+    make, pool = CONTROLS[name], Pool(queries, seed)
+    no_truth = Skip("the query has no ground truth")
+    known = (query for query in queries if isinstance(query, Sample))
+    answers = {
+        q.id: no_truth if q.reference is None else make(q, q.reference, pool) for q in known
+    }
     return System(name=name, draft=None, answers=answers)
-
-
-def _answer(make: Control, sample: Sample, pool: Pool) -> Document | Skip:
-    if sample.reference is None:
-        return Skip("the sample has no ground truth")
-    return make(sample, sample.reference, pool)

@@ -13,9 +13,9 @@ import ast
 import base64
 import binascii
 import csv
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,14 @@ from benchmarks.tasks.published import (
     task_set,
 )
 from benchmarks.tasks.reading.images import ImageCache
-from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, id_of, shown
+from benchmarks.tasks.reading.rules import (
+    RowError,
+    Rule,
+    TaskError,
+    id_of,
+    load_json,
+    shown,
+)
 from benchmarks.tasks.reading.sources import digest_of, located
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.system import Variant
@@ -95,25 +102,16 @@ Opened = tuple[TsvRow, Images | RowError]
 """A row without its encoded images, and the images or what is wrong with them."""
 
 
-def load(place: str, cache: Path) -> TaskSet:
+def load(place: str, cache: Path, *, with_images: bool = True) -> TaskSet:
     """Return the task set at `place`: the TSV, a folder with one, or `hf:ORG/NAME@REV`.
 
     Images are unpacked once, under `cache`. Raises TaskError where there is no
     readable TSV.
+
+    Without images, systems read descriptions instead: a column `image_description`, or
+    the file `descriptions.json` beside the TSV; a row without one is a failure. Judges
+    are shown the images.
     """
-    return _loaded(place, cache, with_images=True)
-
-
-def load_text_only(place: str, cache: Path) -> TaskSet:
-    """Return the same, but systems read descriptions instead of the images.
-
-    Descriptions are a column `image_description` or the file `descriptions.json` beside
-    the TSV; a row without one is a failure. Judges are shown the images.
-    """
-    return _loaded(place, cache, with_images=False)
-
-
-def _loaded(place: str, cache: Path, *, with_images: bool) -> TaskSet:
     found = located(place, ("*.tsv", DESCRIPTIONS))
     path = _tsv(found.path)
     opened = list(_opened(path, ImageCache(cache / NAME)))
@@ -128,6 +126,9 @@ def _loaded(place: str, cache: Path, *, with_images: bool) -> TaskSet:
         prompt=as_asked if with_images else described,
         published_answers=rows.published,
     )
+
+
+load_text_only = partial(load, with_images=False)
 
 
 def described(sample: Sample, variant: Variant) -> tuple[Turn, ...]:
@@ -148,12 +149,7 @@ def _descriptions(tsv: Path) -> dict[str, str]:
     path = tsv.with_name(DESCRIPTIONS)
     if not path.is_file():
         return {}
-    try:
-        texts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TaskError(f"{path} cannot be read: {error}") from None
-    if not isinstance(texts, dict):
-        raise TaskError(f"{path} must hold {{index: description}}, not {shown(texts)}")
+    texts, _ = load_json(path, dict, "{index: description}")
     return {str(index): str(text) for index, text in texts.items()}
 
 
@@ -181,26 +177,25 @@ def _maker(
             raise images
         if isinstance(images, str):
             raise RowError(Rule.NOT_FOUND, f"no row {shown(value[1])} has images to share")
-        sample = _sample(row, index, images)
+        query = _query(row, index, images)
         if index in descriptions:
-            about = {**sample.metadata, DESCRIPTION: descriptions[index]}
-            sample = replace(sample, metadata=about)
-        if not with_images and not sample.metadata.get(DESCRIPTION):
+            about = {**query.metadata, DESCRIPTION: descriptions[index]}
+            query = replace(query, metadata=about)
+        if not with_images and not query.metadata.get(DESCRIPTION):
             raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} in place of the images")
         answer = row.get(_ANSWER, "")
-        return ValidRow(sample, {WRITER: Document((Text(answer),))} if answer else {})
+        return ValidRow(query, {WRITER: Document((Text(answer),))} if answer else {})
 
     return make
 
 
 def _known(value: Opened) -> RowGroup:
     index, task = value[0]["index"] or None, value[0]["task_name"]
-    return (
-        RowGroup(index, CATEGORY_OF[task], task) if task in CATEGORY_OF else RowGroup(index)
-    )
+    known = (CATEGORY_OF[task], task) if task in CATEGORY_OF else ()
+    return RowGroup(index, *known)
 
 
-def _sample(row: TsvRow, index: str, images: tuple[Image, ...]) -> Sample:
+def _query(row: TsvRow, index: str, images: tuple[Image, ...]) -> Sample:
     task = row["task_name"]
     if task not in CATEGORY_OF:
         raise RowError(Rule.CATEGORY, f"no category has the task {shown(task)}")
@@ -249,21 +244,18 @@ def rows(path: Path) -> Iterator[TsvRow]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             table = csv.DictReader(file, delimiter="\t", restval="")
-            _refuse_columns(path, table.fieldnames or ())
+            names = table.fieldnames or ()
+            if lacking := [name for name in REQUIRED if name not in names]:
+                raise TaskError(
+                    f"{path} lacks the columns {', '.join(lacking)} of the published TSV; "
+                    f"it has {', '.join(names) or 'none'}"
+                )
             for row in table:
                 yield {name: value for name, value in row.items() if name is not None}
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TaskError(f"{path} cannot be read as a TSV: {error}") from None
     finally:
         csv.field_size_limit(before)
-
-
-def _refuse_columns(path: Path, names: Sequence[str]) -> None:
-    if lacking := [name for name in REQUIRED if name not in names]:
-        raise TaskError(
-            f"{path} lacks the columns {', '.join(lacking)} of the published TSV; it has "
-            f"{', '.join(names) or 'none'}"
-        )
 
 
 def images_of(cell: str, cache: ImageCache) -> Images:

@@ -48,7 +48,7 @@ def load(place: str, cache: Path) -> TaskSet:
         row = of_type(value, dict, "the row")
         id = _id(row, "id")
         given = {w: by_id[id] for w, by_id in answers.items() if id in by_id}
-        return ValidRow(_sample(row, id, images), given)
+        return ValidRow(_query(row, id, images), given)
 
     rows = gathered(values, make, _known)
     read = [p for p in _answer_files(root / "data") if p.name not in unread]
@@ -72,7 +72,7 @@ def _known(value: Any) -> RowGroup:
     return RowGroup(_id_text(row.get("id")), *named)
 
 
-def _sample(row: Mapping[str, Any], id: str, images: ImageFolder) -> Sample:
+def _query(row: Mapping[str, Any], id: str, images: ImageFolder) -> Sample:
     question = get(row, "question", str)
     if not question.strip():
         raise RowError(Rule.EMPTY, "question is empty")

@@ -21,7 +21,7 @@ from benchmarks.tasks.published import (
     gathered,
     task_set,
 )
-from benchmarks.tasks.reading.images import ImageCache
+from benchmarks.tasks.reading.images import ImageCache, ImageFolder
 from benchmarks.tasks.reading.rules import (
     RowError,
     Rule,
@@ -49,17 +49,17 @@ def load(place: str, cache: Path) -> TaskSet:
     Images are unpacked once, under `cache`. Raises TaskError where there are no
     readable Parquet files.
     """
-    root, revision = located(place, ("*.parquet", "**/*.parquet"))
-    paths = _parts(root)
-    images = ImageCache(cache / NAME)
-    folder = root if root.is_dir() else root.parent
-    rows = gathered(_rows(paths), lambda row: _valid(row, images, folder), _known)
+    found = located(place, ("*.parquet", "**/*.parquet"))
+    paths = _parts(found.path)
+    folder = found.path if found.path.is_dir() else found.path.parent
+    files, kept = ImageFolder(folder, cache, found.also), ImageCache(cache / NAME)
+    rows = gathered(_rows(paths), lambda row: _valid(row, files, kept), _known)
     return task_set(
         NAME,
         place,
         rows,
         digest=digest_of(paths),
-        revision=revision,
+        revision=found.revision,
         published_answers=rows.published,
     )
 
@@ -91,16 +91,15 @@ def _known(row: Any) -> RowGroup:
     return RowGroup(id if is_id(id) else None, track if track in TRACKS else UNKNOWN, field)
 
 
-def _valid(row: Any, cache: ImageCache, folder: Path) -> ValidRow:
-    id = id_of(row, "uuid")
-    images = tuple(cache.add(data) for data in _images(row.get("image"), folder))
+def _valid(row: Any, files: ImageFolder, kept: ImageCache) -> ValidRow:
+    id, images = id_of(row, "uuid"), tuple(_images(row.get("image"), files, kept))
     turns = _turns(get(row, "conversations", list), images)
     asked = max((i for i, t in enumerate(turns) if t.role == "user"), default=-1) + 1
     if not asked:
         raise RowError(Rule.NO_QUESTION, "the conversation has no human turn")
-    sample = _sample(row, id, tuple(turns[:asked]))
+    query = _query(row, id, tuple(turns[:asked]))
     answer = _answers(turns)
-    return ValidRow(sample, {} if answer is None else {WRITER: answer})
+    return ValidRow(query, {} if answer is None else {WRITER: answer})
 
 
 def _answers(turns: Sequence[Turn]) -> Document | None:
@@ -111,7 +110,7 @@ def _answers(turns: Sequence[Turn]) -> Document | None:
     return Document.of(answered) if len(answered) == asked else None
 
 
-def _sample(row: Mapping[str, Any], id: str, turns: tuple[Turn, ...]) -> Sample:
+def _query(row: Mapping[str, Any], id: str, turns: tuple[Turn, ...]) -> Sample:
     track = get(row, "chat_type", str)
     if track not in TRACKS:
         valid = ", ".join(TRACKS)
@@ -157,22 +156,11 @@ def _question(text: str, images: tuple[Image, ...], where: str) -> Content:
     return (*((Text(text),) if text else ()), *images)
 
 
-def _images(value: Any, root: Path) -> Iterator[bytes]:
-    """Yield the bytes of one image or several, as data set libraries hold them."""
+def _images(value: Any, files: ImageFolder, kept: ImageCache) -> Iterator[Image]:
+    """Yield one image or several, as data set libraries hold them."""
     for item in value if isinstance(value, list) else [value]:
         image = of_type(item, dict, "image")
         if image.get("bytes") is not None:
-            yield of_type(image["bytes"], bytes, "image.bytes")
+            yield kept.add(of_type(image["bytes"], bytes, "image.bytes"))
         else:
-            yield _file(get(image, "path", str, "image"), root)
-
-
-def _file(path: str, root: Path) -> bytes:
-    place = (root / path).resolve()
-    if not place.is_relative_to(root.resolve()):
-        raise RowError(Rule.OUTSIDE, f"{shown(path)} is not in the data folder")
-    try:
-        return place.read_bytes()
-    except OSError as error:
-        detail = f"{shown(path)}: {error.strerror or error}"
-        raise RowError(Rule.NOT_FOUND, detail) from None
+            yield files.image(get(image, "path", str, "image"))

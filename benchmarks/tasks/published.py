@@ -31,8 +31,8 @@ class TaskSet:
 
         def queries() -> TaskSet:
             turns = (Turn("user", (Text("Draw a cat."),)),)
-            sample = Sample(id="cat", category="SA", field="Animals", turns=turns)
-            return TaskSet(name="mine", samples=(sample,), prompt=as_asked,
+            query = Sample(id="cat", category="SA", field="Animals", turns=turns)
+            return TaskSet(name="mine", samples=(query,), prompt=as_asked,
                            categories={}, fields=("Animals",), about={})
 
     where `as_asked` of this module puts no words around the question.
@@ -65,7 +65,7 @@ class RowGroup(NamedTuple):
 class ValidRow:
     """A row that keeps all rules."""
 
-    sample: Sample
+    query: Sample
     answers: Mapping[str, Document] = field(default_factory=dict)
     """Published answers by model."""
 
@@ -94,7 +94,7 @@ def gathered(
 
     `make` raises RowError. Of rows with the same id only the first is used.
     """
-    samples: list[Sample | Malformed] = []
+    queries: list[Sample | Malformed] = []
     answers: dict[str, dict[str, Document]] = {}
     broken, first = Counter[str](), dict[str, int]()
     for i, value in enumerate(values):
@@ -102,16 +102,16 @@ def gathered(
         try:
             _claim(first, group.id, i)
             entry = make(value)
-            _claim(first, entry.sample.id, i)
+            _claim(first, entry.query.id, i)
         except RowError as error:
-            samples.append(malformed(i, group, error))
+            queries.append(malformed(i, group, error))
             broken[error.rule.value] += 1
             continue
-        samples.append(entry.sample)
+        queries.append(entry.query)
         for writer, document in entry.answers.items():
-            answers.setdefault(writer, {})[entry.sample.id] = document
+            answers.setdefault(writer, {})[entry.query.id] = document
     return TaskRows(
-        samples=tuple(samples), answers=answers, broken=dict(sorted(broken.items()))
+        samples=tuple(queries), answers=answers, broken=dict(sorted(broken.items()))
     )
 
 
@@ -133,8 +133,8 @@ def malformed(row: int, group: RowGroup, error: RowError) -> Malformed:
     )
 
 
-def unicode_only(sample: Sample | Malformed, row: int) -> Sample | Malformed:
-    """Return the sample at `row`, or a failure where a text of it is not Unicode."""
+def unicode_only(query: Sample | Malformed, row: int) -> Sample | Malformed:
+    """Return the query at `row`, or a failure where a text of it is not Unicode."""
 
     def check(text: str) -> str:
         if wrong := trouble(text):
@@ -142,14 +142,14 @@ def unicode_only(sample: Sample | Malformed, row: int) -> Sample | Malformed:
         return text
 
     try:
-        changed(sample, str, check)
+        changed(query, str, check)
     except RowError as error:
         id, *known = (
             text if text.isprintable() else None
-            for text in (sample.id, sample.category, sample.field)
+            for text in (query.id, query.category, query.field)
         )
         return malformed(row, RowGroup(id, *(text or UNKNOWN for text in known)), error)
-    return sample
+    return query
 
 
 def as_asked(sample: Sample, variant: Variant) -> tuple[Turn, ...]:

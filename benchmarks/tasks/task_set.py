@@ -13,7 +13,7 @@ from benchmarks.tasks.miniature import reader as miniature
 from benchmarks.tasks.miniature.queries import FIELDS as MINIATURE_FIELDS
 from benchmarks.tasks.mmie import reader as mmie
 from benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
-from benchmarks.tasks.published import TaskRows, TaskSet, task_set, unicode_only
+from benchmarks.tasks.published import UNKNOWN, TaskRows, TaskSet, task_set, unicode_only
 from benchmarks.tasks.reading.images import default_folder
 from benchmarks.tasks.reading.rules import Rule, TaskError
 from generators.base import imported
@@ -21,17 +21,9 @@ from generators.document import Malformed, Sample
 from generators.errors import UsageError
 from generators.registry import Named, forms, is_custom, prefix_of
 
-__all__ = [
-    "READERS",
-    "TaskError",
-    "TaskSet",
-    "is_function",
-    "limited",
-    "load",
-    "selected",
-]
+__all__ = ["READERS", "TaskError", "TaskSet", "is_function", "limited", "load", "selected"]
 
-Samples = Sequence[Sample | Malformed]
+Queries = Sequence[Sample | Malformed]
 
 READERS: Mapping[str, str] = {
     "creation": "benchmarks.tasks.creation_mmbench:load",
@@ -71,13 +63,13 @@ def load(
     TaskError for data that cannot be read, UsageError for unknown names in `prompts`.
     """
     task = _read(data, prompts, cache or default_folder(), on_progress)
-    samples = tuple(unicode_only(s, i) for i, s in enumerate(task.samples))
-    refused = sum(new is not old for new, old in zip(samples, task.samples, strict=True))
+    queries = tuple(unicode_only(s, i) for i, s in enumerate(task.samples))
+    refused = sum(new is not old for new, old in zip(queries, task.samples, strict=True))
     if not refused:
         return task
     broken = Counter(task.about.get("malformed", {}))
     broken[Rule.NOT_UNICODE.value] += refused
-    return replace(task, samples=samples, about={**task.about, "malformed": dict(broken)})
+    return replace(task, samples=queries, about={**task.about, "malformed": dict(broken)})
 
 
 def _read(
@@ -99,12 +91,12 @@ def _read(
     wording = mmie_prompts(prompts)
     if not miniature.is_miniature(data):
         return mmie.load(data, wording, cache, on_progress)
-    samples = miniature.samples(miniature.number_of(data), cache)
+    queries = miniature.read_queries(miniature.number_of(data), cache)
     return task_set(
         miniature.NAME,
         data,
-        TaskRows(samples=tuple(samples)),
-        digest=miniature.digest_of(samples),
+        TaskRows(samples=tuple(queries)),
+        digest=miniature.digest_of(queries),
         prompt=wording,
         fields=MINIATURE_FIELDS,
         prompts=wording.digest,
@@ -125,7 +117,7 @@ def _own(data: str) -> TaskSet:
     return task
 
 
-def limited(samples: Samples, limit: int, seed: int) -> tuple[Sample | Malformed, ...]:
+def limited(queries: Queries, limit: int, seed: int) -> tuple[Sample | Malformed, ...]:
     """`limit` of `samples`, drawn by `seed` in proportion to the categories, in file order.
 
     Every category has at least one as far as `limit` goes. Which are drawn depends on
@@ -134,37 +126,37 @@ def limited(samples: Samples, limit: int, seed: int) -> tuple[Sample | Malformed
     """
     if limit < 1:
         raise TaskError(f"a limit of {limit} leaves no queries; it must be at least 1")
-    order = sorted(_draw_order(samples, seed).items(), key=lambda item: item[1])
+    order = sorted(_draw_order(queries, seed).items(), key=lambda item: item[1])
     positions = sorted(position for position, _ in order[:limit])
-    return tuple(samples[i] for i in positions)
+    return tuple(queries[i] for i in positions)
 
 
-def _draw_order(samples: Samples, seed: int) -> dict[int, tuple[float, str]]:
-    """When the sample at each position is drawn (Sainte-Lague's divisors).
+def _draw_order(queries: Queries, seed: int) -> dict[int, tuple[float, str]]:
+    """When the query at each position is drawn (Sainte-Lague's divisors).
 
-    The k-th of the n samples of a category comes at (k - 1/2) / n, so that the categories
+    The k-th of the n queries of a category comes at (k - 1/2) / n, so that the categories
     fill in proportion; the first of each comes before all others.
     """
     strata: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for i, sample in enumerate(samples):
-        lot = hashlib.sha256(f"{seed}\n{sample.id}".encode()).hexdigest()
-        strata[sample.category].append((lot, i))
+    for i, query in enumerate(queries):
+        lot = hashlib.sha256(f"{seed}\n{query.id}".encode()).hexdigest()
+        strata[query.category].append((lot, i))
     turns = {}
     for category, drawn in strata.items():
         for k, (lot, i) in enumerate(sorted(drawn)):
-            first = k == 0 and category != "unknown"
+            first = k == 0 and category != UNKNOWN
             turns[i] = (0.0 if first else (k + 0.5) / len(drawn), lot)
     return turns
 
 
-def selected(samples: Samples, ids: Iterable[str]) -> tuple[Sample | Malformed, ...]:
-    """The samples with these ids, in file order; TaskError names ids that do not exist."""
+def selected(queries: Queries, ids: Iterable[str]) -> tuple[Sample | Malformed, ...]:
+    """The queries with these ids, in file order; TaskError names ids that do not exist."""
     requested = dict.fromkeys(ids)
-    known = {sample.id for sample in samples}
+    known = {query.id for query in queries}
     missing = [id for id in requested if id not in known]
     if missing:
         raise TaskError("; ".join(_unknown_id(id, known) for id in missing[:5]))
-    return tuple(sample for sample in samples if sample.id in requested)
+    return tuple(query for query in queries if query.id in requested)
 
 
 def _unknown_id(id: str, known: set[str]) -> str:

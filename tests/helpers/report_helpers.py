@@ -205,10 +205,6 @@ HOSTILE = (
 )
 
 
-def at_hand(image: Image) -> bytes:
-    return image.read()
-
-
 def plain_board(queries: int, name: str = "a", **options):
     """As many queries as asked for, without images."""
     about = {"turns": (), "reference": None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.tasks.miniature.reader import samples
+from benchmarks.tasks.miniature.reader import read_queries
 from cluster.local import LocalStages
 from cluster.walks import drive
 from generators.base import Outcome
@@ -13,7 +13,7 @@ from scorers import resolve_scorer
 from scorers.base import Scorer
 
 JUDGE = "judge:mmie-score"
-SAMPLES = samples(12)
+SAMPLES = read_queries(12)
 STAGES = LocalStages()
 
 

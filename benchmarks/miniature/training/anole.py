@@ -29,7 +29,7 @@ from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 from benchmarks.miniature.training import scenes
 from benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
 from benchmarks.miniature.training.scenes import centred, images_of
-from benchmarks.tasks.miniature.queries import MiniatureQuery, ScenePicture, query
+from benchmarks.tasks.miniature.queries import MiniatureQuery, SceneImage, query
 from benchmarks.tasks.mmie.prompts import PROMPTS, QUESTION
 from generators.anole.codec import vq_model
 from generators.anole.models import VQ_PREFIX, taming_layout
@@ -147,7 +147,7 @@ class SequenceWriter:
         self,
         tokenizer: Tokenizer,
         queries: Mapping[Any, Sequence[MiniatureQuery]],
-        codes: Mapping[ScenePicture, Sequence[int]],
+        codes: Mapping[SceneImage, Sequence[int]],
     ) -> None:
         self._tokenizer, self._queries, self._codes = tokenizer, queries, codes
         self._images = list(codes)
@@ -169,7 +169,7 @@ class SequenceWriter:
         kept = [k for k, token in enumerate(row.ids) if token in self._own.guiding]
         return Row([row.ids[k] for k in kept], [row.weights[k] for k in kept], [])
 
-    def _row(self, *parts: tuple[str | ScenePicture, float]) -> Row:
+    def _row(self, *parts: tuple[str | SceneImage, float]) -> Row:
         """Parts with their weights as targets."""
         row, own = Row([self._own.bos], [0], []), self._own
         for part, weight in parts:
@@ -195,7 +195,7 @@ def said(scene: Scene, rng: random.Random) -> str:
     return step(rng.randint(1, 2), text) if rng.random() < 0.4 else text
 
 
-def asked_in_words(asked: MiniatureQuery) -> list[tuple[str | ScenePicture, float]]:
+def asked_in_words(asked: MiniatureQuery) -> list[tuple[str | SceneImage, float]]:
     """The parts of a query in MMIE's wording, as the stage forms it."""
     before, after = PROMPTS[asked.category]["interleaved"].split(QUESTION)
     image, text = asked.question
@@ -245,7 +245,7 @@ def main(
         for name, count in POOL.items()
     }
     parts = [p for some in queries.values() for q in some for p in (*q.question, *q.answer)]
-    shown = list(dict.fromkeys(p for p in parts if isinstance(p, ScenePicture)))
+    shown = list(dict.fromkeys(p for p in parts if isinstance(p, SceneImage)))
     pixels = images_of([p.scene for p in shown], [p.seed for p in shown])
     codes = dict(zip(shown, codes_of(vq, pixels).tolist(), strict=True))
     write = SequenceWriter(tokenizer, queries, codes)

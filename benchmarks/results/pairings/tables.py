@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from benchmarks.results.table import (
     TableCell,
     TableColumn,
     csv_text,
+    json_text,
     latex_page,
     markdown_page,
 )
@@ -57,7 +57,7 @@ ABOUT_SHARES = (
 )
 ABOUT_COST = (
     "Mean per document, with its 95% interval by query, of what it takes to make it alone: "
-    "its text and its pictures. Seconds are those that stages were busy; failed attempts, "
+    "its text and its images. Seconds are those that stages were busy; failed attempts, "
     "loading and scoring are not counted."
 )
 ABOUT_NEEDED = (
@@ -103,13 +103,6 @@ def _titled(pairings: Pairings, what: str) -> str:
     return f"{what}, protocol {pairings.matrix.protocol}"
 
 
-def _by_lvlm(
-    pairings: Pairings, rows: Iterable[Iterable[TableCell]]
-) -> list[list[str | TableCell]]:
-    """Return rows with the names of their LVLMs."""
-    return [[lvlm, *row] for lvlm, row in zip(pairings.matrix.lvlms, rows, strict=True)]
-
-
 def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     """Return every cell, the better the more colour; main effects beside and below."""
     model, form = scores.model, scores.form
@@ -124,16 +117,15 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         tint = round(_PALE + (_STRONG - _PALE) * share)
         return TableCell.of(e, form, tint=tint, marked=e.value == best != worst)
 
-    rows = [
-        [*map(cell, row), _effect(effect, scores)]
-        for row, effect in zip(model.cells, model.lvlms, strict=True)
+    rows = zip(pairings.matrix.lvlms, model.cells, model.lvlms, strict=True)
+    lines: list[list[str | TableCell]] = [
+        [lvlm, *map(cell, row), _effect(effect, scores)] for lvlm, row, effect in rows
     ]
     # A single LVLM has no effect: the column holds the mean of all cells alone.
     last = "effect" if len(model.lvlms) > 1 else "mean"
     below = [_effect(e, scores) for e in model.t2is]
     name = "effect" if len(model.t2is) > 1 else "mean"
-    total: list[str | TableCell] = [name, *below, form.number(model.mean.value)]
-    lines = [*_by_lvlm(pairings, rows), total]
+    lines.append([name, *below, form.number(model.mean.value)])
     about = f"{scores.scorer.scale}, {scores.scorer.direction} is better"
     title = _titled(pairings, f"{scores.scorer.name} ({about})")
     notes = _score_notes(pairings, scores)
@@ -188,7 +180,8 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         tint = round(sign * _STRONG * (e.value or 0.0) / (most or 1.0))
         return _effect(e, scores, tint)
 
-    rows = _by_lvlm(pairings, (map(cell, row) for row in model.interaction))
+    named = zip(pairings.matrix.lvlms, model.interaction, strict=True)
+    rows: list[list[str | TableCell]] = [[lvlm, *map(cell, row)] for lvlm, row in named]
     title = _titled(pairings, f"{scores.scorer.name}, interaction")
     notes = [ABOUT_INTERACTION] if _is_first(pairings, scores) else []
     return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is], rows, notes)
@@ -242,11 +235,11 @@ def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
     notes = [
         f"Of all queries: {sharing['texts']:,} texts served "
         f"{sharing['texts_requested']:,} requests of {cells} cells; "
-        f"{sharing['pictures']:,} pictures served {sharing['pictures_requested']:,}."
+        f"{sharing['pictures']:,} images served {sharing['pictures_requested']:,}."
     ]
     if sharing["seeds"]:
         notes.append(
-            f"{sharing['same_seeds']:,} of {sharing['seeds']:,} places of pictures that "
+            f"{sharing['same_seeds']:,} of {sharing['seeds']:,} places of images that "
             "several cells drew have the same noise seed in all of them."
         )
     spent, alone = (sharing[name].get("seconds") for name in ("spent", "unshared"))
@@ -304,9 +297,7 @@ def write_pairings(board: Board, root: Path) -> list[Pairings]:
         "warning": board.warning,
         "matrices": [_content(p) for p in pairings],
     }
-    settings: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False}
-    plain = json.dumps(content, indent=2, default=_plain, **settings)
-    write_whole(root / "pairings.json", plain + "\n")
+    write_whole(root / "pairings.json", json_text(content, _plain))
     remarks = [f"Warning: {board.warning}." if board.warning else ""]
     remarks += [p.matrix.shape + f", protocol {p.matrix.protocol}" for p in pairings]
     tables = [table for p in pairings for table in tables_of(p)]

@@ -36,17 +36,17 @@ class ReportEntry:
     """One query (and repeat) with the answer of each system, in the board's order."""
 
     anchor: str
-    sample: Sample | Malformed
+    query: Sample | Malformed
     repeat: int
     answers: tuple[Evaluation | None, ...]
 
     def images(self) -> Iterator[Image]:
         """Yield every image that is shown with the query, in the order of the page."""
-        if isinstance(self.sample, Sample):
-            for turn in self.sample.turns:
+        if isinstance(self.query, Sample):
+            for turn in self.query.turns:
                 yield from (s for s in turn.content if isinstance(s, Image))
-            if self.sample.reference is not None:
-                yield from self.sample.reference.images
+            if self.query.reference is not None:
+                yield from self.query.reference.images
         for answer in self.answers:
             if answer is not None and isinstance(answer.document, Result):
                 yield from answer.document.value.images
@@ -62,15 +62,15 @@ def entries_of(board: Board, limit: int | None = None) -> list[ReportEntry]:
     drawn = sorted(board.keys, key=lambda key: hashlib.sha256(key.encode()).hexdigest())
     shown = set(drawn[:limit])
     rows: dict[tuple[str, int], list[Evaluation | None]] = {}
-    samples: dict[str, Sample | Malformed] = {}
+    queries: dict[str, Sample | Malformed] = {}
     for e in board.reading(shown):
         if e.complete:
             key = key_of(e.sample)
-            samples.setdefault(key, e.sample)
+            queries.setdefault(key, e.sample)
             rows.setdefault((key, e.repeat), [None] * len(column))[column[e.system]] = e
     return [
         ReportEntry(
-            f"{key}~{repeat + 1}" if repeat else key, samples[key], repeat, tuple(answers)
+            f"{key}~{repeat + 1}" if repeat else key, queries[key], repeat, tuple(answers)
         )
         for (key, repeat), answers in rows.items()
     ]
@@ -90,8 +90,8 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
         "entries": [
             [
                 entry.anchor,
-                categories.index(entry.sample.category),
-                fields.index(entry.sample.field),
+                categories.index(entry.query.category),
+                fields.index(entry.query.field),
                 [_cell(board, answer) for answer in entry.answers],
             ]
             for entry in entries
@@ -120,16 +120,16 @@ def _score_cell(outcome: Outcome[Score] | None) -> float | str:
 
 def row_of(board: Board, entry: ReportEntry, numbers: Mapping[str, int]) -> dict[str, Any]:
     """Return the text of an entry, images as their numbers, which `numbers` has."""
-    sample = entry.sample
+    query = entry.query
     answers = [_answer(board, answer, numbers) for answer in entry.answers]
     full: dict[str, Any] = {"repeat": entry.repeat, "answers": answers}
-    if isinstance(sample, Malformed):
-        return full | {"turns": [], "malformed": sample.reason}
-    full["turns"] = [[t.role, _segments(t.content, numbers)] for t in sample.turns]
-    if sample.reference is not None:
-        full["truth"] = _segments(sample.reference.segments, numbers)
-    if sample.criteria:
-        full["criteria"] = sample.criteria
+    if isinstance(query, Malformed):
+        return full | {"turns": [], "malformed": query.reason}
+    full["turns"] = [[t.role, _segments(t.content, numbers)] for t in query.turns]
+    if query.reference is not None:
+        full["truth"] = _segments(query.reference.segments, numbers)
+    if query.criteria:
+        full["criteria"] = query.criteria
     return full
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from markupsafe import Markup
 
 from benchmarks.provenance import provenance_facts
 from benchmarks.results import leaderboard as tables
-from benchmarks.results.board import Board
+from benchmarks.results.board import Board, score_value
 from benchmarks.results.pairings.page import pairings_section
 from benchmarks.results.reasons import FAILURES
 from benchmarks.results.report.entries import (
@@ -68,7 +69,7 @@ def write_report(
     """
     limit = None if queries == "all" else queries or QUERIES
     entries = entries_of(board, limit)
-    shown = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
+    shown = list(dict.fromkeys(key_of(entry.query) for entry in entries))
     panels = [panel_of(board, scorer, shown) for scorer in board.scorers]
     examples = examples_of(board, entries, panels)
     _write_data(board, root / "report", entries, examples, read, on_progress)
@@ -135,13 +136,17 @@ def examples_of(
     The widest disagreements of the first scorer that has some; else the first answers.
     """
     systems = [system.name for system in board.systems]
-    at = {entry.anchor: i for i, entry in enumerate(entries)}
+    repeats: dict[str, list[int]] = defaultdict(list)
+    for i, entry in enumerate(entries):
+        repeats[key_of(entry.query)].append(i)
     for panel in panels:
-        shown = [
-            [at[query.text], [systems.index(end.detail) for end in ends]]
-            for query, _, *ends in panel.apart.rows
-            if query.text in at
-        ]
+        shown = []
+        for query, _, *ends in panel.apart.rows:
+            pair = [systems.index(end.detail) for end in ends]
+            gaps = {i: _gap(entries[i], pair, panel.name) for i in repeats[query.text]}
+            known = {i: gap for i, gap in gaps.items() if gap is not None}
+            # Means over repeats are apart: of the repeats, the one that shows it best.
+            shown += [[max(known, key=known.__getitem__), pair]] if known else []
         if shown:
             what = f"the best and the worst answer where {panel.name} sets them"
             return {"choice": f"{what} furthest apart", "shown": shown[:_EXAMPLES]}
@@ -151,6 +156,13 @@ def examples_of(
     ]
     shown = [[i, own[:2]] for i, own in enumerate(done) if own]
     return {"choice": "", "shown": shown[:_EXAMPLES]}
+
+
+def _gap(entry: ReportEntry, pair: Sequence[int], scorer: str) -> float | None:
+    """How far one system's score is above another's; None where one has no score."""
+    scored = [answer.scores.get(scorer) for k in pair if (answer := entry.answers[k])]
+    values = [value for s in scored if (value := score_value(s)) is not None]
+    return values[0] - values[1] if len(values) == len(pair) else None
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.tasks.miniature.reader import NAME, QUERIES, samples
+from benchmarks.tasks.miniature.reader import NAME, QUERIES, read_queries
 from benchmarks.tasks.mmie.categories import BENCHMARK
 from benchmarks.tasks.mmie.official import ImageFiles, claim, items_of
 from benchmarks.tasks.mmie.reader import CRITERIA, FILES
@@ -29,14 +29,14 @@ def main(
 ) -> None:
     """Write queries of the miniature world as a folder in MMIE's format."""
     try:
-        export_samples(samples(number), out)
+        export_queries(read_queries(number), out)
     except PlaitError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(error.exit_status) from error
     typer.echo(f"{number:,} queries in {out}; read them with --data {out}")
 
 
-def export_samples(samples: Sequence[Sample], out: Path) -> None:
+def export_queries(queries: Sequence[Sample], out: Path) -> None:
     """Write `data.json` and `images/` into the folder `out`, for the MMIE reader.
 
     Raises TaskError when `out` holds anything: an export overwrites nothing.
@@ -44,21 +44,21 @@ def export_samples(samples: Sequence[Sample], out: Path) -> None:
     claim(out)
     (out / "images").mkdir()
     images = ImageFiles(out, Image.read)
-    rows = [_row(sample, images) for sample in samples]
+    rows = [_row(query, images) for query in queries]
     write_whole(out / FILES[0], json.dumps(rows, indent=1) + "\n")
 
 
-def _row(sample: Sample, images: ImageFiles) -> dict[str, Any]:
-    answer = sample.reference.segments if sample.reference else ()
+def _row(query: Sample, images: ImageFiles) -> dict[str, Any]:
+    answer = query.reference.segments if query.reference else ()
     return {
-        "id": sample.id,
+        "id": query.id,
         BENCHMARK: NAME,
-        "category": sample.category,
-        "field": sample.field,
-        CRITERIA: sample.criteria,
+        "category": query.category,
+        "field": query.field,
+        CRITERIA: query.criteria,
         "conversations": [
             {"from": speaker, "content": items_of(content, images)}
-            for speaker, content in (("human", sample.question), ("gpt", answer))
+            for speaker, content in (("human", query.question), ("gpt", answer))
         ],
     }
 

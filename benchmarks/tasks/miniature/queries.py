@@ -59,14 +59,14 @@ FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class ScenePicture:
+class SceneImage:
     """An image of a scene; `seed` moves its items a little."""
 
     scene: Scene
     seed: int
 
 
-Parts = tuple[str | ScenePicture, ...]
+Parts = tuple[str | SceneImage, ...]
 """Ordered texts and images."""
 
 
@@ -95,7 +95,7 @@ class MiniatureQuery:
     def scenes(self) -> tuple[Scene, ...]:
         """The question's scene, then those of the answer."""
         parts = (*self.question, *self.answer)
-        return tuple(part.scene for part in parts if isinstance(part, ScenePicture))
+        return tuple(part.scene for part in parts if isinstance(part, SceneImage))
 
 
 def queries(n: int, seed: int, split: Split) -> list[MiniatureQuery]:
@@ -120,8 +120,8 @@ def _situation(id: str, rng: random.Random, split: Split) -> MiniatureQuery:
         id=id,
         category="SA",
         field=STORY_FIELDS[kind],
-        question=(_picture(rng, scene), story),
-        answer=(statement(after), _picture(rng, after)),
+        question=(_image(rng, scene), story),
+        answer=(statement(after), _image(rng, after)),
         criteria=f"Text and picture show {_shown(after)}.",
         changes=(change,),
     )
@@ -131,15 +131,15 @@ def _steps(id: str, rng: random.Random, split: Split) -> MiniatureQuery:
     kinds = (rng.choice(STEPS), rng.choice(STEPS))
     scene, changes, after = _project(rng, split, kinds, most=2)
     asked = [step(k, f"{instruction(c)}.") for k, c in enumerate(changes, start=1)]
-    answer: list[str | ScenePicture] = []
+    answer: list[str | SceneImage] = []
     for k, result in enumerate(after, start=1):
-        answer += [step(k, statement(result)), _picture(rng, result)]
+        answer += [step(k, statement(result)), _image(rng, result)]
     goals = [step(k, _shown(s)) for k, s in enumerate(after, start=1)]
     return MiniatureQuery(
         id=id,
         category="PBL",
         field=BUILDING if "add" in kinds else ARRANGING,
-        question=(_picture(rng, scene), " ".join(asked)),
+        question=(_image(rng, scene), " ".join(asked)),
         answer=tuple(answer),
         criteria=f"Texts and pictures show {'; '.join(goals)}.",
         changes=changes,
@@ -152,7 +152,7 @@ def _problem(id: str, rng: random.Random, split: Split) -> MiniatureQuery:
         id=id,
         category="MSR",
         field=problem.field,
-        question=(_picture(rng, problem.scene), problem.question),
+        question=(_image(rng, problem.scene), problem.question),
         answer=(problem.answer,),
         criteria=f"The right answer is: {problem.answer}",
     )
@@ -192,8 +192,8 @@ def _change_within(
     return None
 
 
-def _picture(rng: random.Random, scene: Scene) -> ScenePicture:
-    return ScenePicture(scene, rng.randrange(2**31))
+def _image(rng: random.Random, scene: Scene) -> SceneImage:
+    return SceneImage(scene, rng.randrange(2**31))
 
 
 def _shown(scene: Scene) -> str:

@@ -38,7 +38,7 @@ def number_of(data: str) -> int:
     return int(number)
 
 
-def samples(n: int, cache: Path | None = None) -> list[Sample]:
+def read_queries(n: int, cache: Path | None = None) -> list[Sample]:
     """Return the first `n` queries; images lie under `cache`, where one is given.
 
     More queries begin with the same. Raises TaskError where `cache` cannot be written.
@@ -51,9 +51,9 @@ def samples(n: int, cache: Path | None = None) -> list[Sample]:
     return [sample_of(query, keep) for query in queries(n, SEED, "test")]
 
 
-def digest_of(samples: Sequence[Sample]) -> str:
-    """Return what names the contents of samples, images by their bytes."""
-    rows = [(s.id, s.category, s.field, s.turns, s.reference, s.criteria) for s in samples]
+def digest_of(queries: Sequence[Sample]) -> str:
+    """Return what names the contents of queries, images by their bytes."""
+    rows = [(s.id, s.category, s.field, s.turns, s.reference, s.criteria) for s in queries]
     return digest(rows)
 
 

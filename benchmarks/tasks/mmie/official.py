@@ -1,4 +1,4 @@
-"""The file format of the official MMIE scorer, written and read.
+"""The file format of the official MMIE scorer, written and read: another tool's answers.
 
 `data.json` beside `images/`, as `dataset.py` and the README of Lillianwei-h/MMIE have it:
 
@@ -13,18 +13,22 @@ the category, the field and the benchmark whose queries they are.
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.tasks.mmie.categories import (
     BENCHMARK,
+    FIELDS,
     MMIE,
     benchmark_of,
     category_of,
     field_of,
+    weights_of,
 )
+from benchmarks.tasks.mmie.prompts import prompts
 from benchmarks.tasks.mmie.reader import (
     FILES,
     content,
@@ -32,7 +36,7 @@ from benchmarks.tasks.mmie.reader import (
     group_of,
     stated_categories,
 )
-from benchmarks.tasks.published import malformed
+from benchmarks.tasks.published import TaskSet, malformed
 from benchmarks.tasks.reading.images import ImageFolder, default_folder, image_paths
 from benchmarks.tasks.reading.rules import (
     RowError,
@@ -43,8 +47,10 @@ from benchmarks.tasks.reading.rules import (
     load_rows,
     of_type,
 )
+from generators.base import Failure, Fault
 from generators.document import Content, Document, Image, Malformed, Sample, Text, Turn
 from generators.files import write_whole
+from generators.system import System
 from scorers.judging.released import FIRST_TRUTH, first_truth
 
 FILE = FILES[0]
@@ -56,6 +62,11 @@ _SIGNATURES = {
     b"II*\0": "tif",
     b"MM\0*": "tif",
 }
+
+
+_ANOTHER = Failure(
+    "the row's question is not that of the first row with its id", Fault.BAD_INPUT
+)
 
 
 def export(
@@ -113,23 +124,23 @@ def _extension(data: bytes) -> str:
     return next(known, "webp" if data[8:12] == b"WEBP" else "img")
 
 
-def _row(sample: Sample, document: Document, files: ImageFiles) -> dict[str, Any]:
-    reference = sample.reference.segments if sample.reference else ()
+def _row(query: Sample, document: Document, files: ImageFiles) -> dict[str, Any]:
+    reference = query.reference.segments if query.reference else ()
     return {
-        "id": sample.id,
-        "question": items_of(sample.question, files),
+        "id": query.id,
+        "question": items_of(query.question, files),
         "answer": items_of(document.segments, files),
-        "gt_answer": _truth(sample, items_of(reference, files)),
-        "category": sample.category,
-        "field": sample.field,
+        "gt_answer": _truth(query, items_of(reference, files)),
+        "category": query.category,
+        "field": query.field,
     }
 
 
 def _truth(
-    sample: Sample, items: list[dict[str, str | None]]
+    query: Sample, items: list[dict[str, str | None]]
 ) -> list[dict[str, str | None]]:
     """Return the ground truth, whose first item keeps a text that was null or empty."""
-    first = sample.metadata.get(FIRST_TRUTH)
+    first = query.metadata.get(FIRST_TRUTH)
     if first is not None and (not items or items[0]["text"] != json.loads(first)):
         items = [{"text": json.loads(first), "image": None}, *items]
     return items or [{"text": None, "image": None}]
@@ -151,7 +162,7 @@ def items_of(segments: Content, files: ImageFiles) -> list[dict[str, str | None]
 class Output(NamedTuple):
     """One model's answer to one query."""
 
-    sample: Sample
+    query: Sample
     document: Document
     model: str
     benchmark: str = MMIE
@@ -184,7 +195,7 @@ def _read(
 ) -> Output | Broken:
     try:
         output = _output(of_type(value, dict, "the row"), images)
-        known = first.setdefault((output.sample.id, output.model), row)
+        known = first.setdefault((output.query.id, output.model), row)
         if known != row:
             raise RowError(
                 Rule.DUPLICATE, f"row {known} has it for {output.model!r} already"
@@ -210,7 +221,7 @@ def _output(row: Mapping[str, Any], images: ImageFolder) -> Output:
         if isinstance(said, str)
         else content(get(row, "answer", list), "answer", images)
     )
-    sample = Sample(
+    query = Sample(
         id=id,
         category=category,
         field=field_of(of_type(row.get("field", "unknown"), str, "field")),
@@ -219,4 +230,45 @@ def _output(row: Mapping[str, Any], images: ImageFolder) -> Output:
         wants_images=category != "MSR",
         metadata=first_truth(truth),
     )
-    return Output(sample, Document(answer), model, benchmark_of(row))
+    return Output(query, Document(answer), model, benchmark_of(row))
+
+
+def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
+    """Return the queries in `folder` and one system per model that answered them.
+
+    Raises TaskError when there is no readable `data.json`. A row that breaks a rule is a
+    failure of the model it names where another row has the query; otherwise of every model,
+    since it may have been any model's row.
+    """
+    rows = read_outputs(folder)
+    known: dict[str, Sample] = {}
+    answers: dict[str, dict[str, Document | Failure]] = defaultdict(dict)
+    for output in (row for row in rows if isinstance(row, Output)):
+        query = output.query
+        same = known.setdefault(query.id, query).turns == query.turns
+        answers[output.model][query.id] = output.document if same else _ANOTHER
+    faults = [row for row in rows if isinstance(row, Broken)]
+    queries: dict[str, Sample | Malformed] = dict(known)
+    for row, model in faults:
+        if model is not None and row.id in known:
+            fault = Failure(row.reason, Fault.BAD_INPUT)
+            answers[model].setdefault(row.id, fault)
+        else:
+            id = f"row-{row.row}" if row.id in queries else row.id
+            queries[id] = replace(row, id=id)
+    broken = Counter(fault.row.reason.split(": ")[1] for fault in faults)
+    about = {
+        "name": folder.name,
+        "source": str(folder),
+        "malformed": dict(sorted(broken.items())),
+    }
+    task = TaskSet(
+        name=folder.name,
+        samples=tuple(queries.values()),
+        prompt=prompts(None),
+        categories=weights_of(r.benchmark for r in rows if isinstance(r, Output)),
+        fields=FIELDS,
+        about=about,
+    )
+    systems = (System(name=m, draft=None, answers=a) for m, a in answers.items())
+    return task, tuple(systems)

@@ -39,12 +39,12 @@ after `Answer:` is the place of the model's answer."""
 
 @dataclass(frozen=True)
 class Prompts:
-    """Words a sample's query: a `generators.system.Prompter`."""
+    """Words a query: a `generators.system.Prompter`."""
 
     templates: Mapping[str, Mapping[str, str]]
 
     def __call__(self, sample: Sample, variant: Variant) -> tuple[Turn, ...]:
-        """The sample's conversation, its last turn set into the category's template.
+        """The query's conversation, its last turn set into the category's template.
 
         The content's own text stays as it is; its items are set on lines of their own,
         as the official scorer's flattening does. `plain` leaves everything unchanged.

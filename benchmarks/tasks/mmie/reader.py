@@ -90,7 +90,9 @@ def load(
     place = str(SAMPLE) if bundled else data
     found = sources.located(place, (*FILES, ARCHIVE, "images/**"), _HINT)
     folder = found.path if found.path.is_dir() else found.path.parent
-    path = _rows_in(folder) if folder == found.path else found.path
+    files = [folder / n for n in FILES] if folder == found.path else [found.path]
+    if (path := next(filter(Path.is_file, files), None)) is None:
+        raise TaskError(f"{folder} holds neither {' nor '.join(FILES)}")
     packed = not (folder / "images").is_dir() and (folder / ARCHIVE).is_file()
     root = sources.unpacked(folder / ARCHIVE, cache) if packed else folder
     values, digest = load_rows(path)
@@ -99,7 +101,7 @@ def load(
     return task_set(
         "mmie-sample" if bundled else "mmie",
         data,
-        gathered(values, lambda value: ValidRow(_sample(value, images)), group_of),
+        gathered(values, lambda value: ValidRow(_query(value, images)), group_of),
         digest=digest,
         revision=found.revision,
         prompt=prompt,
@@ -107,13 +109,6 @@ def load(
         fields=FIELDS,
         prompts=prompt.digest,
     )
-
-
-def _rows_in(folder: Path) -> Path:
-    files = (folder / name for name in FILES if (folder / name).is_file())
-    if (path := next(files, None)) is None:
-        raise TaskError(f"{folder} holds neither {' nor '.join(FILES)}")
-    return path
 
 
 def group_of(value: Any) -> RowGroup:
@@ -129,14 +124,15 @@ def group_of(value: Any) -> RowGroup:
     return RowGroup(id, category, known or UNKNOWN)
 
 
-def _sample(value: Any, images: ImageFolder) -> Sample:
+def _query(value: Any, images: ImageFolder) -> Sample:
     row = of_type(value, dict, "the row")
     id = id_of(row)
-    category, field = (
-        category_of(id, stated_categories(row)),
-        field_of(get(row, "field", str)),
-    )
-    criteria, metadata = _criteria(row)
+    category = category_of(id, stated_categories(row))
+    field = field_of(get(row, "field", str))
+    text = row.get(CRITERIA)
+    criteria = of_type(text, str, CRITERIA) if isinstance(text, str) and text else None
+    known = _KNOWN if criteria is None else {*_KNOWN, CRITERIA}
+    metadata = {key: _as_text(value) for key, value in row.items() if key not in known}
     talk = get(row, "conversations", list)
     turns = [_turn(turn, i, images) for i, turn in enumerate(talk)]
     asked = _asked(turns)
@@ -150,14 +146,6 @@ def _sample(value: Any, images: ImageFolder) -> Sample:
         metadata=metadata | (first_truth(talk[asked]["content"]) if talk[asked:] else {}),
         criteria=criteria,
     )
-
-
-def _criteria(row: Mapping[str, Any]) -> tuple[str | None, dict[str, str]]:
-    """Return the criteria where they are text, and all unknown keys as metadata."""
-    text = row.get(CRITERIA)
-    criteria = of_type(text, str, CRITERIA) if isinstance(text, str) and text else None
-    known = _KNOWN if criteria is None else {*_KNOWN, CRITERIA}
-    return criteria, {key: _as_text(v) for key, v in row.items() if key not in known}
 
 
 def _as_text(value: Any) -> str:

@@ -90,9 +90,8 @@ class ImageFolder:
             with contextlib.suppress(RowError, ValueError):  # ValueError: a lone surrogate
                 self.places[path] = self.place(path)
         places, known = set(self.places.values()), self._known()
-        self.checked.update(
-            {p: c for p, c in known.items() if p in places and _is_of(p, c)}
-        )
+        kept = {p: c for p, c in known.items() if p in places and _is_of(p, c)}
+        self.checked.update(kept)
         unchecked = sorted(places - self.checked.keys())
         pool = ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4))
         try:
@@ -164,19 +163,18 @@ def _is_of(path: str, check: ImageCheck) -> bool:
 
 
 def _check_file(path: str) -> ImageCheck:
+    about = (0, -1, "")
     try:
         stat = os.stat(path)
         if not S_ISREG(stat.st_mode):
-            return ImageCheck(0, -1, "", Rule.NOT_FOUND, "not a file")
+            raise RowError(Rule.NOT_FOUND, "not a file")
         if stat.st_size > MAX_BYTES:
-            detail = f"the file has {stat.st_size:,} bytes"
-            return ImageCheck(0, -1, "", Rule.BOMB, detail)
+            raise RowError(Rule.BOMB, f"the file has {stat.st_size:,} bytes")
         data = Path(path).read_bytes()
+        about = (stat.st_size, stat.st_mtime_ns, hashlib.sha256(data).hexdigest())
+        inline(data)
     except OSError as error:
-        return ImageCheck(0, -1, "", Rule.NOT_FOUND, error.strerror or str(error))
-    about = (stat.st_size, stat.st_mtime_ns, hashlib.sha256(data).hexdigest())
-    try:
-        _refuse_unreadable(data)
+        return ImageCheck(*about, Rule.NOT_FOUND, error.strerror or str(error))
     except RowError as error:
         return ImageCheck(*about, error.rule, error.detail)
     return ImageCheck(*about)
@@ -184,16 +182,12 @@ def _check_file(path: str) -> ImageCheck:
 
 def inline(data: bytes) -> Image:
     """Return the image whose bytes a row holds; RowError where they are not an image."""
-    _refuse_unreadable(data)
-    return Image.of(data)
-
-
-def _refuse_unreadable(data: bytes) -> None:
     try:
         decode(data)
     except PictureError as error:
         rule = Rule.BOMB if isinstance(error, BombError) else Rule.UNDECODABLE
         raise RowError(rule, str(error)) from None
+    return Image.of(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +205,7 @@ class ImageCache:
         digest = hashlib.sha256(data).hexdigest()
         path = self.folder / digest[:2] / digest
         if not path.is_file():
-            _refuse_unreadable(data)
+            inline(data)
             try:
                 # What a crash of the machine takes is read from its source again.
                 write_whole(path, data, durable=False)

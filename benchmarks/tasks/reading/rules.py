@@ -7,11 +7,12 @@ import json
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from generators.errors import PlaitError
 from generators.unicode import trouble
 
+T = TypeVar("T")
 _KINDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object"}
 
 
@@ -54,18 +55,23 @@ def shown(value: Any, width: int = 60) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
-def load_rows(path: Path) -> tuple[list[Any], str]:
-    """Return the list that the JSON file at `path` holds, and the file's SHA-256."""
+def load_json(path: Path, kind: type[T], what: str) -> tuple[T, str]:
+    """Return what the JSON file at `path` holds, of `kind`, and the file's SHA-256."""
     try:
         data = path.read_bytes()
-        rows = json.loads(data.decode("utf-8-sig"))
+        content = json.loads(data.decode("utf-8-sig"))
     except OSError as error:
         raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise TaskError(f"{path} is not JSON: {error}") from None
-    if not isinstance(rows, list):
-        raise TaskError(f"{path} must hold a list of rows, not {shown(rows)}")
-    return rows, hashlib.sha256(data).hexdigest()
+    if not isinstance(content, kind):
+        raise TaskError(f"{path} must hold {what}, not {shown(content)}")
+    return content, hashlib.sha256(data).hexdigest()
+
+
+def load_rows(path: Path) -> tuple[list[Any], str]:
+    """Return the list that the JSON file at `path` holds, and the file's SHA-256."""
+    return load_json(path, list, "a list of rows")
 
 
 def get(row: Mapping[str, Any], key: str, kind: type, where: str = "the row") -> Any:

@@ -76,7 +76,7 @@ def test_damaged_images_are_named_in_their_places(tmp_path: Path) -> None:
     shown = _Parts(again.documents(SYSTEM)["Q-1"]._repr_html_()).parts
     drawn = [i for i, text in enumerate(before) if text in ("red", "blue")][-2:]
     for place, (text, now) in enumerate(zip(before, shown, strict=True)):
-        damaged = re.match(r"\[picture \d cannot be read: .*damaged", now)
+        damaged = re.match(r"\[image \d cannot be read: .*damaged", now)
         assert damaged if place in drawn else now == text
     assert any(part.name in text for text in again.damage)
     with pytest.raises(Exception, match="damaged"):
@@ -90,9 +90,9 @@ def test_a_picture_file_that_is_gone_or_changed_is_named(tmp_path: Path) -> None
     broken = Image.of(b"no <picture>")
     document = NotebookDocument((Text("a"), gone, changed, broken, Text("b")))
     shown = document._repr_html_()
-    assert "[picture 1 cannot be read: " in shown
+    assert "[image 1 cannot be read: " in shown
     assert "gone.png" in shown
-    assert "[picture 2 cannot be read: " in shown
+    assert "[image 2 cannot be read: " in shown
     assert "has changed since" in shown
-    assert "[picture 3: the bytes are in no known picture format" in shown
-    assert shown.index(">a<") < shown.index("picture 1") < shown.index(">b<")
+    assert "[image 3: the bytes are in no known picture format" in shown
+    assert shown.index(">a<") < shown.index("image 1") < shown.index(">b<")

@@ -12,7 +12,7 @@ from benchmarks.miniature import outputs
 from benchmarks.miniature.measures import Bar, BenchPart, BenchSettings
 from benchmarks.miniature.outputs import (
     EARLIER,
-    ONE_PICTURE,
+    ONE_IMAGE,
     OUTLINE,
     RunScores,
     corruptions_part,
@@ -33,7 +33,7 @@ QUALITY = {
     "gt": np.full(60, 1.0),
     "gt:other-answer": RNG.uniform(0.0, 0.5, 60),
     OUTLINE: RNG.uniform(0.6, 1.0, 60),
-    ONE_PICTURE: RNG.uniform(0.4, 0.8, 60),
+    ONE_IMAGE: RNG.uniform(0.4, 0.8, 60),
     EARLIER: RNG.uniform(0.1, 0.6, 60),
 }
 
@@ -118,7 +118,7 @@ def test_protocols_are_compared_on_projects_alone() -> None:
     truth, judge = outputs.protocols_part(made).bars
     projects = [s.category == "PBL" for s in SAMPLES]
     assert truth.estimate.n == judge.estimate.n == sum(projects) == 20
-    expected = 100 * (QUALITY[OUTLINE] - QUALITY[ONE_PICTURE])[projects].mean()
+    expected = 100 * (QUALITY[OUTLINE] - QUALITY[ONE_IMAGE])[projects].mean()
     assert truth.estimate.value == pytest.approx(expected)
     assert truth.state == "reached"
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from benchmarks.miniature.training.anole import SequenceWriter
 from benchmarks.miniature.training.loop import TrainingPlan, train
-from benchmarks.tasks.miniature.queries import CATEGORIES, ScenePicture, query
+from benchmarks.tasks.miniature.queries import CATEGORIES, SceneImage, query
 from benchmarks.tasks.miniature.reader import sample_of
 from benchmarks.tasks.mmie.prompts import prompts
 from generators.anole.draft import AnoleDraft
@@ -185,7 +185,7 @@ def test_anole_learns_the_prompts_that_its_stage_forms(category):
     stage = AnoleDraft(model=str(SHIPPED / "anole"), dtype="float32")
     prompt = stage.prompt(Request(prompts()(sample_of(asked), "interleaved"), seed=1))
     assert isinstance(prompt, NativePrompt)
-    shown = [p for p in (*asked.question, *asked.answer) if isinstance(p, ScenePicture)]
+    shown = [p for p in (*asked.question, *asked.answer) if isinstance(p, SceneImage)]
     tokens = [i for i in prompt.ids if i in stage.language.vocabulary.image]
     codes = dict.fromkeys(shown, stage.language.vocabulary.codes(tokens))
     write = SequenceWriter(stage.language.tokenizer, {category: [asked]}, codes)

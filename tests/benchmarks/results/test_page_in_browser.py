@@ -15,7 +15,6 @@ from report_helpers import (
     HOSTILE,
     MANIFEST,
     answer,
-    at_hand,
     board,
     evaluation,
     mixed_board,
@@ -27,7 +26,7 @@ from report_helpers import (
 
 from benchmarks.results.report import write_report
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
-from generators.document import Document, Score, Text, Turn
+from generators.document import Document, Image, Score, Text, Turn
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
@@ -99,7 +98,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             found.append(evaluation(name, sample(i, *group), score, document=said))
     found = [e for e in found if (e.system, e.sample.id) != ("b", "Q-0010")]
     made = board(found, systems=[system("a"), system("b", "tiny")], missing=1)
-    return write_report(made, tmp_path_factory.mktemp("by hand"), MANIFEST, at_hand)
+    return write_report(made, tmp_path_factory.mktemp("by hand"), MANIFEST, Image.read)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +119,7 @@ def special(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("benchmarks.results.report.images.PACK", 2)
         patch.setattr("benchmarks.results.report.page.PACK", 2)
-        write_report(board(found), root.with_name("run"), MANIFEST, at_hand)
+        write_report(board(found), root.with_name("run"), MANIFEST, Image.read)
     return root.with_name("run").rename(root) / "report.html"
 
 
@@ -139,7 +138,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         failed = Failure(text, Fault.ERROR, notes={text: None})
         found.append(evaluation(HOSTILE[1], asked, None, document=failed))
     made, root = board(found, selection=HOSTILE[1]), tmp_path_factory.mktemp("hostile")
-    return write_report(made, root, {"status": HOSTILE[1]}, at_hand)
+    return write_report(made, root, {"status": HOSTILE[1]}, Image.read)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +147,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = [f"writer-{w}+artist-{a}" for w in range(2) for a in range(3)]
     costs = costs_by_hand(12, 2, 3)
     made = mixed_board(12, [*names, "anole", "W" * 80], costs=costs)
-    return write_report(made, tmp_path_factory.mktemp("wide"), MANIFEST, at_hand)
+    return write_report(made, tmp_path_factory.mktemp("wide"), MANIFEST, Image.read)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +156,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("benchmarks.results.report.page.CHUNK", 2)
         root = tmp_path_factory.mktemp("large")
-        return write_report(plain_board(300, scorers=()), root, MANIFEST, at_hand, "all")
+        return write_report(plain_board(300, scorers=()), root, MANIFEST, Image.read, "all")
 
 
 # -------------------------------------------------------------------------- finding

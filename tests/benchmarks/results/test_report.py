@@ -19,7 +19,6 @@ from report_helpers import (
     MANIFEST,
     Judge,
     answer,
-    at_hand,
     board,
     board_of,
     evaluation,
@@ -41,7 +40,7 @@ from generators.document import Image, Malformed, Score
 
 
 def write(made, root: Path, **settings) -> Path:
-    return write_report(made, root, MANIFEST, at_hand, **settings)
+    return write_report(made, root, MANIFEST, Image.read, **settings)
 
 
 def script(path: Path):
@@ -283,6 +282,19 @@ def test_the_first_screen_says_what_the_run_is_and_how_it_went(tmp_path):
     assert examples["shown"] == [[4, [0, 1]], [3, [0, 1]]]
 
 
+def test_examples_of_repeats_are_those_that_are_furthest_apart(tmp_path):
+    scores = {"a": (Unscored("unread"), 5, 6), "b": (1, 2, 1)}
+    found = [
+        evaluation(name, sample(0), score, repeat=r)
+        for name, own in scores.items()
+        for r, score in enumerate(own)
+    ]
+    write(board(found), tmp_path)
+    index, _ = data_of(tmp_path)
+    assert index["entries"][2][0] == "Q-0000~3"
+    assert index["examples"]["shown"] == [[2, [0, 1]]]
+
+
 def test_examples_of_one_system_are_its_first_answers(tmp_path):
     failed = Failure("ran out", Fault.ERROR)
     found = [evaluation("a", sample(0), None, document=failed)]
@@ -293,7 +305,7 @@ def test_examples_of_one_system_are_its_first_answers(tmp_path):
 
 def test_a_run_without_answers_or_facts_has_a_page(tmp_path):
     made = board([], systems=[system("a", "tiny")], missing=4)
-    words = words_of(write_report(made, tmp_path, {}, at_hand))
+    words = words_of(write_report(made, tmp_path, {}, Image.read))
     index, rows = data_of(tmp_path)
     assert (index["entries"], rows, index["examples"]["shown"]) == ([], [], [])
     assert "4 answers are missing" in words

@@ -61,11 +61,10 @@ def human(path: Path, **options: Any) -> RatedDocuments:
     return read_ratings(path, **(usual | options))
 
 
-def both(tmp_path: Path, scores: Any, people: Any, **options: Any) -> Mapping[str, Any]:
+def both(tmp_path: Path, scores: Any, people: Any) -> Mapping[str, Any]:
     """What the report says of these scores and these people."""
     judges = write(tmp_path, "scores.json", scores)
-    asked: dict[str, Any] = {"settings": FEW} | options
-    return agreement_report(judges, write(tmp_path, "human.json", people), **asked)
+    return agreement_report(judges, write(tmp_path, "human.json", people), FEW)
 
 
 def rows(
@@ -261,16 +260,14 @@ def test_scores_are_mapped_onto_the_scale_of_people(tmp_path):
     people, percent = rows(IDS, score=RATED), [v / 6 * 100 for v in SCORED]
     shifted = [1 + v / 1.5 for v in SCORED]
 
-    def found(scores: Any, scale: str | None = None, **options: Any) -> Any:
-        given = rows(IDS, score=scores)
-        given = given if scale is None else [row | {"scale": scale} for row in given]
-        return both(tmp_path, given, people, **options)["judges"][0]
+    def found(scores: Any, scale: str = "0-6") -> Any:
+        given = [row | {"scale": scale} for row in rows(IDS, score=scores)]
+        return both(tmp_path, given, people)["judges"][0]
 
     same = found(SCORED)
     assert (found(percent, "0-100")["rescaled"], same["rescaled"]) == (True, False)
     assert found(percent, "0-100")["groups"] == same["groups"]
     assert found(shifted, "1-5")["groups"] == same["groups"]
-    assert found(percent, scores_scale="0-100")["groups"] == same["groups"]
 
 
 def test_groups_come_from_columns_ids_and_names(tmp_path):
@@ -474,4 +471,4 @@ def test_known_truth_in_the_place_of_people(root: Path, tmp_path: Path) -> None:
         ("truth:match", ("blue",), "'blue'"),
     ):
         with pytest.raises(UsageError, match=reason):
-            agreement_report(root, Path(name), scorers=scorers)
+            agreement_report(root, Path(name), FEW, scorers)

@@ -23,7 +23,7 @@ from benchmarks.studies.bias import (
     Finding,
     JudgeIdentity,
     Measured,
-    Pairs,
+    Preference,
     Scored,
     family,
     lengths,
@@ -126,7 +126,7 @@ def test_lengths_by_hand() -> None:
         ("4", 0, side("a", 104), side("b", 100), -1),  # the longer, by 4%
         ("5", 0, side("a", 10, 1), side("b", 10), 2),  # no image, equal length
     ]
-    found = values(split(lengths({JUDGE: Pairs(games)}))[0])
+    found = values(split(lengths({JUDGE: [Preference(*g) for g in games]}))[0])
     assert found["longer answer preferred, %"] == (pytest.approx(250 / 4), 4, 4)
     assert found["preference for the longer, by up to 5%"] == (1.0, 1, 1)
     assert found["preference for the longer, up to twice"] == (0.0, 1, 1)
@@ -134,7 +134,7 @@ def test_lengths_by_hand() -> None:
     assert found["answer with more pictures preferred, %"] == (0.0, 1, 1)
     turned = [(q, r, b, a, -p) if i % 2 else (q, r, a, b, p)
               for i, (q, r, a, b, p) in enumerate(games)]  # fmt: skip
-    assert values(split(lengths({JUDGE: Pairs(turned)}))[0]) == found
+    assert values(split(lengths({JUDGE: [Preference(*g) for g in turned]}))[0]) == found
 
 
 @given(
@@ -172,7 +172,7 @@ def test_self_preference_beside_other_judges_by_hand() -> None:
         JUDGE._replace(name="gpt-4.1"): [("3", 0, own, foreign, -1)],
         JUDGE._replace(name="gemini", protocol="probench"): [("3", 0, own, foreign, -1)],
     }
-    pairs = {judge: Pairs(rows) for judge, rows in games.items()}
+    pairs = {judge: [Preference(*r) for r in rows] for judge, rows in games.items()}
     found, absent = split(self_preference(pairs))
     told = values(f for f in found if f.judge.startswith("gpt-4o "))
     assert told["answers of gpt preferred, %"] == (62.5, 4, 4)
@@ -315,7 +315,7 @@ def test_scores_of_one_query_are_preferences(tmp_path: Path) -> None:
     ((judge, pairs),) = scored(tmp_path, judge_of(GRADER)).pairs().items()
     assert judge.label == "judge:chatty"
     # Three times good against once, of 6.
-    assert pairs.preference == pytest.approx([2 / 6 * 100] * 6)
+    assert [p.value for p in pairs] == pytest.approx([2 / 6 * 100] * 6)
     found = values(split(lengths({judge: pairs}))[0])
     assert found["longer answer preferred, %"] == (100.0, 6, 6)
 

@@ -196,10 +196,7 @@ class Named(Measuring):
 
 
 def finished(
-    root: str,
-    scores: Scores,
-    scorer: str = "measure",
-    **asked: str,
+    root: str, scores: Scores, scorer: str = "measure", **asked: str
 ) -> FinishedRun:
     numbers = sorted({number for values in scores.values() for number in values})
     samples = {n: sample(n, asked.get(f"q{n}", "")) for n in numbers}
@@ -281,9 +278,7 @@ def test_systems_are_paired_by_name_or_as_asked(runs: dict[str, FinishedRun]) ->
         compared(runs, {"gill": {0: 1.0}}, {"anole": {0: 9.0}})
 
 
-def test_answers_are_compared_without_a_common_scorer(
-    runs: dict[str, FinishedRun],
-) -> None:
+def test_answers_are_compared_without_a_common_scorer(runs: dict[str, FinishedRun]) -> None:
     runs["a"] = finished("a", {"gill": {0: 1.0}})
     runs["c"] = finished("c", {"gill": {0: 2.0}}, scorer="other")
     content, (texts,) = run_difference(Path("a"), Path("c"))

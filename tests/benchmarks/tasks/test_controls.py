@@ -7,12 +7,14 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pairwise_helpers import document as truth
+from pairwise_helpers import sample as asked
 
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import open_experiment
 from benchmarks.tasks.controls import CONTROLS, control, is_control
 from generators.base import Skip
-from generators.document import Document, Image, Malformed, Sample, Text, Turn
+from generators.document import Document, Image, Malformed, Sample, Text
 from generators.errors import UsageError
 
 SHUFFLED, NO_IMAGES, OTHER, REPEATED = CONTROLS
@@ -22,16 +24,9 @@ def blob(name: str) -> Image:
     return Image.of(name.encode())
 
 
-def truth(*parts: str | Image) -> Document:
-    return Document(tuple(Text(p) if isinstance(p, str) else p for p in parts))
-
-
-def sample(
-    number: int, document: Document | None, field: str = "Art", category: str = "PBL"
-) -> Sample:
-    turns = (Turn("user", (Text(f"How to do {number}?"),)),)
-    about = {"category": category, "field": field, "turns": turns}
-    return Sample(id=f"{category}-{number}", reference=document, **about)
+def sample(number: int, document: Document | None) -> Sample:
+    about = {"category": "PBL", "field": "Art", "reference": document}
+    return asked(f"How to do {number}?", id=f"PBL-{number}", **about)
 
 
 def steps(number: int, pictures: int = 2) -> Document:
@@ -71,9 +66,9 @@ def test_one_picture_comes_from_another_sample():
 @pytest.mark.parametrize(
     ("name", "document", "others", "reason"),
     [
-        (SHUFFLED, truth("No"), [steps(1)], "holds no picture"),
-        (SHUFFLED, truth("a", A), [truth("b", A)], "holds another picture"),
-        (NO_IMAGES, truth("No"), [], "holds no picture"),
+        (SHUFFLED, truth("No"), [steps(1)], "holds no image"),
+        (SHUFFLED, truth("a", A), [truth("b", A)], "holds another image"),
+        (NO_IMAGES, truth("No"), [], "holds no image"),
         (NO_IMAGES, truth(A, B), [], "holds no text"),
         (OTHER, truth("No"), [truth("no."), truth("NO")], "has another answer"),
         (OTHER, truth("No"), [], "has another answer"),
@@ -94,7 +89,7 @@ def test_samples_without_ground_truth_and_malformed_rows_have_no_control():
     samples = [sample(0, None), sample(1, steps(1)), sample(2, steps(2)), broken]
     for name in CONTROLS:
         found = answers(name, samples)
-        assert found["PBL-0"] == Skip("the sample has no ground truth")
+        assert found["PBL-0"] == Skip("the query has no ground truth")
         assert "PBL-9" not in found
     assert answers(OTHER, samples)["PBL-1"] == steps(2)
 
@@ -183,8 +178,7 @@ def run_of(**changes):
 def test_a_run_resolves_controls_from_the_whole_task_set(tmp_path):
     whole, part = run_of(), run_of(limit=6)
     assert [s.name for s in part.systems] == ["gt", *CONTROLS]
-    asked = {s.id for s in part.samples}
-    assert len(asked) == 6
+    assert len({s.id for s in part.samples}) == 6
     for one, other in zip(whole.systems, part.systems, strict=True):
         assert one.answers == other.answers
     assert {len(s.answers) for s in part.systems[1:]} == {len(part.task.samples)}

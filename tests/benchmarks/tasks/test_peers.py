@@ -124,7 +124,7 @@ def test_mllm_bench_rows_and_answer_files(tmp_path: Path) -> None:
 
 
 def test_probench_conversations_end_with_the_last_human_turn(tmp_path: Path) -> None:
-    by_path = {"bytes": None, "path": "blue.png"}
+    by_path = {"bytes": None, "path": "images/blue.png"}
     rows = [
         probench_row("u1", "<|img|> make a plot \n", "here it is", image=by_path),
         probench_row("u2", "one<|img|>", "first", "two", "second"),
@@ -133,7 +133,10 @@ def test_probench_conversations_end_with_the_last_human_turn(tmp_path: Path) -> 
     ]
     write_parquet(tmp_path / "d" / "data" / "train-00000-of-00001.parquet", rows)
     write_parquet(tmp_path / "d" / "data" / "test-00000-of-00001.parquet", rows[:1])
-    (tmp_path / "d" / "blue.png").write_bytes(flat("blue"))
+    # Images may lie on another disk, as MMIE's may.
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "blue.png").write_bytes(flat("blue"))
+    (tmp_path / "d" / "images").symlink_to(tmp_path / "disk")
     task = load(f"probench:{tmp_path / 'd'}", cache=tmp_path / "cache")
     first, second, third, _ = task.samples
     assert shown(first) == [f"user make a plot <{BLUE[:6]}>"]

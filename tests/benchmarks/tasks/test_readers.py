@@ -24,12 +24,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mmie_helpers import at_hand, folder, gpt, human, png
 from mmie_helpers import row as mmie_row
+from pairwise_helpers import sample as query
 from picture_helpers import NOISE, png_header, saved
 from PIL import Image as Pillow
 
 from benchmarks.tasks.reading.rules import TaskError
 from benchmarks.tasks.task_set import limited, load, selected
-from generators.document import Image, Malformed, Sample, Text, Turn
+from generators.document import Image, Malformed, Sample
 
 LONE = "\ud800"
 NOISY = Pillow.fromarray(NOISE)
@@ -279,7 +280,7 @@ def test_text_that_is_not_unicode_is_malformed_wherever_it_stands() -> None:
 
 
 def sample(id: str, category: str = "SA") -> Sample:
-    return Sample(id=id, category=category, field="x", turns=(Turn("user", (Text("q"),)),))
+    return query("q", id=id, category=category)
 
 
 COUNTS = st.dictionaries(

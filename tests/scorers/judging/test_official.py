@@ -42,7 +42,7 @@ def test_every_prompt_is_that_of_the_released_scorer(tmp_path):
     result = []
     for row in read_outputs(folder, cache=tmp_path / "cache"):
         assert isinstance(row, Output)
-        question = RELEASED.ask(row.sample, row.document)
+        question = RELEASED.ask(row.query, row.document)
         if isinstance(question, Unscored):
             result.append(None)
             continue
@@ -98,7 +98,7 @@ def test_the_first_item_of_the_truth_counts_even_without_text(tmp_path, text, wr
     row = {"id": "MSR-1", "question": asks, "answer": "5", "model": "m", "gt_answer": items}
     (tmp_path / "data.json").write_text(json.dumps([row]))
     (output,) = read_outputs(tmp_path, cache=tmp_path / "cache")
-    result = RELEASED.ask(output.sample, output.document)
+    result = RELEASED.ask(output.query, output.document)
     assert f"# T\n{written}\n# F" in shown(result.content)
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from benchmarks.tasks.miniature.queries import MiniatureQuery, ScenePicture, queries
+from benchmarks.tasks.miniature.queries import MiniatureQuery, SceneImage, queries
 from scorers.truth.language import sentence
 from scorers.truth.reading import Illegible, ItemReading, Reading
 from scorers.truth.scene import random_scene
@@ -31,7 +31,7 @@ def text_of(parts: tuple[object, ...]) -> str:
 
 
 def scenes_of(query: MiniatureQuery) -> list[object]:
-    return [part.scene for part in query.answer if isinstance(part, ScenePicture)]
+    return [part.scene for part in query.answer if isinstance(part, SceneImage)]
 
 
 def test_answers_of_queries_are_read_and_their_stories_are_no_scenes() -> None:

@@ -10,12 +10,12 @@ from mmie_helpers import folder, good, loaded, row
 from typer.testing import CliRunner
 
 from benchmarks.runs.config import RunConfig, anchored
-from benchmarks.tasks.answered import answered
 from benchmarks.tasks.miniature import __main__ as command
-from benchmarks.tasks.miniature.__main__ import export_samples
+from benchmarks.tasks.miniature.__main__ import export_queries
 from benchmarks.tasks.miniature.queries import FIELDS
-from benchmarks.tasks.miniature.reader import samples
+from benchmarks.tasks.miniature.reader import read_queries
 from benchmarks.tasks.mmie.categories import CATEGORIES
+from benchmarks.tasks.mmie.official import answered
 from benchmarks.tasks.task_set import load
 from generators.document import Sample
 from generators.errors import UsageError
@@ -110,6 +110,6 @@ def test_exported_answers_have_the_category_weights_of_their_benchmark(
 
 
 def test_a_folder_of_miniature_queries_has_no_weights_of_mmie(tmp_path) -> None:
-    export_samples(samples(3), tmp_path / "d")
+    export_queries(read_queries(3), tmp_path / "d")
     assert load(str(tmp_path / "d"), cache=tmp_path).categories == {}
     assert load("sample", cache=tmp_path).categories == CATEGORIES

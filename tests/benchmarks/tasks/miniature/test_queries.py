@@ -13,7 +13,7 @@ from benchmarks.tasks.miniature.queries import (
     CATEGORIES,
     FIELDS,
     MiniatureQuery,
-    ScenePicture,
+    SceneImage,
     queries,
 )
 
@@ -29,8 +29,8 @@ def texts(parts) -> list[str]:
     return [p for p in parts if isinstance(p, str)]
 
 
-def pictures(parts) -> list[ScenePicture]:
-    return [p for p in parts if isinstance(p, ScenePicture)]
+def pictures(parts) -> list[SceneImage]:
+    return [p for p in parts if isinstance(p, SceneImage)]
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -49,7 +49,7 @@ def test_the_forms_of_questions_and_answers(some) -> None:
     for q in [*some["train"], *some["test"]]:
         letters = ["t" if isinstance(p, str) else "p" for p in q.answer]
         assert "".join(letters) == forms[q.category]
-        assert [type(p) for p in q.question] == [ScenePicture, str]
+        assert [type(p) for p in q.question] == [SceneImage, str]
         assert q.wants_images == (q.category != "MSR")
         assert q.scenes == tuple(p.scene for p in pictures((*q.question, *q.answer)))
         assert len(set(q.scenes)) == len(q.scenes)

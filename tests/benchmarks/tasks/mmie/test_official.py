@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, row
 from paths import CHECKOUT
 
-from benchmarks.tasks.answered import answered
-from benchmarks.tasks.mmie.official import Broken, export, read_outputs
+from benchmarks.tasks.mmie.official import Broken, answered, export, read_outputs
 from benchmarks.tasks.mmie.prompts import prompts
 from benchmarks.tasks.task_set import TaskError
 from cluster.walks import read
@@ -186,23 +185,23 @@ def test_answers_of_somebody_else(tmp_path):
     for place in (root, root / "data.json"):
         first, second, third, fourth = read_outputs(place, cache=tmp_path / "cache")
         assert first.document == Document((Text("a plain string"),))
-        assert first.sample.question == (Text("q"), Image.of(png()))
-        assert first.sample.reference == Document((Text("4"),))
-        assert first.sample.category == "MSR"
-        assert not first.sample.wants_images
+        assert first.query.question == (Text("q"), Image.of(png()))
+        assert first.query.reference == Document((Text("4"),))
+        assert first.query.category == "MSR"
+        assert not first.query.wants_images
         assert (first.model, second.model) == ("gt", "other")
-        assert first.sample == second.sample
+        assert first.query == second.query
         assert third.document == Document()
-        assert third.sample.reference is None
-        assert isinstance(fourth.sample, Sample)
-        assert (fourth.sample.field, third.sample.field) == ("Sports", "unknown")
+        assert third.query.reference is None
+        assert isinstance(fourth.query, Sample)
+        assert (fourth.query.field, third.query.field) == ("Sports", "unknown")
 
 
 def test_empty_texts_are_the_blank_lines_of_the_official_scorer(tmp_path):
     blank = [{"text": "", "image": "images/a.png"}, {"text": "q", "image": None}]
     rows = [output("SA-1", question=blank, answer=[{"text": "", "image": None}, *blank])]
     (found,) = read_outputs(folder(tmp_path / "d", rows), cache=tmp_path / "cache")
-    flat = flattened(found.sample.question, found.document.segments)
+    flat = flattened(found.query.question, found.document.segments)
     assert flat.question == "\nImage-0: <image>\nq\n"
     assert flat.answer == "\n\nImage-1: <image>\nq\n"
     # Models are asked nothing empty, and an empty ground truth is none.
@@ -212,7 +211,7 @@ def test_empty_texts_are_the_blank_lines_of_the_official_scorer(tmp_path):
     assert asked[:2] == [(Image.of(png()),), (Text("b"),)]
     empty = [output("SA-1", gt_answer=[{"text": "", "image": None}])]
     (found,) = read_outputs(folder(tmp_path / "e", empty), cache=tmp_path / "cache")
-    assert found.sample.reference is None
+    assert found.query.reference is None
 
 
 BROKEN = [

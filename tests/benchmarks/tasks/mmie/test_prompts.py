@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from pairwise_helpers import document
+from pairwise_helpers import sample as query_of
 
 from benchmarks.tasks.mmie.prompts import prompts
 from generators.document import Image, Sample, Text, Turn
@@ -14,12 +16,11 @@ A, B = Image.of(b"a"), Image.of(b"b")
 
 
 def content(*parts: str | Image) -> tuple[Text | Image, ...]:
-    return tuple(Text(p) if isinstance(p, str) else p for p in parts)
+    return document(*parts).segments
 
 
 def sample(category, *parts):
-    turns = (Turn("user", content(*parts)),)
-    return Sample(id=f"{category}-1", category=category, field="x", turns=turns)
+    return query_of(*parts, id=f"{category}-1", category=category)
 
 
 RACE = "Before heading to the race, we stopped at Starbucks for coffee."
