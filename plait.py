@@ -247,6 +247,29 @@ def verify(
 
 
 @app.command()
+def ctl(
+    run: Run,
+    request: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[REQUEST]",
+            help="pause, resume, stop, budget AMOUNT, or workers STAGE NUMBER.",
+        ),
+    ] = None,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the job.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="The state as JSON.")] = False,
+) -> int:
+    """Show or control a running job.
+
+    From any machine that sees the run directory. `stop` ends the job as TERM does. What is
+    asked holds until the job ends: the next one goes by its config again.
+    """
+    from benchmarks import control
+
+    return control.control(run, request or (), wait, _console(), as_json=as_json)
+
+
+@app.command()
 def agreement(
     scores: Annotated[Path, typer.Argument(help="A run directory, or a file of scores.")],
     human: Annotated[

@@ -55,6 +55,9 @@ class Allocator:
         starved = {q for q in waiting if not self.pool.of(q)}
         crowded = any(self._fits_somewhere(q) for q in starved)
         events: list[Event] = []
+        for replica in [r for r in self.pool.replicas if self.pool.is_excess(r)]:
+            if not replica.in_flight:
+                self.pool.stop(replica)
         for queue in sorted(waiting, key=lambda q: q.rank):
             if queue in starved:
                 events += self._serve(queue)
@@ -161,12 +164,12 @@ def _is_finished(replica: Replica) -> bool:
 def _is_worth_another(queue: StageQueue, workers: int, *, idle: bool = False) -> bool:
     """Whether enough jobs wait for one more worker, new or `idle`, beside its workers."""
     placement = queue.spec.placement
-    limits = (placement.workers, queue.max_workers)
+    limits = (queue.asked_workers, queue.max_workers)
     if placement.remote or any(most is not None and workers >= most for most in limits):
         return False
     batches = 1
-    if placement.workers is None and idle:
+    if queue.asked_workers is None and idle:
         batches = _BATCHES_PER_IDLE_WORKER
-    elif placement.workers is None:
+    elif queue.asked_workers is None:
         batches = max(2, min(_BATCHES_PER_WORKER, _RECORDS_PER_WORKER // queue.limit))
     return queue.pending > batches * queue.limit * placement.concurrency * workers

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class RunInUse(PlaitError, RuntimeError):
     exit_status = 2
 
 
-def _self_description() -> dict[str, Any]:
+def self_description() -> dict[str, Any]:
     """Who holds the lock. The last two tell where the process id is valid.
 
     psutil knows neither: two containers of one host share its name and time of boot.
@@ -75,7 +76,7 @@ class RunLock:
         self.path = root / "run.lock"
         self.lost = False
         """Set when another driver has taken over the lock."""
-        self._mine = json.dumps(_self_description() | {"token": uuid.uuid4().hex})
+        self._mine = json.dumps(self_description() | {"token": uuid.uuid4().hex})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
@@ -131,16 +132,16 @@ class RunLock:
     def _refuse_or_break(self) -> None:
         """Raise when the holder lives; else move its lock out of the way, atomically."""
         try:
-            age_s = self._now() - self.path.stat().st_mtime
+            age = age_s(self.path)
             holder = _holder(self.path)
         except FileNotFoundError:
             time.sleep(0.1)
             return
-        if age_s < _STALE_S and not _is_dead(holder):
+        if age < _STALE_S and not is_dead(holder):
             raise RunInUse(
                 f"run directory {self.path.parent} is in use by process "
                 f"{holder.get('pid')} on {holder.get('host')} (last heartbeat "
-                f"{max(age_s, 0):.0f} s ago). Wait for it, stop it, or name another "
+                f"{max(age, 0):.0f} s ago). Wait for it, stop it, or name another "
                 "directory with --out."
             )
         removed = self.path.with_suffix(f".{uuid.uuid4().hex}")
@@ -150,14 +151,6 @@ class RunLock:
                 # Another driver broke it first and holds it now: give it back.
                 os.link(removed, self.path)
             removed.unlink(missing_ok=True)
-
-    def _now(self) -> float:
-        """The file system's own clock, which may differ from this machine's."""
-        probe = self.path.with_suffix(f".{uuid.uuid4().hex}")
-        probe.touch()
-        now = probe.stat().st_mtime
-        probe.unlink(missing_ok=True)
-        return now
 
     def _is_mine(self) -> bool:
         try:
@@ -177,6 +170,18 @@ class RunLock:
                 os.utime(self.path)
 
 
+def age_s(path: Path) -> float:
+    """Seconds since a file was written, by the file system's own clock.
+
+    It may differ from this machine's.
+    """
+    probe = path.with_suffix(f".{uuid.uuid4().hex}")
+    probe.touch()
+    now = probe.stat().st_mtime
+    probe.unlink(missing_ok=True)
+    return now - path.stat().st_mtime
+
+
 def _holder(path: Path) -> dict[str, Any]:
     """Who holds the lock; empty for a holder that crashed while writing it."""
     with contextlib.suppress(ValueError):
@@ -185,9 +190,9 @@ def _holder(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _is_dead(holder: dict[str, Any]) -> bool:
+def is_dead(holder: Mapping[str, Any]) -> bool:
     """Whether the holder is a process of this very system that has ended."""
-    here = _self_description()
+    here = self_description()
     if any(holder.get(k) != here[k] for k in ("host", "boot", "namespace")):
         return False
     if not isinstance(holder.get("started_s"), float):

@@ -14,7 +14,7 @@ from cluster.records import Item
 from cluster.stage_queue import Batch, StageQueue
 from cluster.store import read_blob
 from cluster.tracing.journal import SpanJournal, WorkerLane
-from cluster.watcher import FailureKind, WorkerFailure
+from cluster.watcher import FailureKind, WorkerFailure, WorkerProgress
 from cluster.worker import Receipt, WorkerInfo
 from generators.base import Fault, ServerCommand
 from generators.document import Blob, with_blobs
@@ -56,6 +56,8 @@ class Replica:
     shared: bool = True
     """Whether driver and worker see the same run directory."""
     in_flight: dict[Any, Batch] = field(default_factory=dict)
+    records: int = 0
+    """That it has made of its stage."""
     busy_s: float = 1.0
     """How long its last batch computed."""
     used: bool = False
@@ -88,10 +90,21 @@ class Replica:
     def turn_to(self, queue: StageQueue) -> None:
         """Leave its stage, and begin to load another."""
         self.lane.enter("ended")
-        self.queue, self.used, self.busy_s = queue, True, 1.0
+        self.queue, self.used, self.busy_s, self.records = queue, True, 1.0, 0
         self._order()
         self.lane.placed(self.handle.node.address)
         self.enter("loading")
+
+    @property
+    def progress(self) -> WorkerProgress:
+        """What is shown of it."""
+        ready = "running" if self.in_flight else "idle"
+        return WorkerProgress(
+            stage=self.queue.spec.name,
+            node=self.handle.node.address,
+            state=ready if self.state == "ready" else self.state,
+            records=self.records,
+        )
 
     def send(self, batch: Batch) -> Any:
         """Have it compute a batch; the reference to its receipt."""
@@ -106,6 +119,7 @@ class Replica:
     def received(self, batch: Batch, receipt: Receipt) -> None:
         """Note that it has answered."""
         self.last_heard = self.now()
+        self.records += len(batch.jobs) if receipt.status == "done" else 0
         self.exclusive = self.exclusive and not batch.alone
         computed = any(span.phase == "compute" for span in receipt.spans)
         if receipt.status in ("timeout", "broken") and not computed:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, get_args
 
+from cluster.control import Control, Request
 from cluster.counts import count, totals_of
 from cluster.executors.base import ClusterError, Executor, ExecutorName
 from cluster.lock import RunInUse, RunLock
@@ -29,7 +30,7 @@ from cluster.store import DamagedPart, Store, StoreError
 from cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
 from cluster.tracing.summary import traced
 from cluster.usage import usage_of
-from cluster.watcher import FAILURES, RunLog, Watcher
+from cluster.watcher import FAILURES, RunLog, RunProgress, Watcher
 from generators.errors import WriteError
 
 MANIFEST = "manifest.json"
@@ -134,7 +135,8 @@ def execute(
         former = former_entries(root / MANIFEST, (TIMING, FAILURES))
         manifest = dict(about) | environment() | {"started": now()} | former
         write_json(root / MANIFEST, manifest | {"status": "started"})
-        work = _Work(plan, store, options, log, lock, journal, reading)
+        control = Control(root)
+        work = _Work(plan, store, options, log, lock, journal, reading, control)
         try:
             work.finish(notes=notes)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -202,6 +204,7 @@ class _Work:
     lock: RunLock
     journal: SpanJournal
     reading: Reading
+    control: Control
     made: int = 0
     scheduling_s: float = 0.0
     """Seconds that the executor was open."""
@@ -273,12 +276,22 @@ class _Work:
     def _schedule(self, executor: Executor, stopper: _Stopper) -> None:
         from cluster.schedule import Interrupted, Scheduler
 
+        def obey(request: Request) -> str:
+            if request.action != "stop":
+                return scheduler.obey(request)
+            stopper(signal.SIGTERM)
+            return "stopping after the batches in flight"
+
+        def turn(progress: RunProgress) -> None:
+            self.watcher.turn(progress)
+            self.control.turn(progress, obey)
+
         scheduler = Scheduler(
             self.plan,
             self.store,
             self.options,
             executor,
-            on_turn=self.watcher.turn,
+            on_turn=turn,
             on_notice=self.watcher.notice,
             on_failure=self.watcher.worker_failed,
             on_ready=self.watcher.worker_ready,
@@ -293,5 +306,7 @@ class _Work:
                 raise RunInUse(f"another process took over {self.store.root}") from None
             self.stopped_by = stopper.number or signal.SIGINT
         finally:
+            if not self.lock.lost:  # else another driver uses the same files by now
+                self.control.close()
             self.made += scheduler.made
             self.scheduling_s += time.monotonic() - began

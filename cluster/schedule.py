@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from cluster.control import Request
 from cluster.engine import Engine
 from cluster.executors.base import Executor
 from cluster.plan import DocumentRequest, EngineOptions, Plan, PlanItem, final_lookup
@@ -17,11 +18,13 @@ from cluster.store import Store
 from cluster.tracing.journal import SpanJournal
 from cluster.usage import Spending
 from cluster.walks import Pending, Walker, read
-from cluster.watcher import StageProgress, WorkerFailure
+from cluster.watcher import RunPhase, RunProgress, StageProgress, WorkerFailure
 from cluster.worker import Receipt
 from cluster.workers import Event, OnReady
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, outcome_name
 from generators.document import Image, Malformed, Sample
+from generators.errors import UsageError
+from generators.names import unknown
 from generators.system import System
 
 _OPENING_S = 0.02
@@ -45,7 +48,7 @@ class Scheduler(Engine):
         options: EngineOptions,
         executor: Executor,
         *,
-        on_turn: Callable[[Sequence[StageProgress]], None] = lambda stages: None,
+        on_turn: Callable[[RunProgress], None] = lambda progress: None,
         on_notice: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
         on_ready: OnReady = lambda folder, seconds, taken_over: None,
@@ -82,6 +85,9 @@ class Scheduler(Engine):
         self._spending = Spending(options.max_cost)
         self._spending.count_records(store, plan.stages)
         self._shown = -math.inf
+        self._began = self._now()
+        self._paused_at: float | None = None
+        self._stopping = False
 
     # ---------------------------------------------------------------- the loop
 
@@ -126,10 +132,16 @@ class Scheduler(Engine):
 
     def _finish_in_flight(self) -> None:
         """Wait for batches in flight, for a limited time, and stop."""
+        self._stopping = True
         until = self._now() + self.options.grace_s
         while self._now() < until and any(r.in_flight for r in self._pool.replicas):
             self._handle(self._pool.collect(0.1))
+            self._show()
         raise Interrupted
+
+    def _dispatch(self) -> None:
+        if self._paused_at is None:
+            super()._dispatch()
 
     def _show(self) -> None:
         if self._now() - self._shown > _TURN_S:
@@ -141,6 +153,50 @@ class Scheduler(Engine):
         if text not in self._noticed:
             self._noticed.add(text)
             self._on_notice(text)
+
+    # ----------------------------------------------------------------- live control
+
+    def obey(self, request: Request) -> str:
+        """Do what somebody asks meanwhile, and say so; UsageError where that cannot be."""
+        match request:
+            case Request(action="pause"):
+                if self._paused_at is None:
+                    self._paused_at = self._now()
+                return "paused: batches in flight are finished, and no others are sent"
+            case Request(action="resume"):
+                self._resume()
+                return "resumed"
+            case Request(action="budget", max_cost=float(ceiling)):
+                return self._set_budget(ceiling)
+            case Request(action="workers", stage=str(name), workers=int(most)):
+                return self._set_workers(name, most)
+        raise UsageError(f"{request.action} is not understood as it was asked: {request}")
+
+    def _resume(self) -> None:
+        if self._paused_at is not None:
+            for queue in self._queues.values():
+                queue.paused(self._now() - self._paused_at)
+            self._paused_at = None
+
+    def _set_budget(self, ceiling: float) -> str:
+        self._spending.set_ceiling(ceiling, self.store, self.plan.stages)
+        for queue in self._queues.values():
+            if queue.unusable_fault is Fault.BUDGET:
+                queue.unusable = None
+        return f"the budget is {ceiling:g}, of which {self._spending.spent:.4g} are spent"
+
+    def _set_workers(self, name: str, most: int) -> str:
+        named = [spec for spec in self.plan.stages if spec.name == name]
+        if not named:
+            raise unknown("stage", name, {spec.name for spec in self.plan.stages})
+        for spec in named:
+            place = spec.placement
+            useful = 1 if place.remote else self._executor.most_workers(place)
+            if useful is not None and most > useful:
+                raise UsageError(f"{name} can have {useful} worker here, not {most}")
+            queue = self._queue_of(spec)
+            queue.asked_workers, queue.max_workers = most, useful
+        return f"{name} has at most {most:,} workers"
 
     # ------------------------------------------------------------------- walks
 
@@ -223,10 +279,18 @@ class Scheduler(Engine):
         """Records made by this scheduler."""
         return sum(queue.made for queue in self._queues.values())
 
-    def progress(self) -> list[StageProgress]:
-        """The progress of every stage, in chain order."""
+    def progress(self) -> RunProgress:
+        """The progress of every stage, and what every worker does."""
         queues = sorted(self._queues.values(), key=lambda q: q.rank)
-        return [self._progress_of(queue) for queue in queues]
+        running: RunPhase = "running" if self._paused_at is None else "paused"
+        return RunProgress(
+            state="stopping" if self._stopping else running,
+            elapsed_s=self._now() - self._began,
+            stages=[self._progress_of(queue) for queue in queues],
+            workers=[replica.progress for replica in self._pool.replicas],
+            max_cost=self._spending.ceiling,
+            spent=self._spending.spent,
+        )
 
     def _progress_of(self, queue: StageQueue) -> StageProgress:
         replicas = self._pool.of(queue)

@@ -66,6 +66,8 @@ class StageQueue:
     """Of the records that wait for a stage that is unusable."""
     max_workers: int | None = None
     """Number of workers beyond which another could not be started."""
+    asked_workers: int | None = None
+    """Most workers that were asked for: by its placement, or since by a user."""
     growing: bool = True
     """Whether more jobs may still come."""
     out: int = 0
@@ -87,6 +89,7 @@ class StageQueue:
 
     def __post_init__(self) -> None:
         self.limit = self.spec.placement.batch_size
+        self.asked_workers = self.spec.placement.workers
 
     def add(self, job: Job) -> None:
         """Queue a job: by group, then longest first where lengths are to be alike."""
@@ -234,6 +237,11 @@ class StageQueue:
     def used(self, usage: Mapping[str, float]) -> None:
         """Add the usage of a batch."""
         add_usage(self.usage, usage)
+
+    def paused(self, seconds: float) -> None:
+        """Note for how long nothing was sent, which the rate leaves out."""
+        if self.first_made_at is not None:
+            self.first_made_at = min(self.now(), self.first_made_at + seconds)
 
     @property
     def working_s(self) -> float:

@@ -30,6 +30,15 @@ class Spending:
         self._unknown: str | None = None
         """A stage with prices whose server does not report its usage."""
 
+    def set_ceiling(
+        self, ceiling: float, store: Store, stages: Iterable[StageSpec]
+    ) -> None:
+        """Set the ceiling of a run under way, which may have had none."""
+        had_none, self.ceiling = self.ceiling is None, ceiling
+        if had_none:
+            self.spent = 0.0
+            self.count_records(store, stages)
+
     def count_records(self, store: Store, stages: Iterable[StageSpec]) -> None:
         """Count what the records of `stages` have cost, where there is a ceiling."""
         if self.ceiling is None:

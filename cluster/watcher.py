@@ -27,6 +27,7 @@ from generators.secrets import MaskedStream, without_known_keys
 from generators.visible import visible
 
 FailureKind = Literal["died", "timed out", "lost with its node"]
+RunPhase = Literal["running", "paused", "stopping"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,35 @@ class StageProgress:
     """Since the stage's first record was made."""
     usage: Mapping[str, float] = field(default_factory=dict)
     """Tokens, images, steps and cost of the records made by this command."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProgress:
+    """One worker that has not ended."""
+
+    stage: str
+    node: str
+    """Its address."""
+    state: str
+    """`starting`, `loading`, `running`, `idle` or `stopping`."""
+    records: int
+    """That it has made of its stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """What is shown of a run under way, where it runs and by `plait ctl`."""
+
+    state: RunPhase
+    elapsed_s: float
+    """Since it began to make records."""
+    stages: Sequence[StageProgress]
+    """In chain order."""
+    workers: Sequence[WorkerProgress] = ()
+    max_cost: float | None = None
+    """The ceiling of what all commands of the run may spend together, if there is one."""
+    spent: float = 0.0
+    """What they have spent; without a ceiling, this command alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +103,7 @@ class Watcher:
     def starting(self, counts: Sequence[StageCount]) -> None:
         """Called once, before the executor is opened, with the jobs that are planned."""
 
-    def turn(self, stages: Sequence[StageProgress]) -> None:
+    def turn(self, progress: RunProgress) -> None:
         """Called a few times a second."""
 
     def notice(self, text: str) -> None:
@@ -149,9 +179,9 @@ class RunLog(Watcher):
         """Pass on."""
         self.watcher.starting(counts)
 
-    def turn(self, stages: Sequence[StageProgress]) -> None:
+    def turn(self, progress: RunProgress) -> None:
         """Pass on; the log does not record progress."""
-        self.watcher.turn(stages)
+        self.watcher.turn(progress)
 
     def notice(self, text: str) -> None:
         """Log and pass on."""

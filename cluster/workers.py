@@ -124,6 +124,11 @@ class WorkerPool:
         """The workers of a stage, without those that are being stopped."""
         return self._of[queue]
 
+    def is_excess(self, replica: Replica) -> bool:
+        """Whether it is one more than its stage may have by now."""
+        most = replica.queue.asked_workers
+        return most is not None and replica in self._of[replica.queue][most:]
+
     def refresh_nodes(self) -> None:
         """Read which nodes are alive, at most once a second."""
         if self.now() - self._nodes_read_at > _CHECKED_EVERY_S:
@@ -243,7 +248,7 @@ class WorkerPool:
 
     def dispatch_to(self, replica: Replica, most: int | None = None) -> None:
         """Send a worker as many batches as it may have in flight, or at most `most`."""
-        if replica.state != "ready":
+        if replica.state != "ready" or self.is_excess(replica):
             return
         queue, workers = replica.queue, len(self._of[replica.queue])
         depth = replica.depth(self._others_at_endpoint(replica)) if most is None else most

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from cluster.counts import StageCount
-from cluster.watcher import StageProgress, Watcher, WorkerFailure
+from cluster.watcher import (
+    RunProgress,
+    StageProgress,
+    Watcher,
+    WorkerFailure,
+    WorkerProgress,
+)
 
 _COLUMNS = ("stage", "", "done", "failed", "skipped", "rate", "left", "state")
-_NUMERIC = ("done", "failed", "skipped", "rate", "left")
+_WORKER_COLUMNS = ("worker of", "node", "state", "records")
+_NUMERIC = ("done", "failed", "skipped", "rate", "left", "records")
 _LINES_EVERY_S = 30.0
 _AT_WORK = ("running", "loading", "waiting")
 
@@ -28,7 +34,6 @@ class Display(Watcher):
     def __init__(
         self,
         console: Console,
-        clock: Callable[[], float] = time.monotonic,
         meanwhile: Callable[[], None] | None = None,
     ) -> None:
         """`meanwhile` is called in a thread, once, when workers have begun to compute.
@@ -37,13 +42,12 @@ class Display(Watcher):
         """
         self.console = console
         self._meanwhile = meanwhile
-        self._clock = clock
-        self._began = self._printed = clock()
+        self._printed = 0.0
+        """In which interval of the run lines were last printed."""
         self._live: Live | None = None
 
     def starting(self, counts: Sequence[StageCount]) -> None:
         """Print how many records exist and how many are to be made."""
-        self._began = self._printed = self._clock()
         done = sum(c.done for c in counts)
         to_run = sum(c.to_run for c in counts)
         if not to_run:
@@ -56,15 +60,16 @@ class Display(Watcher):
             self._live = Live(console=self.console, refresh_per_second=4, transient=False)
             self._live.start()
 
-    def turn(self, stages: Sequence[StageProgress]) -> None:
+    def turn(self, progress: RunProgress) -> None:
         """Update the table, or print the progress of every stage every 30 seconds."""
-        if self._meanwhile is not None and any(s.state == "running" for s in stages):
+        computing = any(s.state == "running" for s in progress.stages)
+        if self._meanwhile is not None and computing:
             threading.Thread(target=self._meanwhile, daemon=True).start()
             self._meanwhile = None
         if self._live is not None:
-            self._live.update(Group(_table(stages), Text(self._summary(stages), "dim")))
+            self._live.update(progress_table(progress))
         elif not self.console.is_terminal:
-            self._print_lines(stages)
+            self._print_lines(progress)
 
     def notice(self, text: str) -> None:
         """Print above the live lines."""
@@ -80,26 +85,43 @@ class Display(Watcher):
             self._live.stop()
             self._live = None
 
-    def _print_lines(self, stages: Sequence[StageProgress]) -> None:
-        now = self._clock()
-        if now - self._printed < _LINES_EVERY_S:
+    def _print_lines(self, progress: RunProgress) -> None:
+        interval = progress.elapsed_s // _LINES_EVERY_S
+        if interval == self._printed:
             return
-        self._printed = now
-        lines = [self._summary(stages)]
-        lines += [f"  {_line(stage)}" for stage in stages if stage.state in _AT_WORK]
+        self._printed = interval
+        at_work = [stage for stage in progress.stages if stage.state in _AT_WORK]
+        lines = [_summary(progress), *(f"  {_line(stage)}" for stage in at_work)]
         self.console.print("\n".join(lines), soft_wrap=True)
 
-    def _summary(self, stages: Sequence[StageProgress]) -> str:
-        """`elapsed 0:12:30, 1,200 tokens, cost 0.35`."""
-        usage: Counter[str] = Counter()
-        for stage in stages:
-            usage.update(stage.usage)
-        parts = [f"elapsed {duration(self._clock() - self._began)}"]
-        if tokens := usage["input_tokens"] + usage["output_tokens"]:
-            parts.append(f"{tokens:,.0f} tokens")
-        if cost := usage["cost"]:
-            parts.append(f"cost {cost:,.4g}")
-        return ", ".join(parts)
+
+def progress_table(progress: RunProgress) -> RenderableType:
+    """All stages, and a line on the whole run."""
+    summary = Text(_summary(progress), "dim")
+    return Group(_table(_COLUMNS, map(_cells, progress.stages)), summary)
+
+
+def worker_table(workers: Iterable[WorkerProgress]) -> RenderableType:
+    """All workers."""
+    rows = ([w.stage, w.node, w.state, f"{w.records:,}"] for w in workers)
+    return _table(_WORKER_COLUMNS, rows)
+
+
+def _summary(progress: RunProgress) -> str:
+    """`elapsed 0:12:30, 1,200 tokens, cost 0.35, 12.4 of 50 spent, paused`."""
+    usage: Counter[str] = Counter()
+    for stage in progress.stages:
+        usage.update(stage.usage)
+    parts = [f"elapsed {duration(progress.elapsed_s)}"]
+    if tokens := usage["input_tokens"] + usage["output_tokens"]:
+        parts.append(f"{tokens:,.0f} tokens")
+    if cost := usage["cost"]:
+        parts.append(f"cost {cost:,.4g}")
+    if progress.max_cost is not None:
+        parts.append(f"{progress.spent:,.4g} of {progress.max_cost:,g} spent")
+    if progress.state != "running":
+        parts.append(progress.state)
+    return ", ".join(parts)
 
 
 def _line(stage: StageProgress) -> str:
@@ -114,17 +136,17 @@ def _line(stage: StageProgress) -> str:
     return f"{stage.name}: {', '.join([*parts, _state(stage)])}"
 
 
-def _table(stages: Sequence[StageProgress]) -> Table:
+def _table(columns: Iterable[str], rows: Iterable[Iterable[RenderableType]]) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name in _COLUMNS:
+    for name in columns:
         justify = "right" if name in _NUMERIC else "left"
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for stage in stages:
-        table.add_row(*_cells(stage))
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
-def _cells(stage: StageProgress) -> list[str | Text | ProgressBar]:
+def _cells(stage: StageProgress) -> list[RenderableType]:
     done, failed = (stage.outcomes.get(name, 0) for name in ("done", "failed"))
     rate, left_s = _pace(stage)
     return [

@@ -53,6 +53,7 @@ ONLY_CONTRACTS = {
     "errors",
     "files",
     "keys",
+    "names",
     "pictures",
     "secrets",
     "system",

@@ -55,7 +55,7 @@ def test_a_holder_that_was_killed_is_no_holder(tmp_path: Path, reaped: bool) -> 
 
 def held_by(root: Path, **changes: object) -> None:
     """A lock of this very process, with `changes`; None drops a field."""
-    holder = lock._self_description() | changes
+    holder = lock.self_description() | changes
     present = {name: value for name, value in holder.items() if value is not None}
     (root / "run.lock").write_text(json.dumps(present))
 
@@ -67,7 +67,7 @@ def test_a_process_with_the_holders_id_is_the_holder_only_if_it_started_then(
         held_by(tmp_path, **changes)
         with pytest.raises(RunInUse), RunLock(tmp_path):
             pass
-    started = lock._self_description()["started_s"]
+    started = lock.self_description()["started_s"]
     held_by(tmp_path, started_s=started - 60.0)
     with RunLock(tmp_path):
         pass

@@ -35,7 +35,7 @@ from cluster.plan import EngineOptions, Evaluation, Plan
 from cluster.run import execute
 from cluster.store import Store, StoreError
 from cluster.tracing.sessions import read_sessions
-from cluster.watcher import LOG, StageProgress
+from cluster.watcher import LOG, RunProgress
 from generators.base import Failure, Fault
 from generators.system import System
 from pipelines.composition import text_only
@@ -250,9 +250,9 @@ class Backlog(Witness):
         self.gate = gate
         self.sizes: list[int] = []
 
-    def turn(self, stages: Sequence[StageProgress]) -> None:
-        super().turn(stages)
-        by_name = {s.name: sum(s.outcomes.values()) for s in stages}
+    def turn(self, progress: RunProgress) -> None:
+        super().turn(progress)
+        by_name = {s.name: sum(s.outcomes.values()) for s in progress.stages}
         ahead = by_name.get("painter0", 0) - by_name.get("measure", 0)
         if ahead >= 100:
             self.gate.touch()

@@ -25,7 +25,7 @@ from cluster.records import Item, encode
 from cluster.run import RunResult, execute
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
-from cluster.watcher import StageProgress, Watcher, WorkerFailure
+from cluster.watcher import RunProgress, StageProgress, Watcher, WorkerFailure
 from generators.base import (
     Job,
     Kind,
@@ -199,16 +199,20 @@ class Witness(Watcher):
 
     def __init__(self) -> None:
         self.counts: Sequence[StageCount] = ()
-        self.stages: Sequence[StageProgress] = ()
+        self.progress = RunProgress("running", 0.0, ())
         self.notices: list[str] = []
         self.turns = 0
         self.failures: list[WorkerFailure] = []
 
+    @property
+    def stages(self) -> Sequence[StageProgress]:
+        return self.progress.stages
+
     def starting(self, counts: Sequence[StageCount]) -> None:
         self.counts = counts
 
-    def turn(self, stages: Sequence[StageProgress]) -> None:
-        self.stages = stages
+    def turn(self, progress: RunProgress) -> None:
+        self.progress = progress
         self.turns += 1
 
     def notice(self, text: str) -> None:

@@ -23,7 +23,7 @@ from cluster.plan import EngineOptions, Plan
 from cluster.records import Item, RecordRow
 from cluster.schedule import Scheduler
 from cluster.store import Store
-from cluster.watcher import StageProgress
+from cluster.watcher import RunProgress
 from cluster.worker import Receipt, WorkerInfo
 from generators.base import Job, OutcomeName, Skip, StageSpec, Walk
 from generators.document import Request
@@ -141,9 +141,9 @@ def simulate(
     workers = Counter[str]()
     names = {w.spec.name: w.spec.digest for w in work}
 
-    def watch(stages: Sequence[StageProgress]) -> None:
+    def watch(progress: RunProgress) -> None:
         nonlocal workers
-        workers |= Counter({names[s.name]: s.workers for s in stages})
+        workers |= Counter({names[s.name]: s.workers for s in progress.stages})
 
     with TemporaryDirectory() as nowhere, world.driver() as executor:
         store, options = Store(Path(nowhere)), EngineOptions(placement_timeout_s=math.inf)

@@ -12,24 +12,29 @@ from trial import writer
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.display import Display
 from cluster.counts import StageCount
-from cluster.watcher import StageProgress, WorkerFailure
+from cluster.watcher import RunProgress, StageProgress, WorkerFailure
 
 
 class Screen:
-    """A display with a clock that is set by hand."""
+    """A display of a run whose time is set by hand."""
 
     def __init__(self, *, terminal: bool) -> None:
         self.now = 0.0
         self.file = io.StringIO()
         console = PlainConsole(file=self.file, force_terminal=terminal, width=120)
-        self.display = Display(console, lambda: self.now)
+        self.display = Display(console)
 
     def after(self, seconds: float, *stages: StageProgress) -> str:
         """What is printed by a turn that comes `seconds` after the last."""
         self.now += seconds
         before = len(self.file.getvalue())
-        self.display.turn(stages)
+        self.display.turn(progress(*stages, elapsed_s=self.now))
         return self.file.getvalue()[before:]
+
+
+def progress(*stages: StageProgress, **values: Any) -> RunProgress:
+    usual: dict[str, Any] = {"state": "running", "elapsed_s": 0.0}
+    return RunProgress(stages=stages, **(usual | values))
 
 
 def stage(name: str = "writer", **values: Any) -> StageProgress:
@@ -53,7 +58,7 @@ def test_without_a_terminal_a_line_for_each_stage_at_work_comes_every_half_minut
         "elapsed 0:00:31, 1,250 tokens, cost 0.25",
         "  writer: 39 of 200 done, 1 failed, 2.00/s, 0:01:20 left, running (2)",
     ]
-    assert screen.after(29, stage()) == ""
+    assert screen.after(28, stage()) == ""
     assert screen.after(2, stage())
 
 
@@ -73,10 +78,10 @@ def test_done_is_only_what_is_done_as_in_the_summary(terminal: bool, shown: str)
 def test_what_can_wait_is_done_once_workers_compute() -> None:
     done = threading.Semaphore(0)
     display = Display(PlainConsole(file=io.StringIO()), meanwhile=done.release)
-    display.turn([stage(state="loading")])
+    display.turn(progress(stage(state="loading")))
     assert not done.acquire(timeout=0.05)
     for _ in range(2):
-        display.turn([stage(state="loading"), stage(state="running")])
+        display.turn(progress(stage(state="loading"), stage(state="running")))
     assert done.acquire(timeout=10)
     assert not done.acquire(timeout=0.05)
 

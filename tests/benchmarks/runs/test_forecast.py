@@ -54,7 +54,7 @@ from cluster.placement import Node, Resources
 from cluster.plan import Plan
 from cluster.records import encode
 from cluster.store import Store
-from cluster.watcher import StageProgress
+from cluster.watcher import RunProgress
 from generators.base import Failure, Kind, Placement, StageSpec
 from generators.errors import UsageError
 from pipelines.presets import T2IS
@@ -319,8 +319,8 @@ class Counting(Witness):
         super().__init__()
         self.most = Counter[str]()
 
-    def turn(self, stages: Sequence[StageProgress]) -> None:
-        self.most |= Counter({stage.name: stage.workers for stage in stages})
+    def turn(self, progress: RunProgress) -> None:
+        self.most |= Counter({stage.name: stage.workers for stage in progress.stages})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,221 @@
+"""Live control of a run by files in its directory: from any node that sees it, no port.
+
+    .control/state.json         what the driver does, written whole every few seconds
+    .control/DRIVER-ID.request  what somebody asks of the driver
+    .control/DRIVER-ID.answer   what it answers
+
+A request is taken by removing it, and withdrawn in the same way: one of the two succeeds.
+It names the driver that it is for, so it cannot reach a later one. Clocks are not compared:
+a driver lives as long as its state changes. Folders are listed before files in them are
+read, because opening a folder makes a client of NFS ask the server for what is new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cluster.lock import age_s, is_dead, self_description
+from cluster.watcher import RunProgress
+from generators.errors import PlaitError, UsageError
+from generators.files import write_whole
+
+FOLDER = ".control"
+_STATE = "state.json"
+_EVERY_S = 2.0
+"""How often the driver writes its state and looks for requests."""
+_POLL_S = 0.1
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+
+class ControlError(PlaitError, RuntimeError):
+    """No driver is there, or it did not answer."""
+
+
+class Request(BaseModel):
+    """What somebody asks of a run under way."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    action: Literal["pause", "resume", "stop", "budget", "workers"]
+    max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    stage: str | None = None
+    workers: int | None = Field(default=None, ge=1)
+
+
+class Answer(BaseModel):
+    """What the driver says to a request."""
+
+    refused: bool = False
+    text: str
+
+
+class RunState(BaseModel):
+    """What the driver of a run last wrote."""
+
+    driver: str
+    """Tells it from every other driver."""
+    process: Mapping[str, Any]
+    """As `cluster.lock` describes it."""
+    written: int
+    """How often the driver has written its state."""
+    progress: RunProgress
+
+
+class Control:
+    """The driver's side; made while it holds the lock of the run directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._folder = root / FOLDER
+        # Of drivers that were killed.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._driver, self._process = uuid.uuid4().hex, self_description()
+        self._written = 0
+        self._interval = -1.0
+
+    def turn(self, progress: RunProgress, obey: Callable[[Request], str]) -> None:
+        """Every two seconds of the run, write its state and answer requests.
+
+        `obey` returns an answer, or raises UsageError. That files cannot be written does
+        not stop the run: it is seen by whoever reads them.
+        """
+        interval = progress.elapsed_s // _EVERY_S
+        if interval == self._interval:
+            return
+        self._interval = interval
+        self._written += 1
+        state = RunState(
+            driver=self._driver,
+            process=self._process,
+            written=self._written,
+            progress=progress,
+        )
+        self._write(_STATE, state)
+        for name, text in self._taken().items():
+            try:
+                answer = Answer(text=obey(Request.model_validate_json(text)))
+            except (ValidationError, UsageError) as error:
+                answer = Answer(refused=True, text=str(error))
+            self._write(name, answer)
+
+    def close(self) -> None:
+        """Say that no requests are taken any more; whoever asks removes what is his."""
+        with contextlib.suppress(OSError):
+            (self._folder / _STATE).unlink()
+            self._folder.rmdir()
+
+    def _taken(self) -> dict[str, bytes]:
+        """Requests, each under the name of its answer."""
+        taken = {}
+        with contextlib.suppress(OSError):
+            for path in sorted(self._folder.glob(f"{self._driver}-*.request")):
+                with contextlib.suppress(FileNotFoundError):  # withdrawn
+                    text = path.read_bytes()
+                    path.unlink()
+                    taken[path.with_suffix(".answer").name] = text
+        return taken
+
+    def _write(self, name: str, content: BaseModel) -> None:
+        with contextlib.suppress(OSError):
+            write_whole(self._folder / name, content.model_dump_json(), durable=False)
+
+
+def read_state(root: Path) -> RunState | None:
+    """What the driver last wrote; None where no records are being made."""
+    return _read(root / FOLDER / _STATE, RunState)
+
+
+def next_state(root: Path, known: RunState, wait_s: float) -> RunState:
+    """The state that is written after `known`; ControlError where none is in `wait_s`."""
+
+    def look() -> RunState | None:
+        state = _of_driver(root, known.driver)
+        return state if state.written != known.written else None
+
+    if (state := _polled(look, wait_s)) is None:
+        raise ControlError(_silence(root, "write its state", wait_s))
+    return state
+
+
+def ask(root: Path, driver: str, request: Request, wait_s: float) -> str:
+    """The answer of the driver to a request, which is withdrawn where none comes.
+
+    Raises:
+        ControlError: Where the driver does not answer within `wait_s`, or has ended.
+        UsageError: Where it refuses.
+    """
+    path = root / FOLDER / f"{driver}-{uuid.uuid4().hex}.request"
+    reply = path.with_suffix(".answer")
+
+    def look() -> Answer | None:
+        try:
+            _of_driver(root, driver)
+        except ControlError:  # its last act may have been to answer
+            if answer := _read(reply, Answer):
+                return answer
+            raise
+        return _read(reply, Answer)
+
+    write_whole(path, request.model_dump_json(exclude_none=True), durable=False)
+    try:
+        answer = _polled(look, wait_s)
+        if answer is None:
+            try:
+                path.unlink()
+            except FileNotFoundError:  # it was taken just now
+                answer = _polled(look, wait_s)
+    finally:
+        path.unlink(missing_ok=True)
+        reply.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()  # where the driver has ended
+    if answer is None:
+        raise ControlError(_silence(root, "answer", wait_s))
+    if answer.refused:
+        raise UsageError(answer.text)
+    return answer.text
+
+
+def _of_driver(root: Path, driver: str) -> RunState:
+    """The state of the driver; ControlError where it has ended."""
+    state = read_state(root)
+    if state is None or state.driver != driver:
+        raise ControlError(f"{root}: the driver has ended")
+    if is_dead(state.process):
+        process = "process {pid} on {host}".format_map(state.process)
+        raise ControlError(
+            f"{root}: the driver ({process}) has died; run the same command again to go on"
+        )
+    return state
+
+
+def _silence(root: Path, what: str, wait_s: float) -> str:
+    text = f"{root}: the driver did not {what} within {wait_s:g} s"
+    with contextlib.suppress(OSError):  # which needs to write
+        text += f"; it last wrote its state {age_s(root / FOLDER / _STATE):.0f} s ago"
+    return text
+
+
+def _polled(look: Callable[[], T | None], wait_s: float) -> T | None:
+    until = time.monotonic() + wait_s
+    while (found := look()) is None and time.monotonic() < until:
+        time.sleep(_POLL_S)
+    return found
+
+
+def _read(path: Path, model: type[M]) -> M | None:
+    next(path.parent.glob("*"), None)
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise ControlError(f"{path} cannot be read: {error}") from None
