@@ -137,10 +137,11 @@ def _line(stage: StageProgress) -> str:
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[RenderableType]]) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for name in columns:
         justify = "right" if name in _NUMERIC else "left"
-        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        # The bars, which have no name, give way where the terminal is narrow.
+        table.add_column(name, justify=justify, no_wrap=bool(name))  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*row)
     return table
