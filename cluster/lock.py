@@ -176,7 +176,7 @@ class RunLock:
             holder = _holder(path)
         except FileNotFoundError:
             return True
-        return self._divides_as(holder) and holder["run"] == self._run
+        return self._divides_as(holder) and holder.get("run") == self._run
 
     def _divides_as(self, holder: Mapping[str, Any]) -> bool:
         """Whether it has a shard of as many as this one's."""

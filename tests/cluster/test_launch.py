@@ -17,6 +17,7 @@ import yaml
 from paths import DATA
 from typer.testing import CliRunner
 
+from generators.errors import UsageError
 from plait import app
 
 CONFIG = """
@@ -48,10 +49,11 @@ service_account = "plait"
 """
 
 
-def dry_run(folder: Path, to: str, site: str = "", **values: Any) -> str:
+def dry_run(folder: Path, to: str, site: str = "", *more: str, **values: Any) -> str:
     out = folder / "runs" / "MMIE_1"
     (folder / "run.toml").write_text((CONFIG + site).format(out=out, **values))
     words = ["submit", str(folder / "run.toml"), "--to", to, "--dry-run", "--set", "seed=3"]
+    words += more
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
     assert not out.exists()
@@ -117,6 +119,25 @@ def test_a_script_of_slurm_is_valid(tmp_path: Path, site: str, nodes: int) -> No
         assert {*asked, "--partition=gpu", "--constraint=h100"} <= options
         assert "export HF_HOME='/shared/my hub'" in text
     assert ("symmetric-run" in text) == (nodes > 1)
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_an_array_has_a_shard_for_each_job_of_one_node(tmp_path: Path, nodes: int) -> None:
+    text = dry_run(tmp_path, "slurm", SITE, "--array", "16", nodes=nodes)
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    options = {x.split()[1] for x in text.splitlines() if x.startswith("#SBATCH")}
+    logs = f"--output={tmp_path}/runs/MMIE_1/jobs/slurm-%A_%a.log"
+    assert {"--array=1-16", "--nodes=1", "--requeue", logs} <= options
+    (command,) = (line for line in text.splitlines() if "--shard" in line)
+    shown = ["bash", "-c", f"SLURM_ARRAY_TASK_ID=3; echo {command.strip().rstrip('&')}"]
+    said = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+    assert said.endswith(f"--out {tmp_path}/runs/MMIE_1 --shard 3/16\n")
+    assert "symmetric-run" not in text
+
+
+def test_an_array_is_for_slurm(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        dry_run(tmp_path, "kuberay", SITE, "--array", "16", nodes=4)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
