@@ -26,6 +26,7 @@ def script(job: BatchJob) -> str:
         folder=shlex.quote(str(job.folder)),
         jobs=shlex.quote(str(job.jobs)),
         nodes=settings.nodes,
+        array=job.array,
         whole_node=settings.cpus_per_node is None,
         srun=_container(settings),
         command=job.command,

@@ -140,13 +140,19 @@ def test_an_array_is_for_slurm(tmp_path: Path) -> None:
         dry_run(tmp_path, "kuberay", SITE, "--array", "16", nodes=4)
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize(
+    ("nodes", "more", "requeued"),
+    [(1, (), "7"), (2, (), "7"), (1, ("--array", "4"), "5_4")],
+)
 def test_a_job_told_before_plait_has_started_is_queued_again(
-    tmp_path: Path, nodes: int
+    tmp_path: Path, nodes: int, more: tuple[str, ...], requeued: str
 ) -> None:
-    """Its number, and so the file with the id of plait's process, may be a former one's."""
+    """Its number, and so the file with the id of plait's process, may be a former one's.
+
+    Of an array no other job is queued again, though one of them has the array's number.
+    """
     script = tmp_path / "job.sh"
-    script.write_text(dry_run(tmp_path, "slurm", f"[cluster]\nnodes = {nodes}"))
+    script.write_text(dry_run(tmp_path, "slurm", f"[cluster]\nnodes = {nodes}", *more))
     told, jobs = tmp_path / "told", tmp_path / "runs" / "MMIE_1" / "jobs"
     jobs.mkdir(parents=True)
     for name, body in [("srun", "sleep 60"), ("scontrol", 'echo "$@"'), ("getent", "")]:
@@ -155,11 +161,12 @@ def test_a_job_told_before_plait_has_started_is_queued_again(
     other = subprocess.Popen(["sleep", "60"])
     (jobs / "7.pid").write_text(f"{other.pid}\n")
     environ = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    environ |= {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "4"}
     job = subprocess.Popen(["bash", str(script)], env=environ, start_new_session=True)
     try:
         wait_for(told, "srun")
         job.send_signal(signal.SIGUSR1)
-        wait_for(told, "requeue 7")
+        wait_for(told, f"requeue {requeued}\n")
         assert other.poll() is None
     finally:
         other.kill()
