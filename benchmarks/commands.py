@@ -211,8 +211,9 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     """
     experiment, root = plan.experiment, plan.root
     options, display = experiment.engine_options(shard=plan.shard), Display(console)
+    about = experiment.about() | kept_forecast(None, root)
     try:
-        result = execute(plan.plan, root, options, experiment.about(), display)
+        result = execute(plan.plan, root, options, about, display)
     finally:
         display.close()
     console.print(f"shard {plan.shard}: {_counted(result)}", soft_wrap=True)

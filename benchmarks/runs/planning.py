@@ -89,15 +89,13 @@ class RunPlan:
         """Return what running `experiment` would do, trimmed where the options say so.
 
         With a shard, what running that part of it would do.
-
         UsageError for options that cannot be used; a budget that is exceeded is stated.
         """
         if shard is not None and options.trim:
             raise UsageError("--trim is for a whole run: leave it out, or --shard")
         config = experiment.config
-        max_cost = config.engine.max_cost
-        if shard is not None:
-            max_cost = shard.share(max_cost)
+        most_cost = config.engine.max_cost
+        max_cost = shard.share(most_cost) if shard else most_cost
         sources = Sources.at(config.root, Machine.of(options.on), config.address)
         store = Store(config.root)  # read once, however many numbers of queries are tried
 
