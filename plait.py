@@ -41,6 +41,7 @@ from benchmarks.options import (
     forecast_of,
     pairing_options,
     run_options,
+    shard_of,
     with_options,
 )
 from benchmarks.serving.cli import serve
@@ -106,12 +107,14 @@ def run_command(options: dict[str, Any]) -> int:
     models that come with plait (mini weights). With --data and no system: tiny random
     weights. The same command again resumes. With --out of an existing run, further
     systems, scorers, queries and repeats are added to it; other data, seed, weights,
-    prompts or settings are refused.
+    prompts or settings are refused. With --shard, tables and page are written by the shard
+    that ends last.
     """
     from benchmarks import commands
 
     config, forecast, remake = config_of(options), forecast_of(options), options["remake"]
-    done = commands.run(config, _console(), remake=remake, forecast=forecast)
+    shard, console = shard_of(options), _console()
+    done = commands.run(config, console, remake=remake, forecast=forecast, shard=shard)
     return done.exit_status
 
 
@@ -128,8 +131,8 @@ def plan_command(options: dict[str, Any]) -> int:
     from benchmarks import commands
 
     config, forecast, remake = config_of(options), forecast_of(options), options["remake"]
-    console = _console()
-    plan = commands.plan(config, console, remake=remake, forecast=forecast)
+    shard, console = shard_of(options), _console()
+    plan = commands.plan(config, console, remake=remake, forecast=forecast, shard=shard)
     plan.show(console)
     return 0 if plan.ready(remake=remake) else 2
 
@@ -139,19 +142,28 @@ def submit(
     config: Annotated[Path, typer.Argument(help="TOML file; its [cluster] says what for.")],
     to: Annotated[Literal["slurm", "kuberay"], typer.Option(help="The cluster's system.")],
     set_: Settings = None,
+    array: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="On Slurm: N jobs of one node each, which are shards of one run.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print script or manifest; change nothing.")
     ] = False,
 ) -> int:
     """Run a config as a batch job of a cluster.
 
-    On Slurm the script is kept in the run directory; submitted again, it resumes. The job
-    stops and is queued again before its time limit. On Kubernetes it is a RayJob.
+    On Slurm the script is kept in the run directory; submitted again, it resumes. The job,
+    or each of an array, stops and is queued again before its time limit. On Kubernetes it
+    is a RayJob.
     """
     from benchmarks import submission
 
-    console = _console()
-    return submission.submit(config, to, set_ or (), console, dry_run=dry_run)
+    console, settings = _console(), set_ or ()
+    return submission.submit(config, to, settings, console, array=array, dry_run=dry_run)
 
 
 @app.command()

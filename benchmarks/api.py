@@ -50,6 +50,7 @@ from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import RunConfig, load_config
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.run_data import RunData
+from cluster.shard import Shard
 from generators.base import WeightsName
 from generators.errors import PlaitError, UsageError
 
@@ -133,6 +134,7 @@ def run(
     remake: bool = False,
     quiet: bool = True,
     forecast: ForecastOptions = NO_OPTIONS,
+    shard: str | None = None,
     **options: Unpack[RunOptions],
 ) -> RunSummary:
     """Answer queries with systems and score the answers, as `plait run` does.
@@ -142,6 +144,7 @@ def run(
         remake: Make records of an earlier version of a stage again.
         quiet: Print nothing; otherwise what the command prints.
         forecast: Machines that it is for, and a budget.
+        shard: `K/N`, to answer only this part of the queries.
         **options: As in a config file.
 
     Raises:
@@ -149,7 +152,8 @@ def run(
     """
     asked, printed = _config(config, options), io.StringIO()
     console = _silent(printed) if quiet else PlainConsole()
-    finished = commands.run(asked, console, remake=remake, forecast=forecast)
+    part = Shard.of(shard)
+    finished = commands.run(asked, console, remake=remake, forecast=forecast, shard=part)
     result = finished.result
     return RunSummary(
         results=RunData.at(asked.root),
@@ -167,11 +171,13 @@ def plan(
     *,
     remake: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
+    shard: str | None = None,
     **options: Unpack[RunOptions],
 ) -> RunPlan:
     """What `run` would do with the same arguments. Starts nothing and writes nothing."""
     asked, console = _config(config, options), _silent(io.StringIO())
-    return commands.plan(asked, console, remake=remake, forecast=forecast)
+    part = Shard.of(shard)
+    return commands.plan(asked, console, remake=remake, forecast=forecast, shard=part)
 
 
 def _config(config: str | PathLike[str] | None, options: RunOptions) -> RunConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,14 @@ from benchmarks.runs.experiment import Experiment, ResultReader, reopen
 from benchmarks.runs.forecast.forecast import concluded, kept_forecast
 from benchmarks.runs.joining import joined
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
-from benchmarks.runs.run_directory import refuse_unless_writable
+from benchmarks.runs.run_directory import read_manifest, refuse_unless_writable
 from benchmarks.tasks.mmie import official
 from benchmarks.terminal import progress
+from cluster.counts import totals_of
+from cluster.lock import RunInUse, drivers_of
+from cluster.plan import evaluations
 from cluster.run import MANIFEST, RunResult, execute
+from cluster.shard import Shard
 from cluster.store import BlobReader, DamagedPart, Store, StoreError
 from cluster.tracing.summary import traced
 from generators.base import Fault
@@ -42,6 +47,7 @@ from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import refuse_mini_lvlm
 
 FINISHED = 0
+_STOPPED = "Stopped. Run the same command again to continue."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +55,14 @@ class ExecutedRun:
     """What a command that executed a plan did."""
 
     result: RunResult
-    board: Board
-    """What tables and page were made of."""
+    board: Board | None
+    """What tables and page were made of; None where other shards are still to do that."""
 
     @property
     def exit_status(self) -> int:
         """What the command ends with: 1 when records failed."""
-        return self.result.exit_status or int(bool(self.board.nothing_scored))
+        nothing_scored = self.board is not None and bool(self.board.nothing_scored)
+        return self.result.exit_status or int(nothing_scored)
 
 
 def run(
@@ -64,12 +71,14 @@ def run(
     *,
     remake: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
+    shard: Shard | None = None,
 ) -> ExecutedRun:
     """Answer, score, report.
 
-    With `remake`, records of an earlier version of a stage are made again.
+    With `remake`, records of an earlier version of a stage are made again. With `shard`,
+    only that part of the queries is answered, and the shard that ends last reports.
     """
-    planned = plan(config, console, remake=remake, forecast=forecast)
+    planned = plan(config, console, remake=remake, forecast=forecast, shard=shard)
     return execute_plan(planned, console, remake=remake)
 
 
@@ -166,9 +175,19 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         console.print(Text("trimmed", "yellow"), plan.trimmed, soft_wrap=True)
     if plan.forecast.stages:
         console.print(f"forecast: {plan.forecast.headline}", soft_wrap=True)
-    options = experiment.engine_options(only_scorers=only_scorers)
+    if plan.shard is not None:
+        return _execute_shard(plan, console)
+    return _execute_whole(plan, console, only_scorers=only_scorers)
+
+
+def _execute_whole(
+    plan: RunPlan, console: Console, *, only_scorers: bool = False, makes: bool = True
+) -> ExecutedRun:
+    """Make what is missing, unless it `makes` nothing, and write tables and page."""
+    experiment, root = plan.experiment, plan.root
+    options = experiment.engine_options(only_scorers=only_scorers, makes=makes)
     display = Display(console, meanwhile=_import_for_tables)
-    about = experiment.about() | kept_forecast(plan.forecast, root)
+    about = experiment.about() | kept_forecast(plan.forecast if makes else None, root)
     reader = ResultReader(experiment)
     try:
         result = execute(
@@ -184,6 +203,43 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
     return ExecutedRun(result, board)
 
 
+def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
+    """Make what is missing of a shard; end the run where no other shard is left to do so.
+
+    Of all that end, the last one to give back its lock sees no other, and everything that
+    they have made.
+    """
+    experiment, root = plan.experiment, plan.root
+    options, display = experiment.engine_options(shard=plan.shard), Display(console)
+    about = experiment.about() | kept_forecast(None, root)
+    try:
+        result = execute(plan.plan, root, options, about, display)
+    finally:
+        display.close()
+    console.print(f"shard {plan.shard}: {_counted(result)}", soft_wrap=True)
+    if result.interrupted:
+        console.print(_STOPPED)
+    elif others := drivers_of(root):
+        console.print(f"at work on others: {', '.join(others)}", soft_wrap=True)
+    elif left := _missing(experiment):
+        console.print(
+            f"{left:,} documents of other shards are missing. The last shard to end writes "
+            f"tables and page; `plait report {root}` does at any time.",
+            soft_wrap=True,
+        )
+    elif result.made or read_manifest(root).get("status") != "finished":
+        with suppress(RunInUse):  # by another shard that does this, or that has just begun
+            whole = _execute_whole(plan, console, makes=False)
+            return ExecutedRun(result, whole.board)
+    return ExecutedRun(result, None)
+
+
+def _missing(experiment: Experiment) -> int:
+    """How many documents of a run are not made, or not scored, yet."""
+    store = Store(experiment.config.root)
+    return totals_of(evaluations(experiment.plan, store))["missing"]
+
+
 def _import_for_tables() -> None:
     """What tables and page are made with, which is imported where it is used."""
     from matplotlib import figure  # noqa: F401
@@ -195,10 +251,7 @@ def _import_for_tables() -> None:
 def _conclude(board: Board, config: RunConfig, result: RunResult, console: Console) -> None:
     root = config.root
     write_tables(board, root, console)
-    counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
-    console.print(
-        f"{', '.join(counts)}; {result.made:,} records made in {result.seconds:.0f} s"
-    )
+    console.print(_counted(result))
     for name, judgements in board.nothing_scored.items():
         console.print(
             f"{name} scored nothing: none of its {judgements:,} judgements gave a score",
@@ -210,11 +263,16 @@ def _conclude(board: Board, config: RunConfig, result: RunResult, console: Conso
             "Running the command again does not try them again."
         )
     if result.interrupted:
-        console.print("Stopped. Run the same command again to continue.")
+        console.print(_STOPPED)
     page = write_page(board, root, console, config.report.queries)
     if result.traced:
         show_times(root, console)
     console.print(f"report      {page}", soft_wrap=True)
+
+
+def _counted(result: RunResult) -> str:
+    counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
+    return f"{', '.join(counts)}; {result.made:,} records made in {result.seconds:.0f} s"
 
 
 def write_tables(board: Board, root: Path, console: Console) -> None:
@@ -273,9 +331,10 @@ def plan(
     *,
     remake: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
+    shard: Shard | None = None,
 ) -> RunPlan:
     """Return what `run` would do. Starts nothing and writes nothing."""
-    return RunPlan.of(_opened(config, console, remake=remake), forecast)
+    return RunPlan.of(_opened(config, console, remake=remake), forecast, shard=shard)
 
 
 # ------------------------------------------------------------- report and export

@@ -14,6 +14,7 @@ from generators.base import WeightsName
 if TYPE_CHECKING:
     from benchmarks.runs.config import RunConfig
     from benchmarks.runs.planning import ForecastOptions
+    from cluster.shard import Shard
 
 Config = Annotated[Path | None, typer.Argument(help="TOML file; flags override it.")]
 Data = Annotated[
@@ -127,6 +128,15 @@ Trim = Annotated[
         help="With --budget-hours: answer as many queries as fit, stratified by category.",
     ),
 ]
+ShardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="K/N",
+        help="Answer only part K of N, from 1, of the queries, such as 3/16, beside "
+        "commands for the other parts in the same run directory.",
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 RunOrAnswers = Annotated[
     Path,
@@ -179,6 +189,7 @@ def run_options(
     on: Machines = None,
     budget_hours: BudgetHours = None,
     trim: Trim = False,
+    shard: ShardOption = None,
 ) -> None:
     """The options of a run, declared once."""
 
@@ -195,6 +206,7 @@ def pairing_options(
     lvlm: Lvlms = None,
     t2i: T2is = None,
     protocol: Composition = None,
+    shard: None = None,
 ) -> None:
     """The options of `bench pairings` where they differ from those of a run."""
 
@@ -228,6 +240,13 @@ def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
     from benchmarks.runs.planning import ForecastOptions
 
     return ForecastOptions(**{k: options[k] for k in ("on", "budget_hours", "trim")})
+
+
+def shard_of(options: Mapping[str, Any]) -> Shard | None:
+    """Return the shard that the options of a run name; UsageError."""
+    from cluster.shard import Shard
+
+    return Shard.of(options["shard"])
 
 
 def config_of(options: Mapping[str, Any]) -> RunConfig:

@@ -49,7 +49,8 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     if not matrices_of(planned.experiment.systems):
         raise _no_matrix(str(config.root))
     finished = commands.execute_plan(planned, console, remake=remake)
-    _show(pairings_of(finished.board), finished.board, config.root, console)
+    if (board := finished.board) is not None:
+        _show(pairings_of(board), board, config.root, console)
     return finished.exit_status
 
 

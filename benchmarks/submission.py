@@ -15,19 +15,31 @@ from generators.errors import UsageError
 
 
 def submit(
-    file: Path, to: str, settings: Sequence[str], console: Console, *, dry_run: bool
+    file: Path,
+    to: str,
+    settings: Sequence[str],
+    console: Console,
+    *,
+    array: int | None = None,
+    dry_run: bool,
 ) -> int:
     """Submit the run of a config file to `slurm` or `kuberay`; print how to go on.
 
-    With `dry_run` the script or manifest is printed, and nothing is written.
+    On Slurm as an `array` of so many jobs of one node, if that is given. With `dry_run` the
+    script or manifest is printed, and nothing is written.
 
     Raises:
         UsageError: For a config that is not valid, and where the job cannot be submitted.
     """
     config = load_config(file, {}, settings)
     if to == "slurm":
-        job = _on_slurm(file, config, settings)
+        job = _on_slurm(file, config, settings, array)
         said = slurm.script(job) if dry_run else slurm.submit(job)
+    elif array is not None:
+        raise UsageError(
+            "--array is for Slurm: on Kubernetes the pods of a job are workers of one Ray "
+            "cluster, as many as cluster.nodes"
+        )
     else:
         job, text = _on_kubernetes(config, settings), file.read_text()
         said = kuberay.manifest(job, text) if dry_run else kuberay.submit(job, text)
@@ -35,14 +47,18 @@ def submit(
     return 0
 
 
-def _on_slurm(file: Path, config: RunConfig, settings: Sequence[str]) -> BatchJob:
+def _on_slurm(
+    file: Path, config: RunConfig, settings: Sequence[str], array: int | None
+) -> BatchJob:
+    one_node = {} if array is None else {"nodes": 1}
     arguments = ["run", str(file.resolve()), *_set(settings), "--out", str(config.root)]
     return BatchJob(
         name=_name(config.root),
         arguments=tuple(arguments),
         folder=Path.cwd(),
         jobs=config.root / "jobs",
-        settings=config.cluster,
+        settings=config.cluster.model_copy(update=one_node),
+        array=array,
     )
 
 

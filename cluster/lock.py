@@ -1,4 +1,9 @@
-"""One driver per run directory: a lock file with a heartbeat."""
+"""Who works on a run directory: lock files with heartbeats.
+
+One driver has all of it, or each of its shards has a driver of its own. A driver makes
+its lock file first and then looks for those that exclude it, in the same folder: a client
+of NFS that has changed a folder asks the server for it anew.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +20,16 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
+from cluster.shard import Shard
 from generators.errors import PlaitError
 from generators.files import write_error
 
+_WHOLE = "run.lock"
 _SETTLING_S = 0.3
 _BEAT_S = 5.0
 _STALE_S = 60.0
+_PATIENCE_S = 3.0
+"""How long a shard waits for a driver of the whole run, which may just be giving way."""
 _SLACK_S = 1.0
 """The clock may be set between reading the time of boot and that of a start."""
 
@@ -67,22 +76,33 @@ def _process_start(pid: int) -> float | None:
 
 
 class RunLock:
-    """Held inside a `with` block; RunInUse when a running process holds it already.
+    """Held inside a `with` block; RunInUse when a running process excludes it.
 
-    WriteError names the run directory and the cause where the lock cannot be written.
+    Without a shard the driver has the whole run directory to itself. With one it has that
+    shard, beside drivers of other shards that divide the queries into as many and make the
+    same `run` (a digest). WriteError names the run directory and the cause where the lock
+    cannot be written.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.path = root / "run.lock"
+    def __init__(self, root: Path, shard: Shard | None = None, run: str = "") -> None:
+        self.shard = shard
+        self.path = root / (f"shard-{shard.name}.lock" if shard else _WHOLE)
         self.lost = False
         """Set when another driver has taken over the lock."""
-        self._mine = json.dumps(self_description() | {"token": uuid.uuid4().hex})
+        about = {"shard": str(shard), "run": run} if shard else {}
+        self._run = run
+        self._mine = json.dumps(self_description() | about | {"token": uuid.uuid4().hex})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> "RunLock":
         for attempt in range(5):
             if self._acquire() and (attempt == 0 or self._has_settled()):
+                try:
+                    self._exclude_others()
+                except BaseException:
+                    self._release()
+                    raise
                 self._thread.start()
                 return self
         raise RunInUse(f"{self.path} keeps changing; try again in a moment")
@@ -90,6 +110,9 @@ class RunLock:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        self._release()
+
+    def _release(self) -> None:
         if self._is_mine():
             # On a disk that became read-only the lock stays; the cause is reported.
             with contextlib.suppress(OSError):
@@ -109,7 +132,7 @@ class RunLock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self._create():
                 return True
-            self._refuse_or_break()
+            self._refuse_or_break(self.path)
         except OSError as error:
             # Users should read about the disk, not about an internal file.
             raise write_error(self.path.parent, error) from error
@@ -129,28 +152,64 @@ class RunLock:
             raise
         return True
 
-    def _refuse_or_break(self) -> None:
+    def _exclude_others(self) -> None:
+        """Break what is left of drivers that this one excludes; RunInUse if one lives."""
+        until = time.monotonic() + (_PATIENCE_S if self.shard else 0.0)
+        while rivals := self._rivals():
+            try:
+                for path in rivals:
+                    self._refuse_or_break(path)
+            except RunInUse:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_SETTLING_S)
+
+    def _rivals(self) -> list[Path]:
+        """The lock files of drivers that this one excludes."""
+        others = [p for p in locks_in(self.path.parent) if p != self.path]
+        if self.shard is None:
+            return others
+        return [path for path in others if not self._goes_with(path)]
+
+    def _goes_with(self, path: Path) -> bool:
+        try:
+            holder = _holder(path)
+        except FileNotFoundError:
+            return True
+        return self._divides_as(holder) and holder.get("run") == self._run
+
+    def _divides_as(self, holder: Mapping[str, Any]) -> bool:
+        """Whether it has a shard of as many as this one's."""
+        other = Shard.of(holder.get("shard"))
+        return bool(other and self.shard and other.count == self.shard.count)
+
+    def _refuse_or_break(self, path: Path) -> None:
         """Raise when the holder lives; else move its lock out of the way, atomically."""
         try:
-            age = age_s(self.path)
-            holder = _holder(self.path)
+            age, holder = age_s(path), _holder(path)
         except FileNotFoundError:
             time.sleep(0.1)
             return
-        if age < _STALE_S and not is_dead(holder):
+        if _lives(holder, age):
             raise RunInUse(
-                f"run directory {self.path.parent} is in use by process "
-                f"{holder.get('pid')} on {holder.get('host')} (last heartbeat "
-                f"{max(age, 0):.0f} s ago). Wait for it, stop it, or name another "
-                "directory with --out."
+                f"run directory {path.parent} is in use by {_named(holder)} (last "
+                f"heartbeat {max(age, 0):.0f} s ago). {self._advice(holder)}"
             )
-        removed = self.path.with_suffix(f".{uuid.uuid4().hex}")
+        removed = path.with_suffix(f".{uuid.uuid4().hex}")
         with contextlib.suppress(FileNotFoundError, FileExistsError):
-            self.path.rename(removed)
+            path.rename(removed)
             if _holder(removed) != holder:
                 # Another driver broke it first and holds it now: give it back.
-                os.link(removed, self.path)
+                os.link(removed, path)
             removed.unlink(missing_ok=True)
+
+    def _advice(self, holder: Mapping[str, Any]) -> str:
+        wait = "Wait for it, stop it, or name another directory with --out."
+        if self.shard is None or holder.get("shard") in (None, str(self.shard)):
+            return wait
+        if not self._divides_as(holder):
+            return f"All shards that run at the same time have the same N. {wait}"
+        return f"It was started with other systems, scorers, queries or settings. {wait}"
 
     def _is_mine(self) -> bool:
         try:
@@ -180,6 +239,30 @@ def age_s(path: Path) -> float:
     now = probe.stat().st_mtime
     probe.unlink(missing_ok=True)
     return now - path.stat().st_mtime
+
+
+def locks_in(root: Path) -> list[Path]:
+    """The lock files of a run directory, whether or not their drivers live."""
+    return [*root.glob(_WHOLE), *sorted(root.glob("shard-*.lock"))]
+
+
+def drivers_of(root: Path) -> list[str]:
+    """Who works on a run directory, in words."""
+    named = []
+    for path in locks_in(root):
+        with contextlib.suppress(FileNotFoundError):
+            age, holder = age_s(path), _holder(path)
+            named += [_named(holder)] if _lives(holder, age) else []
+    return named
+
+
+def _named(holder: Mapping[str, Any]) -> str:
+    shard = f"shard {holder['shard']}, " if "shard" in holder else ""
+    return f"{shard}process {holder.get('pid')} on {holder.get('host')}"
+
+
+def _lives(holder: Mapping[str, Any], age: float) -> bool:
+    return age < _STALE_S and not is_dead(holder)
 
 
 def _holder(path: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from cluster.shard import FOLDER, SHARD_FILE
 from generators.files import write_whole
 from generators.secrets import without_known_keys
 
@@ -35,6 +36,7 @@ _PACKAGES = [
     "transformers",
     "xformers",
 ]
+_OF_A_SHARD = ("started", "finished", "status", "hardware", "counts", "worker_failures")
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 
@@ -91,13 +93,41 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def former_entries(manifest: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Return those of the entries that earlier commands have left, which go on."""
+def read_entries(manifest: Path) -> dict[str, Any]:
+    """Return what a manifest holds; nothing where there is none that can be read."""
     try:
-        former = json.loads(manifest.read_text())
+        entries = json.loads(manifest.read_text())
     except (OSError, ValueError):
         return {}
+    return entries if isinstance(entries, dict) else {}
+
+
+def former_entries(manifest: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Return those of the entries that earlier commands have left, which go on."""
+    former = read_entries(manifest)
     return {name: former[name] for name in names if isinstance(former.get(name), dict)}
+
+
+def of_shards(root: Path) -> dict[str, Any]:
+    """Return what the manifest of a run says of its shards, if it has any.
+
+    A run that was made by shards alone has the timing of one of them, with the loads of
+    all.
+    """
+    shards = {
+        path.parent.name: read_entries(path)
+        for path in sorted(root.glob(f"{FOLDER}/*/{SHARD_FILE}"))
+    }
+    if not shards:
+        return {}
+    about = {
+        name: {key: value for key, value in entries.items() if key in _OF_A_SHARD}
+        for name, entries in shards.items()
+    }
+    entry: dict[str, Any] = {}
+    for timed in (entries[TIMING] for entries in shards.values() if TIMING in entries):
+        entry = timed | {name: _joint(entry, timed, name) for name in (LOADS, TAKEOVERS)}
+    return {"shards": about} | ({TIMING: entry} if entry else {})
 
 
 TIMING = "timing"
@@ -126,13 +156,17 @@ def timing(
         "seconds": round(seconds, 3),
         "scheduling_seconds": round(scheduling_s, 3),
     }
-    for name in (LOADS, TAKEOVERS):
-        known, new = former.get(name, {}), ready.get(name, {})
-        entry[name] = {
-            folder: [*known.get(folder, ()), *new.get(folder, ())][-_MOST_LOADS:]
-            for folder in sorted({*known, *new})
-        }
-    return entry
+    return entry | {name: _joint(former, ready, name) for name in (LOADS, TAKEOVERS)}
+
+
+def _joint(
+    former: Mapping[str, Any], latter: Mapping[str, Any], name: str
+) -> dict[str, list[float]]:
+    known, new = former.get(name, {}), latter.get(name, {})
+    return {
+        folder: [*known.get(folder, ()), *new.get(folder, ())][-_MOST_LOADS:]
+        for folder in sorted({*known, *new})
+    }
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from cluster.executors.base import Executor, ExecutorName
 from cluster.records import decode
+from cluster.shard import Shard
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, noted, read, together
 from generators.base import (
@@ -22,8 +23,8 @@ from generators.base import (
     Walk,
 )
 from generators.document import Document, Malformed, Sample, Score
-from generators.system import Prompter, Repetition, System, answer
-from scorers.base import Scorer, admitted
+from generators.system import Prompter, Repetition, System, answer, with_stages
+from scorers.base import Scorer, admitted, with_stage
 
 DocumentRequest = tuple[System, Sample | Malformed, int]
 """A system, a query and the number of its repeat, from 0: one document to be made."""
@@ -140,6 +141,17 @@ class Plan:
         documents = len(self.systems) * len(self.samples) * self.repeats
         return documents + len(self.comparisons)
 
+    def part(self, shard: Shard | None) -> Plan:
+        """What is left for a shard: its queries, and its part of the models' ceilings."""
+        if shard is None:
+            return self
+        return replace(
+            self,
+            samples=[sample for sample in self.samples if shard.holds(sample.id)],
+            systems=[with_stages(s, shard.with_share) for s in self.systems],
+            scorers=[with_stage(s, shard.with_share) for s in self.scorers],
+        )
+
     def requests(self) -> Iterator[DocumentRequest]:
         """Every (system, sample, repeat); systems that share a stage adjoin."""
         for repeat in range(self.repeats):
@@ -195,6 +207,12 @@ class EngineOptions:
     """What all endpoints together may cost over the life of the run directory."""
     only_scorers: bool = False
     """Score existing documents and make no new ones."""
+    shard: Shard | None = None
+    """The shard that the plan is a part for, with shards beside it in the run directory."""
+    joins: str = ""
+    """The `run_digest` in the manifest when the run was planned, if there was one."""
+    makes: bool = True
+    """Make what is missing, before the run directory is compacted and read."""
 
 
 def lookup_in(store: Store, *, notes: bool = False) -> Lookup:

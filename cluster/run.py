@@ -18,7 +18,16 @@ from cluster.control import Control, Request
 from cluster.counts import count, totals_of
 from cluster.executors.base import ClusterError, Executor, ExecutorName
 from cluster.lock import RunInUse, RunLock
-from cluster.manifest import TIMING, environment, former_entries, now, timing, write_json
+from cluster.manifest import (
+    TIMING,
+    environment,
+    former_entries,
+    now,
+    of_shards,
+    read_entries,
+    timing,
+    write_json,
+)
 from cluster.plan import (
     EngineOptions,
     Evaluation,
@@ -26,6 +35,7 @@ from cluster.plan import (
     compared,
     evaluations,
 )
+from cluster.shard import SHARD_FILE, Shard
 from cluster.store import DamagedPart, Store, StoreError
 from cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
 from cluster.tracing.summary import traced
@@ -34,6 +44,8 @@ from cluster.watcher import FAILURES, RunLog, RunProgress, Watcher
 from generators.errors import WriteError
 
 MANIFEST = "manifest.json"
+RUN_DIGEST = "run_digest"
+"""The manifest's entry that tells whether two commands make the same run."""
 EXECUTOR_VARIABLE = "PLAIT_EXECUTOR"
 Reading = Callable[[Iterator[Evaluation], Store], Iterator[Evaluation]]
 """Passes on what it is given, and may keep of it what it likes."""
@@ -128,14 +140,25 @@ def execute(
     passes each on; again, from the first, where a part had to be repaired meanwhile. With
     `notes`, they are read with what their stages noted.
     """
-    began = time.monotonic()
-    with RunLock(root) as lock, RunLog(root, watcher) as log, SpanJournal(root) as journal:
-        store = Store(root, repairs=True, on_notice=log.notice)
+    began, shard = time.monotonic(), options.shard
+    with (
+        RunLock(root, shard, str(about.get(RUN_DIGEST))) as lock,
+        RunLog(own := _own_folder(root, shard), watcher) as log,
+        SpanJournal(own) as journal,
+    ):
+        store = Store(
+            root, repairs=options.makes, strict=not options.makes, on_notice=log.notice
+        )
         store.sweep()
-        former = former_entries(root / MANIFEST, (TIMING, FAILURES))
-        manifest = dict(about) | environment() | {"started": now()} | former
-        write_json(root / MANIFEST, manifest | {"status": "started"})
-        control = Control(root)
+        _refuse_if_changed(root, about, options.joins)
+        if shard is not None:
+            _share_manifest(root, about)
+        path = own / (SHARD_FILE if shard else MANIFEST)
+        former = former_entries(path, (TIMING, FAILURES))
+        manifest = {} if shard else {**about, **of_shards(root)}
+        manifest |= environment() | {"started": now()} | former
+        write_json(path, manifest | {"status": "started"})
+        control = Control(own)
         work = _Work(plan, store, options, log, lock, journal, reading, control)
         try:
             work.finish(notes=notes)
@@ -146,7 +169,7 @@ def execute(
             if not isinstance(error, RunInUse):
                 manifest[FAILURES] = log.all_failures(former.get(FAILURES))
                 with suppress(WriteError):
-                    write_json(root / MANIFEST, manifest | {"status": "interrupted"})
+                    write_json(path, manifest | {"status": "interrupted"})
             raise
         status = "interrupted" if work.stopped_by else "finished"
         journal.close(status)
@@ -157,15 +180,43 @@ def execute(
             FAILURES: log.all_failures(former.get(FAILURES)),
         }
         seconds = time.monotonic() - began
-        earlier = former.get(TIMING, {})
+        earlier = manifest.get(TIMING, {})
         if entry := timing(earlier, seconds, work.scheduling_s, log.ready):
             manifest[TIMING] = entry
-        manifest |= {"status": status} | traced(root, log.notice)
-        write_json(root / MANIFEST, manifest)
+        manifest |= {"status": status}
+        if shard is None:
+            manifest |= traced(root, log.notice)
+        write_json(path, manifest)
     failed = work.totals["failed"] + work.totals["failed_scores"]
     seconds = time.monotonic() - began
     stopped_by, made = work.stopped_by, work.made
     return RunResult(work.totals, failed, made, seconds, stopped_by, journal.active)
+
+
+def _own_folder(root: Path, shard: Shard | None) -> Path:
+    """Where a driver keeps what is not shared with those of other shards."""
+    folder = shard.folder(root) if shard else root
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _refuse_if_changed(root: Path, about: Mapping[str, Any], joins: str) -> None:
+    """RunInUse where another command has changed the run since this one was planned."""
+    known = read_entries(root / MANIFEST).get(RUN_DIGEST, "")
+    if known not in ("", joins, about.get(RUN_DIGEST)):
+        raise RunInUse(f"{root} has changed since this command began; give it again")
+
+
+def _share_manifest(root: Path, about: Mapping[str, Any]) -> None:
+    """Write the manifest that all shards share, unless it is there.
+
+    However many write it at once, they write the same: the lock admits no others.
+    """
+    known = read_entries(root / MANIFEST)
+    if known.get(RUN_DIGEST) != about[RUN_DIGEST]:
+        former = {name: known[name] for name in (TIMING, FAILURES) if name in known}
+        entries = {**about, **environment(), "started": now(), **former}
+        write_json(root / MANIFEST, entries | {"status": "started"})
 
 
 def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
@@ -239,6 +290,14 @@ class _Work:
         return True
 
     def _make_missing(self, *, announce: bool) -> None:
+        if self.options.makes:
+            self._make(announce=announce)
+        if self.options.shard is None:  # those beside it may be reading the parts
+            with self.journal.phase("compacting parts"):
+                for spec in self.plan.stages:
+                    self.store.compact(spec)
+
+    def _make(self, *, announce: bool) -> None:
         only_scorers = self.options.only_scorers
         with self.journal.phase("counting what is missing"):
             counts = count(self.plan, self.store, only_scorers=only_scorers)
@@ -246,15 +305,12 @@ class _Work:
             self.watcher.starting(counts)
         if any(c.to_run for c in counts) and not self.stopped_by:
             self._compute()
-        with self.journal.phase("compacting parts"):
-            for spec in self.plan.stages:
-                self.store.compact(spec)
 
     def _read_back(self, *, notes: bool) -> None:
         with self.journal.phase("reading results"):
             read = self.reading(evaluations(self.plan, self.store, notes=notes), self.store)
             self.totals = totals_of(chain(read, compared(self.plan, self.store)))
-            self.usage = usage_of(self.plan, self.store)
+            self.usage = usage_of(self.plan, self.store, self.options.shard)
 
     def _compute(self) -> None:
         stopper, journal = _Stopper(lambda: self.watcher.notice(_STOPPING)), self.journal

@@ -82,7 +82,7 @@ class Scheduler(Engine):
         self._more_walks = True
         self._failed_now: set[str] = set()
         """Keys that failed under this command: only the next command tries them again."""
-        self._spending = Spending(options.max_cost)
+        self._spending = Spending(options.max_cost, options.shard)
         self._spending.count_records(store, plan.stages)
         self._shown = -math.inf
         self._began = self._now()

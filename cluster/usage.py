@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from cluster.plan import Plan
+from cluster.shard import Shard
 from cluster.store import Store
 from cluster.worker import Receipt
 from generators.base import StageSpec, add_usage
@@ -19,11 +20,13 @@ _PRICES = ("price_per_million_input", "price_per_million_output", "price_per_ima
 class Spending:
     """Adds up the `cost` of all records of a run, those of earlier commands included.
 
-    Requests in flight when the ceiling is reached are still paid.
+    Requests in flight when the ceiling is reached are still paid. A shard counts the
+    records of its own queries, up to its part of the ceiling.
     """
 
-    def __init__(self, ceiling: float | None) -> None:
-        self.ceiling = ceiling
+    def __init__(self, ceiling: float | None, shard: Shard | None = None) -> None:
+        self.ceiling = shard.share(ceiling) if shard else ceiling
+        self._shard = shard
         self.spent = 0.0
         self._paid: set[str] = set()
         """Digests of stages that have reported a cost."""
@@ -44,8 +47,8 @@ class Spending:
         if self.ceiling is None:
             return
         for spec in stages:
-            for record in store.columns(spec, ["usage"]):
-                self._add(spec, json.loads(record["usage"]).get("cost"))
+            for usage, _ in _used(store, spec, self._shard):
+                self._add(spec, usage.get("cost"))
 
     def count_receipt(self, spec: StageSpec, receipt: Receipt) -> None:
         """Count what one batch has cost."""
@@ -74,9 +77,8 @@ class Spending:
                 "so engine.max_cost cannot be enforced"
             )
         if self.spent >= self.ceiling:
-            return (
-                f"{self.spent:.4g} spent in this run; engine.max_cost is {self.ceiling:g}"
-            )
+            where = f"shard {self._shard}; its part of" if self._shard else "this run;"
+            return f"{self.spent:.4g} spent in {where} engine.max_cost is {self.ceiling:g}"
         return None
 
 
@@ -85,27 +87,44 @@ def _has_prices(spec: StageSpec) -> bool:
     return spec.placement.endpoint is not None and priced
 
 
-def committed_usage(root: Path, spec: StageSpec) -> dict[str, float]:
+def _used(
+    store: Store, spec: StageSpec, shard: Shard | None
+) -> Iterator[tuple[dict[str, Any], float]]:
+    """Usage and seconds of each record of `spec`, or of those of a shard's queries."""
+    for record in store.columns(spec, ["label", "usage", "seconds"]):
+        if shard is None or shard.holds(record["label"]):
+            yield json.loads(record["usage"]), record["seconds"] or 0.0
+
+
+def committed_usage(
+    root: Path, spec: StageSpec, shard: Shard | None = None
+) -> dict[str, float]:
     """Tokens and other usage of all records of `spec` under `root`, by name.
 
+    With a shard, of the records of its queries.
     Requests in flight when a worker died were paid for and are not included.
     """
     total: dict[str, float] = {}
     # The run's own store reports damaged parts and sets them aside.
     store = Store(root, on_notice=lambda text: None)
-    for record in store.columns(spec, ["usage"]):
-        add_usage(total, json.loads(record["usage"]))
+    for used, _ in _used(store, spec, shard):
+        add_usage(total, used)
     return total
 
 
-def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:
-    """Tokens, images, steps and busy seconds by the stages' names, over all records."""
+def usage_of(
+    plan: Plan, store: Store, shard: Shard | None = None
+) -> dict[str, dict[str, float]]:
+    """Tokens, images, steps and busy seconds by the stages' names.
+
+    Over all records, or over those of a shard's queries.
+    """
     usage: dict[str, dict[str, float]] = {}
     for spec in plan.stages:
         total = usage.setdefault(spec.name, defaultdict(float))
-        for record in store.columns(spec, ["usage", "seconds"]):
-            add_usage(total, json.loads(record["usage"]))
-            total["busy_seconds"] += record["seconds"] or 0.0
+        for used, seconds in _used(store, spec, shard):
+            add_usage(total, used)
+            total["busy_seconds"] += seconds
     return {
         name: {k: round(v, 3) for k, v in sorted(total.items())}
         for name, total in usage.items()

@@ -193,12 +193,15 @@ class Worker:
         secrets: Mapping[str, str] | None = None,
         used: Mapping[str, float] | None = None,
         host: str = "localhost",
+        log_folder: str | None = None,
     ) -> None:
         """`used` is the usage of the records that earlier workers have committed.
 
-        `host` names the machine in files and logs; several may share a host name.
+        `host` names the machine in files and logs; several may share a host name. The
+        driver gathers stderr from `log_folder`, by default `root`.
         """
         self.root, self._host = Path(root), host
+        self._log_folder = Path(log_folder or root)
         self._shared = True
         self._compute: Executor = Lane()
         """In which the stage is loaded and computes."""
@@ -238,7 +241,7 @@ class Worker:
         """Load the stage; the error as users read it when it cannot be loaded."""
         self._shared = shared
         if self.owns_process and shared:
-            redirect_stderr(self.root, self.spec.name, self._host)
+            redirect_stderr(self._log_folder, self.spec.name, self._host)
         try:
             self._stage = self._compute.submit(self._build).result()
         except Exception as error:

@@ -201,8 +201,11 @@ class WorkerPool:
         know(spec.secrets)
         secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
         # Only stages behind an endpoint have ceilings, and only those read parts again.
-        used = committed_usage(self.root, spec) if spec.placement.endpoint else {}
-        return spec, str(self.root), secrets, used, node.address
+        shard, used = self.options.shard, dict[str, float]()
+        if spec.placement.endpoint:
+            used = committed_usage(self.root, spec, shard)
+        log_folder = shard.folder(self.root) if shard else self.root
+        return spec, str(self.root), secrets, used, node.address, str(log_folder)
 
     def stop(self, replica: Replica) -> None:
         """Stop a worker; its resources count as taken until its process has ended."""

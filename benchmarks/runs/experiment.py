@@ -23,11 +23,13 @@ from benchmarks.tasks.mmie.official import answered
 from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
 from cluster.plan import EngineOptions, Evaluation, Plan, evaluations
+from cluster.run import RUN_DIGEST
 from cluster.store import Store
 from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.document import Malformed, Sample, key_of
 from generators.errors import UsageError
+from generators.keys import digest
 from generators.mini.table import ABOUT
 from generators.names import unknown, with_overrides
 from generators.natives import NATIVE
@@ -57,6 +59,8 @@ class Experiment:
     """Which weights exactly, by model and revision."""
     ids: tuple[str, ...] | None = None
     """Sample ids by which the queries were selected, if they were."""
+    joins: str = ""
+    """The `run_digest` of the run that is in the run directory, if there is one."""
     missing_weights: tuple[str, ...] = ()
     """Weights that are neither on this machine nor available elsewhere, and why."""
 
@@ -95,6 +99,7 @@ class Experiment:
             "placement_timeout_s": engine.placement_timeout_s,
             "grace_s": engine.grace_s,
             "max_cost": engine.max_cost,
+            "joins": self.joins,
         }
         return EngineOptions(**(about | own))
 
@@ -108,6 +113,13 @@ class Experiment:
         former = former_config(root, manifest)
         return len(_selection(former, self.task, manifest.get("ids")))
 
+    @property
+    def run_digest(self) -> str:
+        """Of everything that decides what is made; equal for all shards of a run."""
+        stages = sorted(stage.digest for stage in self.plan.stages)
+        data, ids = dict(self.task.about).get("digest"), self.ids and list(self.ids)
+        return digest(self.config.digest, data, ids, stages, dict(self.identities))
+
     def about(self) -> dict[str, Any]:
         """The manifest's entries about the run, without the environment."""
         judges = [s for s in self.scorers if isinstance(s, RubricJudge)]
@@ -115,6 +127,7 @@ class Experiment:
             **({} if self.ids is None else {"ids": list(self.ids)}),
             **({"about_weights": ABOUT} if self.config.weights == "mini" else {}),
             "plait": 1,
+            RUN_DIGEST: self.run_digest,
             "config": self.config.resolved(),
             "data": dict(self.task.about),
             "selection": self.selection,
@@ -369,6 +382,7 @@ def reopen(
 
     return replace(
         experiment,
+        joins=manifest.get(RUN_DIGEST, ""),
         systems=tuple(with_stages(s, as_recorded) for s in experiment.systems),
         scorers=tuple(
             s if s.name in current else with_stage(s, as_recorded)

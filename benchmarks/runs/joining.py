@@ -23,6 +23,7 @@ from benchmarks.runs.experiment import (
 )
 from benchmarks.runs.run_directory import former_config, read_manifest
 from benchmarks.tasks.task_set import TaskSet
+from cluster.run import RUN_DIGEST
 from generators.base import StageSpec
 from generators.document import Malformed, Sample
 from generators.errors import UsageError
@@ -70,7 +71,8 @@ def joined(
             *_other_models(former, union, requested),
         ),
     )
-    union = replace(union, missing_weights=current.missing_weights)
+    joins = manifest.get(RUN_DIGEST, "")
+    union = replace(union, missing_weights=current.missing_weights, joins=joins)
     return union, tuple(_added(former, union))
 
 

@@ -18,6 +18,8 @@ from benchmarks.runs.experiment import Experiment, missing_in, missing_keys, sup
 from benchmarks.runs.forecast.forecast import Forecast, time_text
 from benchmarks.runs.forecast.rates import Machine, Sources
 from cluster.counts import StageCount, count
+from cluster.plan import Plan
+from cluster.shard import Shard
 from cluster.store import Store
 from generators.errors import UsageError
 from pipelines.presets import retirements
@@ -72,6 +74,8 @@ class RunPlan:
     """That queries were left out to fit a budget; empty where none were."""
     over_budget: str = ""
     """Why the run does not fit into the budget that was given; empty where it does."""
+    shard: Shard | None = None
+    """The shard of it that this is the plan of, if not of all."""
 
     @classmethod
     def of(
@@ -80,12 +84,18 @@ class RunPlan:
         options: ForecastOptions = NO_OPTIONS,
         *,
         only_scorers: bool = False,
+        shard: Shard | None = None,
     ) -> RunPlan:
         """Return what running `experiment` would do, trimmed where the options say so.
 
+        With a shard, what running that part of it would do.
         UsageError for options that cannot be used; a budget that is exceeded is stated.
         """
+        if shard is not None and options.trim:
+            raise UsageError("--trim is for a whole run: leave it out, or --shard")
         config = experiment.config
+        most_cost = config.engine.max_cost
+        max_cost = shard.share(most_cost) if shard else most_cost
         sources = Sources.at(config.root, Machine.of(options.on), config.address)
         store = Store(config.root)  # read once, however many numbers of queries are tried
 
@@ -93,11 +103,10 @@ class RunPlan:
         def limited_to(queries: int) -> RunPlan:
             most = len(experiment.samples)
             made = experiment if queries == most else experiment.limited_to(queries)
-            counts = count(made.plan, store, only_scorers=only_scorers)
-            forecast = Forecast.of(
-                made.plan, counts, sources, max_cost=config.engine.max_cost
-            )
-            return cls(experiment=made, counts=counts, forecast=forecast)
+            part = made.plan.part(shard)
+            counts = count(part, store, only_scorers=only_scorers)
+            forecast = Forecast.of(part, counts, sources, max_cost=max_cost)
+            return cls(experiment=made, counts=counts, forecast=forecast, shard=shard)
 
         plan = _within_budget(limited_to, experiment, options)
         left = [c.spec for c in plan.counts if c.to_run]
@@ -115,12 +124,19 @@ class RunPlan:
         return self.experiment.config.root
 
     @property
+    def plan(self) -> Plan:
+        """All walks of it."""
+        return self.experiment.plan.part(self.shard)
+
+    @property
     def extent(self) -> str:
         """How many documents, queries, systems and repeats, in words."""
-        made = self.experiment
+        made, plan = self.experiment, self.plan
         selection = f" ({made.selection})" if made.selection else ""
+        if self.shard is not None:
+            selection = f" (shard {self.shard} of {len(made.samples):,})"
         return (
-            f"{len(made.plan):,} documents: {len(made.samples):,} queries{selection}, "
+            f"{len(plan):,} documents: {len(plan.samples):,} queries{selection}, "
             f"{len(made.systems)} systems, {made.config.repeats} repeats"
         )
 

@@ -90,8 +90,11 @@ class BatchJob:
     jobs: Path
     """Where its script and logs are."""
     settings: ClusterSettings
+    array: int | None = None
+    """Jobs of an array of Slurm, each of which has a shard of the run."""
 
     @property
     def command(self) -> str:
         """The whole command, as a shell reads it."""
-        return f"{self.settings.command} {shlex.join(self.arguments)}"
+        shard = f" --shard $SLURM_ARRAY_TASK_ID/{self.array}" if self.array else ""
+        return f"{self.settings.command} {shlex.join(self.arguments)}{shard}"

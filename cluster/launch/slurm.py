@@ -1,7 +1,8 @@
 """A batch job on Slurm: one task on each node, with Ray over them where there are several.
 
 The first node runs the command (`ray symmetric-run`). A job that is requeued, by plait
-before its time limit or by Slurm when another takes its place, resumes its run.
+before its time limit or by Slurm when another takes its place, resumes its run. Jobs of
+an array are requeued one by one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def script(job: BatchJob) -> str:
         folder=shlex.quote(str(job.folder)),
         jobs=shlex.quote(str(job.jobs)),
         nodes=settings.nodes,
+        array=job.array,
         whole_node=settings.cpus_per_node is None,
         srun=_container(settings),
         command=job.command,
@@ -50,6 +52,14 @@ def submit(job: BatchJob) -> str:
     except subprocess.CalledProcessError as error:
         raise UsageError(f"sbatch refuses {path}: {error.stderr.strip()}") from None
     number = said.strip().partition(";")[0]
+    if job.array is not None:
+        return (
+            f"job {number} of {job.array} shards: {path}\n"
+            f"follow  tail -F {_log(job.jobs, f'{number}_*')}\n"
+            f"stop    scancel {number}   ({number}_1 is shard 1; what is done is kept)\n"
+            f"resume  sbatch {path}   (shard 1 alone: sbatch --array=1 {path})\n"
+            f"tables  by the shard that ends last, or by plait report {job.jobs.parent}"
+        )
     return (
         f"job {number}: {path}\n"
         f"follow  tail -F {_log(job.jobs, number)}\n"
@@ -76,7 +86,8 @@ def _options(job: BatchJob) -> list[str]:
         "partition": settings.partition,
         "account": settings.account,
         "qos": settings.qos,
-        "output": _log(job.jobs, "%j"),
+        "array": job.array and f"1-{job.array}",
+        "output": _log(job.jobs, "%A_%a" if job.array else "%j"),
         "open-mode": "append",
         "signal": f"B:USR1@{settings.requeue_before_s}",
     }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.shard import FOLDER
 from cluster.tracing.journal import DRIVER, JOURNAL, ROWS, VERSION, Event
 
 _DOING = {"read": "transfer", "write": "transfer", "compute": "compute", "lost": "lost"}
@@ -72,8 +73,14 @@ class Session:
 
 def read_sessions(root: Path) -> list[Session]:
     """Return the sessions of the run at `root`, oldest first; none without a trace."""
+    journals = [root / JOURNAL, *sorted(root.glob(f"{FOLDER}/*/{JOURNAL}"))]
+    read = (session for path in journals for session in _sessions_in(path))
+    return sorted(read, key=lambda session: session.start_ns)
+
+
+def _sessions_in(journal: Path) -> list[Session]:
     sessions: list[list[Event]] = []
-    with contextlib.suppress(FileNotFoundError), (root / JOURNAL).open("rb") as file:
+    with contextlib.suppress(FileNotFoundError), journal.open("rb") as file:
         for line in file:
             try:
                 event = json.loads(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,8 +46,8 @@ def never_withdrawn(replica: Replica) -> list[Any]:
     return []
 
 
-def always_broken(lock: RunLock) -> None:
-    lock.path.unlink(missing_ok=True)
+def always_broken(lock: RunLock, path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 DEFECTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {

@@ -17,6 +17,7 @@ import yaml
 from paths import DATA
 from typer.testing import CliRunner
 
+from generators.errors import UsageError
 from plait import app
 
 CONFIG = """
@@ -48,10 +49,11 @@ service_account = "plait"
 """
 
 
-def dry_run(folder: Path, to: str, site: str = "", **values: Any) -> str:
+def dry_run(folder: Path, to: str, site: str = "", *more: str, **values: Any) -> str:
     out = folder / "runs" / "MMIE_1"
     (folder / "run.toml").write_text((CONFIG + site).format(out=out, **values))
     words = ["submit", str(folder / "run.toml"), "--to", to, "--dry-run", "--set", "seed=3"]
+    words += more
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
     assert not out.exists()
@@ -119,13 +121,38 @@ def test_a_script_of_slurm_is_valid(tmp_path: Path, site: str, nodes: int) -> No
     assert ("symmetric-run" in text) == (nodes > 1)
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_an_array_has_a_shard_for_each_job_of_one_node(tmp_path: Path, nodes: int) -> None:
+    text = dry_run(tmp_path, "slurm", SITE, "--array", "16", nodes=nodes)
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    options = {x.split()[1] for x in text.splitlines() if x.startswith("#SBATCH")}
+    logs = f"--output={tmp_path}/runs/MMIE_1/jobs/slurm-%A_%a.log"
+    assert {"--array=1-16", "--nodes=1", "--requeue", logs} <= options
+    (command,) = (line for line in text.splitlines() if "--shard" in line)
+    shown = ["bash", "-c", f"SLURM_ARRAY_TASK_ID=3; echo {command.strip().rstrip('&')}"]
+    said = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+    assert said.endswith(f"--out {tmp_path}/runs/MMIE_1 --shard 3/16\n")
+    assert "symmetric-run" not in text
+
+
+def test_an_array_is_for_slurm(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        dry_run(tmp_path, "kuberay", SITE, "--array", "16", nodes=4)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "more", "requeued"),
+    [(1, (), "7"), (2, (), "7"), (1, ("--array", "4"), "5_4")],
+)
 def test_a_job_told_before_plait_has_started_is_queued_again(
-    tmp_path: Path, nodes: int
+    tmp_path: Path, nodes: int, more: tuple[str, ...], requeued: str
 ) -> None:
-    """Its number, and so the file with the id of plait's process, may be a former one's."""
+    """Its number, and so the file with the id of plait's process, may be a former one's.
+
+    Of an array no other job is queued again, though one of them has the array's number.
+    """
     script = tmp_path / "job.sh"
-    script.write_text(dry_run(tmp_path, "slurm", f"[cluster]\nnodes = {nodes}"))
+    script.write_text(dry_run(tmp_path, "slurm", f"[cluster]\nnodes = {nodes}", *more))
     told, jobs = tmp_path / "told", tmp_path / "runs" / "MMIE_1" / "jobs"
     jobs.mkdir(parents=True)
     for name, body in [("srun", "sleep 60"), ("scontrol", 'echo "$@"'), ("getent", "")]:
@@ -134,11 +161,12 @@ def test_a_job_told_before_plait_has_started_is_queued_again(
     other = subprocess.Popen(["sleep", "60"])
     (jobs / "7.pid").write_text(f"{other.pid}\n")
     environ = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    environ |= {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "4"}
     job = subprocess.Popen(["bash", str(script)], env=environ, start_new_session=True)
     try:
         wait_for(told, "srun")
         job.send_signal(signal.SIGUSR1)
-        wait_for(told, "requeue 7")
+        wait_for(told, f"requeue {requeued}\n")
         assert other.poll() is None
     finally:
         other.kill()

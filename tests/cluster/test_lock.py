@@ -17,7 +17,8 @@ import pytest
 from paths import CHECKOUT
 
 from cluster import lock
-from cluster.lock import RunInUse, RunLock
+from cluster.lock import RunInUse, RunLock, drivers_of
+from cluster.shard import Shard
 
 
 def test_a_second_driver_is_refused_and_no_lock_is_left(tmp_path: Path) -> None:
@@ -162,3 +163,64 @@ def test_a_file_server_that_falters_has_not_given_the_lock_away(
         monkeypatch.undo()
         assert not held.lost
     assert not (tmp_path / "run.lock").exists()
+
+
+ONE, TWO = (Shard(1, 3), "run"), (Shard(2, 3), "run")
+WHOLE = (None, "run")
+
+
+@pytest.mark.parametrize(
+    ("holder", "comer", "admitted"),
+    [
+        (ONE, TWO, True),
+        (ONE, ONE, False),
+        (ONE, (Shard(2, 3), "another run"), False),
+        (ONE, (Shard(2, 4), "run"), False),
+        (ONE, WHOLE, False),
+        (WHOLE, ONE, False),
+    ],
+)
+def test_shards_are_admitted_beside_those_of_the_same_run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    holder: tuple[Shard | None, str],
+    comer: tuple[Shard | None, str],
+    admitted: bool,
+) -> None:
+    monkeypatch.setattr(lock, "_PATIENCE_S", 0.0)
+    with RunLock(tmp_path, *holder):
+        if admitted:
+            with RunLock(tmp_path, *comer):
+                assert len(drivers_of(tmp_path)) == 2
+        else:
+            with pytest.raises(RunInUse) as refused, RunLock(tmp_path, *comer):
+                pass
+            (named,) = drivers_of(tmp_path)
+            assert named in str(refused.value)
+            assert ("shard 1/3" in named) == (holder is ONE)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_killed_shards_have_left_stands_in_nobodys_way(tmp_path: Path) -> None:
+    for shard in (Shard(1, 3), Shard(2, 4)):
+        path = RunLock(tmp_path, shard).path
+        path.write_text(json.dumps({"host": "elsewhere", "pid": 1, "shard": str(shard)}))
+        os.utime(path, (1.0, 1.0))
+    assert drivers_of(tmp_path) == []
+    with RunLock(tmp_path, *TWO):
+        pass
+    with RunLock(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_shard_waits_for_a_driver_that_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of the whole run does that finds the shard's lock beside its own."""
+    whole = RunLock(tmp_path)
+    whole.__enter__()
+    monkeypatch.setattr(lock.time, "sleep", lambda _: whole.__exit__())
+    with RunLock(tmp_path, *ONE) as held:
+        assert not whole.path.exists()
+        assert held.path.exists()

@@ -242,9 +242,9 @@ class Slurm:
         self.two, self.environ, self.run = two, environ, run
         (run.folder / "run.toml").write_text(CONFIG)
 
-    def submit(self) -> str:
+    def submit(self, *more: str) -> str:
         """The number of the job."""
-        words = ["submit", "run.toml", "--to", "slurm"]
+        words = ["submit", "run.toml", "--to", "slurm", *more]
         said = self._run("python", str(CHECKOUT / "plait.py"), *words)
         return said.split()[1].rstrip(":")
 
@@ -300,4 +300,21 @@ def test_a_job_of_slurm_is_requeued_cancelled_and_resumed(
     wait_until(lambda: slurm.state(job) == "COMPLETED")
     run.check_finished()
     assert len(run.seen()) - before == RECORDS - done
+    assert run.tables() == calm.tables()
+
+
+def test_jobs_of_an_array_make_one_run_and_are_requeued_one_by_one(
+    slurm: Slurm, run: Run, calm: Run
+) -> None:
+    """The last of them has the number of the array itself."""
+    array = slurm.submit("--array", "2", "--set", "executor=local")
+    first, last = f"{array}_1", f"{array}_2"
+    wait_until(lambda: set(run.seen()) == {"n1", "n2"})
+    slurm.stop(last, "scancel", "--batch", "--signal=USR1")
+    assert slurm.state(first) != "PENDING"
+    slurm.start_again(last)
+    for job in (first, last):
+        wait_until(lambda job=job: slurm.state(job) == "COMPLETED")  # type: ignore[misc]
+    run.check_finished()
+    assert len(run.seen()) == RECORDS == run.stored()
     assert run.tables() == calm.tables()

@@ -314,15 +314,16 @@ def _ceilings(stages: Sequence[StageForecast], most: float | None) -> Iterator[s
 # -------------------------------------------------------------------------- the manifest
 
 
-def kept_forecast(forecast: Forecast, root: Path) -> dict[str, Any]:
-    """Return the manifest's entries at the start of a command.
+def kept_forecast(forecast: Forecast | None, root: Path) -> dict[str, Any]:
+    """Return the manifest's entries at the start of a command, which may have none.
 
     Those of the last command that made something stay where there is nothing to make.
     """
     former = read_manifest(root) if is_run(root) else {}
-    names = (IMAGES,) if forecast.stages else (IMAGES, FORECAST, OUTCOME)
+    making = forecast is not None and forecast.stages
+    names = (IMAGES,) if making else (IMAGES, FORECAST, OUTCOME)
     kept = {name: former[name] for name in names if name in former}
-    return kept | ({FORECAST: forecast.as_json} if forecast.stages else {})
+    return kept | ({FORECAST: forecast.as_json} if forecast and making else {})
 
 
 def concluded(root: Path, forecast: Forecast, result: RunResult, board: Board) -> str:

@@ -1,0 +1,182 @@
+"""Drivers of shards in one run directory, at once and one after another."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from trial import LIGHT, Witness, board, outcomes, plan_of, sample, writer
+
+from cluster.executors.simulated import World
+from cluster.lock import RunInUse
+from cluster.placement import Node, Resources
+from cluster.plan import EngineOptions, Plan
+from cluster.run import MANIFEST, RUN_DIGEST, RunResult, execute
+from cluster.shard import SHARD_FILE, Shard
+from cluster.tracing.sessions import read_sessions
+from cluster.usage import committed_usage
+from generators.base import Failure, Fault
+from generators.errors import UsageError
+from generators.system import System
+from pipelines.composition import text_only
+
+PLAN = plan_of([sample(i) for i in range(40)])
+
+
+def shards(count: int) -> list[Shard]:
+    return [Shard(number + 1, count) for number in range(count)]
+
+
+def drive(
+    plan: Plan, root: Path, shard: Shard | None = None, run: str = "trial", **options: Any
+) -> RunResult:
+    """One command on a virtual clock; `run` is the digest of what it makes."""
+    world = World([Node("n", Resources(cpus=8, gpus=8), "address of n")])
+    with world.driver() as driver:
+        about = {"config": {}, RUN_DIGEST: run}
+        given = EngineOptions(executor=nullcontext(driver), shard=shard, **options)
+        return execute(plan.part(shard), root, given, about, Witness())
+
+
+def keys_of(root: Path) -> Counter[str]:
+    """How often each record is stored."""
+    keys: Counter[str] = Counter()
+    for part in root.glob("stages/*/part-*.parquet"):
+        keys.update(pq.read_table(part, columns=["key"]).column("key").to_pylist())
+    return keys
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("count", [1, 4, 60])
+def test_shards_make_together_what_one_driver_makes(
+    tmp_path: Path, count: int, at_once: bool
+) -> None:
+    """Some of 60 shards have no query; those at once create the run directory together."""
+    whole, root = tmp_path / "whole", tmp_path / "run"
+    drive(PLAN, whole)
+    threads = min(count, 8) if at_once else 1
+    start = threading.Barrier(threads)
+
+    def one(shard: Shard) -> RunResult:
+        if shard.number <= threads:
+            start.wait()
+        return drive(PLAN, root, shard)
+
+    with ThreadPoolExecutor(threads) as pool:
+        results = list(pool.map(one, shards(count)))
+    planned = [result.counts["planned"] for result in results]
+    assert sum(planned) == len(PLAN)
+    assert planned == [len(PLAN.part(shard)) for shard in shards(count)]
+    assert keys_of(root) == keys_of(whole)
+    assert not list(root.glob("*.lock"))
+    assert board(PLAN, root) == board(PLAN, whole)
+    manifest = json.loads((root / MANIFEST).read_text())
+    assert (manifest[RUN_DIGEST], manifest["status"]) == ("trial", "started")
+    notes = [json.loads(path.read_text()) for path in root.glob(f"shards/*/{SHARD_FILE}")]
+    assert [note["status"] for note in notes] == ["finished"] * count
+    assert sum(note["counts"]["done"] for note in notes) == len(PLAN)
+    assert sum(s.status == "finished" for s in read_sessions(root)) == sum(
+        map(bool, planned)
+    )
+
+
+def test_a_shard_that_is_run_again_makes_only_what_is_missing(tmp_path: Path) -> None:
+    first, second = shards(2)
+    few = replace(PLAN, samples=PLAN.samples[:20])
+    assert drive(few, tmp_path, first, run="few").made > 0
+    before = keys_of(tmp_path)
+    assert drive(PLAN, tmp_path, first, joins="few").made > 0
+    drive(PLAN, tmp_path, second)
+    assert all(keys_of(tmp_path)[key] == 1 for key in before)
+    assert drive(PLAN, tmp_path, second).made == 0
+    assert drive(PLAN, tmp_path).made == 0
+
+
+def test_the_end_of_a_run_compacts_and_makes_nothing(tmp_path: Path) -> None:
+    for shard in shards(4):
+        drive(PLAN, tmp_path, shard)
+    parts = len(list(tmp_path.glob("stages/*/part-*")))
+    result = drive(PLAN, tmp_path, makes=False)
+    assert (result.made, result.counts["missing"]) == (0, 0)
+    stages = len(PLAN.stages)
+    assert len(list(tmp_path.glob("stages/*/part-*"))) == stages < parts
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    assert manifest["status"] == "finished"
+    assert {len(loads) for loads in manifest["timing"]["load_seconds"].values()} == {4}
+    assert {s["status"] for s in manifest["shards"].values()} == {"finished"}
+
+
+def test_what_is_missing_at_the_end_of_a_run_stays_missing(tmp_path: Path) -> None:
+    drive(PLAN, tmp_path, Shard(1, 2))
+    left = len(PLAN.part(Shard(2, 2)))
+    result = drive(PLAN, tmp_path, makes=False)
+    assert (result.made, result.counts["missing"]) == (0, left)
+
+
+@pytest.mark.parametrize("shard", [None, Shard(2, 2)])
+def test_a_run_that_has_changed_since_it_was_planned_is_not_overwritten(
+    tmp_path: Path, shard: Shard | None
+) -> None:
+    drive(PLAN, tmp_path, Shard(1, 2))
+    with pytest.raises(RunInUse):
+        drive(PLAN, tmp_path, shard, run="another")
+    drive(PLAN, tmp_path, shard, run="another", joins="trial")
+    assert json.loads((tmp_path / MANIFEST).read_text())[RUN_DIGEST] == "another"
+
+
+PAID = {"cost": 1.0, "price_per_million_input": 1.0}
+
+
+def paid_plan(**ceilings: float) -> Plan:
+    remote = replace(LIGHT, endpoint="https://api", batch_size=1, concurrency=1)
+    lvlm = replace(writer(remote), options=PAID | ceilings)
+    plan = plan_of([sample(i) for i in range(40)], write=lvlm)
+    text = System(name="writer@text", draft=lvlm, render=None, compose=text_only)
+    return replace(plan, systems=[text])
+
+
+def test_shards_spend_no_more_than_their_parts_of_a_ceiling(tmp_path: Path) -> None:
+    plan = paid_plan()
+    for shard in shards(4) * 2:  # what a shard has spent counts when it is run again
+        result = drive(plan, tmp_path, shard, max_cost=8.0)
+        assert result.counts["done"] == 2
+    failures = [o for o in outcomes(plan, tmp_path).values() if isinstance(o, Failure)]
+    assert [failure.fault for failure in failures] == [Fault.BUDGET] * 32
+    assert drive(plan, tmp_path, max_cost=10.0).counts["done"] == 10
+
+
+def test_the_ceilings_of_a_model_are_divided(tmp_path: Path) -> None:
+    plan, shard = paid_plan(max_total_tokens=10, max_cost=1.0), Shard(1, 4)
+    (system,) = plan.part(shard).systems
+    options = system.draft.options
+    assert (options["max_total_tokens"], options["max_cost"]) == (2, 0.25)
+    assert system.draft.digest == plan.systems[0].draft.digest
+    drive(paid_plan(), tmp_path)
+    own = committed_usage(tmp_path, system.draft, shard)["cost"]
+    assert own == len(plan.part(shard).samples)
+    assert committed_usage(tmp_path, system.draft)["cost"] == len(plan.samples)
+
+
+def test_a_query_stays_in_its_shard() -> None:
+    """Of every process and version, or its records would be made twice."""
+    ids = ["SA-0", "PBL-1", "MSR-2", "\ud83d"]
+    assert [[s.number for s in shards(7) if s.holds(i)] for i in ids] == [
+        [5],
+        [4],
+        [6],
+        [5],
+    ]
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "", "1/0", "-1/3", "1/3/5", "a/b"])
+def test_a_shard_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        Shard.of(text)
