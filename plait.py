@@ -269,7 +269,12 @@ def ctl(
         ),
     ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the job.")] = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="The state as JSON.")] = False,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Only this shard; by default all.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The states of all drivers as JSON.")
+    ] = False,
 ) -> int:
     """Show or control a running job.
 
@@ -277,8 +282,10 @@ def ctl(
     asked holds until the job ends: the next one goes by its config again.
     """
     from benchmarks import control
+    from cluster.shard import Shard
 
-    return control.control(run, request or (), wait, _console(), as_json=as_json)
+    one, words, console = Shard.of(shard), request or (), _console()
+    return control.control(run, words, wait, console, shard=one, as_json=as_json)
 
 
 @app.command()

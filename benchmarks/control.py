@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rich.console import Console
 
 from benchmarks.runs.display import progress_table, worker_table
 from benchmarks.runs.run_directory import read_manifest
-from cluster.control import ControlError, Request, RunState, ask, next_state, read_state
-from generators.errors import UsageError
+from cluster.control import (
+    ControlError,
+    Request,
+    RunState,
+    ask,
+    driver_folders,
+    next_state,
+    read_state,
+)
+from cluster.shard import Shard
+from generators.errors import PlaitError, UsageError
 from generators.names import unknown, validated
 
 _VALUES = {
@@ -24,24 +35,64 @@ _VALUES = {
 
 
 def control(
-    root: Path, words: Sequence[str], wait_s: float, console: Console, *, as_json: bool
+    root: Path,
+    words: Sequence[str],
+    wait_s: float,
+    console: Console,
+    *,
+    shard: Shard | None = None,
+    as_json: bool = False,
 ) -> int:
-    """Show the state of the run at `root`, or ask what `words` say and show the answer."""
+    """Show the state of the run at `root`, or ask what `words` say and show the answer.
+
+    Of all drivers of the run, or of the one that has `shard`. Raises ControlError or
+    UsageError after all have been heard, where one of them did not do as it was asked.
+    """
     request = request_of(words) if words else None
-    state = read_state(root)
-    if state is None:
+    folders = [f for f in driver_folders(root) if not shard or f == shard.folder(root)]
+    if not folders:
         status = read_manifest(root).get("status")
+        where = f"{root}, shard {shard}" if shard else root
         raise ControlError(
-            f"{root}: no records are being made; the status of the run is {status!r}"
+            f"{where}: no records are being made; the status of the run is {status!r}"
         )
-    if request is not None:
-        console.print(ask(root, state.driver, request, wait_s), soft_wrap=True)
-        return 0
-    try:
-        state = next_state(root, state, wait_s)
-    finally:  # the last one known, before what is wrong with it
-        _show(state, console, as_json=as_json)
+    with ThreadPoolExecutor(len(folders)) as pool:
+        heard = list(pool.map(lambda folder: _hear(folder, request, wait_s), folders))
+    states = [said for said, _ in heard if isinstance(said, RunState)]
+    if as_json:
+        known = [state.model_dump(mode="json") for state in states]
+        console.print(json.dumps(known, indent=2), soft_wrap=True)
+    else:
+        for folder, (said, _) in zip(folders, heard, strict=True):
+            _show("" if folder == root else folder.name, said, console)
+    if errors := [error for _, error in heard if error is not None]:
+        raise type(errors[0])("\n".join(dict.fromkeys(map(str, errors))))
     return 0
+
+
+def _hear(
+    folder: Path, request: Request | None, wait_s: float
+) -> tuple[RunState | str | None, PlaitError | None]:
+    """What a driver answers or its state, the last one known where it has failed."""
+    state = read_state(folder)
+    if state is None:
+        return None, ControlError(f"{folder}: the driver has ended")
+    try:
+        if request is None:
+            return next_state(folder, state, wait_s), None
+        return ask(folder, state.driver, request, wait_s), None
+    except PlaitError as error:
+        return state if request is None else None, error
+
+
+def _show(shard: str, said: RunState | str | None, console: Console) -> None:
+    if isinstance(said, RunState):
+        if shard:
+            console.print(f"shard {shard}:")
+        console.print(progress_table(said.progress))
+        console.print(worker_table(said.progress.workers))
+    elif said is not None:
+        console.print(f"shard {shard}: {said}" if shard else said, soft_wrap=True)
 
 
 def request_of(words: Sequence[str]) -> Request:
@@ -56,11 +107,3 @@ def request_of(words: Sequence[str]) -> Request:
     return validated(
         Request, {"action": action, **dict(zip(names, values, strict=True))}, ""
     )
-
-
-def _show(state: RunState, console: Console, *, as_json: bool) -> None:
-    if as_json:
-        console.print(state.model_dump_json(indent=2), soft_wrap=True)
-        return
-    console.print(progress_table(state.progress))
-    console.print(worker_table(state.progress.workers))

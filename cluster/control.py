@@ -1,5 +1,7 @@
 """Live control of a run by files in its directory: from any node that sees it, no port.
 
+Below the folder of its own that a driver has, which is the run directory or a shard's:
+
     .control/state.json         what the driver does, written whole every few seconds
     .control/DRIVER-ID.request  what somebody asks of the driver
     .control/DRIVER-ID.answer   what it answers
@@ -23,6 +25,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cluster.lock import age_s, is_dead, self_description
+from cluster.shard import FOLDER as SHARDS
 from cluster.watcher import RunProgress
 from generators.errors import PlaitError, UsageError
 from generators.files import write_whole
@@ -71,10 +74,10 @@ class RunState(BaseModel):
 
 
 class Control:
-    """The driver's side; made while it holds the lock of the run directory."""
+    """The driver's side; made while it holds its lock, with the folder of its own."""
 
-    def __init__(self, root: Path) -> None:
-        self._folder = root / FOLDER
+    def __init__(self, own: Path) -> None:
+        self._folder = own / FOLDER
         # Of drivers that were killed.
         shutil.rmtree(self._folder, ignore_errors=True)
         self._driver, self._process = uuid.uuid4().hex, self_description()
@@ -128,36 +131,42 @@ class Control:
             write_whole(self._folder / name, content.model_dump_json(), durable=False)
 
 
-def read_state(root: Path) -> RunState | None:
+def driver_folders(root: Path) -> list[Path]:
+    """The own folders of the drivers that make records of a run, or died while they did."""
+    places = (root.glob(f"{at}{FOLDER}/{_STATE}") for at in ("", f"{SHARDS}/*/"))
+    return sorted(path.parent.parent for paths in places for path in paths)
+
+
+def read_state(own: Path) -> RunState | None:
     """What the driver last wrote; None where no records are being made."""
-    return _read(root / FOLDER / _STATE, RunState)
+    return _read(own / FOLDER / _STATE, RunState)
 
 
-def next_state(root: Path, known: RunState, wait_s: float) -> RunState:
+def next_state(own: Path, known: RunState, wait_s: float) -> RunState:
     """The state that is written after `known`; ControlError where none is in `wait_s`."""
 
     def look() -> RunState | None:
-        state = _of_driver(root, known.driver)
+        state = _of_driver(own, known.driver)
         return state if state.written != known.written else None
 
     if (state := _polled(look, wait_s)) is None:
-        raise ControlError(_silence(root, "write its state", wait_s))
+        raise ControlError(_silence(own, "write its state", wait_s))
     return state
 
 
-def ask(root: Path, driver: str, request: Request, wait_s: float) -> str:
+def ask(own: Path, driver: str, request: Request, wait_s: float) -> str:
     """The answer of the driver to a request, which is withdrawn where none comes.
 
     Raises:
         ControlError: Where the driver does not answer within `wait_s`, or has ended.
         UsageError: Where it refuses.
     """
-    path = root / FOLDER / f"{driver}-{uuid.uuid4().hex}.request"
+    path = own / FOLDER / f"{driver}-{uuid.uuid4().hex}.request"
     reply = path.with_suffix(".answer")
 
     def look() -> Answer | None:
         try:
-            _of_driver(root, driver)
+            _of_driver(own, driver)
         except ControlError:  # its last act may have been to answer
             if answer := _read(reply, Answer):
                 return answer
@@ -178,29 +187,29 @@ def ask(root: Path, driver: str, request: Request, wait_s: float) -> str:
         with contextlib.suppress(OSError):
             path.parent.rmdir()  # where the driver has ended
     if answer is None:
-        raise ControlError(_silence(root, "answer", wait_s))
+        raise ControlError(_silence(own, "answer", wait_s))
     if answer.refused:
         raise UsageError(answer.text)
     return answer.text
 
 
-def _of_driver(root: Path, driver: str) -> RunState:
+def _of_driver(own: Path, driver: str) -> RunState:
     """The state of the driver; ControlError where it has ended."""
-    state = read_state(root)
+    state = read_state(own)
     if state is None or state.driver != driver:
-        raise ControlError(f"{root}: the driver has ended")
+        raise ControlError(f"{own}: the driver has ended")
     if is_dead(state.process):
         process = "process {pid} on {host}".format_map(state.process)
         raise ControlError(
-            f"{root}: the driver ({process}) has died; run the same command again to go on"
+            f"{own}: the driver ({process}) has died; run the same command again to go on"
         )
     return state
 
 
-def _silence(root: Path, what: str, wait_s: float) -> str:
-    text = f"{root}: the driver did not {what} within {wait_s:g} s"
+def _silence(own: Path, what: str, wait_s: float) -> str:
+    text = f"{own}: the driver did not {what} within {wait_s:g} s"
     with contextlib.suppress(OSError):  # which needs to write
-        text += f"; it last wrote its state {age_s(root / FOLDER / _STATE):.0f} s ago"
+        text += f"; it last wrote its state {age_s(own / FOLDER / _STATE):.0f} s ago"
     return text
 
 

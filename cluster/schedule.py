@@ -179,11 +179,14 @@ class Scheduler(Engine):
             self._paused_at = None
 
     def _set_budget(self, ceiling: float) -> str:
-        self._spending.set_ceiling(ceiling, self.store, self.plan.stages)
+        spending = self._spending
+        spending.set_ceiling(ceiling, self.store, self.plan.stages)
         for queue in self._queues.values():
             if queue.unusable_fault is Fault.BUDGET:
                 queue.unusable = None
-        return f"the budget is {ceiling:g}, of which {self._spending.spent:.4g} are spent"
+        return (
+            f"the budget is {spending.ceiling:g}, of which {spending.spent:.4g} are spent"
+        )
 
     def _set_workers(self, name: str, most: int) -> str:
         named = [spec for spec in self.plan.stages if spec.name == name]

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from cli_helpers import invoke
 from paths import CHECKOUT
+from pydantic import TypeAdapter
 from stages import Painter
 from trial import Witness, as_asked, painter, plan_of, run, sample, writer
 
@@ -35,7 +36,9 @@ from cluster.lock import self_description
 from cluster.placement import Node, Resources
 from cluster.plan import Plan
 from cluster.run import RunResult
+from cluster.shard import Shard
 from cluster.store import Store
+from cluster.usage import Spending
 from cluster.watcher import RunProgress, StageProgress, WorkerProgress
 from generators.base import Outcome, Placement, Result
 from generators.document import Image, ImageRequest
@@ -242,10 +245,10 @@ def progress(seconds: float) -> RunProgress:
     return RunProgress("running", seconds, [STAGE], [WORKER], 50.0, 12.5)
 
 
-@pytest.fixture
-def asked(tmp_path: Path) -> Iterator[list[Request]]:
+@contextmanager
+def driven(own: Path) -> Iterator[list[Request]]:
     """What a driver is asked that lives in a thread of this process."""
-    control, asked, stop = Control(tmp_path), list[Request](), threading.Event()
+    control, asked, stop = Control(own), list[Request](), threading.Event()
 
     def obey(request: Request) -> str:
         asked.append(request)
@@ -265,16 +268,45 @@ def asked(tmp_path: Path) -> Iterator[list[Request]]:
     stop.set()
     driver.join()
     control.close()
-    assert not (tmp_path / FOLDER).exists()
+    assert not (own / FOLDER).exists()
+
+
+def test_all_shards_are_asked_or_the_one_that_is_named(tmp_path: Path) -> None:
+    shards = [Shard(number, 2) for number in (1, 2)]
+    first, second = (shard.folder(tmp_path) for shard in shards)
+    wait = ("--wait", "60")
+    with driven(first) as of_first, driven(second) as of_second:
+        said = invoke("ctl", str(tmp_path), "pause", *wait).output
+        assert said == "shard 1-of-2: so be it\nshard 2-of-2: so be it\n"
+        said = invoke("ctl", str(tmp_path), "stop", "--shard", "2/2", *wait).output
+        assert said == "shard 2-of-2: so be it\n"
+        assert [r.action for r in of_first] == ["pause"]
+        assert [r.action for r in of_second] == ["pause", "stop"]
+        said = invoke("ctl", str(tmp_path), "--json", *wait).output
+        assert len(TypeAdapter(list[RunState]).validate_json(said)) == 2
+    (tmp_path / "manifest.json").write_text('{"config": {}, "status": "started"}')
+    with pytest.raises(ControlError, match="shard 1/2"):
+        invoke("ctl", str(tmp_path), "--shard", "1/2")
+
+
+def test_a_shard_has_its_part_of_a_budget(tmp_path: Path) -> None:
+    spending = Spending(None, Shard(1, 4))
+    spending.set_ceiling(6.0, Store(tmp_path), [])
+    assert spending.ceiling == 1.5
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[list[Request]]:
+    with driven(tmp_path) as asked:
+        yield asked
 
 
 def test_the_command_shows_and_asks(asked: list[Request], tmp_path: Path) -> None:
     shown = invoke("ctl", str(tmp_path), "--wait", "60").output
     for text in ("7/10", "2.00/s", "0:00:02", "12.5 of 50 spent", "n1"):
         assert text in shown
-    state = RunState.model_validate_json(
-        invoke("ctl", str(tmp_path), "--json", "--wait", "60").output
-    )
+    said = invoke("ctl", str(tmp_path), "--json", "--wait", "60").output
+    (state,) = TypeAdapter(list[RunState]).validate_json(said)
     assert state.progress.workers == [WORKER]
     assert state.process["pid"] == os.getpid()
     for words in (["pause"], ["budget", "50"], ["workers", "writer", "3"]):
