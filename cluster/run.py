@@ -158,8 +158,7 @@ def execute(
         manifest = {} if shard else {**about, **of_shards(root)}
         manifest |= environment() | {"started": now()} | former
         write_json(path, manifest | {"status": "started"})
-        control = Control(own)
-        work = _Work(plan, store, options, log, lock, journal, reading, control)
+        work = _Work(plan, store, options, log, lock, journal, reading, Control(own))
         try:
             work.finish(notes=notes)
         except (Exception, KeyboardInterrupt, SystemExit) as error:

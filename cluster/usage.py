@@ -37,7 +37,8 @@ class Spending:
         self, ceiling: float, store: Store, stages: Iterable[StageSpec]
     ) -> None:
         """Set the ceiling of a run under way, which may have had none."""
-        had_none, self.ceiling = self.ceiling is None, ceiling
+        had_none = self.ceiling is None
+        self.ceiling = self._shard.share(ceiling) if self._shard else ceiling
         if had_none:
             self.spent = 0.0
             self.count_records(store, stages)

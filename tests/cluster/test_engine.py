@@ -19,6 +19,7 @@ from trial import (
     as_asked,
     board,
     calls,
+    measure_spec,
     outcomes,
     painter,
     plan_of,
@@ -155,9 +156,7 @@ def test_malformed_rows_and_lost_judgements_are_counted_as_failed(tmp_path: Path
         sample(0),
         Malformed(id="SA-9", row=9, reason="row 9: no human turn"),
     ]
-    broken = Measuring()
-    broken.stage = replace(broken.stage, target="stages:Unloadable")
-    broken.stages = (broken.stage,)
+    broken = Measuring(stage=replace(measure_spec(), target="stages:Unloadable"))
     result = run(replace(plan_of(rows), scorers=[broken]), tmp_path)
     names = ("planned", "done", "failed", "failed_scores")
     assert [result.counts[name] for name in names] == [4, 2, 2, 2]

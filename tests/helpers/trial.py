@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +32,6 @@ from generators.base import (
     Outcome,
     Placement,
     StageSpec,
-    Walk,
     imported,
     outcome_name,
 )
@@ -42,11 +41,11 @@ from generators.document import (
     Document,
     Image,
     Sample,
-    Score,
     Text,
     Turn,
 )
 from generators.system import System
+from scorers.base import Scorer
 
 LIGHT = Placement(num_cpus=0.1, batch_size=4)
 
@@ -86,27 +85,26 @@ CONDITIONER = StageSpec(
 )
 
 
-class Measuring:
+def measure_spec(placement: Placement = LIGHT, **options: Any) -> StageSpec:
+    return StageSpec(
+        name="measure",
+        kind=Kind.SCORE,
+        target="stages:Measure",
+        options=options,
+        placement=placement,
+    )
+
+
+@dataclass(frozen=True)
+class Measuring(Scorer):
     """A scorer without a model."""
 
-    name = "measure"
-    scale = "0-1"
-    manner = ""
-    direction = "higher"
-    rounds = 1
+    name: str = "measure"
+    stage: StageSpec = field(default_factory=measure_spec)
+    scale: str = "0-1"
 
-    def __init__(self, placement: Placement = LIGHT, **options: Any) -> None:
-        self.stage = StageSpec(
-            name="measure",
-            kind=Kind.SCORE,
-            target="stages:Measure",
-            options=options,
-            placement=placement,
-        )
-        self.stages = (self.stage,)
-
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        return (yield [Job(self.stage, Candidate(document), sample.id)])[0]
+    def candidate(self, query: Sample, document: Document) -> Candidate:
+        return Candidate(document)
 
 
 def sample(number: int, text: str = "", images: Sequence[Image] = ()) -> Sample:
@@ -143,7 +141,7 @@ def plan_of(
         System(name=f"{write.name}+{p.name}", draft=write, render=p, t2i=p.name)
         for p in paints
     ]
-    scorers = [Measuring(measure, **measure_options)]
+    scorers = [Measuring(stage=measure_spec(measure, **measure_options))]
     return Plan(
         systems=systems,
         samples=samples,

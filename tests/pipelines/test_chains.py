@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,28 +123,34 @@ def test_a_plan_never_counts_fewer_jobs_than_are_made(
     assert bounds == [len(records)] * (len(records) + 1)
 
 
+@dataclass(frozen=True)
 class Asking(Measuring):
     """A scorer whose first stage is asked so often, before a second one scores."""
 
-    def __init__(self, rounds: int) -> None:
-        super().__init__()
-        self.rounds = rounds
-        self.first, self.second = writer(style="judge"), self.stage
-        self.stages = (self.first, self.second)
+    asked: int = 1
+    first: StageSpec = field(default_factory=partial(writer, style="judge"))
+
+    @property
+    def rounds(self) -> int:
+        return self.asked
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        return (self.first, self.stage)
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         content = document.segments
-        for _ in range(self.rounds):
+        for _ in range(self.asked):
             turn = Turn("user", content)
             reply = (yield [Job(self.first, Request((turn,)), sample.id)])[0]
             assert isinstance(reply, Result)
             content = (*content, Text("again"))
-        return (yield [Job(self.second, Candidate(document), sample.id)])[0]
+        return (yield [Job(self.stage, Candidate(document), sample.id)])[0]
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_what_follows_in_a_scorer_is_bounded_too(tmp_path: Path, rounds: int) -> None:
-    plan = replace(plan_with(deep(), samples=2), scorers=[Asking(rounds)])
+    plan = replace(plan_with(deep(), samples=2), scorers=[Asking(asked=rounds)])
 
     def counts(*kinds: Kind) -> dict[str, tuple[int, int]]:
         store = filled(plan, tmp_path, *kinds) if kinds else Store(tmp_path / "none")

@@ -189,12 +189,6 @@ Scores = dict[str, dict[int, float | None]]
 """By system and the number of a query."""
 
 
-class Named(Measuring):
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-
-
 def finished(
     root: str, scores: Scores, scorer: str = "measure", **asked: str
 ) -> FinishedRun:
@@ -204,7 +198,7 @@ def finished(
     given = {s.id: document for s in samples.values()}
     parts: dict[str, Any] = {
         "systems": tuple(System(name=n, draft=None, answers=given) for n in scores),
-        "scorers": (Named(scorer),),
+        "scorers": (Measuring(name=scorer),),
     }
 
     def outcome(value: float | None) -> Any:
