@@ -16,7 +16,8 @@ from rich.text import Text
 from benchmarks.results.table import ResultTable, TableColumn
 from benchmarks.runs.experiment import Experiment, missing_in, missing_keys, superseded
 from benchmarks.runs.forecast.forecast import Forecast, time_text
-from benchmarks.runs.forecast.rates import Machine, Sources
+from benchmarks.runs.forecast.machines import Machine
+from benchmarks.runs.forecast.rates import Sources
 from cluster.counts import StageCount, count
 from cluster.store import Store
 from generators.errors import UsageError
@@ -95,7 +96,11 @@ class RunPlan:
             made = experiment if queries == most else experiment.limited_to(queries)
             counts = count(made.plan, store, only_scorers=only_scorers)
             forecast = Forecast.of(
-                made.plan, counts, sources, max_cost=config.engine.max_cost
+                made.plan,
+                counts,
+                sources,
+                max_cost=config.engine.max_cost,
+                price_per_gpu_hour=config.engine.price_per_gpu_hour,
             )
             return cls(experiment=made, counts=counts, forecast=forecast)
 
@@ -259,7 +264,7 @@ def _within_budget(
 
 def over_budget(forecast: Forecast, hours: float, *, trim: bool = False) -> str:
     """Say why a run is not within a budget; empty where it is, or is to be trimmed."""
-    if unknown := forecast.unmeasured:
+    if unknown := ", ".join(forecast.missing):
         return (
             f"--budget-hours {hours:g} cannot be checked, since no source knows {unknown}. "
             "Run a few queries (--limit 8) into a folder beside this run first."
