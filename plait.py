@@ -125,8 +125,8 @@ def plan_command(options: dict[str, Any]) -> int:
 
     Jobs by stage, with those that are shared or done; GPUs and memory; missing API keys
     and weights. Wall time, GPU-hours, tokens, costs and disk are forecast from rates that
-    this run and those beside it measured, else from published ones. Nothing is started or
-    written. Exit status 2 where `run` would refuse to start.
+    this run and those beside it measured, else from models' sizes and the GPU's published
+    peak. Nothing is started or written. Exit status 2 where `run` would refuse to start.
     """
     from benchmarks import commands
 
@@ -417,7 +417,8 @@ def list_names(
 @app.command()
 def fetch(
     names: Annotated[
-        list[str], typer.Argument(help="Names of systems, models or scorers.")
+        list[str],
+        typer.Argument(help="Names of systems, models or scorers, or a run's TOML file."),
     ],
 ) -> int:
     """Download weights into the Hub cache, for offline nodes."""

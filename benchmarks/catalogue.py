@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.tasks.controls import CONTROLS
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import models_of, scorer_of
+from benchmarks.tasks.controls import CONTROLS, is_control
+from benchmarks.tasks.published import is_published
 from generators.base import StageSpec
 from generators.checkpoints import first_line, looks_like_path, pinning
 from generators.errors import CheckpointError, UsageError
@@ -132,7 +136,7 @@ def _weights() -> Iterator[Any]:
 
 
 def fetch(names: Sequence[str], console: Console) -> int:
-    """Download the weights of systems, models and scorers into the Hub cache.
+    """Download the weights of systems, models, scorers and TOML files into the Hub cache.
 
     UsageError for unknown names, CheckpointError where the Hub does not answer.
     """
@@ -158,9 +162,19 @@ def fetch(names: Sequence[str], console: Console) -> int:
 def _repositories(name: str) -> list[tuple[str, str]]:
     """(Hub id, revision) of everything a name needs."""
     with pinning({}) as pins:
-        _stages(name)
+        _resolve_all(Path(name)) if name.endswith(".toml") else _stages(name)
     models = (pinned.rpartition("@") for pinned in pins.known)
     return [(model, r) for model, _, r in models if not looks_like_path(model)]
+
+
+def _resolve_all(file: Path) -> None:
+    config = load_config(file, {})
+    models = models_of(config)
+    for name in config.systems:
+        if not is_published(name) and not is_control(name):
+            resolve(name, models)
+    for name in config.scorers:
+        scorer_of(name, config, models)
 
 
 def _stages(name: str) -> tuple[StageSpec, ...]:

@@ -19,6 +19,7 @@ from typing import Any, Generic, Literal, TypeVar
 from generators.document import Candidate, ImageRequest, Request
 from generators.files import safe_name
 from generators.keys import digest
+from generators.work import Work
 
 Weights = Literal["pretrained", "dummy", "tiny"]
 """How a loader fills an architecture."""
@@ -262,6 +263,8 @@ class StageSpec:
     seeded: bool = False
     """Whether results depend on the input's seed."""
     placement: Placement = field(default_factory=Placement)
+    work: Work | None = None
+    """What one record takes, for a forecast; None where that is not known."""
     recorded: str = ""
     """Digest under which a finished run keeps the stage's records. It replaces the computed
     one, so that the run stays readable after the stage's version has changed."""

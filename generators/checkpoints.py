@@ -50,9 +50,8 @@ class UnavailableWeights(CheckpointError):
     def __init__(self, names: Sequence[str], cause: Exception) -> None:
         self.names, self.cause = names, cause
         super().__init__(
-            f"weights {', '.join(map(repr, names))} are not in the Hub cache, and the Hub "
-            f"did not answer ({first_line(cause)}). Name a folder, or run `plait fetch` "
-            "where there is a network."
+            f"not in the Hub cache: {', '.join(names)} - `plait fetch` them or a TOML file "
+            f"where there is a network, or name a folder ({first_line(cause)})"
         )
 
 

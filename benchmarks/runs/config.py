@@ -58,6 +58,8 @@ class EngineConfig(_Section):
     """How long a stage may wait for resources before its records count as failed."""
     grace_s: float = Field(default=10.0, ge=0)
     """How long Ctrl-C waits for batches in flight."""
+    price_per_gpu_hour: float | None = Field(default=None, ge=0)
+    """For the forecast alone, in the unit of the endpoints' prices."""
     max_cost: float | None = Field(default=None, gt=0)
     """What all endpoints of the run may cost together, in the unit of their prices, over
     all commands on its directory; requests in flight when it is reached are still paid."""

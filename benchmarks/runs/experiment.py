@@ -249,11 +249,11 @@ def experiment_of(
     _refuse_wrong_rubrics(config)
     if ids is None and config.ids is not None:
         ids = _ids(config.ids)
-    models = _models(config)
+    models = models_of(config)
     with pinning(identities or {}) as pins:
         systems, scorers = map(dict.fromkeys, (config.systems, config.scorers))
         named = tuple(_system(name, task, models, config.seed) for name in systems)
-        scored = tuple(_scorer(name, config, models) for name in scorers)
+        scored = tuple(scorer_of(name, config, models) for name in scorers)
     return Experiment(
         config=config,
         task=task,
@@ -332,7 +332,8 @@ def _ids(file: Path) -> list[str]:
     return [line for line in lines if line]
 
 
-def _models(config: RunConfig) -> Models:
+def models_of(config: RunConfig) -> Models:
+    """The settings of a config that concern all its models."""
     return Models(
         weights=config.weights or "pretrained",
         overrides=config.models,
@@ -342,7 +343,8 @@ def _models(config: RunConfig) -> Models:
     )
 
 
-def _scorer(name: str, config: RunConfig, models: Models) -> Scorer:
+def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
+    """The scorer that a config names."""
     settings = dict(models.of(name))
     if name.startswith(JUDGE):
         both = {"mode": config.mode, "rubric": config.rubric}

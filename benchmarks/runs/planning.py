@@ -16,7 +16,8 @@ from rich.text import Text
 from benchmarks.results.table import ResultTable, TableColumn
 from benchmarks.runs.experiment import Experiment, missing_in, missing_keys, superseded
 from benchmarks.runs.forecast.forecast import Forecast, time_text
-from benchmarks.runs.forecast.rates import Machine, Sources
+from benchmarks.runs.forecast.machines import Machine
+from benchmarks.runs.forecast.rates import Sources
 from cluster.counts import StageCount, count
 from cluster.plan import Plan
 from cluster.shard import Shard
@@ -105,7 +106,13 @@ class RunPlan:
             made = experiment if queries == most else experiment.limited_to(queries)
             part = made.plan.part(shard)
             counts = count(part, store, only_scorers=only_scorers)
-            forecast = Forecast.of(part, counts, sources, max_cost=max_cost)
+            forecast = Forecast.of(
+                part,
+                counts,
+                sources,
+                max_cost=max_cost,
+                price_per_gpu_hour=config.engine.price_per_gpu_hour,
+            )
             return cls(experiment=made, counts=counts, forecast=forecast, shard=shard)
 
         plan = _within_budget(limited_to, experiment, options)
@@ -275,7 +282,7 @@ def _within_budget(
 
 def over_budget(forecast: Forecast, hours: float, *, trim: bool = False) -> str:
     """Say why a run is not within a budget; empty where it is, or is to be trimmed."""
-    if unknown := forecast.unmeasured:
+    if unknown := ", ".join(forecast.missing):
         return (
             f"--budget-hours {hours:g} cannot be checked, since no source knows {unknown}. "
             "Run a few queries (--limit 8) into a folder beside this run first."

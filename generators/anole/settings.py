@@ -11,13 +11,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from generators.architectures import cache_gib
+from generators.architectures import cache_gib, stored
 from generators.base import Kind, Weights
+from generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
 from generators.natives import interleaved
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
+from generators.work import PROMPT_TOKENS, FigureRange, Work, drawn
 
 PUBLISHED = "leloy/Anole-7b-v0.1-hf"
+_IMAGE_TOKENS = 1024
 
 
 class AnoleDraftSettings(ModelSettings):
@@ -61,6 +64,12 @@ class AnoleDraftSettings(ModelSettings):
         """Return the size of the caches of three full streams."""
         return 3 * cache_gib("anole")
 
+    def _work(self) -> Work:
+        """From a short text with one image to a full context; images take three streams."""
+        most = self.context or stored("anole")["language"]["max_position_embeddings"]
+        least = min(_IMAGE_TOKENS * min(self.max_images, 1) + 99, most)
+        return self._decoding(PROMPT_TOKENS, FigureRange.between(least, most), streams=3)
+
 
 class AnoleRenderSettings(ModelSettings):
     """The VQ decoder, which turns codes into pixels. Always in float32."""
@@ -79,6 +88,12 @@ class AnoleRenderSettings(ModelSettings):
     def per_record_gib(self) -> float:
         """Return a GiB of activations for each image."""
         return 1.0
+
+    def _work(self) -> Work:
+        """Its decoder has the widths of Stable Diffusion's, likewise in float32."""
+        pixels = stored("anole")["vq"]["resolution"] ** 2
+        flops = FigureRange.exact(2 * pixels * DECODER_FLOPS_PER_PIXEL)
+        return Work(weight_bytes=self.weight_bytes, flops=flops, usage=drawn(pixels))
 
 
 def anole(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:

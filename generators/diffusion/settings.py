@@ -9,8 +9,14 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from generators.base import Kind, Weights
 from generators.diffusion.designs import DESIGNS, PUBLISHED, Architecture
+from generators.diffusion.flops import (
+    DECODER_FLOPS_PER_PIXEL,
+    evaluation_flops,
+    is_guided,
+)
 from generators.errors import CheckpointError
 from generators.settings import ModelSettings, unkeyed
+from generators.work import FigureRange, Work, drawn
 
 TINY_SIDE = 64
 """Tiny weights draw at most this many pixels a side, in at most TINY_STEPS steps."""
@@ -130,10 +136,28 @@ class DiffusionSettings(ModelSettings):
             return 0.0
         together = 1 if self.vae_slicing else self.batch_size
         pixels = together * (self.height or 1024) * (self.width or 1024)
-        weight_bytes = self.params_b * 1e9 * (4 if self.dtype == "float32" else 2)
-        return (weight_bytes * 1.05 + pixels * DECODING_BYTES) / 2**30
+        return (self.weight_bytes * 1.05 + pixels * DECODING_BYTES) / 2**30
+
+    def _work(self) -> Work | None:
+        """Return the denoiser's evaluations, the decoding, and one pass of all the rest."""
+        architecture = self.architecture or PUBLISHED.get(self.model)
+        if architecture is None or not (self.steps and self.height and self.width):
+            return None
+        design, pixels = DESIGNS[architecture], self.height * self.width
+        read = self.max_sequence_length or _CLIP_TOKENS
+        evaluations = self.steps * (2 if is_guided(design, self.guidance) else 1)
+        flops = evaluations * evaluation_flops(design, pixels, read)
+        # Autoencoders decode in float32, which GPUs multiply at half the rate.
+        flops += 2 * pixels * DECODER_FLOPS_PER_PIXEL + 2e9 * (self.params_b or 0.0) * read
+        return Work(
+            weight_bytes=self.weight_bytes,
+            flops=FigureRange.exact(flops),
+            compiled=self.compile,
+            usage=drawn(pixels),
+        )
 
 
+_CLIP_TOKENS = 77
 DECODING_BYTES = 3900
 """Peak memory of a float32 autoencoder for one pixel of the image it decodes (measured
 with SDXL's at 256 and 512 pixels on a CPU: 3876 and 3849)."""

@@ -26,6 +26,7 @@ from generators.errors import UsageError
 from generators.natives import part_settings
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
+from generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens
 
 CHAT, GEN = "BAAI/Emu2-Chat", "BAAI/Emu2-Gen"
 
@@ -58,14 +59,27 @@ class Emu2Settings(ModelSettings):
         """Return the weights, and the caches of a batch of full contexts."""
         if weights == "tiny" or self.params_b is None:
             return 0.0
-        width = 4 if self.dtype == "float32" else 2
-        weights_b = self.params_b * width
-        if self.quantization is not None:
-            weights_b -= LAYERS_B * (width - BYTES[self.quantization])
+        caches_gib = self.per_record_gib() * self.batch_size
+        return self.weight_bytes * 1.05 / 2**30 + caches_gib
+
+    @property
+    def weight_bytes(self) -> float:
+        """Size of the weights, of which quantisation shrinks the decoder layers."""
+        whole = super().weight_bytes
+        if self.quantization is None:
+            return whole
+        return whole - LAYERS_B * 1e9 * (self._width - BYTES[self.quantization])
+
+    def per_record_gib(self) -> float:
+        """Return the size of the caches of full contexts."""
         positions = self.context or _LANGUAGE["max_position_embeddings"]
-        positions *= self.batch_size * self.streams_per_record()
         states = 2 * _LANGUAGE["num_hidden_layers"] * _LANGUAGE["hidden_size"]
-        return float((weights_b * 1e9 * 1.05 + positions * states * width) / 2**30)
+        caches = positions * self.streams_per_record() * states * self._width
+        return float(caches / 2**30)
+
+    @property
+    def _width(self) -> int:
+        return 4 if self.dtype == "float32" else 2
 
     def streams_per_record(self) -> int:
         """Return the rows of the cache that one record takes."""
@@ -112,6 +126,10 @@ class Emu2DraftSettings(Emu2Settings):
         """Return one for each beam."""
         return self.num_beams
 
+    def _work(self) -> Work:
+        answer = answer_tokens(self.max_new_tokens)
+        return self._decoding(PROMPT_TOKENS, answer, streams=self.num_beams)
+
 
 class Emu2ConditionSettings(Emu2Settings):
     """Emu2-Gen's language model, which turns a request into vectors for the UNet."""
@@ -123,6 +141,13 @@ class Emu2ConditionSettings(Emu2Settings):
     model: str = unkeyed(GEN)
     """A Hub id or folder in the layout of `BAAI/Emu2-Gen`, or a folder with the native
     `Emu2-Gen_pytorch_model.bf16.safetensors` beside upstream's llama_config files."""
+
+    def _work(self) -> Work:
+        """A vector is a step; it is stored with the one that guidance leads away from."""
+        vectors = stored("emu2")["queries"]["gen"]
+        payload_bytes = 2 * vectors * stored("emu2")["vision"]["width"] * self._width
+        steps = FigureRange.exact(vectors)
+        return self._decoding(PROMPT_TOKENS, steps, payload_bytes=payload_bytes)
 
 
 class Emu2RenderSettings(DiffusionSettings):

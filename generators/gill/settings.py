@@ -17,7 +17,8 @@ from generators.base import Kind, Weights
 from generators.natives import interleaved
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
-from generators.vokens.settings import VokenRenderSettings
+from generators.vokens.settings import VokenRenderSettings, states_bytes
+from generators.work import PROMPT_TOKENS, Work, answer_tokens
 
 PUBLISHED = "jykoh/gill"
 
@@ -99,6 +100,11 @@ class GillDraftSettings(ModelSettings):
     def per_record_gib(self) -> float:
         """Return the size of the cache of a full context."""
         return cache_gib("gill")
+
+    def _work(self) -> Work:
+        """One image's states are stored, in float32."""
+        answer, stored_bytes = answer_tokens(self.num_words), states_bytes("gill")
+        return self._decoding(PROMPT_TOKENS, answer, payload_bytes=stored_bytes)
 
 
 class GillRenderSettings(VokenRenderSettings):

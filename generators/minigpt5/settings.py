@@ -18,7 +18,8 @@ from generators.diffusion.designs import Architecture
 from generators.natives import interleaved
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
-from generators.vokens.settings import VokenRenderSettings
+from generators.vokens.settings import VokenRenderSettings, states_bytes
+from generators.work import PROMPT_TOKENS, Work, answer_tokens
 
 PUBLISHED = "KZ-ucsc/MiniGPT5"
 VICUNA = "Vision-CAIR/vicuna-7b"
@@ -149,6 +150,11 @@ class MiniGPT5DraftSettings(ModelSettings):
     def per_record_gib(self) -> float:
         """Return the size of the cache of a full context."""
         return cache_gib("minigpt5")
+
+    def _work(self) -> Work:
+        """One image's states are stored, in float32."""
+        answer, stored_bytes = answer_tokens(self.max_new_tokens), states_bytes("minigpt5")
+        return self._decoding(PROMPT_TOKENS, answer, payload_bytes=stored_bytes)
 
 
 class MiniGPT5RenderSettings(VokenRenderSettings):

@@ -6,10 +6,18 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from generators.architectures import stored
 from generators.checkpoints import with_revision
 from generators.diffusion.designs import Architecture
 from generators.diffusion.settings import DiffusionSettings
 from generators.settings import Dtype, unkeyed
+
+_VOKENS = 8
+
+
+def states_bytes(name: str) -> int:
+    """Return the size of the states of one image, in float32."""
+    return 4 * _VOKENS * int(stored(name)["language"]["hidden_size"])
 
 
 class VokenRenderSettings(DiffusionSettings):

@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from generators.base import Kind, Placement, StageSpec, Weights
 from generators.settings import StageSettings, unkeyed
+from generators.work import PROMPT_TOKENS, Work, answer_tokens, written
 from pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -87,6 +88,9 @@ class ChatSettings(EngineModelSettings):
     def is_seeded(self) -> bool:
         """Return whether text is sampled."""
         return self.temperature > 0
+
+    def _work(self) -> Work:
+        return self._decoding(PROMPT_TOKENS, answer_tokens(self.new_tokens("pretrained")))
 
 
 class ServerSettings(StageSettings):
@@ -265,6 +269,13 @@ class EndpointSettings(ConversationSettings):
     def is_seeded(self) -> bool:
         """Return whether text is sampled: repeats must then be separate records."""
         return self.temperature is None or self.temperature > 0
+
+    def work(self, weights: Weights) -> Work | None:
+        """Return the tokens of a request and its answer, where those have a limit."""
+        if self.max_tokens is None:
+            return None
+        answer = answer_tokens(self.max_tokens)
+        return Work(steps=answer, usage=written(PROMPT_TOKENS, answer))
 
 
 class EngineChatSettings(EndpointSettings):

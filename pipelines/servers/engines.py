@@ -136,6 +136,7 @@ def engine_spec(
         identity=_identity(settings, weights, software, question.result),
         weights=weights,
         placement=placement,
+        work=settings.work(weights),
     )
     command = ENGINES[software.name, settings.kind].command(model | question.told)
     # On CPUs alone, each server would take all of them.

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from generators.base import Kind, Weights
 from generators.settings import ModelSettings, unkeyed
+from generators.work import FigureRange, Work, answer_tokens
 
 PUBLISHED = "MMIE/MMIE-Score"
 
@@ -86,3 +87,9 @@ class MmieScoreSettings(ModelSettings):
     def per_record_gib(self) -> float:
         """Return the cache of one context."""
         return _CACHE_GIB * self.context / 4096 * (2 if self.dtype == "float32" else 1)
+
+    def _work(self) -> Work:
+        """Its images get as many tiles as the context has room for."""
+        most = max(1, self.context - self.reply_room)
+        read = FigureRange.between(most / 4, most)
+        return self._decoding(read, answer_tokens(self.new_tokens("pretrained")))

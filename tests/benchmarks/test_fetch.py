@@ -112,13 +112,18 @@ WEIGHTS = {
 }
 
 
-def test_weights_of_judges_and_lvlms_come_into_the_cache(offline: dict[str, str]) -> None:
+def test_weights_of_judges_and_lvlms_come_into_the_cache(
+    offline: dict[str, str], tmp_path: Path
+) -> None:
+    judge, *names = WEIGHTS
+    config = tmp_path / "run.toml"
+    config.write_text(f'systems = ["gt", "gt:no-images"]\nscorers = ["{judge}"]\n')
     words = ["--system", "gt", "--weights", "pretrained", "--limit", "1", "--out", "none"]
     for name in WEIGHTS:
         words += ["--scorer", name if name.startswith("judge:") else f"judge:{name}"]
     before = process("plan", *words, **offline).stdout
     with hub_with(*WEIGHTS.values(), "MMIE/other") as hub:
-        done = process("fetch", *WEIGHTS, **online(offline, hub))
+        done = process("fetch", *names, str(config), **online(offline, hub))
     assert done.returncode == 0, done.stderr
     assert not any("other" in path for path in hub.asked)
     for repo in WEIGHTS.values():

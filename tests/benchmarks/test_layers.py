@@ -43,6 +43,7 @@ SEEN_BY_SCORERS = {
     "pictures",
     "registry",
     "settings",
+    "work",
 }
 """Values, contracts and settings of `generators`: no model's code. A judge with weights
 of its own reads its checkpoint and decodes by the shared parts (loading, decoding)."""

@@ -79,7 +79,8 @@ def test_missing_weights_are_named_in_a_line_for_each_cause(
         pins.missing,
         strict=True,
     ):
-        assert re.findall(r"'([^']+)'", line) == names
+        found = re.search(r"cache: (.+) - |'(.+)':", line)
+        assert next(filter(None, found.groups())).split(", ") == names
 
 
 @pytest.mark.parametrize(

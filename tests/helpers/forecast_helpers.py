@@ -11,7 +11,8 @@ from typing import Any
 from trial import plan_of, sample
 
 from benchmarks.runs.forecast.forecast import Forecast
-from benchmarks.runs.forecast.rates import Machine, Sources
+from benchmarks.runs.forecast.machines import Machine
+from benchmarks.runs.forecast.rates import Sources
 from benchmarks.runs.forecast.simulation import StageWork
 from benchmarks.runs.run_directory import stage_facts
 from cluster.counts import count

@@ -1,12 +1,12 @@
 """What a run will take: wall time, GPU-hours, tokens, money and disk, before it starts.
 
-What no source of rates knows is named and not guessed: then a total is a lower bound. The
-forecast is kept in the manifest, and told beside what the run took.
+What no source of rates knows, not even a prior, is named and not guessed: then a total is a
+lower bound. The forecast is kept in the manifest, and told beside what the run took.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -15,36 +15,26 @@ from benchmarks.durations import in_words
 from benchmarks.results.board import Board
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.config import is_run
-from benchmarks.runs.forecast.rates import (
-    IMAGES,
-    FigureRange,
-    Machine,
-    Origin,
-    Sources,
-    StageRates,
-)
-from benchmarks.runs.forecast.simulation import (
-    RangeEnd,
-    Simulated,
-    StageWork,
-    simulate,
-    work_of,
-)
+from benchmarks.runs.forecast.machines import Machine
+from benchmarks.runs.forecast.prior import ASSUMED, gpu_of
+from benchmarks.runs.forecast.rates import IMAGES, Origin, Sources, StageRates
+from benchmarks.runs.forecast.simulation import Simulated, StageWork, simulate, work_of
 from benchmarks.runs.run_directory import read_manifest
 from cluster.counts import StageCount
 from cluster.manifest import write_json
 from cluster.plan import Plan
 from cluster.run import MANIFEST, RunResult
 from generators.base import StageSpec
+from generators.work import NOTHING, FigureRange, RangeEnd
 
 FORECAST, OUTCOME = "forecast", "forecast_outcome"
 """Entries of the manifest."""
-_NOTHING = FigureRange.exact(0.0)
 _PRICES = (
     ("price_per_million_input", "input_tokens", 1e-6),
     ("price_per_million_output", "output_tokens", 1e-6),
     ("price_per_image", "images", 1.0),
 )
+_MEASURE = "to measure it, run a few queries (--limit 8) into a folder beside it"
 _TOTALS = ("input_tokens", "output_tokens", "disk_bytes", "money")
 _HEAD = (
     *("stage", "records", "s each", "load s", "workers", "tokens in", "tokens out"),
@@ -83,7 +73,7 @@ class StageForecast:
         names += [] if self.rates.load_s else ["load time"]
         return " and ".join(names)
 
-    def used(self, name: str) -> float | None:
+    def used(self, name: str) -> FigureRange | None:
         """Return how much of a name of `_TOTALS` it uses; None where it is not known.
 
         Money is in the unit of its prices, and 0 without an endpoint.
@@ -110,31 +100,32 @@ class StageForecast:
     def row(self) -> list[str]:
         """Its row in the table of the forecast."""
         rates, disk, money = self.rates, self.used("disk_bytes"), self.used("money")
-        named = rates.origin in (Origin.UNKNOWN, Origin.PUBLISHED)
+        named = rates.origin in (Origin.UNKNOWN, Origin.PRIOR)
         tokens = (self.used(name) for name in ("input_tokens", "output_tokens"))
         return [
             self.spec.name,
             f"{'at most ' if self.work.bound else ''}{self.jobs:,.0f}",
             *(_figure(span) for span in (rates.seconds, rates.load_s)),
             str(self.workers) if rates.seconds else "?",
-            *("" if amount is None else f"{amount:,.0f}" for amount in tokens),
-            "?" if disk is None else _bytes_text(disk),
-            "?" if money is None else (f"{money:,.4g}" if money else ""),
+            *("" if amount is None else _count_text(amount.mean) for amount in tokens),
+            "?" if disk is None else _bytes_text(disk.mean),
+            "?" if money is None else (f"{money.mean:,.4g}" if money.mean else ""),
             rates.origin.value if named else f"{rates.origin.value}: {rates.detail}",
         ]
 
 
-def _money(spec: StageSpec, usage: Mapping[str, float]) -> float | None:
+def _money(spec: StageSpec, usage: Mapping[str, FigureRange]) -> FigureRange | None:
     """Return what a record costs by the config's prices, else as recorded.
 
     None where neither is known.
     """
     if not spec.placement.remote:
-        return 0.0
+        return NOTHING
     priced = [p for p in _PRICES if spec.options.get(p[0]) is not None]
     if not priced or any(amount not in usage for _, amount, _ in priced):
         return usage.get("cost")
-    return sum(float(spec.options[p]) * usage[amount] * unit for p, amount, unit in priced)
+    parts = (usage[amount] * (float(spec.options[p]) * unit) for p, amount, unit in priced)
+    return sum(parts, NOTHING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +138,7 @@ class Forecast:
     """Wall time; a lower bound where `missing` names something."""
     gpu_hours: FigureRange
     """Held by workers, loading and idling included."""
-    missing: Sequence[str] = ()
-    """What no source knows about its time."""
+    price_per_gpu_hour: float | None = None
     notes: Sequence[str] = ()
 
     @classmethod
@@ -159,6 +149,7 @@ class Forecast:
         sources: Sources,
         *,
         max_cost: float | None = None,
+        price_per_gpu_hour: float | None = None,
     ) -> Forecast:
         """Forecast running `plan`, whose jobs are `counts`.
 
@@ -174,22 +165,23 @@ class Forecast:
             )
             for w in work
         ]
-        overhead = sources.overhead_s
-        missing = [*_gaps(stages), *([] if overhead else ["start of Ray"])]
         seconds = _span(*(run.seconds for run in (mean, *ends)))
         return cls(
             machine=sources.machine,
             stages=stages,
-            seconds=seconds + (overhead or _NOTHING) if work else _NOTHING,
+            seconds=seconds + sources.overhead_s if work else NOTHING,
             gpu_hours=_span(*(run.gpu_seconds / 3600 for run in (mean, *ends))),
-            missing=missing if work else (),
+            price_per_gpu_hour=price_per_gpu_hour,
             notes=[*_notes(stages, sources, mean), *_ceilings(stages, max_cost)],
         )
 
     @property
-    def unmeasured(self) -> str:
-        """The stages whose time no source knows; empty where all is known."""
-        return ", ".join(_gaps(self.stages))
+    def missing(self) -> list[str]:
+        """What no source knows about the time of its stages."""
+        names: dict[str, list[str]] = {}
+        for stage in self.stages:
+            names.setdefault(stage.gap, []).append(stage.spec.name)
+        return [f"{gap} of {', '.join(known)}" for gap, known in names.items() if gap]
 
     @property
     def on_gpus(self) -> bool:
@@ -201,12 +193,13 @@ class Forecast:
         """What a budget counts: GPU-hours where a stage takes a GPU, else hours."""
         return self.gpu_hours if self.on_gpus else self.seconds * (1 / 3600)
 
-    def total(self, name: str) -> tuple[float, bool]:
+    def total(self, name: str) -> tuple[FigureRange, bool]:
         """Return the sum of a name of `_TOTALS`, and whether all stages' is known."""
-        known = [used for s in self.stages if (used := s.used(name)) is not None]
-        if name == "money":
-            return sum(known), len(known) == len(self.stages)
-        return sum(known), all(stage.rates.usage for stage in self.stages)
+        used = [stage.used(name) for stage in self.stages]
+        total = sum((amount for amount in used if amount is not None), NOTHING)
+        if name != "money":
+            return total, all(stage.rates.usage for stage in self.stages)
+        return total + self.gpu_hours * (self.price_per_gpu_hour or 0.0), None not in used
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -216,8 +209,8 @@ class Forecast:
             "seconds": asdict(self.seconds),
             "gpu_hours": asdict(self.gpu_hours),
             "lower_bound": bool(self.missing),
-            "missing": list(self.missing),
-            **{name: round(self.total(name)[0], 6) for name in _TOTALS},
+            "missing": self.missing,
+            **{name: asdict(self.total(name)[0]) for name in _TOTALS},
             "stages": {stage.spec.folder: stage.as_json for stage in self.stages},
         }
 
@@ -227,15 +220,18 @@ class Forecast:
         if self.stages and all(s.rates.origin is Origin.UNKNOWN for s in self.stages):
             return "none yet, as nothing of this run was measured here before"
         (read, written, disk, money), known = zip(*map(self.total, _TOTALS), strict=True)
-        hours, timed = self.gpu_hours, not self.missing
-        gpu_hours = f"{hours.mean:.3g} GPU-hours ({hours.low:.3g} to {hours.high:.3g})"
-        tokens = f"{read:,.0f} tokens read and {written:,.0f} written"
+        timed = not self.missing
+        tokens = f"{_amount(read)} tokens read and {_amount(written)} written"
         parts = (
             (True, timed, span_text(self.seconds)),
-            (self.on_gpus, timed, gpu_hours),
-            (read or written or known[0], known[0], tokens),
-            (disk or known[2], known[2], f"{_bytes_text(disk)} of records"),
-            (money or not known[3], known[3], f"{money:,.4g} in the unit of the prices"),
+            (self.on_gpus, timed, f"{_amount(self.gpu_hours)} GPU-hours"),
+            (read.mean or written.mean or known[0], known[0], tokens),
+            (disk.mean or known[2], known[2], f"{_amount(disk, _bytes_text)} of records"),
+            (
+                money.mean or not known[3],
+                known[3],
+                f"{_amount(money)} in units of the prices",
+            ),
         )
         told = ((whole, text) for shown, whole, text in parts if shown)
         return "; ".join(text if whole else f"at least {text}" for whole, text in told)
@@ -246,11 +242,9 @@ class Forecast:
         notes = [self.headline]
         if self.missing:
             notes.append(f"not known, so not counted: {', '.join(self.missing)}")
-            notes.append(
-                "to measure it, run a few queries (--limit 8) into a folder beside it"
-            )
-        published = [s for s in self.stages if s.rates.origin is Origin.PUBLISHED]
-        notes += [f"{s.spec.name}, published: {s.rates.detail}" for s in published]
+            notes.append(_MEASURE)
+        if any(s.rates.origin is Origin.PRIOR for s in self.stages):
+            notes.append(f"{Origin.PRIOR}: {ASSUMED}; {_MEASURE}")
         title, rows = f"Forecast for {self.machine}", [stage.row for stage in self.stages]
         return ResultTable.of(title, _HEAD, rows, [*notes, *self.notes])
 
@@ -258,16 +252,6 @@ class Forecast:
 def _span(mean: float, *ends: float) -> FigureRange:
     # Another order of stages may make a slower rate finish earlier, by a little.
     return FigureRange(mean, min(mean, *ends), max(mean, *ends))
-
-
-def _gaps(stages: Sequence[StageForecast]) -> list[str]:
-    """Name what no source knows about the time of stages."""
-    names: dict[str, list[str]] = {}
-    for stage in stages:
-        hint = stage.rates.elsewhere
-        where = f" ({hint}, not on such hardware)" if hint else ""
-        names.setdefault(stage.gap, []).append(f"{stage.spec.name}{where}")
-    return [f"{gap} of {', '.join(known)}" for gap, known in names.items() if gap]
 
 
 def _notes(
@@ -278,37 +262,37 @@ def _notes(
             f"no run tells how many records follow for {', '.join(names)}: their most "
             "are counted"
         )
-    loads = [(s.spec.name, s.rates.load_s) for s in stages if s.rates.load_s]
-    if once := [name for name, span in loads if span.low == span.high]:
-        yield (
-            f"one load of {', '.join(once)} was measured, so the range leaves out how "
-            "loads differ"
-        )
     if sources.address is not None and not sources.machine.described:
         yield (
             f"the cluster at {sources.address} was not asked for its size: this is for "
             f"{sources.machine}; describe it with --on, such as --on 2x8xH100"
         )
+    gpu = gpu_of(sources.machine)
+    for spec in (stage.spec for stage in stages):
+        need, gpus = spec.placement.gpu_memory_gib, spec.placement.num_gpus
+        if gpu and gpus >= 1 and need > gpus * gpu.memory_gib:
+            yield (
+                f"{spec.name} needs about {need:.0f} GiB, more than {gpus:g} {gpu.name} "
+                f"hold: set engine.gpu_memory_gib = {gpu.memory_gib:g}"
+            )
     for name in run.unplaced:
         yield f"{name} fits on no node of {sources.machine}, and is not counted"
 
 
 def _ceilings(stages: Sequence[StageForecast], most: float | None) -> Iterator[str]:
     costs = {stage: stage.used("money") for stage in stages}
-    money = sum(cost or 0.0 for cost in costs.values())
+    money = sum(cost.mean for cost in costs.values() if cost)
     if most is not None and money > most:
         yield (
             f"costs of {money:.4g} are more than engine.max_cost {most:g}: once it is "
             "reached, what still waits for a paid stage fails"
         )
-    for stage, cost in costs.items():
-        own = stage.spec.options.get("max_cost")
-        if own is not None and (cost or 0.0) > own:
-            yield (
-                f"{stage.spec.name}: costs of {cost:.4g} are more than its max_cost {own:g}"
-            )
+    for spec, cost in ((stage.spec, cost) for stage, cost in costs.items()):
+        own = spec.options.get("max_cost")
         if cost is None:
-            yield f"{stage.spec.name}: prices or its tokens per record are unknown"
+            yield f"{spec.name}: prices or its tokens per record are unknown"
+        elif own is not None and cost.mean > own:
+            yield f"{spec.name}: costs of {cost.mean:.4g} exceed its max_cost {own:g}"
 
 
 # -------------------------------------------------------------------------- the manifest
@@ -339,28 +323,21 @@ def concluded(root: Path, forecast: Forecast, result: RunResult, board: Board) -
 
 
 def _beside(forecast: Forecast, seconds: float) -> str:
-    planned, took, stages = forecast.seconds, time_text(seconds), forecast.stages
-    unknown = sum(stage.rates.seconds is None for stage in stages)
-    if unknown == len(stages):
-        return ""
+    """Word a forecast beside what the run took; empty where rates were not known."""
     if forecast.missing:
-        return (
-            f"planned at least {span_text(planned)}, took {took} (not all rates were "
-            f"known; {unknown} of {len(stages)} stages had none)"
-        )
-    line = f"planned {span_text(planned)}, took {took}"
-    share = seconds / planned.mean - 1 if planned.mean > 0 else 0.0
-    return f"{line} ({abs(share):.0%} {'longer' if share > 0 else 'shorter'})"
+        return ""
+    share = seconds / forecast.seconds.mean - 1
+    more = "longer" if share > 0 else "shorter"
+    planned, took = span_text(forecast.seconds), time_text(seconds)
+    return f"planned {planned}, took {took} ({abs(share):.0%} {more})"
 
 
 # ------------------------------------------------------------------------------ wording
 
 
 def span_text(span: FigureRange) -> str:
-    """Word a time: `41 s (35 to 50)`, or hours and minutes."""
-    if span.low == span.high:
-        return time_text(span.mean)
-    return f"{time_text(span.mean)} ({time_text(span.low)} to {time_text(span.high)})"
+    """Word a time: `41 s (35 s to 50 s)`, or hours and minutes."""
+    return _amount(span, time_text)
 
 
 def time_text(seconds: float) -> str:
@@ -372,9 +349,22 @@ def _bytes_text(amount: float) -> str:
     return f"{amount / 1e9:.3g} GB" if amount >= 1e9 else f"{amount / 1e6:.3g} MB"
 
 
+def _count_text(amount: float) -> str:
+    """Word a number to three digits: `0.0452`, `311`, `43.1 M`."""
+    if amount >= 1e6:
+        return f"{amount / 1e6:,.3g} M" if amount < 1e9 else f"{amount / 1e6:,.0f} M"
+    return f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
+
+
 def _figure(span: FigureRange | None) -> str:
     if span is None:
         return "?"
-    if f"{span.low:.2g}" == f"{span.high:.2g}":
-        return f"{span.mean:.3g}"
-    return f"{span.mean:.3g} ({span.low:.2g}-{span.high:.2g})"
+    low, high = (_count_text(float(f"{end:.2g}")) for end in (span.low, span.high))
+    mean = _count_text(span.mean)
+    return mean if low == high else f"{mean} ({low}-{high})"
+
+
+def _amount(span: FigureRange, text: Callable[[float], str] = _count_text) -> str:
+    """Word a total: `2.1 GB (1.3 GB to 4 GB)`."""
+    mean, low, high = map(text, (span.mean, span.low, span.high))
+    return mean if low == high else f"{mean} ({low} to {high})"

@@ -1,17 +1,15 @@
 """How fast each stage of a plan is and what its records take, from the best source.
 
-The sources, the best first: the run itself, runs beside it, published figures. Times are
-taken from the same kind of hardware only; tokens, images and bytes from anywhere.
+The sources, the best first: the run itself, runs beside it, a prior from published sizes.
+Times are taken from the same kind of hardware only; tokens, images and bytes from anywhere.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -23,12 +21,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.runs.forecast.machines import Machine
+from benchmarks.runs.forecast.prior import PROCESS_S, load_of, seconds_of
 from benchmarks.runs.run_directory import read_manifest, stage_facts
-from cluster.manifest import LOADS, TAKEOVERS, TIMING, hardware
+from cluster.manifest import LOADS, TAKEOVERS, TIMING
 from cluster.parts import StoreError, parts_in, read_part, stage_folders
-from cluster.placement import Node, Resources
 from generators.base import StageSpec
 from generators.errors import UsageError
+from generators.work import FigureRange
 
 IMAGES = "pictures_per_document"
 """The manifest's entry."""
@@ -42,86 +42,6 @@ _SAME = ("kind", "identity", "weights", "settings")
 _USED = ("input_tokens", "output_tokens", "images", "cost", "disk_bytes")
 
 
-# ----------------------------------------------------------------------------- machines
-
-
-_FORM = re.compile(
-    r"(?:(?P<nodes>\d+)x)?(?P<gpus>\d+)x(?P<name>[^,]*[A-Za-z][^,]*)(?:,(?P<cpus>\d+)cpu)?"
-)
-_BRANDS = {"nvidia", "geforce", "tesla", "amd", "instinct"}
-_PLENTY = 2.0**50
-"""Host memory of a described node in bytes, which is not asked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Nodes of one kind."""
-
-    nodes: int = 1
-    cpus: int
-    gpus: int = 0
-    """Of one node."""
-    gpu: str = ""
-    """Name of the GPUs; empty where there are none."""
-    described: bool = False
-    """Whether the user described it, rather than the machine itself."""
-
-    @classmethod
-    def from_hardware(cls, about: Mapping[str, Any]) -> Self:
-        """Read a manifest's entry `hardware`, where GPUs have their driver's version."""
-        gpus = about.get("gpus") or []
-        name = gpus[0].partition(",")[0].strip() if gpus else ""
-        return cls(cpus=about.get("cpus") or os.cpu_count() or 1, gpus=len(gpus), gpu=name)
-
-    @classmethod
-    def of(cls, text: str | None) -> Self:
-        """Return the machines `[NODESx]GPUSxNAME[,CPUScpu]`; this one for None.
-
-        UsageError for any other text.
-        """
-        if text is None:
-            return cls.from_hardware(hardware())
-        match = _FORM.fullmatch(text.strip())
-        if match is None or not int(match["nodes"] or 1):
-            raise UsageError(
-                f"--on {text!r} is not of the form [NODESx]GPUSxNAME[,CPUScpu], such as "
-                "8xH100 or 2x8xA100,64cpu"
-            )
-        gpus = int(match["gpus"])
-        return cls(
-            nodes=int(match["nodes"] or 1),
-            cpus=int(match["cpus"] or max(os.cpu_count() or 1, 4 * gpus)),
-            gpus=gpus,
-            gpu=match["name"].strip(),
-            described=True,
-        )
-
-    @property
-    def resources(self) -> list[Node]:
-        """The nodes as the scheduler counts them."""
-        total = Resources(float(self.cpus), float(self.gpus), _PLENTY)
-        return [Node(str(i), total) for i in range(self.nodes)]
-
-    def runs_like(self, other: Machine, num_gpus: float) -> bool:
-        """Return whether a worker with `num_gpus` GPUs is as fast on both."""
-        if num_gpus:
-            return bool(self.gpus and other.gpus) and same_gpu(self.gpu, other.gpu)
-        return self.cpus == other.cpus and bool(self.gpus) == bool(other.gpus)
-
-    def __str__(self) -> str:
-        gpus = f"{self.gpus} x {self.gpu}, " if self.gpus else ""
-        nodes = f"{self.nodes} nodes, each " if self.nodes > 1 else ""
-        return f"{nodes}{gpus}{self.cpus} CPUs"
-
-
-def same_gpu(one: str, other: str) -> bool:
-    """Return whether two names are of one GPU: `A100` is `NVIDIA A100-SXM4-80GB`."""
-    first, second = (
-        set(re.findall(r"[a-z0-9]+", n.lower())) - _BRANDS for n in (one, other)
-    )
-    return bool(first and second) and (first <= second or second <= first)
-
-
 # -------------------------------------------------------------------------------- rates
 
 
@@ -130,36 +50,8 @@ class Origin(StrEnum):
 
     OWN = "this run"
     BESIDE = "runs beside it"
-    PUBLISHED = "published"
+    PRIOR = "prior, nothing measured"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class FigureRange:
-    """A figure and the range in which it is expected."""
-
-    mean: float
-    low: float
-    high: float
-
-    @classmethod
-    def exact(cls, value: float) -> FigureRange:
-        """Return a figure without a spread."""
-        return cls(value, value, value)
-
-    @classmethod
-    def over(cls, values: Iterable[float | None]) -> FigureRange | None:
-        """Return the mean of the known `values` and their range; None without any."""
-        known = [value for value in values if value is not None]
-        return cls(sum(known) / len(known), min(known), max(known)) if known else None
-
-    def __add__(self, other: FigureRange) -> FigureRange:
-        return FigureRange(
-            self.mean + other.mean, self.low + other.low, self.high + other.high
-        )
-
-    def __mul__(self, factor: float) -> FigureRange:
-        return FigureRange(self.mean * factor, self.low * factor, self.high * factor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,15 +63,24 @@ class StageRates:
     origin: Origin = Origin.UNKNOWN
     """Of `seconds`."""
     detail: str = ""
-    """The source in words: how many records, which run, file or page."""
+    """The source in words: how many records of which runs."""
     load_s: FigureRange | None = None
     """Seconds from the start of a worker's process until it is ready."""
     takeover_s: FigureRange | None = None
     """The same where the process has hosted another stage; None for as long."""
-    usage: Mapping[str, float] = field(default_factory=dict)
+    usage: Mapping[str, FigureRange] = field(default_factory=dict)
     """By name of `_USED`, what one record uses on average, as far as it is known."""
-    elsewhere: str = ""
-    """Where else the stage was measured, on hardware that says nothing about this one."""
+
+    @classmethod
+    def prior(cls, spec: StageSpec, machine: Machine) -> Self:
+        """Return what the published sizes of a stage's model say of it."""
+        seconds = seconds_of(spec, machine)
+        return cls(
+            seconds=seconds,
+            origin=Origin.PRIOR if seconds else Origin.UNKNOWN,
+            load_s=load_of(spec),
+            usage=spec.work.usage if spec.work else {},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,92 +127,6 @@ class Batches:
         half = float(t * np.sqrt(variance * (1 / n + 1 / max(new, 1.0))))
         low, high = max(mean - half, rates.min()), min(mean + half, rates.max())
         return FigureRange(mean, float(low), float(high))
-
-
-# -------------------------------------------------------------------- published figures
-
-
-_SDXL = "stabilityai/stable-diffusion-xl-base-1.0"
-_SD3 = "stabilityai/stable-diffusion-3-medium-diffusers"
-_FLUX = "black-forest-labs/FLUX.1-dev"
-_OPENJOURNEY = "prompthero/openjourney"
-_DIFFUSION_FAST = "diffusers documentation, tutorials/fast_diffusion.md"
-_FAL = "github.com/fal-ai/stable-diffusion-benchmarks (torch 2.1)"
-_FAL_SD15 = f"{_FAL}, of Stable Diffusion 1.5, whose architecture Openjourney has"
-_TORCHAO = "github.com/sayakpaul/diffusers-torchao"
-_XDIT = "github.com/xdit-project/xDiT, docs/performance/flux.md"
-_SD3_BLOG = "huggingface.co/blog/sd3"
-_FLUX_FAST = "github.com/huggingface/flux-fast"
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedSpeed:
-    """One measurement that somebody else published."""
-
-    model: str
-    """Hub id of the model, or of one that has its architecture."""
-    gpu: str
-    steps: int
-    side: int
-    """Height and width, in pixels."""
-    compiled: bool
-    seconds: float
-    """For one image."""
-    source: str
-
-    def is_of(self, spec: StageSpec) -> bool:
-        """Return whether it is of this stage's model, compiled as there.
-
-        Identities are `hub:ID@COMMIT`, or `ID` for dummy weights, which are as fast.
-        """
-        return (
-            spec.stage == "text-to-image"
-            and spec.weights in ("pretrained", "dummy")
-            and spec.identity.removeprefix("hub:").partition("@")[0] == self.model
-            and bool(spec.settings.get("compile")) == self.compiled
-        )
-
-
-PUBLISHED = (
-    PublishedSpeed(_SDXL, "A100", 30, 1024, False, 3.31, _DIFFUSION_FAST),
-    PublishedSpeed(_SDXL, "A100", 30, 1024, True, 2.54, _DIFFUSION_FAST),
-    PublishedSpeed(_SDXL, "A100", 50, 1024, False, 5.93, _FAL),
-    PublishedSpeed(_SDXL, "A100", 50, 1024, True, 5.14, _FAL),
-    PublishedSpeed(_SD3, "A100", 28, 1024, False, 4.762, _SD3_BLOG),
-    PublishedSpeed(_FLUX, "H100", 28, 1024, False, 6.57, _TORCHAO),
-    PublishedSpeed(_FLUX, "H100", 28, 1024, True, 4.21, _TORCHAO),
-    PublishedSpeed(_FLUX, "H100", 28, 1024, False, 6.71, _XDIT),
-    PublishedSpeed(_FLUX, "H100", 28, 1024, True, 4.30, _XDIT),
-    PublishedSpeed(_FLUX, "L20", 28, 1024, False, 24.94, _FLUX_FAST),
-    PublishedSpeed(_OPENJOURNEY, "A100", 50, 512, False, 1.604, _FAL_SD15),
-    PublishedSpeed(_OPENJOURNEY, "A100", 50, 512, True, 1.058, _FAL_SD15),
-)
-
-
-def published_rates(spec: StageSpec, gpu: str) -> StageRates:
-    """Return the time of one image on `gpu` as published; nothing where none is known.
-
-    Figures of other steps or sizes are scaled in proportion where there are no exact ones.
-    """
-    figures = [f for f in PUBLISHED if f.is_of(spec) and same_gpu(f.gpu, gpu)]
-    asked = [spec.settings.get(name) for name in ("steps", "height", "width")]
-    if not figures or not all(asked) or not spec.placement.num_gpus:
-        return StageRates()
-    steps, height, width = (int(value or 0) for value in asked)
-    exact = [f for f in figures if f.steps == steps and f.side**2 == height * width]
-    used = exact or figures
-    words = list(dict.fromkeys(f.source for f in used))
-    if not exact:
-        words.append(
-            f"scaled from {used[0].steps} steps at {used[0].side} x {used[0].side}"
-        )
-    work = steps * height * width
-    return StageRates(
-        seconds=FigureRange.over(f.seconds * work / (f.steps * f.side**2) for f in used),
-        origin=Origin.PUBLISHED,
-        detail=", ".join(words),
-        usage={"images": 1.0},
-    )
 
 
 # ------------------------------------------------------------------------- earlier runs
@@ -468,7 +283,7 @@ class Sources:
         candidates = (
             self._measured(self.own, spec, new, Origin.OWN),
             self._measured(self.beside, spec, new, Origin.BESIDE),
-            published_rates(spec, self.machine.gpu),
+            StageRates.prior(spec, self.machine),
         )
         timed = next((c for c in candidates if c.seconds is not None), StageRates())
         loaded = next((c for c in candidates if c.load_s is not None), StageRates())
@@ -477,7 +292,6 @@ class Sources:
             load_s=loaded.load_s,
             takeover_s=loaded.takeover_s,
             usage=next((c.usage for c in candidates if c.usage), {}),
-            elsewhere="" if timed.seconds else "; ".join(self._elsewhere(spec)),
         )
 
     def _measured(
@@ -492,7 +306,9 @@ class Sources:
         )
         known = (b for run in runs if (b := run.batches(spec)))
         if pooled := list(islice(known, _MOST_POOLED)):
-            rates = replace(rates, usage=Batches.pooled(pooled).each)
+            each = Batches.pooled(pooled).each
+            exact = {name: FigureRange.exact(used) for name, used in each.items()}
+            rates = replace(rates, usage=exact)
         named = ((r.root.name, b) for r in alike if (b := r.batches(spec)))
         timed = dict(islice(named, _MOST_POOLED))
         if not timed:
@@ -519,19 +335,13 @@ class Sources:
         alike = run.machine.runs_like(self.machine, spec.placement.num_gpus)
         return run.address is None and alike
 
-    def _elsewhere(self, spec: StageSpec) -> Iterator[str]:
-        known = [f"measured on {r.machine}" for r in self.runs if r.batches(spec)]
-        yield from dict.fromkeys(known)
-        if gpus := dict.fromkeys(figure.gpu for figure in PUBLISHED if figure.is_of(spec)):
-            yield f"published for {', '.join(gpus)}"
-
     # -------------------------------------------------------------------- of a run
 
     @property
-    def overhead_s(self) -> FigureRange | None:
+    def overhead_s(self) -> FigureRange:
         """Seconds of a command without workers: Ray's start and end, reading back.
 
-        Of the run itself where it is known, else of those beside it.
+        Of the run itself where it is known, else of those beside it, else a prior.
         """
         alike = (
             run
@@ -539,7 +349,7 @@ class Sources:
             if run.address == self.address and run.machine.runs_like(self.machine, 0.0)
         )
         own, beside = ([r.overhead_s for r in runs] for runs in (self.own, alike))
-        return FigureRange.over(own) or FigureRange.over(beside)
+        return FigureRange.over(own) or FigureRange.over(beside) or PROCESS_S
 
     def images(self, system: str) -> float | None:
         """Return how many images a document of `system` has; None where no run knows."""

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
-from benchmarks.runs.forecast.rates import FigureRange, Sources, StageRates
+from benchmarks.runs.forecast.rates import Sources, StageRates
 from cluster.counts import StageCount
 from cluster.executors.simulated import Speeds, World
 from cluster.placement import Node, Resources
@@ -27,8 +27,8 @@ from cluster.watcher import RunProgress
 from cluster.worker import Receipt, WorkerInfo
 from generators.base import Job, OutcomeName, Skip, StageSpec, Walk
 from generators.document import Request
+from generators.work import FigureRange, RangeEnd
 
-RangeEnd = Literal["mean", "low", "high"]
 _LEAST_JOBS = 400
 """A stage with no more records is simulated record by record."""
 _JOBS_PER_WORKER = 24
@@ -274,7 +274,7 @@ class _Rates(Speeds):
         return self._at(self.by_stage.get(digest, StageRates()).seconds)
 
     def _at(self, span: FigureRange | None) -> float:
-        return float(getattr(span, self.end)) if span else 0.0
+        return span.at(self.end) if span else 0.0
 
 
 class _CountingWorker:

@@ -1,0 +1,73 @@
+"""Floating-point operations of a text-to-image model, from its published configuration.
+
+Those of products of matrices and of convolutions, two for a multiplication and an addition,
+as torch's FlopCounterMode counts them on the modules themselves. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from generators.diffusion.designs import PipelineDesign
+
+DECODER_FLOPS_PER_PIXEL = 1.0e7
+"""Of Stable Diffusion's autoencoder, from latents to an image (counted at 512 and 1024)."""
+_CLIP_TOKENS = 77
+
+
+def evaluation_flops(design: PipelineDesign, pixels: int, text_tokens: int) -> float:
+    """Return the operations of evaluating a denoiser once, for one image of `pixels`."""
+    if "unet" in design.modules:
+        return _unet(design.config("unet", tiny=False), pixels / 64)
+    config = design.config("transformer", tiny=False)
+    # Latents of 8 x 8 pixels in patches of 2 x 2; Sana's autoencoder has 32 x 32.
+    side = 32 if design.modules["vae"][0] == "AutoencoderDC" else 16
+    joint = "joint_attention_dim" in config or "cap_feat_dim" in config
+    read = text_tokens + _CLIP_TOKENS * ("pooled_projection_dim" in config)
+    return _transformer(config, pixels / side**2 + read * joint)
+
+
+def is_guided(design: PipelineDesign, guidance: float | None) -> bool:
+    """Return whether each step evaluates the denoiser a second time, without the prompt."""
+    transformer = "transformer" in design.modules
+    config = design.config("transformer", tiny=False) if transformer else {}
+    return guidance is not None and guidance > 1 and not config.get("guidance_embeds")
+
+
+def _transformer(config: Mapping[str, Any], tokens: float) -> float:
+    """A block has 12 matrices of width x width: four of attention, eight of the MLP."""
+    if "dim" in config:
+        width, layers = config["dim"], config["n_layers"] + config["n_refiner_layers"]
+    else:
+        width = config["attention_head_dim"] * config["num_attention_heads"]
+        layers = config["num_layers"] + config.get("num_single_layers", 0)
+    return float(2 * layers * tokens * width * (12 * width + 2 * tokens))
+
+
+def _unet(config: Mapping[str, Any], latents: float) -> float:
+    """A UNet2DConditionModel: two residual blocks a level on the way down, three up."""
+    widths = config["block_out_channels"]
+    last = len(widths) - 1
+    kinds = config.get("down_block_types", ["CrossAttn"] * last + ["Down"])
+    depths = config.get("transformer_layers_per_block", [1] * len(widths))
+
+    def residual(read: float, width: float) -> float:
+        return 9 * width * (read + width) + (read * width if read != width else 0)
+
+    def attended(level: int) -> float:
+        # Self-attention, queries and output of cross-attention, gated MLP; projections.
+        width, positions = widths[level], latents / 4**level
+        block = (4 + 2 + 12) * width**2 + 2 * positions * width
+        return float(depths[level] * block + 2 * width**2)
+
+    total = (2 * residual(widths[last], widths[last]) + attended(last)) / 4**last
+    for level, width in enumerate(widths):
+        above, below = widths[max(level - 1, 0)], widths[min(level + 1, last)]
+        read = (above, width, below + width, 2 * width, width + above)
+        blocks = sum(residual(channels, width) for channels in read)
+        attention = 5 * attended(level) if "CrossAttn" in kinds[level] else 0.0
+        # To a quarter of the positions below, from there to four times as many above.
+        resampled = 9 * width**2 * ((level < last) / 4 + 4 * (level > 0))
+        total += (blocks + attention + resampled) / 4**level
+    return float(2 * latents * total)
