@@ -64,6 +64,8 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     counts = {s.digest: StageCount(s) for s in plan.stages}
     final = final_lookup(store)
     counted = _counting(final, counts)
+    waiting = Counter[tuple[str, int, int]]()
+    """Answers that wait, by system, drafts to come and the stage that is waited for."""
     for system, sample, repeat in plan.requests():
         steps: list[list[Job]] = []
         answer = noted(plan.answer(system, sample, repeat), steps)
@@ -75,8 +77,12 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
                 walk = scorer.judge(sample, outcome.value)
                 _count_walk(walk, scorer, counted, counts)
         elif isinstance(outcome, Pending) and not only_scorers:
-            drafts = system.rounds * len(sample.openings)
-            _count_later(plan, system, drafts, steps, outcome, counts)
+            asked = _times(system.stages[0], steps)
+            drafts = system.rounds * len(sample.openings) - asked
+            waiting[system.name, drafts, _reached(system.stages, outcome)] += 1
+    systems = {system.name: system for system in plan.systems}
+    for (name, drafts, reached), answers in waiting.items():
+        _count_later(plan, systems[name], drafts, reached, answers, counts)
     for comparison in plan.comparisons:
         _count_walk(comparison.walk(), comparison, counted, counts)
     return list(counts.values())
@@ -117,23 +123,24 @@ def _count_later(
     plan: Plan,
     system: System,
     drafts: int,
-    steps: Sequence[list[Job]],
-    pending: Pending,
+    reached: int,
+    answers: int,
     counts: dict[str, StageCount],
 ) -> None:
-    """Bound the jobs after the stage that an answer of `drafts` waits for."""
-    missing = drafts - _times(system.stages[0], steps)
-    reached = _reached(system.stages, pending)
+    """Bound the jobs after the stage at `reached`, for which `answers` of a system wait.
+
+    Each has so many `drafts` to come after the one it is at.
+    """
     for i, stage in enumerate(system.stages):
-        left = missing + (i > reached)
+        left = drafts + (i > reached)
         each = 1 if stage is system.draft else system.max_images
         feeder = system.stages[i - 1].digest
-        counts[stage.digest].add_later(left * each, system.name, feeder)
+        counts[stage.digest].add_later(answers * left * each, system.name, feeder)
     for scorer in plan.scorers:
         chain = (system.stages[-1], *scorer.stages)
         for feeder_stage, stage in pairwise(chain):
             tally = counts[stage.digest]
-            tally.add_later(scorer.rounds, system.name, feeder_stage.digest)
+            tally.add_later(answers * scorer.rounds, system.name, feeder_stage.digest)
 
 
 def _reached(chain: Sequence[StageSpec], pending: Pending) -> int:

@@ -167,7 +167,7 @@ class LocalEngine(Engine):
     def _dispatch(self) -> None:
         here = []
         for queue in self._queues.values():
-            if not _is_asked(queue.spec):
+            if not queue.spec.placement.asks:
                 here.append(queue)
             elif queue.pending:
                 for replica in self._pool.of(queue):
@@ -225,11 +225,6 @@ def _own(jobs: Sequence[Job], number: str, places: Iterable[int]) -> list[Job]:
         _OwnJob(job.spec, job.input, job.label, number, place=place)
         for job, place in zip(jobs, places, strict=False)
     ]
-
-
-def _is_asked(spec: StageSpec) -> bool:
-    """Whether a stage only waits for a server, and so takes several batches at a time."""
-    return spec.placement.endpoint is not None or spec.placement.concurrency > 1
 
 
 class LocalStages:

@@ -34,7 +34,11 @@ class Resources:
 
     def fits(self, free: "Resources") -> bool:
         """Whether `free` has at least this much of everything."""
-        return min((free - self)._amounts) >= -_ROUNDING
+        return (
+            self.gpus <= free.gpus + _ROUNDING
+            and self.cpus <= free.cpus + _ROUNDING
+            and self.memory <= free.memory + _ROUNDING
+        )
 
     def gains(self, free: "Resources", offered: "Resources") -> bool:
         """Whether `offered` has some of what `free` lacks for this."""

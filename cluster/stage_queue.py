@@ -76,6 +76,12 @@ class StageQueue:
     """How long a batch that is not full waits for further jobs."""
     unplaced: int = 0
     """How many workers in a row were never placed although resources seemed free."""
+    computed: int = 0
+    """Records of the batches that workers of this run have finished,"""
+    busy_s: float = 0.0
+    """and how long the workers took for them, by the driver's clock."""
+    load_s: float | None = None
+    """How long its last new worker took to be ready."""
     waiting_since: float | None = None
     """When its jobs began to wait for a worker."""
     _heap: list[tuple[str, int, int, Job]] = field(default_factory=list)
@@ -120,6 +126,11 @@ class StageQueue:
         return max(0.0, self._since + self.patience_s - self.now())
 
     @property
+    def backlog_s(self) -> float | None:
+        """Seconds of one worker for the waiting jobs; None before the first batch."""
+        return self.pending * self.busy_s / self.computed if self.computed else None
+
+    @property
     def oldest(self) -> str:
         """The group of the job that is next."""
         return self._retries[0].jobs[0].group if self._retries else self._heap[0][0]
@@ -127,8 +138,9 @@ class StageQueue:
     def take(self, *, idle: bool, workers: int) -> Batch | None:
         """The next batch for one worker; None where it is better to wait for more jobs.
 
-        A busy worker is given full batches only, as long as the queue is `growing`;
-        the last records are shared out over the `workers`, in halves of a batch at least.
+        A busy worker is given full batches only, as long as the queue is `growing`, and
+        none of the last: they go to those of the `workers` that are idle first, and are
+        shared out over them in halves of a batch at least.
         """
         batch = self._next(idle, workers)
         self.out += batch is not None
@@ -141,6 +153,9 @@ class StageQueue:
         if len(self._heap) < size and self.growing and (not idle or self.rest_s):
             return None
         if not self.growing:
+            last = len(self._heap) <= size * workers
+            if last and not idle and not self.spec.placement.asks:
+                return None
             share = math.ceil(len(self._heap) / max(1, workers))
             size = min(size, max(share, math.ceil(size / 2)))
         count = min(size, len(self._heap))
@@ -158,9 +173,14 @@ class StageQueue:
         self._retries = deque(batch for batch in left if batch.jobs)
         return list(filter(chosen, jobs))
 
-    def finished(self) -> None:
-        """Note that a batch has come back and needs no further attempt."""
+    def finished(self, records: int = 0, busy_s: float = 0.0) -> None:
+        """Note that a batch has come back and needs no further attempt.
+
+        `busy_s` is how long its worker took for its `records`.
+        """
         self.out -= 1
+        self.computed += records
+        self.busy_s += busy_s
 
     def put_back(self, batch: Batch) -> None:
         """Queue a batch again that was never computed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,11 @@ class WorkerPool:
         self._of: dict[StageQueue, list[Replica]] = defaultdict(list)
         """The same by stage, without those that are being stopped."""
         self.nodes: list[Node] = []
+        self._roomy: dict[Replica, None] = {}
+        """Workers that may take a batch: all others are known not to."""
+        self.released = False
+        """Whether a worker has come to have nothing to do, or has ended, since the
+        allocation last looked."""
         self._probe = probe
         self._refs: dict[Any, Replica] = {}
         self._nodes_read_at = self._checked_at = -math.inf
@@ -135,9 +140,11 @@ class WorkerPool:
             self._nodes_read_at, self._free = self.now(), None
             self.nodes = self.executor.nodes()
 
-    def free_for(self, queue: StageQueue) -> dict[str, Resources]:
+    def free_for(self, queue: StageQueue) -> Mapping[str, Resources]:
         """The free resources of the nodes on which the stage may try a worker now."""
         avoided = self._avoided(queue)
+        if not avoided:
+            return self._free_now()
         return {n: need for n, need in self._free_now().items() if n not in avoided}
 
     def is_held_back(self, queue: StageQueue) -> bool:
@@ -159,6 +166,14 @@ class WorkerPool:
             self._free = free_resources(self.nodes, workers + others)
         return self._free
 
+    def coming(self) -> dict[str, Resources]:
+        """What is free on each node once the workers that are being stopped have ended."""
+        coming = dict(self._free_now())
+        for replica in self.replicas:
+            if replica.state == "stopping" and replica.handle.node.id in coming:
+                coming[replica.handle.node.id] += replica.need
+        return coming
+
     def start(self, queue: StageQueue, node: str) -> None:
         """Start one more worker of a stage."""
         queue.waiting_since = None
@@ -166,7 +181,8 @@ class WorkerPool:
         given = self._given(queue.spec, host)
         handle = self.executor.start(queue.spec.placement, host, given)
         replica = Replica(queue, handle, self.now, self._journal)
-        self._free = None
+        if self._free is not None:
+            self._free[node] -= replica.need
         self.replicas.append(replica)
         self._of[queue].append(replica)
         self._ask(replica, "describe", self._probe, control=True)
@@ -188,6 +204,7 @@ class WorkerPool:
         queue.waiting_since = None
         self._of[replica.queue].remove(replica)
         self._of[queue].append(replica)
+        self._roomy.pop(replica, None)
         replica.turn_to(queue)
         self._ask(replica, "host", queue.spec)
 
@@ -245,21 +262,32 @@ class WorkerPool:
 
     def dispatch(self) -> None:
         """Send every ready worker as many batches as it may have in flight."""
-        ready = [r for r in self.replicas if r.has_room and r.queue.pending]
+        ready = [r for r in self._roomy if r.queue.pending]
+        refused: set[StageQueue] = set()
+        """With nothing for a busy worker, and so for no other one."""
         for replica in sorted(ready, key=lambda r: len(r.in_flight)):
-            self.dispatch_to(replica)
+            if replica.in_flight and replica.queue in refused:
+                continue
+            if self.dispatch_to(replica) and replica.in_flight:
+                refused.add(replica.queue)
+            if not replica.has_room:
+                del self._roomy[replica]
 
-    def dispatch_to(self, replica: Replica, most: int | None = None) -> None:
-        """Send a worker as many batches as it may have in flight, or at most `most`."""
+    def dispatch_to(self, replica: Replica, most: int | None = None) -> bool:
+        """Send a worker as many batches as it may have in flight, or at most `most`.
+
+        Return whether its stage has no batch for it.
+        """
         if replica.state != "ready" or self.is_excess(replica):
-            return
+            return False
         queue, workers = replica.queue, len(self._of[replica.queue])
         depth = replica.depth(self._others_at_endpoint(replica)) if most is None else most
         while not replica.exclusive and len(replica.in_flight) < depth:
             batch = queue.take(idle=not replica.in_flight, workers=workers)
             if batch is None:
-                return
+                return True
             self._refs[replica.send(batch)] = replica
+        return False
 
     def _others_at_endpoint(self, replica: Replica) -> int:
         """Requests that other stages have in flight at the same endpoint."""
@@ -278,7 +306,8 @@ class WorkerPool:
         """
         events: list[Event] = []
         lost: list[tuple[Replica, HostLost]] = []
-        for ref in self.executor.wait([*self._refs, *bells], timeout_s):
+        refs = [*self._refs, *bells] if bells else self._refs.keys()
+        for ref in self.executor.wait(refs, timeout_s):
             if (replica := self._refs.pop(ref, None)) is None:
                 continue
             try:
@@ -324,7 +353,10 @@ class WorkerPool:
             return self._never_ready(replica, error)
         self._trouble[replica.queue].deaths.clear()
         replica.enter("ready")
+        self._roomy[replica] = None
         seconds = replica.since - replica.ordered
+        if not replica.used:
+            replica.queue.load_s = seconds
         self._on_ready(replica.queue.spec.folder, seconds, replica.used)
         return []
 
@@ -346,10 +378,13 @@ class WorkerPool:
 
     def _received(self, replica: Replica, batch: Batch, receipt: Receipt) -> list[Event]:
         queue = replica.queue
+        busy_s = self.now() - replica.last_heard
         replica.received(batch, receipt)
+        self._roomy[replica] = None
+        self.released = self.released or replica.idle
         match receipt.status:
             case "done":
-                queue.finished()
+                queue.finished(len(batch.jobs), busy_s)
                 replica.busy_s = receipt.busy_s
                 return [(queue, receipt)]
             case "raised":
@@ -490,11 +525,14 @@ class WorkerPool:
         """Give it no more work; its resources count as taken until it has ended."""
         replica.enter("stopping")
         self._of[replica.queue].remove(replica)
+        self._roomy.pop(replica, None)
 
     def _remove(self, replica: Replica) -> None:
         """Its process has ended."""
         self._free = None
         self.replicas.remove(replica)
+        self.released = True
+        self._roomy.pop(replica, None)
         if replica.state != "stopping":
             self._of[replica.queue].remove(replica)
         replica.lane.enter("ended")

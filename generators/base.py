@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Callable, Generator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
 from generators.document import Candidate, ImageRequest, Request
@@ -235,6 +235,11 @@ class Placement:
         """Whether an endpoint that somebody else runs does the work."""
         return self.endpoint is not None and self.server is None
 
+    @property
+    def asks(self) -> bool:
+        """Whether a worker only waits for a server, and takes several batches at a time."""
+        return self.endpoint is not None or self.concurrency > 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageSpec:
@@ -319,6 +324,8 @@ class Job:
     @cached_property
     def key(self) -> str:
         """Name of the result: never of batch size, world size or host."""
+        if isinstance(self.input, Request):
+            return _key_of_request(self.spec.digest, self.input)
         return digest(self.spec.digest, self.input)
 
     @cached_property
@@ -336,6 +343,12 @@ class Job:
             return 0
         texts = (s for t in self.input.turns for s in t.content)
         return sum(len(getattr(s, "text", "")) or 2000 for s in texts)
+
+
+@lru_cache(maxsize=64)
+def _key_of_request(stage: str, request: Request) -> str:
+    # Systems that share an LVLM ask it for the same in turn.
+    return digest(stage, request)
 
 
 Walk = Generator[list[Job], list[Outcome[Any]], Outcome[T]]

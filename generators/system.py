@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from generators.base import Failure, Job, Outcome, Result, Skip, StageSpec, Walk
@@ -67,7 +68,7 @@ class System:
     t2i: str | None = None
     """Name of the text-to-image model, likewise."""
 
-    @property
+    @cached_property
     def stages(self) -> tuple[StageSpec, ...]:
         """The stages in chain order."""
         chain = (self.draft, self.condition, self.render)
@@ -108,7 +109,8 @@ def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Docum
     turns: tuple[Turn, ...] = ()
     for opening in sample.openings:
         turns += opening
-        reply = yield from walker.reply(replace(sample, turns=turns))
+        asked = sample if turns == sample.turns else replace(sample, turns=turns)
+        reply = yield from walker.reply(asked)
         if not isinstance(reply, Result):
             return reply
         answers.append(reply.value)

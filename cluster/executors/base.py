@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol
 
 from cluster.executors.node_watch import NodeWatch
@@ -74,7 +74,7 @@ class Executor(ABC):
         """Start a host with the resources of `placement`; `Worker` is made of `given`."""
 
     @abstractmethod
-    def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
+    def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
         """Those of `refs` that are ready, waiting at most `timeout_s` for the first.
 
         Without any, the whole time: a run that waits for resources keeps no core busy.

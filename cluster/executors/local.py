@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import FIRST_COMPLETED, Future
 from dataclasses import replace
@@ -148,7 +148,7 @@ class LocalExecutor(Executor):
         share = _Share(self._lane, max(1, int(placement.num_cpus)))
         return ThreadHost(node, self._lane, _ThreadWorker(given, share))
 
-    def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
+    def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
         """Those that are ready."""
         if not refs:
             time.sleep(timeout_s)

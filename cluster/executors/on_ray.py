@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -89,7 +89,7 @@ class RayExecutor(Executor):
             options["memory"] = int(placement.memory_gib * 2**30)
         return RayHost(_actor_class.options(**options).remote(*given), node)
 
-    def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
+    def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
         """Those that are ready."""
         if not refs:
             time.sleep(timeout_s)

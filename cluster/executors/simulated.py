@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from concurrent import futures
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 from cluster.executors.base import Executor, HostLost, Ref
 from cluster.executors.node_watch import NodeWatch
 from cluster.placement import Node, Resources
-from cluster.worker import Worker
+from cluster.worker import Receipt, Worker
 from generators.base import Placement, StageSpec
 
 _WATCHED_EVERY_S = 2.0
@@ -132,7 +132,7 @@ class SimulatedHost:
         ended = (now if control else max(now, self._free_at)) + seconds
         if not control:
             self._free_at = ended
-        self.world.at(ended, lambda: self._compute(answer, method, args))
+        self.world.at(ended, lambda: self._compute(answer, method, args, computing_s))
 
     @property
     def world(self) -> World:
@@ -151,7 +151,9 @@ class SimulatedHost:
             self.world.free(self)
             self.world.at(self.world.now + _ENDING_S, lambda: self._fail(reason))
 
-    def _compute(self, answer: _Answer, method: str, args: tuple[Any, ...]) -> None:
+    def _compute(
+        self, answer: _Answer, method: str, args: tuple[Any, ...], seconds: float
+    ) -> None:
         if not self.alive:
             return
         try:
@@ -162,6 +164,8 @@ class SimulatedHost:
         if self.ends_after_batch and method == "run":
             self.end("the process was killed")
             return
+        if isinstance(value, Receipt):
+            value = replace(value, busy_s=seconds)
         self.world.when_reached(self.node, lambda: self._deliver(answer, value))
 
     def _deliver(self, answer: _Answer, value: Any) -> None:
@@ -357,11 +361,11 @@ class SimulatedExecutor(Executor):
             world._end_with_node(host)
         return host
 
-    def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
+    def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
         """Those that are ready; time passes meanwhile."""
         until = self.world.now + (max(timeout_s, self.world.tick_s) if timeout_s else 0.0)
-        wanted = set(refs)
-        while wanted.isdisjoint(self.ready) and self.world.advance(until):
+        wanted = refs if isinstance(refs, Set) else set(refs)
+        while not any(ref in wanted for ref in self.ready) and self.world.advance(until):
             pass
         ready = [ref for ref in self.ready if ref in wanted]
         for ref in ready:

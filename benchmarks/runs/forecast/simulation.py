@@ -135,7 +135,7 @@ def simulate(
     world = World(
         nodes,
         speeds,
-        make_worker=_CountingWorker,
+        make_worker=CountingWorker,
         tick_s=max(1.0, _TICK * _least_seconds(placed, speeds, fitting)),
     )
     workers = Counter[str]()
@@ -277,13 +277,14 @@ class _Rates(Speeds):
         return span.at(self.end) if span else 0.0
 
 
-class _CountingWorker:
+class CountingWorker:
     """A worker that computes nothing and stores nothing."""
 
     def __init__(self, given: tuple[Any, ...]) -> None:
         self.spec: StageSpec = given[0]
 
     def describe(self, samples: Sequence[Any]) -> WorkerInfo:
+        """Share nothing with the driver."""
         return WorkerInfo(token=None, sees_data=True)
 
     def ping(self) -> None:
@@ -292,11 +293,14 @@ class _CountingWorker:
     close = ping
 
     def load(self, shared: bool) -> str | None:
+        """Load nothing."""
         return None
 
     def host(self, spec: StageSpec) -> str | None:
+        """Turn to another stage."""
         self.spec = spec
         return None
 
     def run(self, items: Sequence[Item]) -> Receipt:
+        """Count a batch."""
         return Receipt("done", rows={item.key: _COUNTED for item in items})

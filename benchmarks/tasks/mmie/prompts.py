@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from generators.document import Content, Image, Sample, Text, Turn
 from generators.errors import UsageError
@@ -95,6 +96,7 @@ def _without_empty(turn: Turn) -> Turn:
     return Turn(turn.role, content)
 
 
+@lru_cache(maxsize=16)  # systems are asked the same in turn
 def _set(template: str, content: Content) -> Content:
     """`content` in place of {question}; adjoining text becomes one segment."""
     before, after = template.split(QUESTION)

@@ -49,6 +49,7 @@ from benchmarks.tasks.reading.rules import (
     load_rows,
     of_type,
     shown,
+    taken,
 )
 from generators.document import Content, Document, Image, Role, Sample, Text, Turn
 from generators.unicode import trouble
@@ -98,14 +99,15 @@ def load(
     values, digest = load_rows(path)
     images = ImageFolder(root, cache, found.also)
     images.check_all(image_paths(values), on_progress)
+    categories = weights_of(map(benchmark_of, values))
     return task_set(
         "mmie-sample" if bundled else "mmie",
         data,
-        gathered(values, lambda value: ValidRow(_query(value, images)), group_of),
+        gathered(taken(values), lambda value: ValidRow(_query(value, images)), group_of),
         digest=digest,
         revision=found.revision,
         prompt=prompt,
-        categories=weights_of(map(benchmark_of, values)),
+        categories=categories,
         fields=FIELDS,
         prompts=prompt.digest,
     )

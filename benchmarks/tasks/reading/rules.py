@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,19 +59,28 @@ def load_json(path: Path, kind: type[T], what: str) -> tuple[T, str]:
     """Return what the JSON file at `path` holds, of `kind`, and the file's SHA-256."""
     try:
         data = path.read_bytes()
-        content = json.loads(data.decode("utf-8-sig"))
+        digest, text = hashlib.sha256(data).hexdigest(), data.decode("utf-8-sig")
+        del data  # a large task set is several GB of rows
+        content = json.loads(text)
     except OSError as error:
         raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise TaskError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, kind):
         raise TaskError(f"{path} must hold {what}, not {shown(content)}")
-    return content, hashlib.sha256(data).hexdigest()
+    return content, digest
 
 
 def load_rows(path: Path) -> tuple[list[Any], str]:
     """Return the list that the JSON file at `path` holds, and the file's SHA-256."""
     return load_json(path, list, "a list of rows")
+
+
+def taken(rows: list[Any]) -> Iterator[Any]:
+    """Yield each row and forget it, so that rows and queries are not kept side by side."""
+    rows.reverse()
+    while rows:
+        yield rows.pop()
 
 
 def get(row: Mapping[str, Any], key: str, kind: type, where: str = "the row") -> Any:

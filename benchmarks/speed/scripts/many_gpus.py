@@ -1,0 +1,404 @@
+"""The engine on 1 to 512 simulated GPUs: 20 systems, 3 scorers, up to 20,103 queries.
+
+    python -m benchmarks.speed.scripts.many_gpus --out many-gpus.md --plot many-gpus.svg
+    python -m benchmarks.speed.scripts.many_gpus --gpus 64 --queries 1000
+
+Scheduler, allocation, queues, walks, keys and records are those of a run, on the virtual
+clock of `cluster.executors.simulated`. Simulated are nodes, processes and stages: a batch
+takes as long as `RATES` say and answers with a made-up record, which stays in memory. So
+makespans are virtual, and the driver's CPU time is real; it includes the simulation's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, cycle, islice, product
+from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from benchmarks.results.table import ResultTable
+from benchmarks.runs.forecast.simulation import CountingWorker
+from benchmarks.speed.scripts.common import Script
+from benchmarks.tasks.task_set import load
+from cluster.executors.simulated import Speeds, World
+from cluster.manifest import environment
+from cluster.placement import Node, Resources
+from cluster.plan import EngineOptions, Plan
+from cluster.records import Item, RecordRow
+from cluster.schedule import Scheduler
+from cluster.store import Store
+from cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
+from generators.base import Kind, OutcomeName, StageSpec
+from generators.document import Sample, Text, Turn
+from pipelines.systems import Models, chat_spec, resolve
+from scorers import resolve_scorer
+
+QUERIES = {"SA": 5005, "PBL": 11482, "MSR": 3616}
+"""MMIE's, by category (its paper, Table 1)."""
+LVLMS = ("qwen2-vl-72b", "qwen2-vl-7b", "llava-34b", "hf:Qwen/Qwen3-VL-4B-Instruct")
+T2I_MODELS = ("openjourney", "sd3", "sdxl", "flux")
+NATIVES = ("anole", "gill", "minigpt5", "emu2")
+SCORERS = ("clipscore", "judge:mmie-score", "judge:qwen2-vl-7b")
+GPUS_PER_NODE = 8
+START_S, READ_GIB_PER_S = 15.0, 1.0
+"""Assumed: a process imports for so long, then reads its weights at this speed."""
+STAY_S, AWAY_S = 3600.0, 600.0
+"""Where nodes come and go, each stays for so long on average (exponential), and for so long
+there is none in its place."""
+QUERIES_ON = {1: 500, 8: 2000, 64: 8000, 512: 20103}
+"""Queries by GPUs: on few GPUs all of MMIE takes weeks, which show no more."""
+
+
+class Rate(NamedTuple):
+    """What one worker needs for one record."""
+
+    seconds: float
+    source: str
+
+
+_QWEN_7B = 1 / 8.74
+"""vllm PR #15748: Qwen2-VL-7B, VisionArena-Chat, 8.74 requests/s on one GPU."""
+_FAL = "fal-ai/stable-diffusion-benchmarks"
+_PARAMETERS = "vllm PR #15748 for Qwen2-VL-7B, scaled by parameters and GPUs"
+RATES: Mapping[str, Rate] = {
+    "qwen2-vl-7b": Rate(_QWEN_7B, "vllm PR #15748, Qwen2-VL-7B"),
+    "qwen2-vl-72b": Rate(_QWEN_7B * 73.4 / 8.29 / 3, _PARAMETERS),
+    "llava-34b": Rate(_QWEN_7B * 34.75 / 8.29, _PARAMETERS),
+    "hf:Qwen/Qwen3-VL-4B-Instruct": Rate(1 / 9.82, "vllm PR #25337, A100"),
+    "mmie-score": Rate(1 / 9.82, "vllm PR #25337 for Qwen3-VL-4B, A100"),
+    "clipscore": Rate(1 / 10128, "timm, ViT-B/32 on an RTX 4090"),
+    "openjourney": Rate(1.604, f"{_FAL}, Stable Diffusion 1.5, A100"),
+    "sd3": Rate(4.762, "huggingface.co/blog/sd3, A100"),
+    "sdxl": Rate(5.93, f"{_FAL}, A100"),
+    "flux": Rate(6.57 * 50 / 28, "sayakpaul/diffusers-torchao, H100, scaled to 50 steps"),
+    "anole-draft": Rate(200 / 8, "SJTU-DENG-Lab/Orthus#5, A100, as if for a batch of 8"),
+    "anole-render": Rate(0.1, "assumed"),
+    "gill-draft": Rate(_QWEN_7B, f"{_PARAMETERS}: 7 B"),
+    "gill-render": Rate(1.604, f"{_FAL}, Stable Diffusion 1.5, A100"),
+    "minigpt5-draft": Rate(_QWEN_7B, f"{_PARAMETERS}: 7 B"),
+    "minigpt5-render": Rate(1.604, f"{_FAL}, Stable Diffusion 1.5 for 2.1, A100"),
+    "emu2-chat": Rate(_QWEN_7B * 37 / 8.29 / 2, f"{_PARAMETERS}: 37 B"),
+    "emu2-gen-lm": Rate(_QWEN_7B * 37 / 8.29, f"{_PARAMETERS}: 37 B"),
+    "emu2-gen-unet": Rate(5.93, f"{_FAL}, SDXL, A100"),
+}
+"""Seconds of one worker for one record, by the stage's name."""
+
+
+def plan_of(queries: int) -> Plan:
+    """Return MMIE's plan, or one of fewer queries in its proportions.
+
+    The queries are those of the sample set, each worded anew.
+    """
+    task, weights = load("sample"), Models(weights="dummy")
+    total = sum(QUERIES.values())
+    samples: list[Sample] = []
+    for category, most in QUERIES.items():
+        own = [s for s in task.samples if isinstance(s, Sample) and s.category == category]
+        for number, sample in enumerate(islice(cycle(own), round(queries * most / total))):
+            first = Turn("user", (Text(f"Query {number}. "), *sample.turns[0].content))
+            turns = (first, *sample.turns[1:])
+            samples.append(replace(sample, id=f"{category}-{number}", turns=turns))
+    random.Random(0).shuffle(samples)
+    systems = [*(f"{one}+{two}" for one, two in product(LVLMS, T2I_MODELS)), *NATIVES]
+    return Plan(
+        systems=[resolve(name, weights) for name in systems],
+        samples=samples,
+        scorers=[
+            resolve_scorer(s, "dummy", {}, 80.0, lambda model: chat_spec(model, weights))
+            for s in SCORERS
+        ],
+        prompt=task.prompt,
+    )
+
+
+class AnsweringWorker(CountingWorker):
+    """Answers with records that were never computed."""
+
+    def __init__(self, given: tuple[Any, ...]) -> None:
+        super().__init__(given)
+        self._root = Path(given[1])
+
+    def describe(self, samples: Sequence[Any]) -> WorkerInfo:
+        """Show the driver a token, as it shares its folder with real workers."""
+        folder = self._root / TOKEN_FOLDER
+        folder.mkdir(exist_ok=True)
+        (folder / "token").touch()
+        return WorkerInfo(token="token", sees_data=True)
+
+    def run(self, items: Sequence[Item]) -> Receipt:
+        """Answer a batch."""
+        return Receipt("done", rows={item.key: self._row(item) for item in items})
+
+    def _row(self, item: Item) -> RecordRow:
+        is_score = self.spec.kind is Kind.SCORE
+        light = (0.5, "{}") if is_score else (self._light(item.key),)
+        return RecordRow(OutcomeName.DONE, None, None, 0, light, "nowhere.parquet", 0)
+
+    def _light(self, key: str) -> str:
+        name = hashlib.sha256(key.encode()).hexdigest()
+        if self.spec.kind is not Kind.DRAFT:
+            return name
+        text = {"type": "text", "text": f"Answer {key}.\nScore: 4"}
+        image = {"type": "image", "prompt": key, "payload": None}
+        if self.spec.name.endswith("-draft"):
+            image |= {"prompt": None, "payload": name}
+        draws = self.spec.name.removesuffix("-draft").removesuffix("-chat") in NATIVES
+        return json.dumps([text, image] if draws else [text])
+
+
+@dataclass(frozen=True)
+class PublishedSpeeds(Speeds):
+    """How long calls take; adds up what GPUs do."""
+
+    gpu_s: dict[str, float] = field(default_factory=lambda: {"load": 0.0, "run": 0.0})
+    """GPU-seconds."""
+
+    def of(self, spec: StageSpec, method: str, records: int) -> float:
+        """Return the time of a call, and count it."""
+        seconds = self.seconds(spec, method, records)
+        name = "run" if method == "run" else "load"
+        self.gpu_s[name] += seconds * spec.placement.num_gpus
+        return seconds
+
+    def seconds(self, spec: StageSpec, method: str, records: int) -> float:
+        """Return the time of a call."""
+        match method:
+            case "describe":
+                return START_S
+            case "load" | "host":
+                return spec.placement.gpu_memory_gib / READ_GIB_PER_S
+            case "run":
+                share = min(1.0, spec.placement.num_gpus)
+                return records * RATES[spec.name].seconds / share
+        return 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """One run on the virtual clock."""
+
+    gpus: int
+    coming_and_going: bool
+    queries: int
+    systems: int
+    records: int
+    seconds: float
+    """Virtual."""
+    ideal_s: float
+    """Virtual: the greater of the work over the GPUs, and of the longest chain."""
+    loading_gpu_s: float
+    loading: float
+    """Part of the time in which GPUs load or compute."""
+    cpu_ms: float
+    """Of the driver and of the simulation, for each record."""
+
+    @property
+    def over_ideal(self) -> float:
+        """Makespan over the ideal."""
+        return self.seconds / self.ideal_s
+
+
+class Cluster:
+    """Nodes of a world that come and go, each with the same number of GPUs."""
+
+    def __init__(self, gpus: int) -> None:
+        self.size = min(gpus, GPUS_PER_NODE)
+        self._names = map("n{}".format, count())
+        self._random = random.Random(gpus)
+        self.nodes = [self._node() for _ in range(gpus // self.size)]
+        self._absences: list[float] = []
+        """When each absence of a node began."""
+
+    def _node(self) -> Node:
+        name = next(self._names)
+        room = Resources(cpus=16.0 * self.size, gpus=self.size, memory=2.0**41)
+        return Node(name, room, name)
+
+    def disturb(self, world: World) -> None:
+        """Have each node leave at some time, and another come in its place."""
+        for node in self.nodes:
+            self._leave_later(world, node)
+
+    def _leave_later(self, world: World, node: Node) -> None:
+        stay_s = self._random.expovariate(1 / STAY_S)
+        world.at(world.now + stay_s, lambda: self._leave(world, node))
+
+    def _leave(self, world: World, node: Node) -> None:
+        world.lose(node)
+        self._absences.append(world.now)
+        world.at(world.now + AWAY_S, lambda: self._come(world, self._node()))
+
+    def _come(self, world: World, node: Node) -> None:
+        world.join(node)
+        self._leave_later(world, node)
+
+    def lost_gpus(self, until: float) -> float:
+        """Return how many GPUs were away, on average over the time `until`."""
+        seconds = sum(min(AWAY_S, until - began) for began in self._absences)
+        return seconds * self.size / until
+
+
+def ran(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
+    """Run a plan on so many GPUs."""
+    plan = fitting(plan, min(gpus, GPUS_PER_NODE))
+    cluster, speeds = Cluster(gpus), PublishedSpeeds()
+    world = World(cluster.nodes, speeds, make_worker=AnsweringWorker)
+    if coming_and_going:
+        cluster.disturb(world)
+    with TemporaryDirectory() as nowhere, world.driver() as executor:
+        store, options = Store(Path(nowhere)), EngineOptions(placement_timeout_s=inf)
+        scheduler = Scheduler(plan, store, options, executor)
+        began = time.process_time()
+        scheduler.run()
+        cpu_s = time.process_time() - began
+    stages = scheduler.progress().stages
+    made = {stage.name: stage.made for stage in stages}
+    if failed := sum(stage.outcomes.get("failed", 0) for stage in stages):
+        raise RuntimeError(f"{failed} records failed, which says nothing about speed")
+    present = gpus - cluster.lost_gpus(world.now)
+    by_work = sum(work_of(plan, speeds, made)) / present
+    by_chain = max(chains_of(plan, speeds))
+    return Ran(
+        gpus=gpus,
+        coming_and_going=coming_and_going,
+        queries=len(plan.samples),
+        systems=len(plan.systems),
+        records=sum(made.values()),
+        seconds=world.now,
+        ideal_s=max(by_work, by_chain),
+        loading_gpu_s=speeds.gpu_s["load"],
+        loading=speeds.gpu_s["load"] / sum(speeds.gpu_s.values()),
+        cpu_ms=1000 * cpu_s / sum(made.values()),
+    )
+
+
+def fitting(plan: Plan, gpus: int) -> Plan:
+    """Return the plan without the systems of which a stage needs more GPUs."""
+    fits = [s for s in plan.systems if all(p.placement.num_gpus <= gpus for p in s.stages)]
+    return replace(plan, systems=fits)
+
+
+def work_of(
+    plan: Plan, speeds: PublishedSpeeds, made: Mapping[str, int]
+) -> Iterator[float]:
+    """Yield the GPU-seconds of each stage, with one load of it."""
+    for spec in plan.stages:
+        records = speeds.seconds(spec, "run", made[spec.name])
+        yield (records + loading_s(spec, speeds)) * spec.placement.num_gpus
+
+
+def loading_s(spec: StageSpec, speeds: PublishedSpeeds) -> float:
+    """Return how long a new worker of a stage takes to be ready."""
+    return sum(speeds.seconds(spec, name, 0) for name in ("describe", "load"))
+
+
+def chains_of(plan: Plan, speeds: PublishedSpeeds) -> Iterator[float]:
+    """Yield the seconds for one document of each system and its scores, alone.
+
+    Stages load side by side, and each is waited for only where it is not ready in time.
+    """
+    for system, scorer in product(plan.systems, plan.scorers):
+        at = 0.0
+        for spec in (*system.stages, *scorer.stages):
+            ready = max(at, loading_s(spec, speeds))
+            at = ready + speeds.seconds(spec, "run", 1)
+        yield at
+
+
+# ----------------------------------------------------------------------------- a report
+
+HEAD = [
+    *("GPUs", "nodes", "queries", "systems", "records", "makespan h", "ideal h"),
+    *("makespan / ideal", "GPU-hours loading", "share loading", "CPU ms / record"),
+]
+
+
+def table_of(runs: Sequence[Ran]) -> ResultTable:
+    """Return a row for each run."""
+    rows = [
+        [
+            str(run.gpus),
+            "come and go" if run.coming_and_going else "stay",
+            *(f"{n:,}" for n in (run.queries, run.systems, run.records)),
+            f"{run.seconds / 3600:.2f}",
+            f"{run.ideal_s / 3600:.2f}",
+            f"{run.over_ideal:.3f}",
+            f"{run.loading_gpu_s / 3600:.1f}",
+            f"{run.loading:.1%}",
+            f"{run.cpu_ms:.2f}",
+        ]
+        for run in runs
+    ]
+    return ResultTable.of("Virtual times, measured CPU time", HEAD, rows, list(_notes()))
+
+
+def _notes() -> Iterator[str]:
+    yield (
+        "No GPU was used. Scheduler, allocation, queues, walks and keys are those of a "
+        "run; nodes, processes and stages are simulated, records are made up and stay in "
+        "memory. Hours are of the virtual clock; CPU time is real: the driver's and the "
+        "simulation's."
+    )
+    yield (
+        "Ideal: the greater of the GPU-seconds of all records and of one load of each "
+        "stage, over the GPUs that were there, and of the longest chain with its loading."
+    )
+    yield (
+        f"{GPUS_PER_NODE} GPUs a node. Coming and going: a node stays {STAY_S / 60:g} min "
+        f"on average, the next comes {AWAY_S / 60:g} min later. On one GPU, systems with "
+        "a stage that needs several are left out."
+    )
+    yield (
+        f"Assumed: {START_S:g} s to start a process, weights read at "
+        f"{READ_GIB_PER_S:g} GiB/s; a stage with a share of a GPU is as much slower."
+    )
+    yield from (f"{name}: {r.seconds:.3g} s, {r.source}" for name, r in RATES.items())
+
+
+def plot(runs: Sequence[Ran], file: Path) -> None:
+    """Draw makespan over ideal, and the driver's CPU time, by GPUs."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    labels = {"over_ideal": "makespan / ideal (virtual)", "cpu_ms": "CPU ms per record"}
+    for axes, (name, label) in zip(figure.subplots(1, 2), labels.items(), strict=True):
+        for moving, word in ((False, "nodes stay"), (True, "nodes come and go")):
+            own = [run for run in runs if run.coming_and_going == moving]
+            axes.plot(
+                [r.gpus for r in own], [getattr(r, name) for r in own], "o-", label=word
+            )
+        axes.set_xscale("log", base=2)
+        axes.set(xlabel="simulated GPUs", title=label, ylim=(name == "over_ideal", None))
+        axes.legend(frameon=False)
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run on each number of GPUs, print the table and write files."""
+    script = Script(__doc__, "many_gpus", words)
+    script.parser.add_argument("--gpus", type=int, action="append", help="repeatable")
+    script.parser.add_argument("--queries", type=int, help="on any number of GPUs")
+    script.parser.add_argument("--plot", type=Path, help="a file of matplotlib's formats")
+    options = script.options()
+    runs = []
+    for gpus in options.gpus or QUERIES_ON:
+        plan = plan_of(options.queries or QUERIES_ON.get(gpus, sum(QUERIES.values())))
+        for moving in (False, True):
+            runs.append(ran(plan, gpus, coming_and_going=moving))
+            print(runs[-1], flush=True)
+    script.report("Many GPUs, simulated", table_of(runs), environment())
+    if options.plot:
+        plot(runs, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
