@@ -41,9 +41,10 @@ check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-soak: $(VENV)/.installed-dev  ## faults on a virtual clock, 10,000 seeds; and kills of real processes, 20 seeds
+soak: $(VENV)/.installed-dev  ## faults by seed: on a virtual clock, kills of processes (1,000), two machines (as root)
 	$(BIN)/python tests/helpers/histories.py --seeds 10000
-	$(BIN)/python tests/helpers/faults.py --seeds 20
+	$(BIN)/python tests/helpers/faults.py --seeds 340
+	$(BIN)/python tests/helpers/faults.py --machines --seeds 200
 
 bench: $(VENV)/.installed  ## measure stages and plait itself on this CPU, in under 15 minutes
 	$(BIN)/python -m benchmarks.speed.scripts.series cpu

@@ -181,13 +181,19 @@ class Store:
         return rows
 
     def _look(self, spec: StageSpec) -> None:
-        """Index the parts that were not read yet."""
+        """Index the parts that were not read yet.
+
+        A final record that is known stays, even where an earlier one turns up, which a
+        worker has committed unsaid: others may have been made from it.
+        """
         for _ in range(_MOST_LOOKS):
             index = self._indices.setdefault(spec.digest, _Index())
+            known = {key for key, row in index.rows.items() if row.final}
             try:
                 for part in self.parts(spec):
                     if str(part) not in index.parts:
-                        index.merge(self._heads(spec, part))
+                        heads = self._heads(spec, part)
+                        index.merge({k: r for k, r in heads.items() if k not in known})
                         index.parts.add(str(part))
             except FileNotFoundError:
                 # A running command has just compacted its parts: look again.

@@ -344,6 +344,11 @@ class WorkerPool:
         token = self.root / TOKEN_FOLDER / (info.token or "-")
         replica.placed(info, shared=info.token is not None and token.exists())
         token.unlink(missing_ok=True)
+        if not (replica.shared or self.executor.fixed):
+            node = replica.handle.node.address
+            self.notice(
+                f"node {node} does not share {self.root}: its results are sent here"
+            )
         replica.queue.unplaced = 0
         self._ask(replica, "load", replica.shared)
 

@@ -8,7 +8,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,12 +26,16 @@ from cluster.executors.node_watch import NodeWatch
 from cluster.executors.probe import unreachable
 from cluster.manifest import CHECKOUT
 from cluster.placement import Node, Resources
-from cluster.worker import Worker
+from cluster.worker import Worker, in_background
 from generators.base import Placement
 
 _OWN_PACKAGES = ("benchmarks", "cluster", "generators", "pipelines", "scorers")
 _ACTOR_THREADS = 8
 _LEAVING_S = 3.0
+_NODES_LIMIT_S = 1.0
+"""How long it may take to name the nodes; else those are taken that were named last."""
+_HEAD_SILENCE_S = 45.0
+"""After how long a run ends in order; after 60 s Ray ends its process without a word."""
 _RAISED_BY_INIT = "error raised in its creation task"
 """What Ray says of a worker whose code could not be imported, or whose class raised."""
 _QUIET = {
@@ -67,14 +72,33 @@ class RayHost:
 class RayExecutor(Executor):
     """The Ray to which this process is connected."""
 
-    def __init__(self, *, fixed: bool) -> None:
+    def __init__(self, *, fixed: bool, head: str | None = None) -> None:
+        """`head` is the address at which a head other than one's own answers."""
         self.fixed = fixed
         # The driver's own machine need not be watched.
         self.signs = None if fixed else NodeWatch()
+        self._head = None if head is None else _as_node(head)
+        self._nodes: list[Node] = []
+        self._asked: Future[list[Node]] | None = None
 
     def nodes(self) -> list[Node]:
-        """Those that Ray takes to be alive."""
-        return [_node(about) for about in ray.nodes() if about["Alive"]]
+        """Those that Ray takes to be alive; ClusterError where its head is gone."""
+        if self._head is not None and self.silent_s(self._head.id) > _HEAD_SILENCE_S:
+            raise ClusterError(
+                f"the Ray head at {self._head.id} has given no sign for "
+                f"{_HEAD_SILENCE_S:.0f} s. Everything committed is kept: run the same "
+                "command again once a cluster is there."
+            )
+        # Without a head Ray does not answer, and nothing else could be done meanwhile.
+        self._asked = self._asked or in_background(_living_nodes)
+        wait([self._asked], _NODES_LIMIT_S if self._nodes else None)
+        if self._asked.done():
+            self._nodes, self._asked = self._asked.result(), None
+        return self._nodes
+
+    def watch(self, nodes: Iterable[Node]) -> None:
+        """Watch these nodes, and the head."""
+        super().watch(nodes if self._head is None else {*nodes, self._head})
 
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> RayHost:
         """Ask Ray for an actor."""
@@ -112,12 +136,21 @@ class RayExecutor(Executor):
             raise host_lost(error) from error
 
 
+def _living_nodes() -> list[Node]:
+    return [_node(about) for about in ray.nodes() if about["Alive"]]
+
+
 def _node(about: Mapping[str, Any]) -> Node:
     has = about["Resources"]
     total = Resources(has.get("CPU", 0.0), has.get("GPU", 0.0), has.get("memory", 0.0))
     return Node(
         about["NodeID"], total, about["NodeManagerAddress"], about["NodeManagerPort"]
     )
+
+
+def _as_node(head: str) -> Node:
+    host, _, port = head.rpartition(":")
+    return Node(head, Resources(), host.strip("[]"), int(port))
 
 
 def host_lost(error: Exception) -> HostLost:
@@ -153,7 +186,9 @@ def connected(address: str | None) -> Iterator[RayExecutor]:
             # Before it is there: what was begun when a signal came is ended too.
             stack.callback(ray.shutdown if local else _leave)
             start_local() if local else _join(address, ship=not _inside_job())
-        yield stack.enter_context(contextlib.closing(RayExecutor(fixed=local)))
+        head = None if local else ray.get_runtime_context().gcs_address
+        executor = RayExecutor(fixed=local, head=head)
+        yield stack.enter_context(contextlib.closing(executor))
 
 
 def start_local(**params: Any) -> Any:

@@ -60,6 +60,20 @@ def test_what_a_stopped_worker_committed_unsaid_survives_compaction(tmp_path: Pa
     assert set(store.rows(SPEC)) == {"a", "b"}
 
 
+def test_a_record_that_others_were_made_from_outlives_an_earlier_one(
+    tmp_path: Path,
+) -> None:
+    """A worker that was cut off had committed it, and its answer came from elsewhere."""
+    store = Store(tmp_path)
+    write_part(store.folder(SPEC), draft_table(("b", drafted())))
+    store.rows(SPEC)
+    write_part(store.folder(SPEC), draft_table(("a", drafted("cut off"))))
+    store.commit(SPEC, draft_table(("a", drafted("used"))))
+    store.compact(SPEC)
+    row = Store(tmp_path).rows(SPEC)["a"]
+    assert decode(Kind.DRAFT, row).value.text == "used"  # type: ignore[union-attr]
+
+
 def test_a_store_reads_on_where_it_has_joined_its_own_parts(tmp_path: Path) -> None:
     store, spec = Store(tmp_path), painter()
     pictures = {str(i): Image.of(f"\x89PNG {i}".encode()) for i in range(3)}

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shlex
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine_faults import CONFIG_FILE, submission
 from paths import CHECKOUT, HELPERS
-from ray_cluster import RayCluster, clone, environment, free_port, users_environ, wheel
+from ray_cluster import RayCluster, free_port, users_environ
 
 MINE = """
 import words
@@ -36,27 +36,9 @@ Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the nodes have: all packages, but no plait."""
-    return environment(tmp_path_factory.mktemp("nodes"))
-
-
-@pytest.fixture(scope="module")
 def cluster(nodes: Path) -> Iterator[RayCluster]:
     with RayCluster(nodes, 2, f"--dashboard-port={DASHBOARD}") as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="module")
-def cloned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return clone(tmp_path_factory.mktemp("clone") / "plait")
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory, cloned: Path) -> Path:
-    """The environment of a user who has installed the wheel."""
-    folder = tmp_path_factory.mktemp("installed")
-    return environment(folder, wheel(cloned, folder))
 
 
 @pytest.fixture
@@ -150,26 +132,20 @@ def test_a_worker_that_cannot_start_is_tried_once_and_says_why(
     assert "no arrow here" in (folder / "out" / "failures.csv").read_text()
 
 
-def submission() -> list[str]:
-    """The command that the README prints."""
-    page = (CHECKOUT / "README.md").read_text()
-    (printed,) = re.findall(r"^\$ (ray job submit (?:.*\\\n)*.*)$", page, re.MULTILINE)
-    return shlex.split(printed.replace("\\\n", ""), comments=True)
-
-
 @pytest.mark.slow
+@pytest.mark.parametrize("own", [False, True])
 def test_a_run_is_submitted_as_the_readme_says(
-    cluster: RayCluster, cloned: Path, tmp_path: Path
+    own: bool, cluster: RayCluster, cloned: Path, folder: Path
 ) -> None:
     """From a clone, by the packages that the nodes have."""
-    (cloned / "mmie.toml").write_text(
-        f"data = 'sample'\nsystems = ['gt']\nscorers = ['bleu']\nout = '{tmp_path}/run'\n"
-        "weights = 'tiny'\nlimit = 4\n"
+    system, scorers = ("mine:Greeter@text", []) if own else ("gt", ["bleu"])
+    (cloned / CONFIG_FILE).write_text(
+        f"data = 'sample'\nsystems = ['{system}']\nscorers = {scorers}\n"
+        f"out = '{folder}/out'\nweights = 'tiny'\nlimit = 4\n"
     )
-    head = f"127.0.0.1:{DASHBOARD}"
-    words = [word.replace("HEAD:8265", head) for word in submission()]
-    assert f"http://{head}" in words
-    check(run_in(cloned, words, cluster.environ), tmp_path / "run", 4)
+    shutil.copytree(folder, cloned, dirs_exist_ok=True)
+    words = submission(f"127.0.0.1:{DASHBOARD}")
+    check(run_in(cloned, words, cluster.environ), folder / "out", 4)
 
 
 HELPERS_TOO = {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(HELPERS)])}

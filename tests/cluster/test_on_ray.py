@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ from trial import (
 )
 
 from cluster.executors import on_ray
+from cluster.executors.base import ClusterError
 from cluster.plan import EngineOptions, Evaluation, Plan
 from cluster.run import execute
 from cluster.store import Store, StoreError
@@ -157,6 +159,28 @@ def test_a_ray_that_a_run_starts_for_itself_never_grows(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert on_ray.is_local(address) is fixed
+
+
+def test_a_head_that_is_gone_ends_a_run_and_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without it Ray does not answer; after a minute it would end the process."""
+    head, answered = "10.0.0.1:6379", threading.Event()
+    about = {"Alive": True, "Resources": {"CPU": 2.0}, "NodeID": "n"}
+    about |= {"NodeManagerAddress": "10.0.0.1", "NodeManagerPort": 1}
+    monkeypatch.setattr("ray.nodes", lambda: [about])
+    executor = on_ray.RayExecutor(fixed=False, head=head)
+    nodes = executor.nodes()
+    assert [node.id for node in nodes] == ["n"]
+    monkeypatch.setattr("ray.nodes", lambda: answered.wait() and [])
+    monkeypatch.setattr(on_ray, "_NODES_LIMIT_S", 0.01)
+    assert executor.nodes() == nodes
+    assert executor.signs is not None
+    executor.signs.note(head, executor.now() - 100, accepted=True)
+    executor.signs.note(head, executor.now() - 98, accepted=False)
+    with pytest.raises(ClusterError, match=head):
+        executor.nodes()
+    answered.set()
 
 
 # ------------------------------------------------------------------- drivers and kills

@@ -1,6 +1,7 @@
 """Runs that are disturbed at random moments, and what must hold when they are done.
 
-python tests/helpers/faults.py --seeds 20        (`make soak`)
+python tests/helpers/faults.py --seeds 20       workers and drivers are killed
+python tests/helpers/faults.py --machines       machines too, and cut off, as root
 """
 
 from __future__ import annotations
@@ -159,9 +160,16 @@ def _verdict(
 def main(
     seeds: Annotated[int, typer.Option(help="How many runs to disturb.")] = 20,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    machines: Annotated[
+        bool, typer.Option("--machines", help="Disturb two machines, as root.")
+    ] = False,
 ) -> None:
     """Disturb runs at random and show what became of them; 1 where one was harmed."""
     sys.path.insert(0, str(CHECKOUT))
+    if machines:
+        from machine_faults import disturb_machines
+
+        raise typer.Exit(disturb_machines(range(first, first + seeds)))
     from cluster.executors.on_ray import start_local
 
     context = start_local(num_cpus=4)

@@ -43,6 +43,12 @@ hostname $0 && ip link set lo up && mkdir -p /tmp/ray && mount -t tmpfs none /tm
 mount --bind $1 /etc/hosts
 echo up; while :; do sleep 1d & wait; done
 """
+_CLOCK = """
+import time
+seconds, nanoseconds = time.time, time.time_ns
+time.time = lambda: seconds() + {ahead_s}
+time.time_ns = lambda: nanoseconds() + {ahead_s} * 10**9
+"""
 _SLURM_CONF = """
 ClusterName=two
 SlurmctldHost=switch({net}.254)
@@ -64,7 +70,10 @@ SlurmdSpoolDir={folder}/spool-%n
 SlurmdPidFile={folder}/slurmd-%n.pid
 NodeName=n1 NodeAddr={net}.1 CPUs=2 Sockets=1 CoresPerSocket=2
 NodeName=n2 NodeAddr={net}.2 CPUs=2 Sockets=1 CoresPerSocket=2
-PartitionName=all Nodes=ALL Default=YES State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=all Nodes=ALL PriorityTier=1 Default=YES State=UP
+PartitionName=high Nodes=ALL PriorityTier=10 State=UP
 """
 
 
@@ -89,8 +98,14 @@ class Machine:
     address: str
     hosts: Path
     """Names and addresses of all machines."""
+    sets: tuple[str, ...] = ()
+    """Environment variables of what runs on it, `NAME=VALUE`."""
 
     def __post_init__(self) -> None:
+        self.on()
+
+    def on(self) -> None:
+        """Start it, with no process but the first."""
         ends_with_us = ["setpriv", "--pdeathsig", "KILL"]
         apart = ["unshare", *_NAMESPACES, "--fork", "--mount-proc", "--kill-child"]
         self._holder = subprocess.Popen(
@@ -107,7 +122,12 @@ class Machine:
     @property
     def inside(self) -> list[str]:
         """What runs the command that follows it on this machine."""
-        return ["nsenter", f"--target={self.pid}", *_NAMESPACES, "--"]
+        return ["nsenter", f"--target={self.pid}", *_NAMESPACES, "--", "env", *self.sets]
+
+    @property
+    def is_off(self) -> bool:
+        """Whether its processes were ended."""
+        return self._holder.poll() is not None
 
     def run(self, *command: str, **options: Any) -> str:
         """What a command on this machine prints; CalledProcessError where it fails."""
@@ -160,6 +180,8 @@ class TwoMachines:
         name, switch, own = machine.name, self.switch, machine.run
         # Of the switch only its network: there the machine's process has another number.
         on_switch = ["nsenter", f"--target={switch.pid}", "--net", "--"]
+        former = [*on_switch, "ip", "link", "delete", name]
+        subprocess.run(former, stderr=subprocess.DEVNULL, check=False)
         link = ["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0"]
         subprocess.run([*on_switch, *link, "netns", str(machine.pid)], check=True)
         switch.run("ip", "link", "set", name, "master", _BRIDGE, "up")
@@ -172,6 +194,19 @@ class TwoMachines:
         for machine in (*self.machines, self.switch):
             machine.off()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def set_clock(self, machine: Machine, ahead_s: int) -> None:
+        """Put the time of day ahead for all of Python that is started on a machine.
+
+        No namespace has a time of day of its own, and Ray does not run with libfaketime.
+        """
+        (self.folder / "sitecustomize.py").write_text(_CLOCK.format(ahead_s=ahead_s))
+        machine.sets = (f"PYTHONPATH={self.folder}",)
+
+    def start_again(self, machine: Machine) -> None:
+        """Start a machine that is off, and plug it in."""
+        machine.on()
+        self._plug_in(machine)
 
     def link(self, machine: Machine, state: str) -> None:
         """Set the plug of a machine `down` or `up`."""

@@ -1,0 +1,26 @@
+"""Virtual environments of a cluster's nodes and of its users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ray_cluster import clone, environment, wheel
+
+
+@pytest.fixture(scope="session")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the nodes have: all packages, but no plait."""
+    return environment(tmp_path_factory.mktemp("nodes"))
+
+
+@pytest.fixture(scope="session")
+def cloned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return clone(tmp_path_factory.mktemp("clone") / "plait")
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory, cloned: Path) -> Path:
+    """The environment of a user who has installed the wheel."""
+    folder = tmp_path_factory.mktemp("installed")
+    return environment(folder, wheel(cloned, folder))
