@@ -159,6 +159,30 @@ def test_a_timed_stage_grows_while_its_records_take_longer_than_its_loading(
     assert made.speeds.count("load") == {"writer": workers}
 
 
+def test_the_next_worker_goes_to_the_stage_with_most_to_do_for_each_of_its_own(
+    tmp_path: Path,
+) -> None:
+    systems = [alone("fast", GPU), alone("slow", GPU, version=2)]
+    plan = replace(writing(100, GPU), systems=systems)
+    loads = ran(plan, tmp_path, node(12), speeds=Slow("slow", 4.0)).speeds.count("load")
+    assert loads.total() == 12
+    assert loads["slow"] >= 2 * loads["fast"]
+
+
+def test_room_of_a_stage_with_little_to_do_is_used_until_it_has_more(
+    tmp_path: Path,
+) -> None:
+    """One that measures is idle most of the time, while what it measures is drawn."""
+    drawing = job(120, GPU, GPU)
+    measure = replace(drawing.scorers[0].stages[0], placement=GPU)
+    plan = replace(drawing, scorers=[replace(drawing.scorers[0], stage=measure)])
+    made = ran(plan, tmp_path, node(3), speeds=Slow("painter0", 10.0))
+    assert made.result.counts["scored"] == 120
+    assert made.speeds.count("load")["painter0"] == 3
+    assert made.speeds.count("load")["measure"] <= 4
+    assert made.world.now < 120 * 10.0 / 3 + 150
+
+
 def test_a_stage_grows_only_when_no_other_waits_for_resources(tmp_path: Path) -> None:
     systems = [alone("long", GPU), alone("wide", replace(GPU, num_gpus=2), version=2)]
     plan = replace(writing(20, GPU), systems=systems)
@@ -240,7 +264,6 @@ def test_a_node_that_comes_is_used(tmp_path: Path) -> None:
 def test_an_idle_worker_loads_the_next_stage(tmp_path: Path) -> None:
     """No process is started for it, though there would be room."""
     plan = job(3, CPU)
-    plan.scorers[0].stages = (plan.scorers[0].stage,)  # type: ignore[misc]
     made = ran(plan, tmp_path, node(0, 1))
     assert made.speeds.count("describe") == {"writer": 1, "measure": 1}
     assert made.speeds.count("host") == {"painter0": 1}

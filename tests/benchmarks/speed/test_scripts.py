@@ -17,7 +17,7 @@ from paths import CHECKOUT
 from typer.testing import CliRunner
 
 from benchmarks.speed import command, measurement
-from benchmarks.speed.scripts import orchestration, series, small_jobs
+from benchmarks.speed.scripts import many_gpus, orchestration, series, small_jobs
 from benchmarks.speed.scripts.common import CpuClock
 from benchmarks.tasks.task_set import load
 from generators.document import Text
@@ -30,7 +30,7 @@ def rows_of(path: Path) -> dict[str, dict[str, str]]:
 
 
 def test_other_files_are_refused_before_measuring() -> None:
-    for script in (orchestration, small_jobs):
+    for script in (many_gpus, orchestration, small_jobs):
         with pytest.raises(UsageError, match=r"'x\.csv' must end in \.json or \.md"):
             script.main(["--out", "x.csv"])
 
@@ -129,6 +129,21 @@ def test_the_careful_script_and_a_run_answer_alike(
     assert small_jobs.main(["--queries", "2", "--rounds", "1", "--out", str(out)]) == 0
     equal = rows_of(out)["plait"]["equal"]
     assert equal == "4 of 4 texts, 8 of 8 images, 8 of 8 scores"
+
+
+def test_many_gpus_are_simulated_and_every_record_is_made(tmp_path: Path) -> None:
+    outs = [str(tmp_path / name) for name in ("a.json", "a.md", "a.svg")]
+    words = ["--gpus", "16", "--queries", "12", "--out", outs[0], "--out", outs[1]]
+    assert many_gpus.main([*words, "--plot", outs[2]]) == 0
+    rows = json.loads(Path(outs[0]).read_text())["rows"]
+    assert [row["nodes"] for row in rows] == ["stay", "come and go"]
+    # Of 12 queries 10 want images; 4 LVLMs with 4 T2I models, 4 natives. Without images,
+    # four systems of one LVLM give the same answer, which is judged once.
+    drafts, images, judged = 8 * 12, 16 * 10 + 3 * 12 + 10 + 10, 20 * 10 + 2 * (4 + 4)
+    assert {row["records"] for row in rows} == {str(drafts + images + 20 * 10 + 2 * judged)}
+    assert all(float(row["makespan / ideal"]) > 1 for row in rows)
+    assert "virtual" in Path(outs[1]).read_text()
+    assert "<svg" in Path(outs[2]).read_text()
 
 
 def test_a_series_names_what_failed_and_goes_on(
