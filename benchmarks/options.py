@@ -57,12 +57,7 @@ WeightsKind = Annotated[
     ),
 ]
 Out = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATH",
-        help="Run directory, new or to be resumed or extended: a folder, or the URL of one "
-        "in a bucket, such as s3://bucket/run.",
-    ),
+    Path | None, typer.Option(help="Run directory, new or to be resumed or extended.")
 ]
 Limit = Annotated[
     int | None, typer.Option(help="At most this many queries, stratified by category.")
@@ -142,9 +137,9 @@ ShardOption = Annotated[
         "commands for the other parts in the same run directory.",
     ),
 ]
-Run = Annotated[str, typer.Argument(help="A run directory, or its URL.")]
+Run = Annotated[Path, typer.Argument(help="A run directory.")]
 RunOrAnswers = Annotated[
-    str,
+    Path,
     typer.Argument(
         help="A run directory, or a folder of answers in MMIE's official format."
     ),
@@ -201,7 +196,7 @@ def run_options(
 
 def pairing_options(
     config: Annotated[
-        str | None,
+        Path | None,
         typer.Argument(
             metavar="RUN",
             help="A run directory, to show its pairings; or a TOML file, as of `run`.",

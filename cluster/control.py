@@ -6,8 +6,7 @@ Below the folder of its own that a driver has, which is the run directory or a s
     .control/DRIVER-ID.request  what somebody asks of the driver
     .control/DRIVER-ID.answer   what it answers
 
-A request is taken by removing it, and withdrawn in the same way: one of the two succeeds
-(in a bucket both may, and the driver obeys what nobody waits for any more).
+A request is taken by removing it, and withdrawn in the same way: one of the two succeeds.
 It names the driver that it is for, so it cannot reach a later one. Clocks are not compared:
 a driver lives as long as its state changes. Folders are listed before files in them are
 read, because opening a folder makes a client of NFS ask the server for what is new.
@@ -16,9 +15,11 @@ read, because opening a folder makes a client of NFS ask the server for what is 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,7 +27,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cluster.lock import age_s, is_dead, self_description
 from cluster.shard import FOLDER as SHARDS
 from cluster.watcher import RunProgress
-from generators.buckets import AnyPath, matching, unlink_all
 from generators.errors import PlaitError, UsageError
 from generators.files import write_whole
 
@@ -76,11 +76,10 @@ class RunState(BaseModel):
 class Control:
     """The driver's side; made while it holds its lock, with the folder of its own."""
 
-    def __init__(self, own: AnyPath) -> None:
+    def __init__(self, own: Path) -> None:
         self._folder = own / FOLDER
-        with contextlib.suppress(OSError):  # of drivers that were killed
-            unlink_all([*self._folder.iterdir()])
-            self._folder.rmdir()
+        # Of drivers that were killed.
+        shutil.rmtree(self._folder, ignore_errors=True)
         self._driver, self._process = uuid.uuid4().hex, self_description()
         self._written = 0
         self._interval = -1.0
@@ -120,7 +119,7 @@ class Control:
         """Requests, each under the name of its answer."""
         taken = {}
         with contextlib.suppress(OSError):
-            for path in matching(self._folder, f"{self._driver}-*.request"):
+            for path in sorted(self._folder.glob(f"{self._driver}-*.request")):
                 with contextlib.suppress(FileNotFoundError):  # withdrawn
                     text = path.read_bytes()
                     path.unlink()
@@ -132,18 +131,18 @@ class Control:
             write_whole(self._folder / name, content.model_dump_json(), durable=False)
 
 
-def driver_folders(root: AnyPath) -> list[AnyPath]:
+def driver_folders(root: Path) -> list[Path]:
     """The own folders of the drivers that make records of a run, or died while they did."""
-    places = (matching(root, f"{at}{FOLDER}/{_STATE}") for at in ("", f"{SHARDS}/*/"))
-    return [path.parent.parent for paths in places for path in paths]
+    places = (root.glob(f"{at}{FOLDER}/{_STATE}") for at in ("", f"{SHARDS}/*/"))
+    return sorted(path.parent.parent for paths in places for path in paths)
 
 
-def read_state(own: AnyPath) -> RunState | None:
+def read_state(own: Path) -> RunState | None:
     """What the driver last wrote; None where no records are being made."""
     return _read(own / FOLDER / _STATE, RunState)
 
 
-def next_state(own: AnyPath, known: RunState, wait_s: float) -> RunState:
+def next_state(own: Path, known: RunState, wait_s: float) -> RunState:
     """The state that is written after `known`; ControlError where none is in `wait_s`."""
 
     def look() -> RunState | None:
@@ -155,7 +154,7 @@ def next_state(own: AnyPath, known: RunState, wait_s: float) -> RunState:
     return state
 
 
-def ask(own: AnyPath, driver: str, request: Request, wait_s: float) -> str:
+def ask(own: Path, driver: str, request: Request, wait_s: float) -> str:
     """The answer of the driver to a request, which is withdrawn where none comes.
 
     Raises:
@@ -194,7 +193,7 @@ def ask(own: AnyPath, driver: str, request: Request, wait_s: float) -> str:
     return answer.text
 
 
-def _of_driver(own: AnyPath, driver: str) -> RunState:
+def _of_driver(own: Path, driver: str) -> RunState:
     """The state of the driver; ControlError where it has ended."""
     state = read_state(own)
     if state is None or state.driver != driver:
@@ -207,7 +206,7 @@ def _of_driver(own: AnyPath, driver: str) -> RunState:
     return state
 
 
-def _silence(own: AnyPath, what: str, wait_s: float) -> str:
+def _silence(own: Path, what: str, wait_s: float) -> str:
     text = f"{own}: the driver did not {what} within {wait_s:g} s"
     with contextlib.suppress(OSError):  # which needs to write
         text += f"; it last wrote its state {age_s(own / FOLDER / _STATE):.0f} s ago"
@@ -221,7 +220,7 @@ def _polled(look: Callable[[], T | None], wait_s: float) -> T | None:
     return found
 
 
-def _read(path: AnyPath, model: type[M]) -> M | None:
+def _read(path: Path, model: type[M]) -> M | None:
     next(path.parent.glob("*"), None)
     try:
         return model.model_validate_json(path.read_bytes())

@@ -28,7 +28,6 @@ from benchmarks.studies.annotations import (
     read_ratings,
     read_scores,
 )
-from generators.buckets import AnyPath
 from generators.errors import UsageError
 from scorers.base import bounds
 from scorers.statistics.agreement import COEFFICIENTS, ScoredPair, agreement
@@ -63,7 +62,7 @@ class AgreementSettings:
 
 
 def agreement_report(
-    scores_path: AnyPath,
+    scores_path: Path,
     human_path: Path,
     settings: AgreementSettings,
     scorers: Collection[str] = (),
@@ -87,7 +86,7 @@ def agreement_report(
 
 
 def _with_truth(
-    path: AnyPath, name: str, scorers: Collection[str], settings: AgreementSettings
+    path: Path, name: str, scorers: Collection[str], settings: AgreementSettings
 ) -> Mapping[str, Any]:
     """The same with truth, which has a scale of its own, in the place of people."""
     ratings = read_scores(path, scale=settings.human_scale)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -26,7 +27,6 @@ from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
 from generators.base import RANDOM, Fault, Outcome, Result, Skip, StageSpec, WeightsName
-from generators.buckets import AnyPath
 from generators.checkpoints import pinning
 from generators.document import Document, Malformed, Sample
 from generators.errors import UsageError
@@ -139,7 +139,7 @@ class PreparedComparison:
         return digest(self.series, seed, options.judgings, options.baseline, played)[:12]
 
 
-def compare(root: AnyPath, options: CompareOptions, console: Console) -> int:
+def compare(root: Path, options: CompareOptions, console: Console) -> int:
     """Judge what has not been judged, and write `compare-PROTOCOL-NAME.{json,md}`.
 
     Documents are used as the run has them; none is made. UsageError for names that are not
@@ -175,7 +175,7 @@ def plan_of(items: Sequence[PairComparison]) -> Plan:
     return Plan(systems=(), samples=queries, scorers=(), prompt=as_asked, comparisons=valid)
 
 
-def _run(match: PreparedComparison, place: AnyPath, console: Console) -> RunResult:
+def _run(match: PreparedComparison, place: Path, console: Console) -> RunResult:
     plan, config = plan_of(match.items), match.experiment.config
     if any(c.to_run for c in count(plan, Store(place))):
         refuse_missing(missing_keys([match.chat]), match.missing_weights)
@@ -188,7 +188,7 @@ def _run(match: PreparedComparison, place: AnyPath, console: Console) -> RunResu
         display.close()
 
 
-def _judged(match: PreparedComparison, store: Store, path: AnyPath) -> Judged:
+def _judged(match: PreparedComparison, store: Store, path: Path) -> Judged:
     """Write all rulings to `path`; return the first judgement of each pair.
 
     Repeats of a judgement measure the judge; they are not additional evidence.
@@ -234,7 +234,7 @@ def _asked(before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]) -> s
 
 
 def resolve_comparison(
-    root: AnyPath, place: AnyPath, options: CompareOptions
+    root: Path, place: Path, options: CompareOptions
 ) -> PreparedComparison:
     """Resolve `options` for the run in `root`, whose judgements are in `place`.
 
@@ -270,7 +270,7 @@ def resolve_comparison(
     )
 
 
-def _former_identities(place: AnyPath) -> Mapping[str, str]:
+def _former_identities(place: Path) -> Mapping[str, str]:
     """Return the weights that earlier comparisons pinned, not to look them up again."""
     try:
         known = json.loads((place / MANIFEST).read_text())["identities"]

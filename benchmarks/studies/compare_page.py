@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -28,7 +29,6 @@ from generators.base import (
     StageSpec,
     outcome_name,
 )
-from generators.buckets import AnyPath
 from generators.document import key_of
 from generators.files import write_whole
 from generators.mini.table import ABOUT
@@ -50,7 +50,7 @@ _ENDS = {
 
 
 def report(
-    place: AnyPath,
+    place: Path,
     *,
     about: Mapping[str, Any],
     table: Standings,

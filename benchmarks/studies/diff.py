@@ -27,7 +27,6 @@ from cluster.plan import lookup_in
 from cluster.store import Store, read_blob
 from cluster.walks import Lookup, Pending, read
 from generators.base import RANDOM, Outcome, Result, StageSpec, outcome_name
-from generators.buckets import AnyPath
 from generators.checkpoints import looks_like_path
 from generators.document import Document, Image, Malformed, Sample, Text, key_of
 from generators.errors import UsageError
@@ -45,13 +44,13 @@ Pixels = npt.NDArray[np.uint8]
 class FinishedRun:
     """A run directory as it is compared: its experiment, its scores and its records."""
 
-    root: AnyPath
+    root: Path
     experiment: Experiment
     board: Board
     lookup: Lookup
 
     @classmethod
-    def at(cls, root: AnyPath) -> "FinishedRun":
+    def at(cls, root: Path) -> "FinishedRun":
         """Return the run at `root`; UsageError where there is none."""
         experiment, store = reopen(root), Store(root, strict=True)
         return cls(root, experiment, experiment.board(store), lookup_in(store))
@@ -86,8 +85,8 @@ class FinishedRun:
 
 
 def run_difference(
-    first: AnyPath,
-    second: AnyPath,
+    first: Path,
+    second: Path,
     system: str | None = None,
     against: str | None = None,
     *,

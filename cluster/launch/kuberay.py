@@ -22,11 +22,11 @@ def manifest(job: BatchJob, config: str) -> str:
         UsageError: Where no image or no volume is named.
     """
     settings = job.settings
-    for key, needed, why in [
-        ("image", True, "pods need plait"),
-        ("volume_claim", not job.in_bucket, "results need a place, or out in a bucket"),
+    for key, why in [
+        ("image", "pods need plait"),
+        ("volume_claim", "results need a place"),
     ]:
-        if needed and not getattr(settings, key):
+        if not getattr(settings, key):
             raise UsageError(f"cluster.{key} is not set: {why}")
     of_each_worker = {
         settings.gpu_resource: settings.gpus_per_node,

@@ -58,8 +58,7 @@ class ClusterSettings(BaseModel):
 
     namespace: str = "default"
     volume_claim: str | None = None
-    """PersistentVolumeClaim with the run directory, mounted by all pods at `mount_path`;
-    not needed for a run in a bucket."""
+    """PersistentVolumeClaim with the run directory, mounted by all pods at `mount_path`."""
     mount_path: str = "/shared"
     secret: str | None = None
     """Secret whose entries become environment variables, such as OPENAI_API_KEY."""
@@ -90,8 +89,6 @@ class BatchJob:
     """Where it runs, with modules of the user's own."""
     jobs: Path
     """Where its script and logs are."""
-    in_bucket: bool
-    """Whether its run directory is in a bucket."""
     settings: ClusterSettings
     array: int | None = None
     """Jobs of an array of Slurm, each of which has a shard of the run."""

@@ -27,7 +27,6 @@ SCRIPTS = {"benchmarks.miniature.training", "benchmarks.speed.scripts"}
 SEEN_BY_SCORERS = {
     "architectures",
     "base",
-    "buckets",
     "checkpoints",
     "content",
     "custom",
@@ -50,7 +49,6 @@ SEEN_BY_SCORERS = {
 of its own reads its checkpoint and decodes by the shared parts (loading, decoding)."""
 ONLY_CONTRACTS = {
     "base",
-    "buckets",
     "checkpoints",
     "document",
     "errors",

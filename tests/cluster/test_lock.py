@@ -152,12 +152,12 @@ def test_a_file_server_that_falters_has_not_given_the_lock_away(
     monkeypatch.setattr(lock, "_BEAT_S", 0.01)
     read = threading.Event()
 
-    def falter(path: Path) -> bytes:
+    def falter(path: Path) -> str:
         read.set()
         raise OSError(errno.EIO, "Input/output error")
 
     with RunLock(tmp_path) as held:
-        monkeypatch.setattr(Path, "read_bytes", falter)
+        monkeypatch.setattr(Path, "read_text", falter)
         assert read.wait(5)
         time.sleep(0.05)
         monkeypatch.undo()
