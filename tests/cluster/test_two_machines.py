@@ -175,11 +175,17 @@ def test_a_driver_that_is_told_to_stop_is_resumed(
 
 
 @pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+def slurm_of_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     if reason := missing(slurm=True):
         pytest.skip(reason)
     with TwoMachines() as two:
         yield Slurm(two, tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture
+def slurm(slurm_of_two: Slurm) -> Iterator[Slurm]:
+    yield slurm_of_two
+    slurm_of_two.cancel_all()
 
 
 NOTHING_OF_ONES_OWN = """
