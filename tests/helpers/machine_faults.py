@@ -64,13 +64,14 @@ class Slow:
         return [Result(Draft((Text("slowly"),))) for _ in requests]
 """
 # A worker takes all CPUs of its node, so that each machine has one.
+SLOW = "mine:Slow"
 CONFIG = """
 data = "sample"
-systems = ["mine:Slow@text"]
+systems = ["{slow}@text"]
 scorers = []
 weights = "tiny"
 out = "{out}"
-models."mine:Slow" = {{ workers = 2, batch_size = 2, num_cpus = 2 }}
+models."{slow}" = {{ workers = 2, batch_size = 2, num_cpus = 2 }}
 cluster = {{ nodes = 2, time = "0:05:00" }}
 """
 CONFIG_FILE = "mmie.toml"
@@ -188,7 +189,7 @@ class Run:
         self.allow()
         mine = MINE.replace("{seen}", str(self._seen))
         (folder / "mine.py").write_text(mine.replace("{allowed}", str(self._allowed)))
-        (folder / CONFIG_FILE).write_text(CONFIG.format(out=self.root))
+        (folder / CONFIG_FILE).write_text(CONFIG.format(out=self.root, slow=SLOW))
 
     def allow(self, records: int = 10 * RECORDS) -> None:
         """Let each machine compute about so many; by default all it wants."""
@@ -213,6 +214,11 @@ class Run:
         lines = (line.split() for line in self._seen.read_text().splitlines())
         return [(host, float(moment)) for host, moment in lines]
 
+    @property
+    def most(self) -> int:
+        """How many the machine has computed that has computed most."""
+        return max(Counter(host for host, _ in self.seen).values(), default=0)
+
     def each_has(self, records: int) -> bool:
         """Whether each machine has computed so many."""
         count = Counter(host for host, _ in self.seen)
@@ -232,6 +238,11 @@ class Run:
         return [
             k for p in parts for k in pq.read_table(p, columns=["key"])["key"].to_pylist()
         ]
+
+    @property
+    def stops(self) -> int:
+        """How often its drivers have begun to stop."""
+        return sum(log.read_text().count("stopping") for log in self.root.rglob("run.log"))
 
     def failures(self) -> set[tuple[str, str]]:
         """Kind and host of the workers that were lost."""
@@ -288,28 +299,35 @@ class Slurm:
         words = [*run.program, "submit", CONFIG_FILE, "--to", "slurm", *more]
         return self._run(*there, *words).split()[1].rstrip(":")
 
-    def stop(self, job: str, how: str) -> None:
-        """Stop a job, and wait until it is queued again or has ended."""
-        if how == "pre-empted":
-            self._pre_empt(job)
-        else:
-            self._run(*STOPS[how], job)
+    def stop(self, run: Run, job: str, how: str) -> None:
+        """Stop a job, and wait until it is queued again or has ended.
+
+        The batches in flight end once plait has been told: when Slurm stops a job, Ray's
+        processes are told too, and they leave within seconds.
+        """
+        told, command = run.stops, STOPS[how]
+        higher = None if command else self._submit_higher()
+        if command:
+            self._run(*command, job)
+        wait_until(lambda: run.stops > told)
+        run.allow()
+        if higher is not None:
+            self.wait_for(higher, "RUNNING")
+            self._run("scancel", higher)
         self.wait_for(job, "PENDING", "CANCELLED")
 
-    def _pre_empt(self, job: str) -> None:
-        """Let a job of a higher partition take its place, and end that one."""
+    def _submit_higher(self) -> str:
+        """A job of a higher partition, which takes the place of the others."""
         other = ["--partition=high", "--nodes=2", "--exclusive", "--wrap=sleep 1d"]
-        higher = self._run("sbatch", "--parsable", "--output=/dev/null", *other).strip()
-        self.wait_for(higher, "RUNNING")
-        self._run("scancel", higher)
+        return self._run("sbatch", "--parsable", "--output=/dev/null", *other).strip()
 
     def cancel_all(self) -> None:
         """Cancel all jobs."""
         self._run("scancel", "--user=root")
 
     def start_again(self, job: str) -> None:
-        """Slurm itself waits for two minutes."""
-        self._run("scontrol", "update", f"JobId={job}", "StartTime=now")
+        """Slurm itself waits for two minutes; nodes refuse it in the second of its end."""
+        self._run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
 
     def wait_for(self, job: str, *states: str) -> None:
         """Wait until it is in one of these states."""
@@ -425,7 +443,7 @@ def disturbed_job(
         until = time.monotonic() + rng.uniform(5, 120)
         while not run.each_has(allowed) and time.monotonic() < until:
             time.sleep(0.1)
-        slurm.stop(job, name)
+        slurm.stop(run, job, name)
         if slurm.state(job) == "PENDING":
             slurm.start_again(job)
         else:
