@@ -164,23 +164,36 @@ def test_the_next_worker_goes_to_the_stage_with_most_to_do_for_each_of_its_own(
 ) -> None:
     systems = [alone("fast", GPU), alone("slow", GPU, version=2)]
     plan = replace(writing(100, GPU), systems=systems)
-    loads = ran(plan, tmp_path, node(12), speeds=Slow("slow", 4.0)).speeds.count("load")
-    assert loads.total() == 12
-    assert loads["slow"] >= 2 * loads["fast"]
+    joins = (60.0, lambda world: world.join(node(10, name="m")))
+    made = ran(plan, tmp_path, node(2), speeds=Slow(slow=4.0), at=[joins])
+    assert made.speeds.count("load") == {"slow": 10, "fast": 2}
 
 
-def test_room_of_a_stage_with_little_to_do_is_used_until_it_has_more(
+def fed(queries: int, root: Path, gpus: int, **seconds: float) -> Ran:
+    """One writer feeds stages that draw and measure, each with GPUs."""
+    plan = job(queries, replace(GPU, workers=1), GPU)
+    (measure,) = plan.scorers
+    measure = replace(measure, stage=replace(measure.stage, placement=GPU))
+    plan = replace(plan, scorers=[measure])
+    made = ran(plan, root, node(gpus), speeds=Slow(**seconds))
+    assert made.result.counts["scored"] == queries
+    return made
+
+
+def test_a_stage_that_gave_up_its_room_returns_only_for_much_work(tmp_path: Path) -> None:
+    """Else two stages that share a GPU would be loaded in turns for every few records."""
+    loads = fed(60, tmp_path, 2, writer=10.0).speeds.count("load")
+    assert loads == {"writer": 1, "painter0": 3, "measure": 3}
+
+
+def test_a_worker_with_little_to_do_gives_way_to_one_that_is_worth_both_loads(
     tmp_path: Path,
 ) -> None:
-    """One that measures is idle most of the time, while what it measures is drawn."""
-    drawing = job(120, GPU, GPU)
-    measure = replace(drawing.scorers[0].stages[0], placement=GPU)
-    plan = replace(drawing, scorers=[replace(drawing.scorers[0], stage=measure)])
-    made = ran(plan, tmp_path, node(3), speeds=Slow("painter0", 10.0))
-    assert made.result.counts["scored"] == 120
-    assert made.speeds.count("load")["painter0"] == 3
-    assert made.speeds.count("load")["measure"] <= 4
-    assert made.world.now < 120 * 10.0 / 3 + 150
+    """While drawing takes 1,600 s of one GPU, measuring takes 400 s of another."""
+    made = fed(400, tmp_path / "three", 3, writer=1.0, painter0=4.0)
+    assert made.world.now < 900
+    made = fed(400, tmp_path / "four", 4, writer=2.0, painter0=4.0)
+    assert made.speeds.count("load") == {"writer": 1, "painter0": 3, "measure": 1}
 
 
 def test_a_stage_grows_only_when_no_other_waits_for_resources(tmp_path: Path) -> None:
@@ -226,7 +239,7 @@ def test_room_is_made_where_fewest_must_leave(tmp_path: Path) -> None:
             host.kill = lambda: ends.append(host.worker.spec.name) or kill()  # type: ignore
             return host
 
-    nodes, slow = (node(2), node(2, name="m")), Slow("e", 100.0)
+    nodes, slow = (node(2), node(2, name="m")), Slow(e=100.0)
     assert ran(plan, tmp_path, *nodes, speeds=slow, executor=Watched).result.failed == 0
     assert ends[0] == "c"
 
@@ -309,23 +322,23 @@ def test_an_idle_worker_helps_a_stage_with_much_work(
     tmp_path: Path, queries: int, seconds: float, workers: int
 ) -> None:
     plan = job(queries, CPU)
-    speeds = Slow("painter0", seconds)
+    speeds = Slow(painter0=seconds)
     made = ran(replace(plan, scorers=[]), tmp_path, node(0, 2), speeds=speeds)
     assert Counter(made.loads)["painter0"] == workers
     assert made.speeds.count("describe").total() == 2
 
 
 class Slow(Told):
-    """One stage takes longer than the others."""
+    """Some stages take other times for a record than the rest."""
 
-    def __init__(self, stage: str, seconds: float) -> None:
+    def __init__(self, **seconds: float) -> None:
         super().__init__()
-        object.__setattr__(self, "slow", (stage, seconds))
+        object.__setattr__(self, "seconds", seconds)
 
     def of(self, spec: StageSpec, method: str, records: int) -> float:
-        stage, seconds = self.slow  # type: ignore[attr-defined]
         usual = super().of(spec, method, records)
-        return records * seconds if (method, spec.name) == ("run", stage) else usual
+        seconds = self.seconds.get(spec.name)  # type: ignore[attr-defined]
+        return usual if method != "run" or seconds is None else records * seconds
 
 
 class Picky(Writer):

@@ -243,6 +243,9 @@ def test_a_batch_takes_its_operations_or_its_bytes_whichever_take_longer() -> No
     flops, bytes_per_s = h100.flops * h100.reached, h100.bytes_per_s * BYTES.mean
     decoding = Work(weight_bytes=bytes_per_s, steps=FigureRange.exact(10.0))
     assert prior(decoding, num_gpus=1.0, batch_size=4).seconds.mean == pytest.approx(11 / 4)
+    # A step reads the keys and values of the whole batch.
+    cached = replace(decoding, cache_bytes=bytes_per_s / 4)
+    assert prior(cached, num_gpus=1.0, batch_size=4).seconds.mean == pytest.approx(21 / 4)
     # Layers of a model on several GPUs work in turn; an engine's work together.
     assert prior(decoding, num_gpus=4.0, batch_size=4).seconds.mean == pytest.approx(11 / 4)
     drawing = Work(flops=FigureRange(flops, flops / 2, flops * 2))
