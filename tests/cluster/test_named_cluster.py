@@ -152,7 +152,7 @@ HELPERS_TOO = {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(HELPERS)])}
 
 
 def trial(cluster: RayCluster, root: Path) -> subprocess.Popen[str]:
-    """A run of stages without models, with two workers of one CPU for each stage."""
+    """A run of stages without models; a worker takes all CPUs of a node."""
     size = ["--spread", "--samples", "48", "--sleep", "0.4"]
     where = ["--address", cluster.address, "--log", str(root.with_suffix(".log"))]
     return subprocess.Popen(
@@ -190,8 +190,6 @@ def test_two_nodes_share_the_work_and_one_may_be_lost(
         kinds = {f["kind"] for f in manifest(root)["worker_failures"]["listed"]}
         assert kinds == ({"lost with its node"} if lost else set())
     assert boards[0] == boards[1]
-    # A worker of the stage on each node.
-    assert logged(tmp_path / "lost-False", "load") == 2
 
 
 PRIVATE_FOLDERS = """

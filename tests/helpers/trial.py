@@ -279,14 +279,16 @@ def main(
     samples: int = 36,
     address: Annotated[str | None, typer.Option(envvar="TRIAL_RAY")] = None,
     sleep: float = 0.0,
-    spread: Annotated[bool, typer.Option("--spread", help="One CPU a worker.")] = False,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Two workers a stage, of two CPUs each.")
+    ] = False,
     poison: Annotated[
         bool, typer.Option("--poison", help="Some samples misbehave.")
     ] = False,
     log: Path | None = None,
 ) -> None:
     """One run of the stages in stages.py, as a process that can be killed."""
-    place = replace(LIGHT, num_cpus=1, workers=2) if spread else LIGHT
+    place = replace(LIGHT, num_cpus=2, workers=2) if spread else LIGHT
     words = {5: "!raise", 11: "!refuse", 17: "!skip"} if poison else {}
     write = writer(place, log=log)
     plan = plan_of(
