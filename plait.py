@@ -292,11 +292,13 @@ def ctl(
 def agreement(
     scores: Annotated[Path, typer.Argument(help="A run directory, or a file of scores.")],
     human: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            help="People's annotations, CSV or JSON; or known truth: truth:match."
+            metavar="[HUMAN]",
+            help="People's annotations, CSV or JSON; or known truth: truth:match. By "
+            "default the choices that came with the data of the run (mmrb2:PLACE).",
         ),
-    ],
+    ] = None,
     scorer: Scorers = None,
     scale: Annotated[str, typer.Option(help="Scale of people's scores.")] = "0-6",
     rescale: Annotated[
@@ -306,7 +308,8 @@ def agreement(
 ) -> int:
     """Measure how far scores agree with people's, or with known truth.
 
-    Correlations, errors and kappa, with intervals by query.
+    Correlations, errors and kappa, with intervals by query; of people's choices between
+    two answers, how often each judge prefers the same.
     """
     from benchmarks import commands
 

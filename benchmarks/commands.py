@@ -14,6 +14,7 @@ from rich.text import Text
 
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.results.people import known
 from benchmarks.results.table import ResultTable, json_text
 from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
@@ -166,6 +167,8 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         raise UsageError("\n".join(refusals))
     experiment, root = plan.experiment, plan.root
     refuse_unless_writable(root)
+    for scorer in experiment.scorers:
+        tuple(known(scorer, experiment.config.report.agreement))  # UsageError if unreadable
     for rubric in experiment.config.rubrics:
         rubric.keep(root)
     console.print(f"run directory {root}", soft_wrap=True)
@@ -395,7 +398,7 @@ def show(root: Path, sample: str, system: str | None, console: Console) -> int:
 
 def agreement(
     scores: Path,
-    human: Path,
+    human: Path | None,
     scorers: Sequence[str],
     settings: Mapping[str, Any],
     out: Path | None,

@@ -64,6 +64,7 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "creation:PLACE": "Creation-MMBench: its TSV file or hf:ORG/NAME",
         "creation-text:PLACE": "Creation-MMBench without its pictures",
         "mllm-bench:PLACE": "MLLM-Bench: a checkout of its repository",
+        "mmrb2:PLACE": "MMRB2: a folder of its splits, or one file: to measure judges",
         "probench:PLACE": "ProBench: hf:ORG/NAME@REVISION or a local copy",
         "miniature:N": "N queries about coloured shapes, whose truth is known exactly",
         "official:FOLDER": "answers in the official MMIE scorer's format",

@@ -16,6 +16,7 @@ from scorers.judging.resolve import Chat, resolve_judge
 SCORERS: dict[str, str] = {
     "bleu": "scorers.bleu:BleuScorer",
     "clipscore": "scorers.clipscore:ClipScorer",
+    "clipscore-prompt": "scorers.clipscore:PromptClipScorer",
     "consistency": "scorers.clipscore:ConsistencyScorer",
     "ssim": "scorers.ssim:SsimScorer",
     "truth:answer": "scorers.truth.scorers:TruthScorer",

@@ -1,14 +1,17 @@
-"""CLIPScore and consistency: images against the text beside them, and each other.
+"""CLIPScore and consistency: images against texts, and against each other.
 
-Pairs, settings and scorers; the model is in `scorers.clip`. Both scorers read the same
-record: with equal settings they share every forward pass, and either makes the other's
-records.
+Pairs, settings and scorers; the model is in `scorers.clip`. `clipscore` and `consistency`
+read the same record: with equal settings they share every forward pass, and either makes
+the other's records.
 
 `clipscore` (Hessel et al., EMNLP 2021): a pair's value is 2.5 * max(cos, 0), a document's
 the mean over its pairs. An image belongs to all text since the image before it. Images
 with no text between them share one text. A document that opens with images gives them the
 text that follows, up to the next image. A document without text has pairs without text,
 which are counted and not scored.
+
+`clipscore-prompt`: the same of every image and the whole text of the question, as metrics
+of text-to-image models are computed; for answers that are images alone.
 
 `consistency`: the mean cosine over all pairs of a document's images, from -1 to 1: style
 and subject kept from image to image, as criterion 6 of the MMIE paper asks (appendix
@@ -30,7 +33,7 @@ from pydantic import model_validator
 
 from generators.base import Kind, Outcome, Result, Unscored, Weights
 from generators.checkpoints import identity, looks_like_path
-from generators.document import Candidate, Document, Image, Sample, Score
+from generators.document import Candidate, Document, Image, Sample, Score, Text
 from generators.errors import CheckpointError
 from generators.names import unknown
 from generators.settings import Dtype, ModelSettings, unkeyed
@@ -218,6 +221,16 @@ class ClipScorer(Scorer):
     def candidate(self, query: Sample, document: Document) -> Candidate | Unscored:
         """Return the document, where it holds images."""
         return Candidate(document) if document.images else Unscored(NO_IMAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptClipScorer(ClipScorer):
+    """Scores the images of a document against the question that asked for them."""
+
+    def candidate(self, query: Sample, document: Document) -> Candidate | Unscored:
+        """Return the text of the question with the images of the document."""
+        asked = Text(Document(query.question).text)
+        return ClipScorer.candidate(self, query, Document((asked, *document.images)))
 
 
 @dataclass(frozen=True, slots=True)

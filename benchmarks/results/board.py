@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ import pyarrow as pa
 
 from benchmarks.results.costs import DocumentCost, RecordCosts
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
+from benchmarks.results.people import known
 from cluster.plan import Evaluation
 from generators.base import RANDOM, Failure, Outcome, OutcomeName, Result, outcome_name
 from generators.document import Score, key_of
@@ -226,6 +228,8 @@ class Board:
     """Of the documents of composed systems; None where no records are at hand."""
     damaged: int = 0
     """Damaged parts of the run, whose records count as missing."""
+    agreement: Sequence[Path] = ()
+    """Files of how often judges agree with people, beside the published figures."""
     reading: Reading = lambda keys: ()
     """The answers themselves, for the page."""
 
@@ -240,6 +244,15 @@ class Board:
             reading=lambda keys: (e for e in known if key_of(e.sample) in keys),
             **about,
         )
+
+    @cached_property
+    def about_scorers(self) -> list[str]:
+        """How judges are asked, and how often scorers agree with people; a line each."""
+        return [
+            f"{s.name}: {text}."
+            for s in self.scorers
+            for text in (*filter(None, [s.manner]), *map(str, known(s, self.agreement)))
+        ]
 
     # ------------------------------------------------------------- rows of the table
 

@@ -22,6 +22,7 @@ from rich.text import Text
 from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
 from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.pairings.tables import write_pairings
+from benchmarks.results.people import known
 from benchmarks.results.reasons import (
     FAILURES,
     Reasons,
@@ -152,6 +153,7 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
     silent = {c for c, names in given.items() if names == {OutcomeName.NOT_APPLICABLE}}
     fixed = _fixed(board, scorer, [c for c in board.categories if c not in silent])
     micro = _part(board, scorer, [*board.groups], (), board.answers)
+    people = [figure.as_json for figure in known(scorer, board.agreement)]
     categories, fields = (
         {name: _part(board, scorer, board.groups_of(name, i), silent) for name in names}
         for i, names in enumerate((board.category_names, board.field_names))
@@ -161,6 +163,7 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
             "scale": scorer.scale,
             "direction": scorer.direction,
             **({"manner": scorer.manner} if scorer.manner else {}),
+            **({"agreement": people} if people else {}),
             **_as_released(board, scorer, system.name),
             FIXED: fixed[i],
             MICRO: micro[i],
@@ -448,7 +451,10 @@ def reasons_of(board: Board) -> list[tuple[str, Reasons]]:
 
 
 def legend(board: Board) -> str:
-    """Say what the averages are, how intervals are computed, and how judges are asked."""
+    """Say what the averages are, how intervals are computed, and what of the scorers.
+
+    How judges are asked, and how often scorers are known to agree with people.
+    """
     scores = (s for row in leaderboard(board) for s in row["scores"].values())
     cells = [cell for own in scores for _, _, cell in parts_of(own)]
     methods = sorted({str(c["method"]) for c in cells if c["ci95"] and c.get("method")})
@@ -460,8 +466,7 @@ def legend(board: Board) -> str:
         if weights
         else ""
     )
-    judges = [f"{s.name}: {s.manner}." for s in board.scorers if s.manner]
-    more = " ".join([*judges, *order_notes(board)])
+    more = " ".join([*board.about_scorers, *order_notes(board)])
     return (
         f"Means with 95% intervals by query{by}; n is the number of scored queries. "
         f"{fixed}Per query: mean over all scored queries. {more}"
@@ -549,9 +554,7 @@ def _section(table: ResultTable | None, level: int, *remarks: str) -> list[str]:
 def terminal_table(board: Board) -> RenderableType:
     """Return averages and outcomes per system, then reasons of failures."""
     parts: list[RenderableType] = [headline_table(board).rich]
-    for scorer in board.scorers:
-        if scorer.manner:
-            parts.append(Text(printable(f"{scorer.name}: {scorer.manner}."), style="dim"))
+    parts += [Text(printable(text), style="dim") for text in board.about_scorers]
     if board.warning:
         parts.append(Text(printable(f"Warning: {board.warning}."), style="yellow"))
     reasons = most_frequent("system", reasons_of(board), FAILURES)

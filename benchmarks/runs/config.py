@@ -77,6 +77,9 @@ class ReportConfig(_Section):
 
     queries: PageQueries = None
     """At most this many queries, or "all"; by default 200. The tables always cover all."""
+    agreement: tuple[Path, ...] = ()
+    """Files that `plait agreement RUN --out FILE` wrote: the tables say of each judge in
+    them how often it agrees with people."""
 
 
 class RunConfig(_Section):
@@ -214,8 +217,10 @@ def is_run(root: Path) -> bool:
 
 def anchored(config: RunConfig) -> RunConfig:
     """`config` with absolute paths, so that it means the same from any folder."""
+    files = tuple(file.expanduser().resolve() for file in config.report.agreement)
     return config.model_copy(
         update={
+            "report": config.report.model_copy(update={"agreement": files}),
             "data": _absolute(config.data),
             "ids": config.ids and config.ids.expanduser().resolve(),
         }

@@ -184,6 +184,7 @@ class ResultReader:
             repeats=made.config.repeats,
             costs=self._builder.documents,
             damaged=len(self._store.damage),
+            agreement=made.config.report.agreement,
             reading=self._again,
         )
 

@@ -269,8 +269,7 @@ class RunData:
         board = self.board
         table = headline_table(board)
         warning = [f"Warning: {board.warning}."] if board.warning else []
-        manners = [f"{s.name}: {s.manner}." for s in board.scorers if s.manner]
-        return replace(table, notes=(*warning, *manners, *table.notes))
+        return replace(table, notes=(*warning, *board.about_scorers, *table.notes))
 
     @property
     def reasons(self) -> ResultTable:

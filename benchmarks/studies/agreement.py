@@ -1,5 +1,7 @@
 """`plait agreement`: how far judges agree with people's annotations, or with known truth.
 
+Where the data of a run say themselves which answers people chose, see `choices`.
+
 content = agreement_report(Path("runs/x"), Path("human.csv"), AgreementSettings())  # JSON
 for table in tables(content): ...
 """
@@ -16,6 +18,7 @@ import numpy as np
 
 from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from benchmarks.studies import choices
 from benchmarks.studies.annotations import (
     About,
     Form,
@@ -63,18 +66,21 @@ class AgreementSettings:
 
 def agreement_report(
     scores_path: Path,
-    human_path: Path,
+    human_path: Path | None,
     settings: AgreementSettings,
     scorers: Collection[str] = (),
 ) -> Mapping[str, Any]:
     """Return the agreement of the scores in `scores_path` with people's in `human_path`.
 
     `truth:NAME` in place of a file is the scorer of that name: known truth of the run.
+    None are the people's choices that came with the data of the run (`choices`).
     Scores come from a run directory, or from a CSV or JSON file, on the scale of the
     people unless a column `scale` states another. Plain data.
     UsageError for files that cannot be read, rows that break a rule, and no document in
     common.
     """
+    if human_path is None:
+        return choices.choices_report(scores_path, scorers)
     scale = settings.human_scale
     if str(human_path).startswith(TRUTH) and not human_path.exists():
         return _with_truth(scores_path, str(human_path), scorers, settings)
@@ -254,7 +260,12 @@ Cells = Mapping[str, Mapping[str, Any]]
 
 
 def tables(content: Mapping[str, Any]) -> list[ResultTable]:
-    """Return one table per judge, and one of the people among themselves."""
+    """Return one table per judge, and one of the people among themselves.
+
+    Of choices, the judges are side by side.
+    """
+    if content["form"] == "choice":
+        return choices.tables(content)
     shown = [_judge(judge, content) for judge in content["judges"]]
     if content["people"]:
         title = "people: each with the mean of the others"

@@ -265,17 +265,34 @@ def positions(rulings: Rulings) -> Measured:
             continue
         questions = [ruling.question for ruling, _, _ in pairs]
         named, swapped = (np.array([pair[i] for pair in pairs]) for i in (1, 2))
-        shift = (named + swapped) / 2
-        # Where both orders prefer the same answer, or neither of them any.
-        stays = np.sign(named) == -np.sign(swapped)
-        measures = {
-            "same verdict either way, %": 100.0 * stays,
-            "goes to the first shown, %": 100.0 * ((shift > 0) & ~stays),
-            "goes to the last shown, %": 100.0 * ((shift < 0) & ~stays),
-            "preference for the first shown, levels": shift,
-        }
+        measures = position_measures(named, swapped)
         for name, values in measures.items():
             yield finding(judge.label, name, questions, values)
+
+
+SAME, TO_FIRST, TO_LAST, LEVELS = (
+    "same verdict either way, %",
+    "goes to the first shown, %",
+    "goes to the last shown, %",
+    "preference for the first shown, levels",
+)
+
+
+def position_measures(named: Floats, swapped: Floats) -> dict[str, Floats]:
+    """Return (pairs,) values of each measure of position.
+
+    `named` and `swapped` are (pairs,) preferences for the answer shown first, in the order
+    of the pair and in the other one.
+    """
+    shift = (named + swapped) / 2
+    # Where both orders prefer the same answer, or neither of them any.
+    stays = np.sign(named) == -np.sign(swapped)
+    return {
+        SAME: 100.0 * stays,
+        TO_FIRST: 100.0 * ((shift > 0) & ~stays),
+        TO_LAST: 100.0 * ((shift < 0) & ~stays),
+        LEVELS: shift,
+    }
 
 
 def _share(toward: npt.ArrayLike) -> Floats:

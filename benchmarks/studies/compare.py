@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from itertools import combinations
@@ -41,6 +41,7 @@ from scorers.judging.sources import OWN_WORDING, Mode, RubricSource
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.games import Judgement
 from scorers.pairwise.matchup import Matchup, PairComparison
+from scorers.pairwise.mmrb2 import repaired_json
 from scorers.pairwise.protocol import Pairwise
 
 
@@ -240,8 +241,8 @@ def resolve_comparison(
 
     UsageError for names and settings that are not valid.
     """
-    counted = options.protocol == "probench" and options.mode == "official"
-    arguments = {"count": gpt_tokens()} if counted else {}
+    needed = _OFFICIALLY.get(options.protocol, {}) if options.mode == "official" else {}
+    arguments = {name: make() for name, make in needed.items()}
     protocol = resolve_protocol(
         options.protocol, options.mode, options.rubric.path, **arguments
     )
@@ -268,6 +269,13 @@ def resolve_comparison(
         identities=pins.known,
         missing_weights=pins.missing,
     )
+
+
+_OFFICIALLY: Mapping[str, Mapping[str, Callable[[], Any]]] = {
+    "probench": {"count": gpt_tokens},
+    "mmrb2": {"loads": repaired_json},
+}
+"""By protocol, what official mode takes from packages that plait does not need."""
 
 
 def _former_identities(place: Path) -> Mapping[str, str]:

@@ -29,6 +29,7 @@ READERS: Mapping[str, str] = {
     "creation": "benchmarks.tasks.creation_mmbench:load",
     "creation-text": "benchmarks.tasks.creation_mmbench:load_text_only",
     "mllm-bench": "benchmarks.tasks.mllm_bench:load",
+    "mmrb2": "benchmarks.tasks.mmrb2:load",
     "probench": "benchmarks.tasks.probench:load",
 }
 """Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""

@@ -69,6 +69,7 @@ _CLIP = MiniModel("clip", {"prefix": ""})
 MINI: Mapping[str, MiniModel] = {
     "anole": MiniModel("anole", _ANOLE),
     "clipscore": _CLIP,
+    "clipscore-prompt": _CLIP,
     "consistency": _CLIP,
     "judge:mmie-score": MiniModel("mmie-score", _JUDGE),
     "openjourney": MiniModel("openjourney", _DRAWING),

@@ -10,7 +10,7 @@ from generators.base import NotApplicable
 from generators.content import filled, joined
 from generators.document import Content, Document, Image, Sample, Text
 from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, read_reply
-from scorers.judging.rubrics import Rubric
+from scorers.judging.rubrics import RUBRIC, Rubric
 
 NOTHING = "(no text and no picture)"
 UNKNOWN = "(not known)"
@@ -31,7 +31,7 @@ class Corrected:
 
     def ask(self, query: Sample, document: Document) -> RubricQuestion | NotApplicable:
         """Return the question about one document; queries outside the rubrics have none."""
-        rubric = self.rubrics.get(query.category)
+        rubric = self.rubrics.get(query.metadata.get(RUBRIC, query.category))
         if rubric is None:
             valid = ", ".join(self.rubrics)
             return NotApplicable(f"there are rubrics for {valid}, not {query.category!r}")

@@ -17,7 +17,7 @@ from generators.base import Unscored
 from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text
 from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
-from scorers.judging.rubrics import TOP, Rubric
+from scorers.judging.rubrics import RUBRIC, TOP, Rubric
 from scorers.judging.sources import read_published
 
 MOST_IMAGES = 4
@@ -114,7 +114,7 @@ class Released:
             return Unscored(
                 f"the released scorer drops queries with more than {MOST_IMAGES} images"
             )
-        kind = kind_of(query.id)
+        kind = query.metadata.get(RUBRIC) or kind_of(query.id)
         if kind is None:
             return Unscored("the released scorer stops at ids without SA, PBL or MSR")
         rubric = self.rubrics[kind]

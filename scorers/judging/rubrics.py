@@ -16,6 +16,8 @@ from typing import Any
 
 TOP = 6
 """Highest raw score."""
+RUBRIC = "rubric"
+"""Metadata of a query: whose rubric it is judged by, where its category has none."""
 _PENALTY = "Emotional Impact"
 
 

@@ -1,4 +1,4 @@
-"""Pairwise judging as Creation-MMBench, MLLM-Bench and ProBench do it, for any systems."""
+"""Pairwise judging as published benchmarks do it, for any systems."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from scorers.pairwise.protocol import Pairwise
 PROTOCOLS: dict[str, str] = {
     "creation": "scorers.pairwise.creation:Creation",
     "mllm-bench": "scorers.pairwise.mllm_bench:MllmBench",
+    "mmrb2": "scorers.pairwise.mmrb2:Mmrb2",
     "probench": "scorers.pairwise.probench:ProBench",
 }
 """Name -> `module:Class` of the protocol."""

@@ -3,16 +3,18 @@
 The `official_*` readers accept and reject exactly what the released programs do:
 `extract_subjective`, `get_pw_score` and `extract_objective` in VLMEvalKit's
 vlmeval/dataset/creation.py@e8e78f05, `parse_output` in MLLM-Bench's
-scripts/evaluate.py@403f82c9, `get_score` in ProBench_eval's show_result.py@c17b7ae. The
-other readers accept any markup around a verdict, and never pick one of several.
+scripts/evaluate.py@403f82c9, `get_score` in ProBench_eval's show_result.py@c17b7ae,
+`pairwise_evaluate` in MMRB2's api_pairwise_evaluator.py@7ff0552. The other readers accept
+any markup around a verdict, and never pick one of several.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
+from typing import Any
 
 from generators.base import NotApplicable, Unscored
 from scorers.pairwise.games import FactualityScores, Verdict
@@ -229,3 +231,47 @@ def _number(text: str) -> float | None:
         return float(text.strip().split("/")[0].strip())
     except ValueError:
         return None
+
+
+_BETTER = re.compile(r"""["']better_response["']\s*:\s*([^\n,}]*)""")
+_CHOICE = re.compile(r"(?:(?:response|answer|assistant|model)[ _-]?)?([ab])\W*")
+_NEITHER = frozenset(("tie", "equal", "both", "neither", "draw", "same", "none"))
+CHOICES = {"A": 1, "B": -1, "tie": 0}
+
+
+def better(reply: str) -> Verdict | Unscored:
+    """Return the choice that a JSON reply names as `better_response`: A, B or a tie.
+
+    The rest of the reply need not be JSON: judges forget to escape quotes in their
+    reasoning.
+    """
+    stated = {_choice(value) for value in _BETTER.findall(reply)}
+    if len(stated) == 1 and (choice := stated.pop()) in CHOICES:
+        return Verdict(choice, CHOICES[choice])
+    return Unscored(_problem(sorted(stated), '"better_response": "A" or "B"'))
+
+
+def _choice(value: str) -> str:
+    """Return A, B or tie; other values as they are."""
+    bare = value.strip(" \t\r\"'*`[]").lower()
+    if choice := _CHOICE.fullmatch(bare):
+        return choice[1].upper()
+    return "tie" if bare.rstrip(".") in _NEITHER else value.strip() or "(nothing)"
+
+
+def official_better(reply: str, loads: Callable[[str], Any]) -> Verdict | Unscored:
+    """Return what stands under `better_response` in the JSON that `loads` repairs.
+
+    Whatever is neither A nor B counts as a judgement, and as wrong: here a verdict for
+    neither. Nothing, and an empty value, are no judgement.
+    """
+    text = re.sub(r"^```(?:json)?\s*\n?", "", reply.strip())
+    text = re.sub(r"\n?```\s*$", "", text.strip())
+    try:
+        choice = loads(text)["better_response"]
+    except Exception as error:
+        # The released program goes on after any.
+        return Unscored(f"the released program fails with {type(error).__name__}: {error}")
+    if not choice:
+        return Unscored(f"the released program takes {choice!r} for no judgement")
+    return Verdict(str(choice), CHOICES.get(choice, 0) if isinstance(choice, str) else 0)

@@ -189,6 +189,33 @@ def probench_row(uuid: str, *said: str, **about: Any) -> dict[str, Any]:
     } | about
 
 
+def mmrb2_pair(id: str, **about: Any) -> dict[str, Any]:
+    """A pair as the interleaved split has them; answer B has three words more than A."""
+    sides = {
+        f"response_{side}": {
+            "model_name": f"model-{side}",
+            "response_content": [
+                ["text", f"{side} on {id}{more}"],
+                ["image", f"images/{side}.png"],
+            ],
+        }
+        for side, more in (("a", ""), ("b", " and much more"))
+    }
+    question = [["text", f"What is {id}?"], ["image", "input_images/q.png"]]
+    pair = {"id": id, "prompt_source": "isgbench", "prompt_content": question}
+    return {**pair, **sides, "chosen": "A", "human_annotations": [6, 5, 6], **about}
+
+
+def write_mmrb2(root: Path, splits: Mapping[str, Sequence[Any]]) -> Path:
+    for name, colour in (("images/a", "red"), ("images/b", "blue"), ("input_images/q", "")):
+        path = root / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(flat(colour) if colour else flat())
+    for split, pairs in splits.items():
+        (root / f"{split}.json").write_text(json.dumps({"pairs": list(pairs)}))
+    return root
+
+
 def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq

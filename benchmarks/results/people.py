@@ -1,0 +1,108 @@
+"""How often judges and metrics agree with people: published figures, and measured ones.
+
+Published figures are in `people.toml`; `plait agreement RUN --out FILE` measures others,
+which `report.agreement` of a config names for the leaderboard.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.results.numbers import NumberForm
+from generators.errors import UsageError
+from scorers.base import Scorer
+
+_FILE = Path(__file__).with_name("people.toml")
+_FORM = NumberForm(1, (0.0, 100.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How often one judge preferred the answer of two that people chose."""
+
+    name: str
+    split: str
+    value: float
+    """Percent of the pairs."""
+    ci95: tuple[float, float] | None = None
+    """None where no interval was published."""
+    n: int | None = None
+    """Pairs; None where it was not published."""
+    source: str
+    origin: Literal["published", "measured"] = "published"
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    @property
+    def text(self) -> str:
+        """`61.0% of pairs [58.0, 64.0]`."""
+        return f"{_FORM.number(self.value)}% of pairs {_FORM.interval(self.ci95)}".strip()
+
+    def __str__(self) -> str:
+        where = f"{self.split} of {self.source}"
+        return f"agrees with people in {self.text} ({self.origin}: {where})"
+
+
+def published(splits: Collection[str]) -> list[Agreement]:
+    """Return the published figures on some splits of MMRB2, by split in their order."""
+    by_split = ((split, name) for split in _table()["splits"] for name in _judges())
+    return [
+        Agreement(name=name, split=split, value=own[split], source=_table()["source"])
+        for split, name in by_split
+        if split in splits and split in (own := _judges()[name])
+    ]
+
+
+@cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+def _judges() -> dict[str, dict[str, Any]]:
+    judges: dict[str, dict[str, Any]] = _table()["judges"]
+    return judges
+
+
+def known(scorer: Scorer, measured: Iterable[Path] = ()) -> Iterator[Agreement]:
+    """Yield the figures of a scorer: the measured ones of its very stage, then published.
+
+    Published ones are of published weights. UsageError for a file of another form.
+    """
+    for file in measured:
+        yield from _measured(scorer, file)
+    if scorer.stage.weights == "pretrained":
+        names = {n for n, own in _judges().items() if scorer.name in own.get("scorers", ())}
+        yield from (f for f in published(_table()["splits"]) if f.name in names)
+
+
+def _measured(scorer: Scorer, file: Path) -> Iterator[Agreement]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        judges = {(j["judge"], j["stage"], j["manner"]): j for j in content["judges"]}
+        judge = judges.get((scorer.name, scorer.stage.digest[:12], scorer.manner))
+        splits = {} if judge is None else judge["groups"]["split"]
+        for split, own in splits.items():
+            if own["value"] is not None:
+                yield Agreement(
+                    name=scorer.name,
+                    split=split,
+                    value=own["value"],
+                    ci95=own["ci95"] and (own["ci95"][0], own["ci95"][1]),
+                    n=own["n"],
+                    source=content["data"]["source"],
+                    origin="measured",
+                )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"report.agreement: {file} is no file that `plait agreement RUN --out FILE` "
+            f"writes of a run over mmrb2:PLACE ({type(error).__name__}: {error})"
+        ) from None

@@ -1,0 +1,374 @@
+"""How often judges prefer the answer of two that people chose, where the data say which.
+
+A scorer prefers the answer that it gives the better score, a judge of pairs (`plait
+compare`) the one it names. A pair counts where all that was asked about it can be read
+(both orders of a judge of pairs), a verdict for neither answer as half. The official
+accuracy counts every judgement made by itself, and one for neither as wrong
+(evaluate/compute_scores/compute_accuracy.py of facebookresearch/MMRB2@7ff0552).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.results.board import Board
+from benchmarks.results.numbers import NumberForm, estimate_of
+from benchmarks.results.people import Agreement, published
+from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from benchmarks.runs.experiment import reopen
+from benchmarks.studies.bias import (
+    SAME,
+    TO_FIRST,
+    TO_LAST,
+    JudgeIdentity,
+    position_measures,
+    recorded_rulings,
+)
+from benchmarks.studies.rulings import Ruling
+from benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR, SIDES
+from cluster.store import Store
+from generators.base import OutcomeName
+from generators.document import Sample
+from generators.errors import UsageError
+from generators.keys import digest
+from generators.names import unknown
+from scorers.base import Scorer
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import paired, pooled_mean
+
+POSITIONS = (SAME, TO_FIRST, TO_LAST)
+COUNTS = (
+    *("pairs", "counted", "one_order", "ties"),
+    *("unparsed", "failed", "skipped", "missing"),
+)
+GROUPS = {"split": "split", "source": "source", "generator": "pairs with an answer of"}
+_COUNTED = (
+    "Accuracy: pairs in which the answer that people chose is preferred, in percent with a "
+    "95% interval by prompt; a verdict for neither (a tie) is half. 50 is chance. Counted "
+    "are pairs of which all replies can be read; unparsed, failed and skipped are replies, "
+    "or scores that are missing. Official: correct of all judgements made, ties wrong."
+)
+
+
+class Pair(NamedTuple):
+    """Two answers to one prompt, and which of them people chose."""
+
+    id: str
+    prompt: str
+    """Several pairs may share it: the independent unit of intervals."""
+    chosen: str
+    split: str
+    source: str
+    generators: frozenset[str]
+
+    @classmethod
+    def of(cls, query: Sample) -> Pair:
+        """Return the pair that a query of the data stands for."""
+        about = query.metadata
+        return cls(
+            id=query.id,
+            prompt=digest(query.turns),
+            chosen=about[CHOSEN],
+            split=query.category,
+            source=query.field,
+            generators=frozenset(about[GENERATOR.format(side)] for side in SIDES),
+        )
+
+    def groups(self, kind: str) -> Collection[str]:
+        """Return the groups of one kind that it is in: one, or those of its generators."""
+        return self.generators if kind == "generator" else [getattr(self, kind)]
+
+
+class Said(NamedTuple):
+    """What one reply, or two scores, say of a pair."""
+
+    outcome: str
+    """`done`, or why there is no preference."""
+    preference: float = 0.0
+    """Positive for answer A."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """All that one judge said of the pairs."""
+
+    name: str
+    stage: str
+    """Digest of the judge's model and settings, by which others of its name differ."""
+    manner: str
+    """Of asking: the protocol, or the rubrics."""
+    orders: int
+    """Replies that make a judgement whole: 2 of a judge of pairs."""
+    said: Mapping[str, Sequence[Said]]
+    """By pair, in the order of the pair and in the other one."""
+
+    def accuracy(self, pairs: Iterable[Pair]) -> Estimate:
+        """Return the accuracy on some pairs; its n is the number of pairs that count."""
+        counted = [(p.prompt, self._agreement(p)) for p in pairs if p.id in self.whole]
+        if not counted:
+            return Estimate(None, None, 0, "no pair of which all replies can be read")
+        return replace(pooled_mean(*zip(*counted, strict=True)), n=len(counted))
+
+    def _agreement(self, pair: Pair) -> float:
+        sides = np.sign(self.whole[pair.id]) * (1 if pair.chosen == "A" else -1)
+        return 50.0 * (1 + float(sides.mean()))
+
+    @cached_property
+    def whole(self) -> dict[str, Sequence[float]]:
+        """The preferences for A in each pair of which everything could be read."""
+        read = {id: self._read(replies) for id, replies in self.said.items()}
+        return {id: own for id, own in read.items() if len(own) == self.orders}
+
+    def _read(self, replies: Iterable[Said]) -> list[float]:
+        return [reply.preference for reply in replies if reply.outcome == OutcomeName.DONE]
+
+    def official(self, pairs: Iterable[Pair]) -> dict[str, Any]:
+        """Return the official counts, and their quotient in percent."""
+        correct = judged = evaluated = 0
+        for pair in pairs:
+            evaluated += pair.id in self.said
+            for preference in self._read(self.said.get(pair.id, ())):
+                judged += 1
+                correct += bool(preference) and (preference > 0) == (pair.chosen == "A")
+        share = 100 * correct / judged if judged else None
+        counts = {"evaluated": evaluated, "correct": correct, "judged": judged}
+        return counts | {"accuracy": share}
+
+    def positions(self, pairs: Iterable[Pair]) -> dict[str, Estimate]:
+        """Return how far the place of an answer decides; empty where it has none."""
+        if self.orders < 2:
+            return {}
+        both = [(p.prompt, self.whole[p.id]) for p in pairs if p.id in self.whole]
+        named, swapped = (np.array([own[i] for _, own in both]) for i in (0, 1))
+        measures = position_measures(named, -swapped)
+        prompts = [prompt for prompt, _ in both]
+        return {n: pooled_mean(prompts, [*map(float, measures[n])]) for n in POSITIONS}
+
+    def counts(self, pairs: Sequence[Pair]) -> dict[str, int]:
+        """Return pairs, and replies without a preference by outcome.
+
+        Skipped are also those to whom the judge does not apply; of a missing pair there is
+        no reply.
+        """
+        replies = [self.said.get(pair.id, ()) for pair in pairs]
+        outcomes = Counter(reply.outcome for own in replies for reply in own)
+        read = [self._read(own) for own in replies]
+        return {
+            "pairs": len(pairs),
+            "counted": sum(len(own) == self.orders for own in read),
+            "one_order": sum(0 < len(own) < self.orders for own in read),
+            "ties": sum(not preference for own in read for preference in own),
+            "unparsed": outcomes.pop(OutcomeName.UNSCORED, 0),
+            "failed": outcomes.pop(OutcomeName.FAILED, 0),
+            "skipped": sum(outcomes.values()) - outcomes[OutcomeName.DONE],
+            "missing": sum(not own for own in replies),
+        }
+
+
+def choices_report(root: Path, names: Collection[str] = ()) -> Mapping[str, Any]:
+    """Return how often the judges of the run in `root` agree with people's choices.
+
+    Of all scorers and judges of pairs, or of those with `names`. Plain data. UsageError
+    where the data hold no choices, and where nothing was judged.
+    """
+    experiment = reopen(root)
+    valid = [q for q in experiment.samples if isinstance(q, Sample)]
+    pairs = [Pair.of(query) for query in valid if CHOSEN in query.metadata]
+    if not pairs:
+        raise UsageError(
+            f"the data of {root} ({experiment.task.name}) do not say which answers people "
+            "chose, as mmrb2:PLACE does; name a file of annotations, or truth:NAME"
+        )
+    board = experiment.board(Store(root, strict=True))
+    judges = [*_scorers(board), *_judges_of_pairs(root)]
+    if not judges:
+        raise UsageError(
+            f"nothing in {root} has judged {' and '.join(ANSWERS)}: answer with both "
+            "systems, and name a scorer, or run `plait compare`"
+        )
+    known = {judge.name for judge in judges}
+    if wrong := next((name for name in names if name not in known), None):
+        raise unknown("judge", wrong, sorted(known))
+    return {
+        "form": "choice",
+        "scores": str(root),
+        "data": dict(experiment.task.about),
+        "warning": board.warning,
+        "pairs": len(pairs),
+        "prompts": len({pair.prompt for pair in pairs}),
+        "judges": [_plain(j, pairs) for j in judges if not names or j.name in names],
+        "published": [figure.as_json for figure in published({p.split for p in pairs})],
+    }
+
+
+def _scorers(board: Board) -> Iterator[Judged]:
+    """Yield the scorers of a run in which both sides have answered."""
+    if not {*ANSWERS} <= {system.name for system in board.systems}:
+        return
+    for scorer in board.scorers:
+        scores = _scores(board, scorer.name)
+        said = {id: [_preferred(by, scorer)] for id, by in scores.items() if len(by) == 2}
+        yield Judged(
+            name=scorer.name,
+            stage=scorer.stage.digest[:12],
+            manner=scorer.manner,
+            orders=1,
+            said=said,
+        )
+
+
+def _scores(board: Board, scorer: str) -> dict[str, dict[str, tuple[str, float | None]]]:
+    """Return outcome and value of the first score, by query and system."""
+    columns = ("query", "system", "repeat", "outcome", "value")
+    first: dict[str, dict[str, tuple[str, float | None]]] = {}
+    own = board.is_score & board.column["scorer"].is_(scorer)
+    for query, system, repeat, outcome, value in board.rows(own, *columns):
+        if system in ANSWERS and repeat == 1:
+            first.setdefault(query, {})[system] = outcome, value
+    return first
+
+
+def _preferred(scores: Mapping[str, tuple[str, float | None]], scorer: Scorer) -> Said:
+    (one, a), (other, b) = (scores[system] for system in ANSWERS)
+    if a is None or b is None:
+        return Said(other if b is None else one)
+    difference = float(paired(np.array([a]), np.array([b]))[0])
+    sign = 1 if scorer.direction == "higher" else -1
+    return Said(OutcomeName.DONE, sign * difference)
+
+
+def _judges_of_pairs(root: Path) -> Iterator[Judged]:
+    """Yield the judges whose replies `plait compare` has kept, under each protocol."""
+    for judge, rulings in recorded_rulings(root).items():
+        said: dict[str, dict[bool, Said]] = {}
+        for r in rulings:
+            sides = (r.first.system, r.second.system)
+            if sides == ANSWERS and r.repeat == r.judging == 0:
+                said.setdefault(r.question, {})[r.swapped] = _said(r)
+        if said:
+            yield Judged(
+                name=judge.name,
+                stage=judge.stage,
+                manner=_manner(judge),
+                orders=2,
+                said={id: [own[k] for k in sorted(own)] for id, own in said.items()},
+            )
+
+
+def _said(ruling: Ruling) -> Said:
+    toward_a = (ruling.preference or 0) * (-1 if ruling.swapped else 1)
+    return Said(ruling.outcome, toward_a)
+
+
+def _manner(judge: JudgeIdentity) -> str:
+    return f"{judge.protocol}, {judge.mode} mode, wording {judge.wording[:6]}"
+
+
+def _plain(judge: Judged, pairs: Sequence[Pair]) -> dict[str, Any]:
+    groups = {
+        kind: {
+            name: judge.accuracy(p for p in pairs if name in p.groups(kind)).as_json()
+            for name in dict.fromkeys(g for p in pairs for g in sorted(p.groups(kind)))
+        }
+        for kind in GROUPS
+    }
+    return {
+        "judge": judge.name,
+        "manner": judge.manner,
+        "stage": judge.stage,
+        "accuracy": judge.accuracy(pairs).as_json(),
+        "official": {
+            "all": judge.official(pairs),
+            **{
+                s: judge.official(p for p in pairs if p.split == s) for s in groups["split"]
+            },
+        },
+        "position": {n: e.as_json() for n, e in judge.positions(pairs).items()},
+        "counts": judge.counts(pairs),
+        "groups": groups,
+    }
+
+
+# ------------------------------------------------------------------------------ tables
+
+
+def tables(content: Mapping[str, Any]) -> list[ResultTable]:
+    """Return judges side by side: on all pairs, on those of each group, officially."""
+    judges = content["judges"]
+    shown = [_overall(content)]
+    for kind, heading in GROUPS.items():
+        head = [heading, *map(_label, judges)]
+        rows = [
+            [name, *(_accuracy(j["groups"][kind][name], counted=True) for j in judges)]
+            for name in judges[0]["groups"][kind]
+        ]
+        shown.append(ResultTable.of(f"Accuracy by {kind}", head, rows))
+    return [*shown, _officially(content)]
+
+
+def _overall(content: Mapping[str, Any]) -> ResultTable:
+    head = [
+        TableColumn("judge", numeric=False),
+        TableColumn("accuracy %", "higher", numeric=True),
+        TableColumn("official %", numeric=True),
+        *(TableColumn(name, numeric=True) for name in POSITIONS),
+        TableColumn("pairs and replies", numeric=False),
+    ]
+    rows = [
+        [
+            TableCell(judge["judge"], judge["manner"]),
+            _accuracy(judge["accuracy"]),
+            TableCell(_FORM.number(judge["official"]["all"]["accuracy"])),
+            *(_accuracy(judge["position"].get(name)) for name in POSITIONS),
+            _counts(judge["counts"]),
+        ]
+        for judge in content["judges"]
+    ]
+    about = f"{content['pairs']:,} pairs of answers to {content['prompts']:,} prompts"
+    notes = [f"Warning: {content['warning']}."] if content["warning"] else []
+    title = f"Agreement with people's choices: {about}"
+    return ResultTable.of(title, head, rows, [*notes, _COUNTED])
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    more = (f"{counts[n]:,} {n.replace('_', ' ')}" for n in COUNTS[2:] if counts[n])
+    return ", ".join([f"{counts['counted']:,} of {counts['pairs']:,} counted", *more])
+
+
+_FORM = NumberForm(1, (0.0, 100.0))
+
+
+def _accuracy(plain: Mapping[str, Any] | None, *, counted: bool = False) -> TableCell:
+    if plain is None:
+        return TableCell("-")
+    return TableCell.of(estimate_of(plain, "value"), _FORM, counted=counted)
+
+
+def _label(judge: Mapping[str, Any]) -> str:
+    return f"{judge['judge']} ({judge['manner']})" if judge["manner"] else judge["judge"]
+
+
+def _officially(content: Mapping[str, Any]) -> ResultTable:
+    """The official accuracy on each split, of these judges and as published of others."""
+    judges, published = content["judges"], [Agreement(**f) for f in content["published"]]
+    splits = list(judges[0]["groups"]["split"])
+    values = {(figure.name, figure.split): figure.value for figure in published}
+    rows = [
+        [_label(judge), "here", *(judge["official"][split]["accuracy"] for split in splits)]
+        for judge in judges
+    ]
+    rows += [
+        [name, "published", *(values.get((name, split)) for split in splits)]
+        for name in dict.fromkeys(figure.name for figure in published)
+    ]
+    shown = [[name, whose, *map(_FORM.number, own)] for name, whose, *own in rows]
+    notes = sorted({f"Published: {figure.source}." for figure in published})
+    title = "Official accuracy by split, %"
+    return ResultTable.of(title, ["judge", "measured", *splits], shown, notes)

@@ -1,0 +1,123 @@
+"""MMRB2: which of two answers is better, asked by a task of its own for each split.
+
+Constants after evaluate/generate_judgements/evaluator_apis/llm_judges/ of
+facebookresearch/MMRB2@7ff0552 (evaluation_prompts.py, api_pairwise_evaluator.py). How often
+a judge chooses as people did is counted by `plait agreement`; the protocol counts wins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from generators.document import Document, Sample, Text, Turn
+from generators.errors import UsageError
+from scorers.judging.sources import Mode, file_in, read_published
+from scorers.pairwise.games import (
+    Aspect,
+    Game,
+    ParsedReply,
+    Standings,
+    by_pair,
+    in_both_orders,
+    pair_rows,
+    preferences,
+)
+from scorers.pairwise.prompts import OWN
+from scorers.pairwise.protocol import Pairwise
+from scorers.pairwise.readers import better, official_better
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import mean_by_question, pooled_mean
+
+_DIGESTS = {
+    "t2i": "b6a963a818efbdb7743f1f1fe007471bfd8296bbfffad332792277143ffaf752",
+    "edit": "2f40aae8c2805d275d6ac46b22537d493d4c476411e6765c806e88044155052d",
+    "interleaved": "fc44d747c209d41040810082dc9bcfc0632fecd50d83891f1ceb73e7a5eb4ff6",
+    "reasoning": "08ddbf911cb78348c608dba99443006df0e4758110b9b5a9f270923ed4b35739",
+}
+_FILE = "evaluate/generate_judgements/evaluator_apis/llm_judges/evaluation_prompts.py"
+
+
+def repaired_json() -> Callable[[str], Any]:
+    """Return the parser of the released program; UsageError where it is not installed.
+
+    Its repairs differ between versions, and MMRB2 names none.
+    """
+    try:
+        from json_repair import loads
+    except ImportError as error:
+        raise UsageError("official mode reads by `pip install json-repair`") from error
+    return loads  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Mmrb2Wording:
+    """The tasks, by split."""
+
+    t2i: str
+    edit: str
+    interleaved: str
+    reasoning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mmrb2(Pairwise):
+    """The protocol. Queries whose category is no split get the task of `interleaved`."""
+
+    mode: Mode = "corrected"
+    wording: Mmrb2Wording = Mmrb2Wording(**OWN["mmrb2"])
+    loads: Callable[[str], Any] = json.loads
+    """Parses replies in official mode: `repaired_json`."""
+    name: str = "mmrb2"
+
+    @classmethod
+    def published(cls, path: Path) -> Mmrb2Wording:
+        """The user's copy of `evaluation_prompts.py`; UsageError unless published."""
+        return Mmrb2Wording(**read_published(file_in(path, _FILE), _DIGESTS))
+
+    def turns(
+        self, aspect: Aspect, query: Sample, first: Document, second: Document
+    ) -> tuple[Turn, ...]:
+        """Task, prompt and both responses, as released: every segment is a part."""
+        task = getattr(self.wording, query.category, self.wording.interleaved)
+        content = (
+            Text(task),
+            *(Text("[ORIGINAL PROMPT TO MODEL:]"), *query.question),
+            *(Text("[RESPONSE A:]"), *first.segments),
+            *(Text("[RESPONSE B:]"), *second.segments),
+        )
+        return (Turn("user", content),)
+
+    def form(self, aspect: Aspect) -> str:
+        """Return the JSON that a reply must be."""
+        form: str = OWN["forms"]["better"]
+        return form
+
+    def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
+        """A, B, or neither."""
+        if self.mode == "official":
+            return official_better(reply, self.loads)
+        return better(reply)
+
+    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
+        """Return how often each pair's second system is preferred."""
+        values = _official_wins if self.mode == "official" else _wins
+        rows = pair_rows(by_pair(games, baseline), values, lambda members: {})
+        return self.standings(rows, baseline)
+
+
+def _wins(games: Sequence[Game]) -> dict[str, Estimate]:
+    """Over the questions read in both orders, ties being half."""
+    both = in_both_orders(games)
+    shares = [sum(50.0 * (1 + p) for p in values) / 2 for _, values in both]
+    return {"win_rate": mean_by_question([question for question, _ in both], shares)}
+
+
+def _official_wins(games: Sequence[Game]) -> dict[str, Estimate]:
+    """Over all judgements made, ties being lost."""
+    said = [(g.question, p) for g in games if g.judgement for p in preferences(g.judgement)]
+    wins = [100.0 * (p > 0) for _, p in said]
+    return {"win_rate": pooled_mean([question for question, _ in said], wins)}
