@@ -22,8 +22,8 @@ Data = Annotated[
     typer.Option(
         help="'sample', 'miniature' or miniature:N, a folder or file in MMIE's format, "
         "hf:ORG/NAME@REVISION, creation:PLACE, creation-text:PLACE, mllm-bench:PLACE, "
-        "probench:PLACE, official:FOLDER, or module:function for your own task set "
-        "(see `plait list data`)."
+        "mmrb2:PLACE, probench:PLACE, official:FOLDER, or module:function for your own "
+        "task set (see `plait list data`)."
     ),
 ]
 Systems = Annotated[
@@ -93,12 +93,12 @@ def _protocol(name: str) -> str:
     return name
 
 
-PROTOCOLS = ("creation", "mllm-bench", "probench", "module:Class")
+PROTOCOLS = ("creation", "mllm-bench", "mmrb2", "probench", "module:Class")
 Protocol = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="creation, mllm-bench, probench, or your own module:Class.",
+        help="creation, mllm-bench, mmrb2, probench, or your own module:Class.",
         callback=_protocol,
     ),
 ]

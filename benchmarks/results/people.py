@@ -79,7 +79,7 @@ def known(scorer: Scorer, measured: Iterable[Path] = ()) -> Iterator[Agreement]:
     """
     for file in measured:
         yield from _measured(scorer, file)
-    if scorer.stage.weights == "pretrained":
+    if {stage.weights for stage in scorer.stages} == {"pretrained"}:
         names = {n for n, own in _judges().items() if scorer.name in own.get("scorers", ())}
         yield from (f for f in published(_table()["splits"]) if f.name in names)
 
@@ -87,17 +87,21 @@ def known(scorer: Scorer, measured: Iterable[Path] = ()) -> Iterator[Agreement]:
 def _measured(scorer: Scorer, file: Path) -> Iterator[Agreement]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        judges = {(j["judge"], j["stage"], j["manner"]): j for j in content["judges"]}
-        judge = judges.get((scorer.name, scorer.stage.digest[:12], scorer.manner))
-        splits = {} if judge is None else judge["groups"]["split"]
-        for split, own in splits.items():
-            if own["value"] is not None:
+        stages = {stage.digest[:12] for stage in scorer.stages}
+        own = [
+            j["groups"]["split"]
+            for j in content["judges"]
+            if (j["judge"], j["manner"]) == (scorer.name, scorer.manner)
+            and j["stage"] in stages
+        ]
+        for split, figure in (item for splits in own for item in splits.items()):
+            if figure["value"] is not None:
                 yield Agreement(
                     name=scorer.name,
                     split=split,
-                    value=own["value"],
-                    ci95=own["ci95"] and (own["ci95"][0], own["ci95"][1]),
-                    n=own["n"],
+                    value=figure["value"],
+                    ci95=figure["ci95"] and (figure["ci95"][0], figure["ci95"][1]),
+                    n=figure["n"],
                     source=content["data"]["source"],
                     origin="measured",
                 )

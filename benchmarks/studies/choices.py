@@ -46,14 +46,15 @@ from scorers.statistics.means import paired, pooled_mean
 POSITIONS = (SAME, TO_FIRST, TO_LAST)
 COUNTS = (
     *("pairs", "counted", "one_order", "ties"),
-    *("unparsed", "failed", "skipped", "missing"),
+    *("unscored", "failed", "skipped", "missing"),
 )
 GROUPS = {"split": "split", "source": "source", "generator": "pairs with an answer of"}
 _COUNTED = (
     "Accuracy: pairs in which the answer that people chose is preferred, in percent with a "
     "95% interval by prompt; a verdict for neither (a tie) is half. 50 is chance. Counted "
-    "are pairs of which all replies can be read; unparsed, failed and skipped are replies, "
-    "or scores that are missing. Official: correct of all judgements made, ties wrong."
+    "are pairs of which all replies can be read. Unscored are replies that cannot be read "
+    "and answers without a score; missing are pairs that were not judged. Official: of all "
+    "judgements made, ties being wrong."
 )
 
 
@@ -137,7 +138,7 @@ class Judged:
             for preference in self._read(self.said.get(pair.id, ())):
                 judged += 1
                 correct += bool(preference) and (preference > 0) == (pair.chosen == "A")
-        share = 100 * correct / judged if judged else None
+        share = 100 * (correct / judged) if judged else None
         counts = {"evaluated": evaluated, "correct": correct, "judged": judged}
         return counts | {"accuracy": share}
 
@@ -165,7 +166,7 @@ class Judged:
             "counted": sum(len(own) == self.orders for own in read),
             "one_order": sum(0 < len(own) < self.orders for own in read),
             "ties": sum(not preference for own in read for preference in own),
-            "unparsed": outcomes.pop(OutcomeName.UNSCORED, 0),
+            "unscored": outcomes.pop(OutcomeName.UNSCORED, 0),
             "failed": outcomes.pop(OutcomeName.FAILED, 0),
             "skipped": sum(outcomes.values()) - outcomes[OutcomeName.DONE],
             "missing": sum(not own for own in replies),
@@ -254,7 +255,7 @@ def _judges_of_pairs(root: Path) -> Iterator[Judged]:
                 said.setdefault(r.question, {})[r.swapped] = _said(r)
         if said:
             yield Judged(
-                name=judge.name,
+                name=judge.display_name,
                 stage=judge.stage,
                 manner=_manner(judge),
                 orders=2,
@@ -360,15 +361,15 @@ def _officially(content: Mapping[str, Any]) -> ResultTable:
     judges, published = content["judges"], [Agreement(**f) for f in content["published"]]
     splits = list(judges[0]["groups"]["split"])
     values = {(figure.name, figure.split): figure.value for figure in published}
-    rows = [
-        [_label(judge), "here", *(judge["official"][split]["accuracy"] for split in splits)]
+    rows: list[tuple[str, str, list[float | None]]] = [
+        (_label(judge), "here", [judge["official"][split]["accuracy"] for split in splits])
         for judge in judges
     ]
     rows += [
-        [name, "published", *(values.get((name, split)) for split in splits)]
+        (name, "published", [values.get((name, split)) for split in splits])
         for name in dict.fromkeys(figure.name for figure in published)
     ]
-    shown = [[name, whose, *map(_FORM.number, own)] for name, whose, *own in rows]
+    shown = [[name, whose, *map(_FORM.number, own)] for name, whose, own in rows]
     notes = sorted({f"Published: {figure.source}." for figure in published})
     title = "Official accuracy by split, %"
     return ResultTable.of(title, ["judge", "measured", *splits], shown, notes)

@@ -26,7 +26,7 @@ from scorers.pairwise.games import (
     pair_rows,
     preferences,
 )
-from scorers.pairwise.prompts import OWN
+from scorers.pairwise.prompts import OWN, spaced
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import better, official_better
 from scorers.statistics.estimate import Estimate
@@ -81,7 +81,10 @@ class Mmrb2(Pairwise):
     def turns(
         self, aspect: Aspect, query: Sample, first: Document, second: Document
     ) -> tuple[Turn, ...]:
-        """Task, prompt and both responses, as released: every segment is a part."""
+        """Task, prompt and both responses, as released.
+
+        Every segment is a part by itself; in corrected mode also a line.
+        """
         task = getattr(self.wording, query.category, self.wording.interleaved)
         content = (
             Text(task),
@@ -89,7 +92,7 @@ class Mmrb2(Pairwise):
             *(Text("[RESPONSE A:]"), *first.segments),
             *(Text("[RESPONSE B:]"), *second.segments),
         )
-        return (Turn("user", content),)
+        return (Turn("user", content if self.mode == "official" else spaced(content)),)
 
     def form(self, aspect: Aspect) -> str:
         """Return the JSON that a reply must be."""

@@ -14,8 +14,8 @@ import numpy as np
 from picture_helpers import flat
 from stages import Constant
 
-from generators.base import Failure, Fault, Outcome, Placement, Result
-from generators.document import Draft, ImageRequest, Request, Text
+from generators.base import Failure, Fault, Outcome, Placement, Result, Unscored
+from generators.document import Candidate, Draft, ImageRequest, Request, Score, Text
 from generators.pictures import Drawing
 
 LIGHT = Placement(num_cpus=0.1, batch_size=4)
@@ -102,7 +102,8 @@ class Firstborn(Longest):
     """Prefers what is shown first, in the words of every protocol."""
 
     def _verdict(self, request: Request) -> Outcome[Draft]:
-        return self._said("Final Verdict is: [[A>B]]\nAnswer1")
+        json_first = '{"better_response": "A"}'
+        return self._said(f"{json_first}\nFinal Verdict is: [[A>B]]\nAnswer1")
 
 
 class Mute(Longest):
@@ -254,6 +255,19 @@ class Pictures(Constant):
     """Counts the images of an answer, on the scale of people."""
 
     scale = "0-6"
+
+
+class Brief(Constant):
+    """Counts the words of an answer, the fewer the better; none of one that is `!mute`."""
+
+    scale, direction = "0-100", "lower"
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        texts = [c.document.text for c in inputs]
+        return [
+            Unscored("mute") if "!mute" in t else Result(Score(float(len(t.split()))))
+            for t in texts
+        ]
 
 
 class Square:

@@ -27,7 +27,10 @@ from scorers.base import DIRECTIONS, admitted, bounds
 NAMES = [*SCORERS, JUDGE]
 OF_TRUTH = ("bleu", "ssim", "truth:answer", "truth:image", "truth:text")
 """Scorers that compare with the ground truth."""
-OF_IMAGES = ("clipscore", "consistency", "ssim", "truth:image", "truth:match")
+OF_IMAGES = (
+    *("clipscore", "clipscore-prompt", "consistency", "ssim"),
+    *("truth:image", "truth:match"),
+)
 """Scorers that do not apply where a query asks for no images."""
 QUERY, OTHER = first("PBL"), first("PBL", 1)
 

@@ -29,6 +29,7 @@ from benchmarks.results.leaderboard import (
     criteria_tables,
     differences,
     leaderboard,
+    legend,
     terminal_table,
     write_leaderboard,
 )
@@ -319,3 +320,24 @@ def test_criteria_are_counted_by_category_and_system() -> None:
     ]
     assert reasoning == [["system", "Clarity", "penalty"], ["a", "100% n=1", "0% n=1"]]
     assert list(criteria_tables(board_of({"a": [1, 2]}), "judge")) == []
+
+
+@pytest.mark.parametrize("weights", ["pretrained", "mini"])
+def test_published_agreement_with_people_is_that_of_published_weights(weights) -> None:
+    own = Judge("clipscore", manner="in short", stages=(stage("clipscore", weights),))
+    other = Judge("bleu", stages=(stage("bleu"),))
+    made = board_of({"a": [1.0, 2.0]}, scorers=(own, other))
+    told = weights == "pretrained"
+    scores = leaderboard(made)[0]["scores"]
+    assert ("agreement" in scores["clipscore"], "agreement" in scores["bleu"]) == (
+        told,
+        False,
+    )
+    if told:
+        (figure,) = scores["clipscore"]["agreement"]
+        assert (figure["value"], figure["ci95"], figure["split"]) == (51.0, None, "t2i")
+    file = io.StringIO()
+    PlainConsole(file=file, width=240).print(terminal_table(made))
+    for text in (file.getvalue(), legend(made)):
+        assert "clipscore: in short." in text
+        assert ("agrees with people in 51.0% of pairs" in text) == told

@@ -482,3 +482,9 @@ def test_the_protocol_in_the_readme_judges_and_counts(
 def test_a_wording_keeps_its_name_wherever_its_class_is(name: str, digest: str) -> None:
     """Judgements that were written down are found by it."""
     assert wording_digest(resolve_protocol(name)) == digest
+
+
+def test_what_official_mode_needs_is_named(run: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "json_repair", None)
+    with pytest.raises(UsageError, match="pip install json-repair"):
+        compared(run, protocol="mmrb2", mode="official")

@@ -1,4 +1,4 @@
-"""What is particular to Creation-MMBench, MLLM-Bench and ProBench as task sets."""
+"""What is particular to Creation-MMBench, MLLM-Bench, MMRB2 and ProBench as task sets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from comparing_helpers import (
     base64_of,
     creation_row,
     mllm_row,
+    mmrb2_pair,
     probench_row,
     write_mllm,
+    write_mmrb2,
     write_parquet,
     write_tsv,
 )
 from picture_helpers import flat
 
 from benchmarks.tasks.creation_mmbench import CATEGORY_OF
+from benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR
 from benchmarks.tasks.published import published
+from benchmarks.tasks.reading.rules import TaskError
 from benchmarks.tasks.task_set import TaskSet, load
 from generators.document import Image, Malformed, Sample, Text
 from generators.errors import UsageError
@@ -155,3 +159,52 @@ def test_probench_conversations_end_with_the_last_human_turn(tmp_path: Path) -> 
         for sample in (first, second, third):
             answer = answers[sample.id]
             assert len(protocol.requests(sample, answer, answer)) == 2
+
+
+def test_mmrb2_has_both_answers_of_every_pair_in_each_split(tmp_path: Path) -> None:
+    """A picture alone, texts alone, and both in their order with blanks between them."""
+    drawn = [["image", "images/a.png"]]
+    told = [["text", "so"], ["text", "\n"], ["image", "images/b.png"], ["text", ""]]
+    ratings = {"response_a_ratings": ["A"], "response_b_ratings": []}
+    about: dict[str, dict[str, Any]] = {
+        "t2i": {"prompt_source": "wise", "prompt_metadata": {"id": "7"}},
+        "edit": {"chosen": "B"},
+        "interleaved": {},
+        "reasoning": {"human_annotations": ratings},
+    }
+    answers = {
+        "t2i": drawn,
+        "edit": drawn,
+        "interleaved": told,
+        "reasoning": [["text", "4"]],
+    }
+    splits = {
+        split: [
+            mmrb2_pair(
+                split,
+                response_a={"model_name": "imagen4", "response_content": answers[split]},
+                **own,
+            )
+        ]
+        for split, own in about.items()
+    }
+    root = write_mmrb2(tmp_path / "mmrb2", splits)
+    task = load(f"mmrb2:{root}", cache=tmp_path / "cache")
+    queries = [s for s in task.samples if isinstance(s, Sample)]
+    assert [q.category for q in queries] == list(splits)
+    assert [q.wants_images for q in queries] == [True, True, True, False]
+    assert [q.field for q in queries] == ["wise", *["isgbench"] * 3]
+    assert [q.metadata[CHOSEN] for q in queries] == ["A", "B", "A", "A"]
+    named = [q.metadata[GENERATOR.format(side)] for q in queries for side in "AB"]
+    assert named == ["imagen4", "model-b"] * 4
+    assert shown(queries[0]) == [f"user What is t2i? <{RED[:6]}>"]
+    first, second = (published(name, task).answers for name in ANSWERS)
+    assert [type(s) for s in first["interleaved"].segments] == [Text, Text, Image]
+    assert first["interleaved"].text == "so\n\n"
+    assert (first["t2i"].text, len(first["t2i"].images)) == ("", 1)
+    assert second["reasoning"].text == "b on reasoning and much more"
+    one = load(f"mmrb2:{root / 'edit.json'}", cache=tmp_path / "cache")
+    assert [s.id for s in one.samples] == ["edit"]
+    (root / "edit.json").rename(root / "other.json")
+    with pytest.raises(TaskError, match=r"t2i\.json"):
+        load(f"mmrb2:{root / 'other.json'}", cache=tmp_path / "cache")

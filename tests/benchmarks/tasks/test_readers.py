@@ -15,8 +15,10 @@ from comparing_helpers import (
     base64_of,
     creation_row,
     mllm_row,
+    mmrb2_pair,
     probench_row,
     write_mllm,
+    write_mmrb2,
     write_parquet,
     write_tsv,
 )
@@ -154,6 +156,32 @@ MLLM: dict[str, list[Any]] = {
 }
 
 
+def mmrb2(root: Path, rows: list[Any]) -> str:
+    return f"mmrb2:{write_mmrb2(root, {'interleaved': rows})}"
+
+
+def asked(*parts: Any) -> Any:
+    return {"prompt_content": list(parts)}
+
+
+MMRB2: dict[str, list[Any]] = {
+    "wrong type": [
+        *("no pair", mmrb2_pair("m1", **asked("text")), mmrb2_pair("m2", response_a=None)),
+        *(mmrb2_pair("m3", **asked(["sound", "x"])), mmrb2_pair("m4", chosen=None)),
+    ],
+    "missing key": [mmrb2_pair("m5", response_b={"model_name": "x"})],
+    "unusable id": [mmrb2_pair(" ")],
+    "unreadable category": [mmrb2_pair("m6", chosen="a"), mmrb2_pair("m7", chosen="")],
+    "empty content": [
+        mmrb2_pair("m8", **asked()),
+        mmrb2_pair("m9", **asked(["text", " "])),
+    ],
+    MISSING: [mmrb2_pair("m10", **asked(["image", "images/none.png"]))],
+    OUTSIDE: [mmrb2_pair("m11", **asked(["image", "../secret.png"]))],
+    BROKEN: [mmrb2_pair("m12", **asked(["image", "interleaved.json"]))],
+}
+
+
 def probench(root: Path, rows: list[Any]) -> str:
     write_parquet(root / "x.parquet", rows)
     return f"probench:{root / 'x.parquet'}"
@@ -192,6 +220,7 @@ READERS = {
     "mmie": Reader(mmie, lambda i: mmie_row(f"PBL-{i}"), "PBL-{}", MMIE, "data.json"),
     "creation": Reader(creation, lambda i: creation_row(i), "{}", CREATION, "Creation.tsv"),
     "mllm-bench": Reader(mllm, lambda i: mllm_row(i), "{}", MLLM, "data/questions.json"),
+    "mmrb2": Reader(mmrb2, lambda i: mmrb2_pair(f"m{i}"), "m{}", MMRB2, "interleaved.json"),
     "probench": Reader(
         probench, lambda i: probench_row(f"u{i}", "a", "b"), "u{}", PROBENCH, "x.parquet"
     ),

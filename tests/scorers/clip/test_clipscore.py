@@ -9,10 +9,13 @@ import itertools
 import numpy as np
 import pytest
 from clipscore_helpers import candidate, picture, pixels, tiny
+from contents import document as document_of
 from contents import query_of
 
 from cluster.walks import Pending, read
+from generators.base import Unscored
 from generators.checkpoints import pinning
+from generators.document import Candidate
 from scorers import resolve_scorer
 from scorers.clipscore import PUBLISHED, ClipScorer, ClipSettings, pairs_of
 
@@ -156,6 +159,16 @@ def test_value_is_the_mean_pairwise_cosine_in_float64(seeds):
     result = judged(*segments)
     assert result.value.value == pytest.approx(reference(seeds), abs=TOLERANCE)
     assert result.value.parts == {"pictures": len(seeds)}
+
+
+def test_images_are_set_against_the_whole_question_alone():
+    asked = query_of("A cat", picture(9), "on a mat")
+    document = candidate("my cat", picture(1), "and a dog", picture(2)).document
+    scorer = resolve_scorer("clipscore-prompt", "tiny", {})
+    wanted = document_of("A cat\non a mat", picture(1), picture(2))
+    assert scorer.candidate(asked, document) == Candidate(wanted)
+    assert scorer.stage == resolve_scorer("clipscore", "tiny", {}).stage
+    assert isinstance(scorer.candidate(asked, document_of("no image")), Unscored)
 
 
 def test_clipscore_and_consistency_share_every_record():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import takewhile
 
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judging_helpers import picture, sample, shown
 
+from generators.base import NotApplicable, Unscored
 from generators.document import Document, Image, Text
 from scorers.judging.corrected import UNKNOWN, Corrected
+from scorers.judging.released import Released
 from scorers.judging.replies import RubricQuestion
-from scorers.judging.rubrics import OWN, Rubric
+from scorers.judging.rubrics import OWN, RUBRIC, Rubric
 
 PLAIN = Rubric("t", "Q({question})A({answer})T({gt_answer})", "FORM")
 ASK = Corrected(dict.fromkeys(("SA", "PBL", "MSR"), PLAIN))
@@ -137,3 +140,11 @@ def test_our_rubrics_name_every_criterion_of_the_release(category):
     assert rubric.template.count("{question}") == rubric.template.count("{answer}") == 1
     assert ("{gt_answer}" in rubric.template) == (category == "MSR")
     assert rubric.form in rubric.template
+
+
+def test_a_query_may_name_the_rubric_that_it_is_judged_by():
+    query = sample("t2i-1")
+    named = replace(query, metadata={RUBRIC: "MSR"})
+    for examiner, none in ((Corrected(OWN), NotApplicable), (Released(OWN), Unscored)):
+        assert isinstance(examiner.ask(query, document("A.")), none)
+        assert examiner.ask(named, document("A.")).rubric is OWN["MSR"]

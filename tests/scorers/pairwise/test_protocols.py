@@ -58,11 +58,14 @@ def test_both_orders_are_asked_and_differ_in_nothing_else(name: str, mode: Mode)
 
 @pytest.mark.parametrize(("name", "mode"), ALL)
 def test_images_of_questions(name: str, mode: Mode) -> None:
-    """In their places in corrected mode; officially before or after all text."""
+    """In their places in corrected mode; officially before or after all text, or there."""
     text = shown(resolve_protocol(name, mode))
     assert text.count("<Q>") == 1
     if mode == "corrected":
         assert "See\n<Q>\nand write" in text
+        return
+    if name == "mmrb2":
+        assert "]See<Q>and write[" in text
         return
     asked = "['See\\nand write']" if name == "probench" else "See\nand write"
     assert asked in text
@@ -118,8 +121,8 @@ def test_the_track_chooses_the_task() -> None:
 def test_the_form_that_is_asked_for_can_be_read(name: str) -> None:
     protocol = resolve_protocol(name)
     form = protocol.form("preference")
-    head, *_, last = form.splitlines()
-    verdict = last.split(" - ")[0]
+    lines = form.replace('"A" or "B"', '"B"').splitlines()
+    head, verdict = lines[0], lines[-1].split(" - ")[0]
     filled = head.replace("[[...]]", verdict) if "[[...]]" in head else verdict
     assert isinstance(protocol.read(filled), Verdict)
     marks = OWN["forms"]["factuality"].replace("X", "7").replace("Y", "3")

@@ -151,3 +151,29 @@ def test_marks_of_both_in_one_line_and_empty_replies() -> None:
         assert readers.marks(reply) == FactualityScores(7, 8)
     assert isinstance(readers.official_marks(""), NotApplicable)
     assert isinstance(readers.official_marks(" "), Unscored)
+
+
+@pytest.mark.parametrize(
+    ("reply", "choice"),
+    [
+        ('{"reasoning": "he said "no", and left", "better_response": "A"}', "A"),
+        ('```json\n{"better_response": "b",\n "confidence": 0.4}\n```', "B"),
+        ("{'better_response': 'Response B.'}", "B"),
+        ('{"better_response": "**A**"} and again {"better_response": "A"}', "A"),
+        ('{"better_response": "A', "A"),
+        ('{"better_response": "Tie"}', "tie"),
+        ('{"better_response": "A" or "B"}', None),
+        ('{"better_response": "A is better"}', None),
+        ('{"better_response": "A"} no, {"better_response": "B"}', None),
+        ('{"better_response": null}', None),
+        ('{"better_response": ""}', None),
+        ("Response A is better.", None),
+        ("", None),
+    ],
+)
+def test_a_choice_is_read_from_json_however_broken(reply: str, choice: str | None) -> None:
+    result = readers.better(reply)
+    if choice is None:
+        assert isinstance(result, Unscored)
+    else:
+        assert result == Verdict(choice, {"A": 1, "B": -1, "tie": 0}[choice])

@@ -2,7 +2,9 @@
 
 The fixture was written by running VLMEvalKit@e8e78f05 (creation.py), MLLM-Bench@403f82c9
 (evaluate.py, cal_clo.py) and ProBench_eval@c17b7ae (show_result.py, utils_math.py) under
-numpy 1.26, pandas 2.2 and scikit-learn 1.6, with tokens counted as words.
+numpy 1.26, pandas 2.2 and scikit-learn 1.6, with tokens counted as words; and MMRB2@7ff0552
+(local_pairwise_evaluator.py, compute_accuracy.py) with json-repair 0.64.6, of which each
+reply is kept as it was given to it and as it came back.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import pytest
 from contents import document
 from pairwise_helpers import game, judged, upstream
 
-from generators.base import NotApplicable
+from generators.base import NotApplicable, Unscored
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.games import FactualityScores, Game, Verdict, by_pair
 from scorers.pairwise.mllm_bench import K, _medians, counted_battles
@@ -28,6 +30,7 @@ from scorers.statistics.ratings import Battle, bradley_terry, online_elo
 
 CREATION = upstream("creation")
 MLLM = upstream("mllm")
+MMRB2 = upstream("mmrb2")
 PROBENCH = upstream("probench")
 RATINGS = upstream("ratings")
 CREATION_NAMES = {
@@ -82,6 +85,24 @@ def test_creation_numbers_equal_the_merged_rating() -> None:
         for level, value in zip(levels, range(-2, 3), strict=True):
             share = expected["preference_dist"][str(value)]
             assert row.counts[level] / n == pytest.approx(share, abs=1e-12)
+
+
+@pytest.mark.parametrize(("reply", "cleaned", "loaded", "chosen"), MMRB2["replies"])
+def test_mmrb2_replies_are_read_as_released(
+    reply: str, cleaned: str, loaded: object, chosen: list | None
+) -> None:
+    """`chosen` is None where the program fails; only a true value is a judgement."""
+    given = []
+    protocol = resolve_protocol(
+        "mmrb2", "official", loads=lambda t: given.append(t) or loaded
+    )
+    result = protocol.read(reply)
+    assert given == [cleaned]
+    if chosen is None or not chosen[0]:
+        assert isinstance(result, Unscored)
+    else:
+        preference = {"A": 1, "B": -1}.get(str(chosen[0]), 0)
+        assert result == Verdict(str(chosen[0]), preference)
 
 
 def mllm_games() -> list[Game]:
