@@ -328,7 +328,7 @@ def _overall(content: Mapping[str, Any]) -> ResultTable:
             _accuracy(judge["accuracy"]),
             TableCell(_FORM.number(judge["official"]["all"]["accuracy"])),
             *(_accuracy(judge["position"].get(name)) for name in POSITIONS),
-            _counts(judge["counts"]),
+            TableCell(_counts(judge["counts"])),
         ]
         for judge in content["judges"]
     ]

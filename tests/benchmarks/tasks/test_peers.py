@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,8 @@ def test_mmrb2_has_both_answers_of_every_pair_in_each_split(tmp_path: Path) -> N
     assert first["interleaved"].text == "so\n\n"
     assert (first["t2i"].text, len(first["t2i"].images)) == ("", 1)
     assert second["reasoning"].text == "b on reasoning and much more"
+    (checked,) = (tmp_path / "cache" / "pictures").iterdir()
+    assert len(json.loads(checked.read_text())["checks"]) == 3, "images are checked at once"
     one = load(f"mmrb2:{root / 'edit.json'}", cache=tmp_path / "cache")
     assert [s.id for s in one.samples] == ["edit"]
     (root / "edit.json").rename(root / "other.json")

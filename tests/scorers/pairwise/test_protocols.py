@@ -117,6 +117,21 @@ def test_the_track_chooses_the_task() -> None:
         assert forward.turns[0] == Turn("system", (Text(task),))
 
 
+def test_the_split_chooses_the_task_and_every_segment_is_a_part() -> None:
+    protocol = resolve_protocol("mmrb2", "official")
+    assert len(set(OWN["mmrb2"].values())) == 4
+    for split in ("t2i", "edit", "interleaved", "reasoning", "another benchmark's"):
+        query = sample("See", PICTURE, "and write", category=split)
+        (turn,) = protocol.requests(query, ONE, OTHER)[0].turns
+        task, *parts = (flat((segment,)) for segment in turn.content)
+        assert task == OWN["mmrb2"].get(split, OWN["mmrb2"]["interleaved"])
+        assert parts == [
+            *("[ORIGINAL PROMPT TO MODEL:]", "See", "<Q>", "and write"),
+            *("[RESPONSE A:]", "Once", "<D>", "the end"),
+            *("[RESPONSE B:]", "Another {story}"),
+        ]
+
+
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_form_that_is_asked_for_can_be_read(name: str) -> None:
     protocol = resolve_protocol(name)
