@@ -41,7 +41,7 @@ def every_stage() -> Iterator[StageSpec]:
     pairs = [f"qwen2-vl-72b+{t}" for t in ("openjourney", "openjourney-early", "sdxl")]
     for name in ("anole", *pairs, f"{PAIR}@outline"):
         yield from resolve(name, mini()).stages
-    for name in ("clipscore", "consistency", "judge:mmie-score"):
+    for name in ("clipscore", "clipscore-prompt", "consistency", "judge:mmie-score"):
         yield from resolve_scorer(name, "mini", {}).stages
 
 
