@@ -18,8 +18,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-# Hypothesis fails an example that takes over 0.2 s; a busy machine is not a defect.
-hypothesis.settings.register_profile("plait", deadline=None)
+# Hypothesis fails an example that takes over 0.2 s, and a test whose examples take long to
+# make; a busy machine is not a defect.
+hypothesis.settings.register_profile(
+    "plait", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("plait")
 
 
