@@ -196,7 +196,7 @@ def test_commits_that_arrive_together_share_a_part(
 
     def slowly(*args: Any) -> Path:
         writing.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return write_part(*args)
 
     monkeypatch.setattr(parts, "write_part", slowly)
@@ -210,10 +210,11 @@ def test_commits_that_arrive_together_share_a_part(
         for key in "abcdef"
     }
     threads["a"].start()
-    assert writing.wait(20)
+    assert writing.wait(60)
     for thread in list(threads.values())[1:]:
         thread.start()
-    time.sleep(0.2)
+    while committer._queue.qsize() < 5:
+        time.sleep(0.001)
     go_on.set()
     for thread in threads.values():
         thread.join()
