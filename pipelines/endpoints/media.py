@@ -197,9 +197,10 @@ class MediaReader:
             raise UnreachablePicture(f"{_shown(url)} cannot be fetched: {reason}") from None
 
     async def _followed(self, url: str) -> bytes:
-        # Proxies of the environment would resolve names themselves, unchecked.
-        tls, limit = certificates(trust_env=False), self._timeout_s
-        async with httpx2.AsyncClient(trust_env=False, verify=tls, timeout=limit) as client:
+        # Proxies of the environment would resolve names themselves, unchecked. The limit is
+        # that of the whole attempt.
+        tls = certificates(trust_env=False)
+        async with httpx2.AsyncClient(trust_env=False, verify=tls, timeout=None) as client:
             for _ in range(_MOST_REDIRECTS + 1):
                 body, target = await self._one(client, url)
                 if target is None:

@@ -17,7 +17,7 @@ from pipelines.endpoints.chat import ChatEndpoint
 
 KEY = "sk-secret-0123456789"
 MODEL = "parrot"
-QUICK = {"timeout_s": 5.0, "give_up_s": 30.0, "backoff_s": 0.001, "max_attempts": 3}
+QUICK = {"timeout_s": 60.0, "give_up_s": 600.0, "backoff_s": 0.001, "max_attempts": 3}
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class Answer:
     how: str = "answer"
     """`answer`, `drop` the connection, `stall` before or after the `headers`, `drip`."""
     hold_s: float = 0.0
+    beside: int = 0
+    """It is held until so many requests are in flight, its own among them."""
 
 
 class Asked(dict[str, Any]):
@@ -90,7 +92,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, script: Callable[[Any], Answer] = echo) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.default = script
-        self.guard = threading.Lock()
+        self.guard = threading.Condition()
         self.released = threading.Event()
         self.reset()
 
@@ -144,6 +146,9 @@ class _Handler(BaseHTTPRequestHandler):
             answer = self._chosen(body)
             server.in_flight += 1
             server.most_in_flight = max(server.most_in_flight, server.in_flight)
+            server.guard.notify_all()
+            met = server.guard.wait_for(lambda: server.most_in_flight >= answer.beside, 60)
+            assert met, "the others never came"
         time.sleep(answer.hold_s)
         with server.guard:
             server.in_flight -= 1
@@ -204,7 +209,7 @@ def serving(script: Callable[[Any], Answer] = echo) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def asking(server: Server, stage: Any = ChatEndpoint, **settings: Any) -> Iterator[Any]:
-    """A stage that asks `server`, quick to lose patience."""
+    """A stage that asks `server`, and soon asks again."""
     asks = stage(**{"model": MODEL, "base_url": server.url, **QUICK, **settings})
     try:
         yield asks
