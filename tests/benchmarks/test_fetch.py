@@ -101,6 +101,7 @@ def offline(tmp_path: Path) -> dict[str, str]:
 
 def online(offline: dict[str, str], hub: Hub) -> dict[str, str]:
     quiet = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1"}
+    quiet |= {"HF_HUB_ETAG_TIMEOUT": "60", "HF_HUB_DOWNLOAD_TIMEOUT": "60"}
     return offline | quiet | {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": hub.url}
 
 

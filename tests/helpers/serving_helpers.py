@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import json
 import socket
 import threading
@@ -15,12 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import openai
+import pytest
 from trial import LIGHT, painter, writer
 
 from benchmarks.serving.engine import ServingEngine
 from benchmarks.serving.gate import ServingLimits
 from benchmarks.serving.served import ServedModel
 from benchmarks.serving.server import StoppableServer
+from cluster.local import LocalEngine
 from generators.base import Placement
 from generators.document import Image
 from generators.system import System
@@ -102,6 +105,7 @@ def served_model(
     """The server of `model`, stopped with the context."""
     engine = ServingEngine(model, replace(ServingLimits(grace_s=2.0), **limits))
     server = StoppableServer(engine, key)
+    server.config.timeout_graceful_shutdown = 60  # for sending replies, beyond the grace
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
@@ -113,9 +117,31 @@ def served_model(
         yield served
     finally:
         server.stop()
-        thread.join(20)
+        thread.join(90)
         listening.close()
         assert not thread.is_alive(), "the server does not stop"
+
+
+@contextlib.contextmanager
+def meeting(requests: int) -> Iterator[None]:
+    """Nothing is computed until so many requests wait."""
+    add, turn = LocalEngine.add, LocalEngine.turn
+    came, all_here = itertools.count(1), threading.Event()
+
+    def counted(engine: LocalEngine, *walk: Any) -> Any:
+        live = add(engine, *walk)
+        if next(came) == requests:
+            all_here.set()
+        return live
+
+    def held_up(engine: LocalEngine) -> None:
+        assert all_here.wait(60)
+        turn(engine)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalEngine, "add", counted)
+        patch.setattr(LocalEngine, "turn", held_up)
+        yield
 
 
 def data_url(image: Image, kind: str = "png") -> str:

@@ -82,7 +82,7 @@ def test_what_can_wait_is_done_once_workers_compute() -> None:
     assert not done.acquire(timeout=0.05)
     for _ in range(2):
         display.turn(progress(stage(state="loading"), stage(state="running")))
-    assert done.acquire(timeout=10)
+    assert done.acquire(timeout=60)
     assert not done.acquire(timeout=0.05)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
-from serving_helpers import Served, served_model, trial_model
+from serving_helpers import Served, meeting, served_model, trial_model
 
 from benchmarks.local import LocalSystem, local_stage
 from benchmarks.serving.served import served
@@ -74,7 +74,7 @@ def test_requests_at_the_same_time_draw_what_each_draws_alone(turbo: Served) -> 
     requests = [{"prompt": f"cat {i} " * (i + 1), "seed": i} for i in range(6)]
     alone = [pixels(images_in(draw(turbo, **r))[0]) for r in requests]
     before = turbo.metric('plait_batch_size_count{stage="sdxl-turbo"}')
-    with ThreadPoolExecutor(6) as threads:
+    with meeting(6), ThreadPoolExecutor(6) as threads:
         together = list(threads.map(lambda r: draw(turbo, **r), requests))
     assert turbo.metric('plait_batch_size_count{stage="sdxl-turbo"}') - before < 6
     for reply, expected in zip(together, alone, strict=True):

@@ -49,11 +49,11 @@ def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
         body = json.dumps({"messages": [{"role": "user", "content": "hello"}]}).encode()
         kind = {"content-type": "application/json"}
         asked = urllib.request.Request(f"{url}/chat/completions", body, kind)
-        with urllib.request.urlopen(asked, timeout=30) as reply:
+        with urllib.request.urlopen(asked, timeout=60) as reply:
             message = json.load(reply)["choices"][0]["message"]
         assert message["content"] == "I was shown 0 pictures."
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()
