@@ -155,10 +155,10 @@ def test_a_job_told_before_plait_has_started_is_queued_again(
     script.write_text(dry_run(tmp_path, "slurm", f"[cluster]\nnodes = {nodes}", *more))
     told, jobs = tmp_path / "told", tmp_path / "runs" / "MMIE_1" / "jobs"
     jobs.mkdir(parents=True)
-    for name, body in [("srun", "sleep 60"), ("scontrol", 'echo "$@"'), ("getent", "")]:
+    for name, body in [("srun", "sleep 600"), ("scontrol", 'echo "$@"'), ("getent", "")]:
         (tmp_path / name).write_text(f"#!/bin/sh\n(echo {name}; {body}) >> {told}\n")
         (tmp_path / name).chmod(0o755)
-    other = subprocess.Popen(["sleep", "60"])
+    other = subprocess.Popen(["sleep", "600"])
     (jobs / "7.pid").write_text(f"{other.pid}\n")
     environ = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
     environ |= {"SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "4"}

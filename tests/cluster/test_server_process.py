@@ -25,7 +25,7 @@ SERVER = (sys.executable, str(HELPERS / "faulty_server.py"), "--port", "{port}")
 
 def command(*more: str, **settings: Any) -> ServerCommand:
     return ServerCommand(
-        name="echo", argv=(*SERVER, *more), **{"start_timeout_s": 30.0, **settings}
+        name="echo", argv=(*SERVER, *more), **{"start_timeout_s": 120.0, **settings}
     )
 
 
@@ -50,7 +50,7 @@ def processes(marker: str) -> list[psutil.Process]:
     return [p for p in found if p.pid != os.getpid()]
 
 
-def gone(*pids: int, within_s: float = 10.0) -> bool:
+def gone(*pids: int, within_s: float = 60.0) -> bool:
     """Whether none of the processes is alive any more."""
     until = time.monotonic() + within_s
     while time.monotonic() < until:
@@ -74,22 +74,20 @@ def test_a_server_answers_once_it_is_ready_and_is_gone_once_stopped(tmp_path: Pa
             assert json.loads(reply.read()) == {"version": "1.2.3"}
         pids = [p.pid for p in processes(str(server.log.parent))]
         assert pids
-    assert server.ended.result(0).startswith("server echo: ")
-    assert gone(*pids, within_s=1.0)
+    assert server.ended.result(60).startswith("server echo: ")
+    assert gone(*pids)
 
 
 def test_a_server_that_exits_is_an_error_with_the_end_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once, and without the keys that it has printed."""
+    """Not that it was not healthy in time, and without the keys that it has printed."""
     monkeypatch.setenv("SOME_TOKEN", "hunter2-hunter2")
-    with started(tmp_path, "--exit", "no model for hunter2-hunter2") as server:
-        began = time.monotonic()
-        with pytest.raises(
-            ServerError, match=r"(?s)status 3.*no model for \*\*\*"
-        ) as caught:
-            server.wait_ready()
-        assert time.monotonic() - began < 20
+    with (
+        started(tmp_path, "--exit", "no model for hunter2-hunter2") as server,
+        pytest.raises(ServerError, match=r"(?s)status 3.*no model for \*\*\*") as caught,
+    ):
+        server.wait_ready()
     assert str(tmp_path / "server.log") in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
@@ -112,7 +110,7 @@ def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     with started(tmp_path, "--ignore-sigterm", stop_timeout_s=0.5) as server:
         server.wait_ready()
         pids = [p.pid for p in processes(str(server.log.parent))]
-    assert "signal 9" in server.ended.result(0)
+    assert "signal 9" in server.ended.result(60)
     assert gone(*pids)
 
 
@@ -125,7 +123,7 @@ def test_what_a_server_has_started_ends_with_it(tmp_path: Path, killed: bool) ->
         assert os.getpgid(lone) != os.getpgid(near)
         if killed:
             os.kill(next(p.pid for p in processes(str(file)) if _is_leader(p)), 9)
-            assert "signal 9" in server.ended.result(10)
+            assert "signal 9" in server.ended.result(60)
     assert gone(near, lone)
 
 
@@ -161,7 +159,7 @@ def test_a_server_ends_with_a_killed_owner(tmp_path: Path) -> None:
     assert len(pids) >= 3  # the owner, the guardian, the server
     pids += map(int, file.read_text().split())
     owner.kill()
-    owner.wait(10)
+    owner.wait(60)
     assert gone(*pids)
 
 
@@ -171,7 +169,7 @@ def test_a_server_ends_with_a_killed_guardian(tmp_path: Path) -> None:
         both = processes(str(server.log.parent))
         guardian = next(p for p in both if "guardian.py" in " ".join(p.cmdline()))
         guardian.kill()
-        assert "together with its guardian" in server.ended.result(10)
+        assert "together with its guardian" in server.ended.result(60)
         assert gone(*[p.pid for p in both])
 
 
@@ -179,13 +177,14 @@ def test_a_mute_server_counts_as_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cluster.server_process._HEALTH_EVERY_S", 0.1)
-    monkeypatch.setattr("cluster.server_process._HEALTH_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("cluster.server_process._HEALTH_TIMEOUT_S", 30.0)
     with started(tmp_path, "--hang-health-after", "1", hung_after_s=0.5) as server:
         server.wait_ready()
         message = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
         body = json.dumps(message).encode()
         urllib.request.urlopen(f"{server.url}/chat/completions", body).close()
-        assert "gave no answer for 0.5 s" in server.ended.result(10)
+        monkeypatch.setattr("cluster.server_process._HEALTH_TIMEOUT_S", 0.2)
+        assert "gave no answer for 0.5 s" in server.ended.result(60)
         assert gone(*[p.pid for p in processes(str(server.log.parent))])
 
 

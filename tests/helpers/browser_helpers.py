@@ -24,7 +24,7 @@ _SWITCHES = [
     *("--disable-component-update", "--disable-sync", "--no-first-run"),
     *("--no-default-browser-check", "--hide-scrollbars", "--window-size=1400,1000"),
 ]
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 CONTRAST = """
     const often = { willReadFrequently: true };
     const canvas = document.createElement("canvas").getContext("2d", often);
@@ -65,7 +65,7 @@ class Browser:
         data = None if method != "POST" else json.dumps(body or {}).encode()
         request = urllib.request.Request(self.path + path, data, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
+            with urllib.request.urlopen(request, timeout=300) as reply:
                 return json.load(reply)["value"]
         except urllib.error.HTTPError as error:
             raise AssertionError(json.load(error)["value"]["message"]) from None
