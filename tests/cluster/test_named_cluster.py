@@ -152,8 +152,11 @@ HELPERS_TOO = {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(HELPERS)])}
 
 
 def trial(cluster: RayCluster, root: Path) -> subprocess.Popen[str]:
-    """A run of stages without models; a worker takes all CPUs of a node."""
-    size = ["--spread", "--samples", "48", "--sleep", "0.4"]
+    """A run of stages without models; a worker takes all CPUs of a node.
+
+    It is held up after the first batch of each writer until there is the file of its gate.
+    """
+    size = ["--spread", "--samples", "48", "--gate", str(gate_of(root))]
     where = ["--address", cluster.address, "--log", str(root.with_suffix(".log"))]
     return subprocess.Popen(
         ["python", str(HELPERS / "trial.py"), str(root), *size, *where],
@@ -164,10 +167,15 @@ def trial(cluster: RayCluster, root: Path) -> subprocess.Popen[str]:
     )
 
 
-def logged(root: Path, what: str) -> int:
-    """How often a worker of the first stage of a trial has done `what`: load or call."""
-    log = root.with_suffix(".log")
-    return log.read_text().count(what) if log.exists() else 0
+def gate_of(root: Path) -> Path:
+    return root.with_suffix(".gate")
+
+
+def wait_for(driver: subprocess.Popen[str], log: Path, what: str, times: int = 1) -> None:
+    """Wait until a log of a run under way says `what` so often."""
+    while not log.exists() or log.read_text().count(what) < times:
+        assert driver.poll() is None
+        time.sleep(0.05)
 
 
 @pytest.mark.slow
@@ -179,12 +187,12 @@ def test_two_nodes_share_the_work_and_one_may_be_lost(
         root = tmp_path / f"lost-{lost}"
         with cluster.joined(cpus=2) as node:
             driver = trial(cluster, root)
+            wait_for(driver, root.with_suffix(".log"), "call", 2)
             if lost:
-                while logged(root, "load") < 2 or logged(root, "call") < 3:  # of twelve
-                    assert driver.poll() is None
-                    time.sleep(0.05)
                 node.raylet().kill()
-            said = driver.communicate(timeout=180)[0]
+                wait_for(driver, root / "run.log", "lost with its node")
+            gate_of(root).touch()
+            said = driver.communicate(timeout=240)[0]
         assert driver.returncode == 0, said[-3000:]
         boards.append((root / "leaderboard.json").read_text())
         kinds = {f["kind"] for f in manifest(root)["worker_failures"]["listed"]}

@@ -10,10 +10,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from faults import command, disturbed, undisturbed
@@ -207,18 +206,23 @@ def test_kills_at_random_moments_change_nothing(
 def test_a_signal_leaves_a_store_that_resumes(
     tmp_path: Path, trial_env: dict[str, str], calm: bytes, number: signal.Signals
 ) -> None:
-    root, log = tmp_path / "run", tmp_path / "log"
-    pipe: Any = subprocess.PIPE
-    driver = subprocess.Popen(
-        command(root, log), env=trial_env, stdout=pipe, stderr=pipe, text=True
-    )
-    deadline = time.monotonic() + 60
-    while not list(root.glob("stages/writer*/part-*")):
-        assert driver.poll() is None, driver.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    root, log, gate = tmp_path / "run", tmp_path / "log", tmp_path / "gate"
+    words = [*command(root, log), "--gate", str(gate)]
+    with (tmp_path / "said").open("w") as said:
+        driver = subprocess.Popen(words, env=trial_env, stdout=said, stderr=said)
+
+    def wait_until(condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + 240
+        while not condition():
+            assert driver.poll() is None, (tmp_path / "said").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    wait_until(lambda: list(root.glob("stages/writer*/part-*")))
     driver.send_signal(number)
-    assert driver.wait(timeout=60) == 128 + number
+    wait_until(lambda: "stopping" in (root / "run.log").read_text())
+    gate.touch()  # batches in flight end
+    assert driver.wait(timeout=240) == 128 + number
     manifest = json.loads((root / "manifest.json").read_text())
     assert manifest["status"] == "interrupted"
     assert manifest["counts"]["missing"] > 0

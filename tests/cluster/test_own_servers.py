@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,19 +22,21 @@ from trial import Witness, plan_of, run, sample
 
 from cluster.plan import Plan
 from cluster.store import Store
+from cluster.watcher import RunProgress
 from generators.base import ServerCommand, StageSpec
 from pipelines.chat.settings import EndpointSettings
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
 
-PATIENCE: Mapping[str, Any] = {"backoff_s": 0.05, "give_up_s": 60.0}
+PATIENCE: Mapping[str, Any] = {"backoff_s": 0.05, "give_up_s": 60.0, "max_attempts": 999}
+"""A server is known to have ended long before a request to it is given up."""
 
 
 def served(marker: Path, *faults: str, replicas: int = 1, **settings: Any) -> StageSpec:
     """A writer whose workers start the faulty server; `marker` is on its command line."""
     server = str(HELPERS / "faulty_server.py")
     argv = (sys.executable, server, "--port", "{port}", "--grandchildren", str(marker))
-    command = ServerCommand(name="echo", argv=(*argv, *faults), start_timeout_s=60.0)
+    command = ServerCommand(name="echo", argv=(*argv, *faults), start_timeout_s=240.0)
     spec = EndpointSettings(
         model="m", concurrency=4, workers=replicas, **{**PATIENCE, **settings}
     ).spec("served", "pretrained")
@@ -56,7 +58,7 @@ def left_of(marker: Path) -> list[str]:
     return lines
 
 
-def none_left(marker: Path, within_s: float = 15.0) -> bool:
+def none_left(marker: Path, within_s: float = 60.0) -> bool:
     until = time.monotonic() + within_s
     while time.monotonic() < until:
         if not left_of(marker):
@@ -118,17 +120,36 @@ def test_a_server_that_cannot_start_ends_the_stage_with_its_log(tmp_path: Path) 
     assert none_left(marker)
 
 
+def told(root: Path, what: str) -> set[str]:
+    """What the servers of a run say of themselves: GPUs or port."""
+    logs = (log.read_text() for log in (root / "servers").glob("echo-*.log"))
+    return set(re.findall(rf"{what} (\d+)", " ".join(logs)))
+
+
+class Opens(Witness):
+    """Lets the servers of a run answer once there are two."""
+
+    def __init__(self, root: Path, gate: Path) -> None:
+        super().__init__()
+        self.root, self.gate = root, gate
+
+    def turn(self, progress: RunProgress) -> None:
+        super().turn(progress)
+        if len(told(self.root, "port")) == 2:
+            self.gate.touch()
+
+
 def test_two_replicas_share_the_work(tmp_path: Path) -> None:
-    marker = tmp_path / "pids"
-    plan = trial(marker, "--sleep", "0.1", replicas=2, samples=40)
-    assert run(plan, tmp_path / "run").counts["done"] == 80
-    logs = [log.read_text() for log in (tmp_path / "run" / "servers").glob("echo-*.log")]
-    assert len(set(re.findall(r"port (\d+)", " ".join(logs)))) == 2
+    marker, gate, root = tmp_path / "pids", tmp_path / "gate", tmp_path / "run"
+    held = ("--hold-after", "1", "--gate", str(gate))
+    plan = trial(marker, *held, replicas=2, samples=40)
+    assert run(plan, root, Opens(root, gate)).counts["done"] == 80
+    assert len(told(root, "port")) == 2
     assert none_left(marker)
 
 
 def driver(root: Path, marker: Path, *more: str) -> subprocess.Popen[str]:
-    """A run in a process of its own, in the middle of its work."""
+    """A run in a process of its own, in the middle of its work until `go_on`."""
     path = os.pathsep.join([str(HELPERS.parents[1]), str(HELPERS)])
     process = subprocess.Popen(
         [sys.executable, __file__, str(root), str(marker), *more],
@@ -137,12 +158,27 @@ def driver(root: Path, marker: Path, *more: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    until = time.monotonic() + 90
-    while not list(root.glob("stages/served*/part-*")):
+    wait_for(process, lambda: list(root.glob("stages/served*/part-*")))
+    return process
+
+
+def wait_for(process: subprocess.Popen[str], condition: Callable[[], object]) -> None:
+    until = time.monotonic() + 240
+    while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.05)
-    return process
+
+
+def gate_of(marker: Path) -> Path:
+    return marker.with_suffix(".gate")
+
+
+def go_on(process: subprocess.Popen[str], marker: Path) -> None:
+    """Let a run end that `driver` has started, with all its documents."""
+    gate_of(marker).touch()
+    out, _ = process.communicate(timeout=240)
+    assert json.loads(out.splitlines()[-1])["done"] == 60, out
 
 
 @pytest.mark.parametrize("more", [(), pytest.param(("--ray",), marks=pytest.mark.slow)])
@@ -170,8 +206,7 @@ def test_a_killed_process_is_replaced(tmp_path: Path, which: str) -> None:
     else:
         guards = {p: "guardian.py" in " ".join(p.cmdline()) for p in _with(marker)}
         next(p for p, guard in guards.items() if guard == (which == "guardian")).kill()
-    out, _ = process.communicate(timeout=120)
-    assert json.loads(out.splitlines()[-1])["done"] == 60, out
+    go_on(process, marker)
     assert none_left(marker)
 
 
@@ -179,11 +214,10 @@ def test_a_killed_process_is_replaced(tmp_path: Path, which: str) -> None:
 def test_replicas_on_one_node_get_gpus_and_ports_of_their_own(tmp_path: Path) -> None:
     """By a Ray that is told of two GPUs; CUDA_VISIBLE_DEVICES is all that is needed."""
     root, marker = tmp_path / "run", tmp_path / "pids"
-    out, _ = driver(root, marker, "--gpus").communicate(timeout=120)
-    assert json.loads(out.splitlines()[-1])["done"] == 60, out
-    logs = [log.read_text() for log in (root / "servers").glob("echo-*.log")]
-    assert sorted(t.split("GPUs ")[1].split()[0] for t in logs) == ["0", "1"]
-    assert len({t.split("port ")[1].split()[0] for t in logs}) == 2
+    process = driver(root, marker, "--gpus")
+    wait_for(process, lambda: len(told(root, "port")) == 2)
+    go_on(process, marker)
+    assert told(root, "GPUs") == {"0", "1"}
     assert none_left(marker)
 
 
@@ -202,8 +236,9 @@ def _with(marker: Path) -> list[psutil.Process]:
 
 
 def main(root: Path, marker: Path, *, gpus: bool, ray: bool) -> None:
-    """A slow run; with `gpus`, of two replicas with a GPU each."""
-    plan = trial(marker, "--sleep", "0.3", samples=30, replicas=1 + gpus)
+    """A run that stops for its gate; with `gpus`, of two replicas with a GPU each."""
+    held = ("--hold-after", "6", "--gate", str(gate_of(marker)))
+    plan = trial(marker, *held, samples=30, replicas=1 + gpus)
     if gpus:
         from cluster.executors.on_ray import start_local
 

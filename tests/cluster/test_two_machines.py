@@ -25,6 +25,7 @@ from machine_faults import (
     Way,
     World,
     printed,
+    wait_until,
 )
 from two_machines import TwoMachines, missing
 
@@ -46,7 +47,11 @@ def world(nodes: Path) -> Iterator[World]:
 def calm(world: World, nodes: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that nothing disturbs."""
     run = Run(tmp_path_factory.mktemp("calm"))
-    printed(world.start(run, nodes))
+    run.allow(2)
+    driver = world.start(run, nodes)
+    run.wait_for(2)
+    run.allow()
+    printed(driver)
     return run
 
 
@@ -123,7 +128,11 @@ def test_a_folder_may_be_full_and_unseen_by_a_node(
     run, first = Run(tmp_path / "run"), world.first
     run.root.mkdir()
     first.run("mount", "-t", "tmpfs", "-o", "size=96k", "none", str(run.root))
-    said = printed(world.start(run, nodes), 1)
+    run.allow(2)
+    driver = world.start(run, nodes)
+    run.wait_for(2)
+    run.allow()
+    said = printed(driver, 1)
     assert "No space left on device" in said
     assert f"{world.second.address} does not share" in said
     before = len(run.seen)
@@ -144,8 +153,13 @@ def test_a_node_that_can_start_no_worker_says_why(
     unpacked = "/tmp/ray/session_latest/runtime_resources/py_modules_files"
     world.second.run("mount", "-t", "tmpfs", "-o", "size=64k", "none", unpacked)
     run = Run(tmp_path / "run")
+    run.allow(2)
+    log = run.root / "run.log"
     try:
-        printed(world.start(run, nodes))
+        driver = world.start(run, nodes)
+        wait_until(lambda: log.exists() and world.second.address in log.read_text())
+        run.allow()
+        printed(driver)
     finally:
         world.second.off()
         world.end_second()
@@ -166,9 +180,10 @@ def test_a_driver_that_is_told_to_stop_is_resumed(
     run.wait_for(HELD)
     (process,) = psutil.Process(driver.pid).children()
     process.terminate()
+    wait_until(lambda: run.stops > 0)
+    run.allow()  # batches in flight end
     printed(driver, 143)
     done = run.check_stopped()
-    run.allow()
     before = len(run.seen)
     printed(world.start(run, nodes))
     run.check_finished()

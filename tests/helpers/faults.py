@@ -100,7 +100,7 @@ def disturbed(
             elif planned[-1] == "worker" and not kill_a_worker(rng):
                 continue
             kills[planned.pop()] += 1
-        ended = driver.wait(timeout=120) >= 0
+        ended = driver.wait(timeout=300) >= 0
         # Three kills in a row that hit a stage while it loads end it, as for a model that
         # no machine can hold; its records are made when the command is run again.
         before, given_up = given_up, stages_given_up(root)

@@ -38,7 +38,8 @@ def options() -> argparse.Namespace:
     add("--ignore-sigterm", action="store_true")
     add("--grandchildren", type=Path, help="start two; write their ids here")
     add("--version", default="1.2.3")
-    add("--sleep", type=float, default=0.0)
+    add("--hold-after", type=int, default=0, help="requests; others wait for --gate")
+    add("--gate", type=Path, help="file")
     # The options of real engines mean nothing to it.
     return parser.parse_known_args()[0]
 
@@ -78,7 +79,8 @@ class Handler(BaseHTTPRequestHandler):
                 die()
         if given.die_at and given.die_at in json.dumps(body.get("messages")):
             die()
-        time.sleep(given.sleep)
+        while given.gate and Handler.count > given.hold_after and not given.gate.exists():
+            time.sleep(0.05)
         if self.path == "/v1/images/generations":
             print(json.dumps(body), flush=True)
             self.give(200, {"created": 0, "data": [{"b64_json": PIXELS}]})

@@ -29,7 +29,7 @@ _NOT_OF_A_CLONE = (".git", ".venv", "build", "dist", ".*_cache", "__pycache__")
 _RAY = "import sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n"
 _SMALL = ["--object-store-memory=100000000", "--disable-usage-stats"]
 _STARTED = "Ray runtime started"
-_START_S = 90.0
+_START_S = 240.0
 _STOP_S = 20.0
 
 

@@ -48,6 +48,12 @@ def _log(path: str | None, line: str) -> None:
             file.write(line + "\n")
 
 
+def _wait_for(path: str | None) -> None:
+    """Wait until a file exists; not at all where none is named."""
+    while path is not None and not Path(path).exists():
+        time.sleep(0.05)
+
+
 class Writer:
     """Drafts an answer from the question's text: words, then image requests."""
 
@@ -59,8 +65,11 @@ class Writer:
         memory: int = 10**9,
         log: str | None = None,
         cost: float | None = None,
+        gate: str | None = None,
         **_: Any,
     ) -> None:
+        """After its first batch it answers nothing before the file `gate` exists."""
+        self.gate, self.batches = gate, 0
         self.usage = {"tokens": 1.0} | ({} if cost is None else {"cost": cost})
         self.style, self.sleep_s, self.memory, self.log = style, sleep_s, memory, log
         self.pictures = pictures
@@ -68,6 +77,9 @@ class Writer:
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         time.sleep(self.sleep_s)
+        if self.batches:
+            _wait_for(self.gate)
+        self.batches += 1
         if len(inputs) > self.memory:
             raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         outcomes = [self._draft(request) for request in inputs]
@@ -183,8 +195,7 @@ class Measure:
         self.after = after
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
-        while self.after is not None and not Path(self.after).exists():
-            time.sleep(0.05)
+        _wait_for(self.after)
         return [self._score(c) for c in inputs]
 
     def _score(self, candidate: Candidate) -> Outcome[Score]:

@@ -286,14 +286,17 @@ def main(
         bool, typer.Option("--poison", help="Some samples misbehave.")
     ] = False,
     log: Path | None = None,
+    gate: Annotated[
+        Path | None, typer.Option(help="Each writer's second batch waits for this file.")
+    ] = None,
 ) -> None:
     """One run of the stages in stages.py, as a process that can be killed."""
     place = replace(LIGHT, num_cpus=2, workers=2) if spread else LIGHT
     words = {5: "!raise", 11: "!refuse", 17: "!skip"} if poison else {}
-    write = writer(place, log=log)
+    write, own = writer(place, log=log), {"sleep_s": sleep, "gate": gate and str(gate)}
     plan = plan_of(
         [sample(i, words.get(i, "")) for i in range(samples)],
-        write=replace(write, options=dict(write.options) | {"sleep_s": sleep}),
+        write=replace(write, options=dict(write.options) | own),
         paint=[painter(0, place, sleep_s=sleep), painter(1, place)],
     )
     result = run(plan, root, address=address)

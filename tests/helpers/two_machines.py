@@ -232,7 +232,7 @@ class TwoMachines:
         ]:
             with (self.folder / f"{machine.name}.log").open("w") as log:
                 machine.start(daemon, "-D", env=environ, stdout=log, stderr=log)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 240
         states = ["sinfo", "--noheader", "--format=%D %t"]
         while self.switch.run(*states, env=environ).strip() != "2 idle":
             assert time.monotonic() < until, self._said()
