@@ -18,6 +18,7 @@ from typing import Any
 # Deaths of workers are expected here and reported by plait itself.
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
 
+import psutil  # type: ignore[import-untyped]
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -36,6 +37,9 @@ _NODES_LIMIT_S = 1.0
 """How long it may take to name the nodes; else those are taken that were named last."""
 _HEAD_SILENCE_S = 45.0
 """After how long a run ends in order; after 60 s Ray ends its process without a word."""
+_STARTS = 3
+"""How often a local Ray is started: it gives itself 30 s, too few where all is busy."""
+_STARTED_LATE = "timed out during startup"
 _RAISED_BY_INIT = "error raised in its creation task"
 """What Ray says of a worker whose code could not be imported, or whose class raised."""
 _QUIET = {
@@ -196,13 +200,21 @@ def start_local(**params: Any) -> Any:
     # Workers inherit their environment: with a `runtime_env`, Ray could not use the
     # processes that it starts in advance.
     with _environment(_worker_environment()):
-        return ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            **params,
-        )
+        return _started(_STARTS, params)
+
+
+def _started(tries: int, params: Mapping[str, Any]) -> Any:
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    before = set(psutil.Process().children())
+    try:
+        return ray.init(address="local", **quiet, **params)
+    except Exception as error:
+        if tries == 1 or _STARTED_LATE not in str(error):
+            raise
+    for process in set(psutil.Process().children()) - before:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    return _started(tries - 1, params)
 
 
 def is_local(address: str | None) -> bool:

@@ -182,6 +182,41 @@ def test_a_head_that_is_gone_ends_a_run_and_is_not_waited_for(
     answered.set()
 
 
+@pytest.mark.parametrize(
+    ("late", "reason", "raised"),
+    [
+        (2, "timed out during startup", False),
+        (3, "timed out during startup", True),
+        (1, "no such port", True),
+    ],
+)
+def test_a_local_ray_that_starts_late_is_ended_and_started_again(
+    monkeypatch: pytest.MonkeyPatch, late: int, reason: str, raised: bool
+) -> None:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def init(**_: object) -> str:
+        begun.append(subprocess.Popen(["sleep", "600"]))
+        if len(begun) <= late:
+            raise Exception(f"The current node {reason}.")
+        return "context"
+
+    monkeypatch.setattr("ray.init", init)
+    try:
+        if raised:
+            with pytest.raises(Exception, match=reason):
+                on_ray.start_local()
+        else:
+            assert on_ray.start_local() == "context"
+        assert len(begun) == late + (not raised)
+        assert [p.wait(60) for p in begun[:-1]] == [-signal.SIGKILL] * (len(begun) - 1)
+        assert begun[-1].poll() is None
+    finally:
+        for process in begun:
+            process.kill()
+            process.wait()
+
+
 # ------------------------------------------------------------------- drivers and kills
 
 

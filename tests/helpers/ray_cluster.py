@@ -29,6 +29,7 @@ _NOT_OF_A_CLONE = (".git", ".venv", "build", "dist", ".*_cache", "__pycache__")
 _RAY = "import sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n"
 _SMALL = ["--object-store-memory=100000000", "--disable-usage-stats"]
 _STARTED = "Ray runtime started"
+_LATE = "timed out during startup"
 _START_S = 240.0
 _STOP_S = 20.0
 
@@ -99,8 +100,13 @@ class RayNode:
     def has_started(self) -> bool:
         """Whether it has joined; AssertionError with what it printed where it ended."""
         text = self.log.read_text()
-        assert self.process.poll() is None, text[-3000:]
+        assert self.process.poll() is None or self.was_late, text[-3000:]
         return _STARTED in text
+
+    @property
+    def was_late(self) -> bool:
+        """Whether it has ended for want of the 30 s that Ray gives a node to start."""
+        return self.process.poll() is not None and _LATE in self.log.read_text()
 
     def raylet(self) -> psutil.Process:
         """The process without which a node is lost."""
@@ -171,7 +177,7 @@ class RayCluster:
             node.stop()
             self.nodes.remove(node)
 
-    def _start(self, *words: str, within: Sequence[str] = ()) -> RayNode:
+    def _start(self, *words: str, within: Sequence[str] = (), tries: int = 3) -> RayNode:
         log = self.folder / f"node{len(self.nodes)}.log"
         own_ports = [
             f"--dashboard-agent-listen-port={free_port()}",
@@ -193,5 +199,9 @@ class RayCluster:
         until = time.monotonic() + _START_S
         while not all(each.has_started for each in self.nodes):
             assert time.monotonic() < until, log.read_text()[-3000:]
+            if node.was_late and tries:
+                node.stop()
+                self.nodes.remove(node)
+                return self._start(*words, within=within, tries=tries - 1)
             time.sleep(0.1)
         return node
