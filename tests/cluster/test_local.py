@@ -106,10 +106,20 @@ def test_walks_that_run_together_end_as_each_alone(live: Live) -> None:
 
 
 def test_a_batch_waits_for_further_walks_unless_it_is_full(patient: Live) -> None:
-    for i in range(4):
-        patient.add(str(i), walk(SYSTEM, f"{i}"))
-    patient.wait(4)
-    assert patient.batches == [("writer", 4), ("painter0", 4), ("painter0", 4)]
+    begun = threading.Event()
+
+    def told(text: str) -> Walk[Document]:
+        begun.set()
+        return (yield from walk(SYSTEM, text))
+
+    for turn in range(2):  # in the second one its workers are ready
+        begun.clear()
+        patient.add(f"{turn}0", told("0"))
+        assert begun.wait(60)
+        for i in range(1, 4):
+            patient.add(f"{turn}{i}", walk(SYSTEM, f"{i}"))
+        patient.wait(4 * (turn + 1))
+    assert patient.batches == [("writer", 4), ("painter0", 4), ("painter0", 4)] * 2
 
 
 def test_equal_walks_are_computed_each(patient: Live) -> None:

@@ -61,7 +61,7 @@ class Served:
         return f"{self.root}/v1"
 
     def client(self, key: str = "none") -> openai.OpenAI:
-        return openai.OpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=60)
+        return openai.OpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=300)
 
     def get(self, path: str) -> tuple[int, str]:
         status, _, body = self.request("GET", path)
@@ -79,7 +79,7 @@ class Served:
         url = self.root + path
         asked = urllib.request.Request(url, data, headers, method=method)
         try:
-            with urllib.request.urlopen(asked, timeout=60) as reply:
+            with urllib.request.urlopen(asked, timeout=300) as reply:
                 return reply.status, dict(reply.headers), reply.read()
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers), error.read()
