@@ -68,7 +68,7 @@ class Writer:
         gate: str | None = None,
         **_: Any,
     ) -> None:
-        """After its first batch it answers nothing before the file `gate` exists."""
+        """Once it has answered a batch, others wait until the file `gate` exists."""
         self.gate, self.batches = gate, 0
         self.usage = {"tokens": 1.0} | ({} if cost is None else {"cost": cost})
         self.style, self.sleep_s, self.memory, self.log = style, sleep_s, memory, log
@@ -79,10 +79,10 @@ class Writer:
         time.sleep(self.sleep_s)
         if self.batches:
             _wait_for(self.gate)
-        self.batches += 1
         if len(inputs) > self.memory:
             raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         outcomes = [self._draft(request) for request in inputs]
+        self.batches += 1
         _log(self.log, f"call {len(inputs)}")
         return outcomes
 
