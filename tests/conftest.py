@@ -19,9 +19,13 @@ os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # Hypothesis fails an example that takes over 0.2 s, and a test whose examples take long to
-# make; a busy machine is not a defect.
+# make; a busy machine is not a defect. A change is tested on the same examples each time;
+# `--hypothesis-profile=default` looks for new ones.
 hypothesis.settings.register_profile(
-    "plait", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "plait",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("plait")
 

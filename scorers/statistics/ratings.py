@@ -366,13 +366,19 @@ def _widest(outcomes: Floats) -> Floats:
     from scipy.optimize import linprog
 
     n, columns = outcomes.shape
-    solved = linprog(
-        np.repeat([0.0, -1.0], [columns, n]),
-        A_ub=sparse.hstack([sparse.csr_array(-outcomes), sparse.eye_array(n)]),
-        b_ub=np.zeros(n),
-        bounds=[(None, None)] * columns + [(0, 1)] * n,
-    )
-    if not solved.success:
+    gains = sparse.hstack([sparse.csr_array(-outcomes), sparse.eye_array(n)])
+    # The simplex method, the default, loses its way on a few sets of separated games.
+    for method in ("highs", "highs-ipm"):
+        solved = linprog(
+            np.repeat([0.0, -1.0], [columns, n]),
+            A_ub=gains,
+            b_ub=np.zeros(n),
+            bounds=[(None, None)] * columns + [(0, 1)] * n,
+            method=method,
+        )
+        if solved.success:
+            break
+    else:
         raise ArithmeticError(f"separation of {n} games: {solved.message}")
     if not (solved.x[columns:] > 0.5).any():
         return np.zeros(columns)
