@@ -46,6 +46,7 @@ from benchmarks.options import (
 )
 from benchmarks.serving.cli import serve
 from benchmarks.terminal import console as _console
+from generators.buckets import any_path
 from generators.errors import PlaitError
 from generators.secrets import print_error, without_keys
 from generators.visible import visible
@@ -188,7 +189,7 @@ def score(
     flags: dict[str, Any] = {"weights": weights, "out": out}
     flags |= {"executor": executor, "address": address}
     flags |= {"set": set_ or (), "mode": mode, "rubric": rubric, "remake": remake}
-    return commands.score(run, scorer or (), flags, _console())
+    return commands.score(any_path(run), scorer or (), flags, _console())
 
 
 @app.command()
@@ -198,6 +199,10 @@ def report(
     damaged: Annotated[
         bool, typer.Option("--damaged", help="Without the records of damaged parts.")
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to copy them to, such as those of a run in a bucket."),
+    ] = None,
 ) -> int:
     """Write leaderboard.{json,csv,md,tex} and report.html.
 
@@ -206,7 +211,7 @@ def report(
     """
     from benchmarks import commands
 
-    return commands.report(run, _console(), queries, damaged=damaged)
+    return commands.report(any_path(run), _console(), queries, damaged=damaged, out=out)
 
 
 @app.command()
@@ -226,7 +231,7 @@ def export(
     """Write one system's documents for other programs."""
     from benchmarks import commands
 
-    return commands.export(run, system, format, out, repeat, _console())
+    return commands.export(any_path(run), system, format, out, repeat, _console())
 
 
 @app.command()
@@ -238,7 +243,7 @@ def show(
     """Show prompts, replies, settings and seeds of one sample."""
     from benchmarks import commands
 
-    return commands.show(run, sample, system, _console())
+    return commands.show(any_path(run), sample, system, _console())
 
 
 @app.command()
@@ -255,7 +260,7 @@ def verify(
     """
     from benchmarks.runs import integrity
 
-    return integrity.verify_run(run.resolve(), _console(), repair=repair)
+    return integrity.verify_run(any_path(run).resolve(), _console(), repair=repair)
 
 
 @app.command()
@@ -285,12 +290,12 @@ def ctl(
     from cluster.shard import Shard
 
     one, words, console = Shard.of(shard), request or (), _console()
-    return control.control(run, words, wait, console, shard=one, as_json=as_json)
+    return control.control(any_path(run), words, wait, console, shard=one, as_json=as_json)
 
 
 @app.command()
 def agreement(
-    scores: Annotated[Path, typer.Argument(help="A run directory, or a file of scores.")],
+    scores: Annotated[str, typer.Argument(help="A run directory, or a file of scores.")],
     human: Annotated[
         Path | None,
         typer.Argument(
@@ -314,7 +319,8 @@ def agreement(
     from benchmarks import commands
 
     settings = {"human_scale": scale, "rescale": rescale}
-    return commands.agreement(scores, human, scorer or (), settings, out, _console())
+    place = any_path(scores)
+    return commands.agreement(place, human, scorer or (), settings, out, _console())
 
 
 @app.command()
@@ -359,13 +365,13 @@ def compare(
         address=address,
         settings=tuple(set_ or ()),
     )
-    return pairwise.compare(run.resolve(), options, _console())
+    return pairwise.compare(any_path(run).resolve(), options, _console())
 
 
 @app.command()
 def diff(
-    first: Annotated[Path, typer.Argument(help="A run directory.")],
-    second: Annotated[Path, typer.Argument(help="The run directory to compare with it.")],
+    first: Annotated[str, typer.Argument(help="A run directory.")],
+    second: Annotated[str, typer.Argument(help="The run directory to compare with it.")],
     system: Annotated[
         str | None, typer.Option(help="Only this system of the first run.")
     ] = None,
@@ -390,7 +396,8 @@ def diff(
     from benchmarks import commands
 
     pair = (system, against)
-    return commands.diff(first, second, pair, answers, out, _console())
+    runs = any_path(first), any_path(second)
+    return commands.diff(*runs, pair, answers, out, _console())
 
 
 @app.command()
@@ -402,7 +409,7 @@ def bias(run: Run, rubric: Rubric = None) -> int:
     from benchmarks.studies import bias as biases
     from scorers.judging.sources import parse_rubric
 
-    return biases.bias(run.resolve(), _console(), rubric=parse_rubric(rubric))
+    return biases.bias(any_path(run).resolve(), _console(), rubric=parse_rubric(rubric))
 
 
 @app.command("list")

@@ -52,6 +52,7 @@ from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.run_data import RunData
 from cluster.shard import Shard
 from generators.base import WeightsName
+from generators.buckets import any_path
 from generators.errors import PlaitError, UsageError
 
 __all__ = [
@@ -125,7 +126,7 @@ class RunSummary:
 
 def open_run(root: str | PathLike[str]) -> RunData:
     """The run directory `root` as values; UsageError where there is no run."""
-    return RunData.at(Path(root))
+    return RunData.at(any_path(root))
 
 
 def run(

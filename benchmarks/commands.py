@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from cluster.shard import Shard
 from cluster.store import BlobReader, DamagedPart, Store, StoreError
 from cluster.tracing.summary import traced
 from generators.base import Fault
+from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import validated
@@ -96,7 +98,7 @@ def execute_plan(planned: RunPlan, console: Console, *, remake: bool) -> Execute
 
 
 def score(
-    root: Path, scorers: Sequence[str], flags: Mapping[str, Any], console: Console
+    root: AnyPath, scorers: Sequence[str], flags: Mapping[str, Any], console: Console
 ) -> int:
     """Score existing documents: a run's, or a folder in the official format.
 
@@ -126,7 +128,7 @@ def score(
 
 
 def _to_score_again(
-    root: Path, scorers: Sequence[str], flags: Mapping[str, Any]
+    root: AnyPath, scorers: Sequence[str], flags: Mapping[str, Any]
 ) -> Experiment:
     former = reopen(root).config
     if flags["weights"] not in (None, former.weights):
@@ -278,7 +280,7 @@ def _counted(result: RunResult) -> str:
     return f"{', '.join(counts)}; {result.made:,} records made in {result.seconds:.0f} s"
 
 
-def write_tables(board: Board, root: Path, console: Console) -> None:
+def write_tables(board: Board, root: AnyPath, console: Console) -> None:
     """Write the leaderboard and all other tables, and show it."""
     write_leaderboard(board, root)
     console.print(terminal_table(board))
@@ -287,11 +289,11 @@ def write_tables(board: Board, root: Path, console: Console) -> None:
 
 def write_page(
     board: Board,
-    root: Path,
+    root: AnyPath,
     console: Console,
     queries: PageQueries = None,
     read: BlobReader | None = None,
-) -> Path:
+) -> AnyPath:
     """Write the page with at most `queries` queries, and name damaged parts; its path."""
     from benchmarks.results.report import write_report
 
@@ -344,12 +346,18 @@ def plan(
 
 
 def report(
-    root: Path, console: Console, queries: str | None = None, *, damaged: bool = False
+    root: AnyPath,
+    console: Console,
+    queries: str | None = None,
+    *,
+    damaged: bool = False,
+    out: Path | None = None,
 ) -> int:
     """Write leaderboard and page again from the records; exit status 1 where some are lost.
 
     The page shows at most `queries` queries, by default as many as the run's config says.
     Where a part is damaged nothing is written, unless tables of `damaged` runs are wanted.
+    All files but the records are copied to the folder `out`, where it is given.
     """
     asked = validated(ReportConfig, {"queries": queries}, "report").queries
     experiment, read = reopen(root), BlobReader()
@@ -365,12 +373,18 @@ def report(
     page = write_page(board, root, console, limit, read)
     traced(root, console.print)
     show_times(root, console)
+    if out is not None:
+        files: Iterable[AnyPath] = chain(root.glob("*.*"), root.glob("report/*.js"))
+        for file in filter(lambda path: path.is_file(), files):
+            below = out / file.parent.name if file.parent != root else out
+            write_whole(below / file.name, file.read_bytes())
+        page = out / page.name
     console.print(f"report      {page}", soft_wrap=True)
     return int(bool(read.damage) and not damaged)
 
 
 def export(
-    root: Path, system: str, form: str, out: Path, repeat: int | None, console: Console
+    root: AnyPath, system: str, form: str, out: Path, repeat: int | None, console: Console
 ) -> int:
     """Write one system's documents in another tool's format."""
     from benchmarks.runs.exports import export_documents, repeats_of
@@ -384,7 +398,7 @@ def export(
     return FINISHED
 
 
-def show(root: Path, sample: str, system: str | None, console: Console) -> int:
+def show(root: AnyPath, sample: str, system: str | None, console: Console) -> int:
     """The exact prompts, replies, settings and seeds of one sample."""
     from benchmarks.runs.inspection import describe
 
@@ -397,7 +411,7 @@ def show(root: Path, sample: str, system: str | None, console: Console) -> int:
 
 
 def agreement(
-    scores: Path,
+    scores: AnyPath,
     human: Path | None,
     scorers: Sequence[str],
     settings: Mapping[str, Any],
@@ -414,8 +428,8 @@ def agreement(
 
 
 def diff(
-    first: Path,
-    second: Path,
+    first: AnyPath,
+    second: AnyPath,
     systems: tuple[str | None, str | None],
     answers: int | None,
     out: Path | None,

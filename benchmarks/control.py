@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from rich.console import Console
 
@@ -21,6 +20,7 @@ from cluster.control import (
     read_state,
 )
 from cluster.shard import Shard
+from generators.buckets import AnyPath
 from generators.errors import PlaitError, UsageError
 from generators.names import unknown, validated
 
@@ -35,7 +35,7 @@ _VALUES = {
 
 
 def control(
-    root: Path,
+    root: AnyPath,
     words: Sequence[str],
     wait_s: float,
     console: Console,
@@ -71,7 +71,7 @@ def control(
 
 
 def _hear(
-    folder: Path, request: Request | None, wait_s: float
+    folder: AnyPath, request: Request | None, wait_s: float
 ) -> tuple[RunState | str | None, PlaitError | None]:
     """What a driver answers or its state, the last one known where it has failed."""
     state = read_state(folder)

@@ -57,7 +57,12 @@ WeightsKind = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None, typer.Option(help="Run directory, new or to be resumed or extended.")
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="Run directory, new or to be resumed or extended: a folder, or the URL of one "
+        "in a bucket, such as s3://bucket/run.",
+    ),
 ]
 Limit = Annotated[
     int | None, typer.Option(help="At most this many queries, stratified by category.")
@@ -137,9 +142,9 @@ ShardOption = Annotated[
         "commands for the other parts in the same run directory.",
     ),
 ]
-Run = Annotated[Path, typer.Argument(help="A run directory.")]
+Run = Annotated[str, typer.Argument(help="A run directory, or its URL.")]
 RunOrAnswers = Annotated[
-    Path,
+    str,
     typer.Argument(
         help="A run directory, or a folder of answers in MMIE's official format."
     ),
@@ -196,7 +201,7 @@ def run_options(
 
 def pairing_options(
     config: Annotated[
-        Path | None,
+        str | None,
         typer.Argument(
             metavar="RUN",
             help="A run directory, to show its pairings; or a TOML file, as of `run`.",

@@ -23,6 +23,7 @@ from benchmarks.runs.defaults import QUICKSTART, SAMPLE, DefaultRun
 from benchmarks.runs.experiment import reopen
 from benchmarks.tasks.miniature.reader import is_miniature
 from cluster.store import Store
+from generators.buckets import AnyPath, any_path
 from generators.errors import UsageError
 from generators.mini.table import MINI, folder_of
 from pipelines.presets import LVLMS
@@ -37,13 +38,13 @@ weights: one LVLM skips queries with several images, as published."""
 
 def main(options: Mapping[str, Any], console: Console) -> int:
     """Run the matrix that `options` name, or read an existing run; the exit status."""
-    place: Path | None = options["config"]
+    place = options["config"] and any_path(options["config"])
     if place is not None and is_run(place):
         _refuse_options(options, place)
         return _of_existing(place.resolve(), console)
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")
-    config = matrix_config(options)
+    config = matrix_config({**options, "config": place})
     remake, forecast = options["remake"], forecast_of(options)
     planned = commands.plan(config, console, remake=remake, forecast=forecast)
     if not matrices_of(planned.experiment.systems):
@@ -54,7 +55,7 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     return finished.exit_status
 
 
-def _of_existing(root: Path, console: Console) -> int:
+def _of_existing(root: AnyPath, console: Console) -> int:
     """Write and show the tables of a run that is there."""
     board = reopen(root).board(Store(root, strict=True))
     pairings = write_pairings(board, root)
@@ -64,7 +65,7 @@ def _of_existing(root: Path, console: Console) -> int:
     return commands.FINISHED
 
 
-def _refuse_options(options: Mapping[str, Any], root: Path) -> None:
+def _refuse_options(options: Mapping[str, Any], root: AnyPath) -> None:
     given = [name for name, value in options.items() if value and name != "config"]
     if given:
         names = ", ".join(f"--{name.rstrip('_').replace('_', '-')}" for name in given)
@@ -151,7 +152,9 @@ def _no_matrix(where: str) -> UsageError:
     )
 
 
-def _show(pairings: Sequence[Pairings], board: Board, root: Path, console: Console) -> None:
+def _show(
+    pairings: Sequence[Pairings], board: Board, root: AnyPath, console: Console
+) -> None:
     """Print the tables, and where the files are."""
     for one in pairings:
         for table in tables_of(one):

@@ -11,6 +11,7 @@ from rich.console import Console
 from benchmarks.runs.config import RunConfig, load_config
 from cluster.launch import kuberay, slurm
 from cluster.launch.settings import BatchJob
+from generators.buckets import AnyPath
 from generators.errors import UsageError
 
 
@@ -56,8 +57,9 @@ def _on_slurm(
         name=_name(config.root),
         arguments=tuple(arguments),
         folder=Path.cwd(),
-        jobs=config.root / "jobs",
+        jobs=_jobs(config.root),
         settings=config.cluster.model_copy(update=one_node),
+        root=config.root,
         array=array,
     )
 
@@ -67,22 +69,28 @@ def _on_kubernetes(config: RunConfig, settings: Sequence[str]) -> BatchJob:
     if config.out is None:
         raise UsageError(
             f"out is not set: name a folder below {config.cluster.mount_path}, where pods "
-            "see the volume"
+            "see the volume, or one in a bucket"
         )
     return BatchJob(
         name=_name(config.out),
         arguments=("run", str(kuberay.CONFIG_FILE), *_set(settings), "--address", "auto"),
         folder=Path(config.cluster.mount_path),
-        jobs=config.out / "jobs",
+        jobs=_jobs(config.out),
+        root=config.out,
         settings=config.cluster,
     )
+
+
+def _jobs(root: AnyPath) -> Path:
+    """Where the job's script and log are: in the run directory, or beside the command."""
+    return root / "jobs" if isinstance(root, Path) else Path.cwd() / "jobs" / root.name
 
 
 def _set(settings: Sequence[str]) -> list[str]:
     return [word for setting in settings for word in ("--set", setting)]
 
 
-def _name(root: Path) -> str:
+def _name(root: AnyPath) -> str:
     """Of Kubernetes' form for names, which Slurm takes too."""
     words = re.findall(r"[a-z0-9]+", root.name.lower())
     return "-".join(["plait", *words])[:47].rstrip("-")

@@ -6,7 +6,8 @@ Below the folder of its own that a driver has, which is the run directory or a s
     .control/DRIVER-ID.request  what somebody asks of the driver
     .control/DRIVER-ID.answer   what it answers
 
-A request is taken by removing it, and withdrawn in the same way: one of the two succeeds.
+A request is taken by removing it, and withdrawn in the same way: one of the two succeeds
+(in a bucket both may, and the driver obeys what nobody waits for any more).
 It names the driver that it is for, so it cannot reach a later one. Clocks are not compared:
 a driver lives as long as its state changes. Folders are listed before files in them are
 read, because opening a folder makes a client of NFS ask the server for what is new.
@@ -15,11 +16,10 @@ read, because opening a folder makes a client of NFS ask the server for what is 
 from __future__ import annotations
 
 import contextlib
-import shutil
+import errno
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cluster.lock import age_s, is_dead, self_description
 from cluster.shard import FOLDER as SHARDS
 from cluster.watcher import RunProgress
+from generators.buckets import AnyPath, matching, unlink_all
 from generators.errors import PlaitError, UsageError
 from generators.files import write_whole
 
@@ -76,10 +77,11 @@ class RunState(BaseModel):
 class Control:
     """The driver's side; made while it holds its lock, with the folder of its own."""
 
-    def __init__(self, own: Path) -> None:
+    def __init__(self, own: AnyPath) -> None:
         self._folder = own / FOLDER
-        # Of drivers that were killed.
-        shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # of drivers that were killed
+            unlink_all([*self._folder.iterdir()])
+            self._folder.rmdir()
         self._driver, self._process = uuid.uuid4().hex, self_description()
         self._written = 0
         self._interval = -1.0
@@ -119,7 +121,7 @@ class Control:
         """Requests, each under the name of its answer."""
         taken = {}
         with contextlib.suppress(OSError):
-            for path in sorted(self._folder.glob(f"{self._driver}-*.request")):
+            for path in matching(self._folder, f"{self._driver}-*.request"):
                 with contextlib.suppress(FileNotFoundError):  # withdrawn
                     text = path.read_bytes()
                     path.unlink()
@@ -131,18 +133,18 @@ class Control:
             write_whole(self._folder / name, content.model_dump_json(), durable=False)
 
 
-def driver_folders(root: Path) -> list[Path]:
+def driver_folders(root: AnyPath) -> list[AnyPath]:
     """The own folders of the drivers that make records of a run, or died while they did."""
-    places = (root.glob(f"{at}{FOLDER}/{_STATE}") for at in ("", f"{SHARDS}/*/"))
-    return sorted(path.parent.parent for paths in places for path in paths)
+    places = (matching(root, f"{at}{FOLDER}/{_STATE}") for at in ("", f"{SHARDS}/*/"))
+    return [path.parent.parent for paths in places for path in paths]
 
 
-def read_state(own: Path) -> RunState | None:
+def read_state(own: AnyPath) -> RunState | None:
     """What the driver last wrote; None where no records are being made."""
     return _read(own / FOLDER / _STATE, RunState)
 
 
-def next_state(own: Path, known: RunState, wait_s: float) -> RunState:
+def next_state(own: AnyPath, known: RunState, wait_s: float) -> RunState:
     """The state that is written after `known`; ControlError where none is in `wait_s`."""
 
     def look() -> RunState | None:
@@ -154,7 +156,7 @@ def next_state(own: Path, known: RunState, wait_s: float) -> RunState:
     return state
 
 
-def ask(own: Path, driver: str, request: Request, wait_s: float) -> str:
+def ask(own: AnyPath, driver: str, request: Request, wait_s: float) -> str:
     """The answer of the driver to a request, which is withdrawn where none comes.
 
     Raises:
@@ -193,7 +195,7 @@ def ask(own: Path, driver: str, request: Request, wait_s: float) -> str:
     return answer.text
 
 
-def _of_driver(own: Path, driver: str) -> RunState:
+def _of_driver(own: AnyPath, driver: str) -> RunState:
     """The state of the driver; ControlError where it has ended."""
     state = read_state(own)
     if state is None or state.driver != driver:
@@ -206,7 +208,7 @@ def _of_driver(own: Path, driver: str) -> RunState:
     return state
 
 
-def _silence(own: Path, what: str, wait_s: float) -> str:
+def _silence(own: AnyPath, what: str, wait_s: float) -> str:
     text = f"{own}: the driver did not {what} within {wait_s:g} s"
     with contextlib.suppress(OSError):  # which needs to write
         text += f"; it last wrote its state {age_s(own / FOLDER / _STATE):.0f} s ago"
@@ -220,7 +222,7 @@ def _polled(look: Callable[[], T | None], wait_s: float) -> T | None:
     return found
 
 
-def _read(path: Path, model: type[M]) -> M | None:
+def _read(path: AnyPath, model: type[M], *, again: bool = True) -> M | None:
     next(path.parent.glob("*"), None)
     try:
         return model.model_validate_json(path.read_bytes())
@@ -228,3 +230,8 @@ def _read(path: Path, model: type[M]) -> M | None:
         return None
     except ValidationError as error:
         raise ControlError(f"{path} cannot be read: {error}") from None
+    except OSError as error:
+        # On NFS, a file that was replaced when it had just been opened.
+        if error.errno != errno.ESTALE or not again:
+            raise
+        return _read(path, model, again=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from cluster.allocation import Allocator
@@ -22,6 +21,7 @@ from cluster.watcher import WorkerFailure
 from cluster.worker import Receipt
 from cluster.workers import Event, OnReady, WorkerPool
 from generators.base import Failure, Job, Outcome, StageSpec
+from generators.buckets import AnyPath
 
 
 class Engine(ABC):
@@ -30,7 +30,7 @@ class Engine(ABC):
     def __init__(
         self,
         executor: Executor,
-        root: Path,
+        root: AnyPath,
         options: EngineOptions,
         *,
         probe: Sequence[tuple[str, str]] = (),

@@ -1,4 +1,4 @@
-"""Who works on a run directory: lock files with heartbeats.
+"""Who works on a run directory: lock files, or objects in a bucket, with heartbeats.
 
 One driver has all of it, or each of its shards has a driver of its own. A driver makes
 its lock file first and then looks for those that exclude it, in the same folder: a client
@@ -21,6 +21,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 
 from cluster.shard import Shard
+from generators.buckets import AnyPath, BucketPath, matching, refuse_unconditional
 from generators.errors import PlaitError
 from generators.files import write_error
 
@@ -81,17 +82,17 @@ class RunLock:
     Without a shard the driver has the whole run directory to itself. With one it has that
     shard, beside drivers of other shards that divide the queries into as many and make the
     same `run` (a digest). WriteError names the run directory and the cause where the lock
-    cannot be written.
+    cannot be written, UsageError a store that cannot hold one.
     """
 
-    def __init__(self, root: Path, shard: Shard | None = None, run: str = "") -> None:
+    def __init__(self, root: AnyPath, shard: Shard | None = None, run: str = "") -> None:
         self.shard = shard
         self.path = root / (f"shard-{shard.name}.lock" if shard else _WHOLE)
         self.lost = False
         """Set when another driver has taken over the lock."""
         about = {"shard": str(shard), "run": run} if shard else {}
         self._run = run
-        self._mine = json.dumps(self_description() | about | {"token": uuid.uuid4().hex})
+        self._mine = self_description() | about | {"token": uuid.uuid4().hex}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
@@ -129,28 +130,13 @@ class RunLock:
     def _acquire(self) -> bool:
         """Take the lock, or clear the way for the next attempt; RunInUse, WriteError."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self._create():
+            if _file_at(self.path).create(self._mine) or self._is_mine():
                 return True
             self._refuse_or_break(self.path)
         except OSError as error:
             # Users should read about the disk, not about an internal file.
             raise write_error(self.path.parent, error) from error
         return False
-
-    def _create(self) -> bool:
-        try:
-            file = self.path.open("x")
-        except FileExistsError:
-            return False
-        try:
-            with file:
-                file.write(self._mine)
-        except OSError:
-            # An empty lock would block the directory until it is stale.
-            self.path.unlink(missing_ok=True)
-            raise
-        return True
 
     def _exclude_others(self) -> None:
         """Break what is left of drivers that this one excludes; RunInUse if one lives."""
@@ -164,14 +150,14 @@ class RunLock:
                     raise
                 time.sleep(_SETTLING_S)
 
-    def _rivals(self) -> list[Path]:
+    def _rivals(self) -> list[AnyPath]:
         """The lock files of drivers that this one excludes."""
         others = [p for p in locks_in(self.path.parent) if p != self.path]
         if self.shard is None:
             return others
         return [path for path in others if not self._goes_with(path)]
 
-    def _goes_with(self, path: Path) -> bool:
+    def _goes_with(self, path: AnyPath) -> bool:
         try:
             holder = _holder(path)
         except FileNotFoundError:
@@ -183,8 +169,8 @@ class RunLock:
         other = Shard.of(holder.get("shard"))
         return bool(other and self.shard and other.count == self.shard.count)
 
-    def _refuse_or_break(self, path: Path) -> None:
-        """Raise when the holder lives; else move its lock out of the way, atomically."""
+    def _refuse_or_break(self, path: AnyPath) -> None:
+        """Raise when the holder lives; else remove its lock, and no other."""
         try:
             age, holder = age_s(path), _holder(path)
         except FileNotFoundError:
@@ -195,13 +181,8 @@ class RunLock:
                 f"run directory {path.parent} is in use by {_named(holder)} (last "
                 f"heartbeat {max(age, 0):.0f} s ago). {self._advice(holder)}"
             )
-        removed = path.with_suffix(f".{uuid.uuid4().hex}")
         with contextlib.suppress(FileNotFoundError, FileExistsError):
-            path.rename(removed)
-            if _holder(removed) != holder:
-                # Another driver broke it first and holds it now: give it back.
-                os.link(removed, path)
-            removed.unlink(missing_ok=True)
+            _file_at(path).remove(holder, self._mine)
 
     def _advice(self, holder: Mapping[str, Any]) -> str:
         wait = "Wait for it, stop it, or name another directory with --out."
@@ -213,7 +194,7 @@ class RunLock:
 
     def _is_mine(self) -> bool:
         try:
-            return self.path.read_text() == self._mine
+            return bool(_holder(self.path).get("token") == self._mine["token"])
         except FileNotFoundError:
             return False
         except OSError:
@@ -226,27 +207,27 @@ class RunLock:
                 self.lost = True
                 return
             with contextlib.suppress(OSError):
-                os.utime(self.path)
+                _file_at(self.path).renew(self._mine)
 
 
-def age_s(path: Path) -> float:
+def age_s(path: AnyPath) -> float:
     """Seconds since a file was written, by the file system's own clock.
 
     It may differ from this machine's.
     """
     probe = path.with_suffix(f".{uuid.uuid4().hex}")
-    probe.touch()
+    probe.write_bytes(b"")
     now = probe.stat().st_mtime
     probe.unlink(missing_ok=True)
     return now - path.stat().st_mtime
 
 
-def locks_in(root: Path) -> list[Path]:
+def locks_in(root: AnyPath) -> list[AnyPath]:
     """The lock files of a run directory, whether or not their drivers live."""
-    return [*root.glob(_WHOLE), *sorted(root.glob("shard-*.lock"))]
+    return [*root.glob(_WHOLE), *matching(root, "shard-*.lock")]
 
 
-def drivers_of(root: Path) -> list[str]:
+def drivers_of(root: AnyPath) -> list[str]:
     """Who works on a run directory, in words."""
     named = []
     for path in locks_in(root):
@@ -265,10 +246,85 @@ def _lives(holder: Mapping[str, Any], age: float) -> bool:
     return age < _STALE_S and not is_dead(holder)
 
 
-def _holder(path: Path) -> dict[str, Any]:
+class _LockFile:
+    """A lock in a folder; a heartbeat is its time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self, holder: Mapping[str, Any]) -> bool:
+        """Write it where there is none; whether there was none."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file = self.path.open("x")
+        except FileExistsError:
+            return False
+        try:
+            with file:
+                json.dump(holder, file)
+        except OSError:
+            # An empty lock would block the directory until it is stale.
+            self.path.unlink(missing_ok=True)
+            raise
+        return True
+
+    def remove(self, former: Mapping[str, Any], holder: Mapping[str, Any]) -> None:
+        """Remove that of `former`."""
+        removed = self.path.with_suffix(f".{uuid.uuid4().hex}")
+        self.path.rename(removed)
+        if _holder(removed) != former:
+            # Another driver broke it first and holds it now: give it back.
+            os.link(removed, self.path)
+        removed.unlink(missing_ok=True)
+
+    def renew(self, holder: Mapping[str, Any]) -> None:
+        """Give a sign of life."""
+        os.utime(self.path)
+
+
+class _LockObject:
+    """A lock in a bucket, written on conditions; each heartbeat is another content."""
+
+    def __init__(self, path: BucketPath) -> None:
+        self.path = path
+
+    def create(self, holder: Mapping[str, Any]) -> bool:
+        """Write it where there is none; whether there was none."""
+        refuse_unconditional(self.path.parent)
+        return self.path.create(_beating(holder)) is not None
+
+    def remove(self, former: Mapping[str, Any], holder: Mapping[str, Any]) -> None:
+        """Remove that of `former`, unless it has given another sign of life.
+
+        Removing knows no condition: it is made one of `holder`, which lives, before.
+        """
+        data, version = self.path.read_version()
+        if _parsed(data) == former and self.path.replace(_beating(holder), version):
+            self.path.unlink()
+
+    def renew(self, holder: Mapping[str, Any]) -> None:
+        """Give a sign of life, unless another driver has taken it over meanwhile."""
+        data, version = self.path.read_version()
+        if _parsed(data).get("token") == holder["token"]:
+            self.path.replace(_beating(holder), version)
+
+
+def _beating(holder: Mapping[str, Any]) -> bytes:
+    return json.dumps({**holder, "beat": time.time_ns()}).encode()
+
+
+def _file_at(path: AnyPath) -> _LockFile | _LockObject:
+    return _LockFile(path) if isinstance(path, Path) else _LockObject(path)
+
+
+def _holder(path: AnyPath) -> dict[str, Any]:
     """Who holds the lock; empty for a holder that crashed while writing it."""
+    return _parsed(path.read_bytes())
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
     with contextlib.suppress(ValueError):
-        holder = json.loads(path.read_bytes())
+        holder = json.loads(data)
         return holder if isinstance(holder, dict) else {}
     return {}
 

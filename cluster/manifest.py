@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.shard import FOLDER, SHARD_FILE
+from generators.buckets import AnyPath, matching
 from generators.files import write_whole
 from generators.secrets import without_known_keys
 
@@ -93,7 +94,7 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def read_entries(manifest: Path) -> dict[str, Any]:
+def read_entries(manifest: AnyPath) -> dict[str, Any]:
     """Return what a manifest holds; nothing where there is none that can be read."""
     try:
         entries = json.loads(manifest.read_text())
@@ -102,13 +103,13 @@ def read_entries(manifest: Path) -> dict[str, Any]:
     return entries if isinstance(entries, dict) else {}
 
 
-def former_entries(manifest: Path, names: Sequence[str]) -> dict[str, Any]:
+def former_entries(manifest: AnyPath, names: Sequence[str]) -> dict[str, Any]:
     """Return those of the entries that earlier commands have left, which go on."""
     former = read_entries(manifest)
     return {name: former[name] for name in names if isinstance(former.get(name), dict)}
 
 
-def of_shards(root: Path) -> dict[str, Any]:
+def of_shards(root: AnyPath) -> dict[str, Any]:
     """Return what the manifest of a run says of its shards, if it has any.
 
     A run that was made by shards alone has the timing of one of them, with the loads of
@@ -116,7 +117,7 @@ def of_shards(root: Path) -> dict[str, Any]:
     """
     shards = {
         path.parent.name: read_entries(path)
-        for path in sorted(root.glob(f"{FOLDER}/*/{SHARD_FILE}"))
+        for path in matching(root, f"{FOLDER}/*/{SHARD_FILE}")
     }
     if not shards:
         return {}
@@ -169,6 +170,6 @@ def _joint(
     }
 
 
-def write_json(path: Path, content: Any) -> None:
+def write_json(path: AnyPath, content: Any) -> None:
     """Write `content` so that readers see the whole old file or the whole new one."""
     write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

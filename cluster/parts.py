@@ -13,17 +13,17 @@ import errno
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import lru_cache
-from pathlib import Path
+from functools import lru_cache, partial
 from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from generators.buckets import AnyPath, BucketPath, any_path
 from generators.errors import PlaitError
 from generators.files import write_whole
 
@@ -31,6 +31,8 @@ _GROUP_BYTES = 1 << 20
 _MOST_ROWS_PER_GROUP = 64
 _DIGEST_LENGTH = 64
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ_AT_ONCE = 16
+"""Parts of a bucket: what a request waits for is the network."""
 
 
 class StoreError(PlaitError, RuntimeError):
@@ -52,7 +54,7 @@ class DamagedPart(StoreError):
         )
 
 
-def write_part(folder: Path, table: pa.Table) -> Path:
+def write_part(folder: AnyPath, table: pa.Table) -> AnyPath:
     """Commit `table` as one new part of `folder`; StoreError when the disk refuses."""
     buffer = pa.BufferOutputStream()
     pq.write_table(
@@ -81,7 +83,7 @@ def _rows_per_group(table: pa.Table) -> int:
     return max(1, min(_MOST_ROWS_PER_GROUP, _GROUP_BYTES // row_bytes))
 
 
-def named_digest(part: Path) -> str | None:
+def named_digest(part: AnyPath) -> str | None:
     """The SHA-256 that a part's name gives; None for parts of earlier versions."""
     digest = part.stem.removeprefix("part-")
     return digest if len(digest) == _DIGEST_LENGTH else None
@@ -103,7 +105,7 @@ def reading(part: str) -> Iterator[None]:
         # Errors raised by Parquet itself have no error number.
         if error.errno is None and not os.path.isdir(part):
             raise DamagedPart(part, _first_line(error)) from error
-        cause = os.strerror(error.errno) if error.errno else str(error)
+        cause = error.strerror or str(error)
         raise StoreError(
             f"part {part} cannot be read: {cause}. It was left as it is; run the same "
             "command again once it can be read."
@@ -117,20 +119,42 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def open_part(part: str) -> pq.ParquetFile:
+def open_part(part: str | AnyPath) -> pq.ParquetFile:
     """A part to be read from, with its checksums compared."""
-    # Not memory-mapped: a disk error would then end the whole process.
-    return pq.ParquetFile(part, page_checksum_verification=True)
+    path = any_path(part)
+    source = path.open() if isinstance(path, BucketPath) else path
+    # Ranges that lie together by one request. Not memory-mapped: a disk error would then
+    # end the whole process.
+    return pq.ParquetFile(source, pre_buffer=True, page_checksum_verification=True)
 
 
-def read_part(part: Path, columns: Sequence[str] | None = None) -> pa.Table:
+def read_part(part: AnyPath, columns: Sequence[str] | None = None) -> pa.Table:
     """Columns of a part, all by default; DamagedPart, StoreError, FileNotFoundError."""
-    with reading(str(part)), open_part(str(part)) as file:
-        table = file.read(columns=None if columns is None else list(columns))
+    with reading(str(part)):
+        with open_part(part) as file:
+            table = file.read(columns=None if columns is None else list(columns))
         table.validate(full=True)
         if columns is not None and len(table.column_names) < len(columns):
             raise KeyError(f"it lacks columns of {', '.join(columns)}")
         return table
+
+
+def read_parts(
+    parts: Sequence[AnyPath], columns: Sequence[str] | None = None
+) -> Iterator[tuple[AnyPath, Callable[[], pa.Table]]]:
+    """Each part, with what returns or raises what `read_part` does.
+
+    Those in a bucket are read ahead, several at a time.
+    """
+    if not any(isinstance(part, BucketPath) for part in parts):
+        yield from ((part, partial(read_part, part, columns)) for part in parts)
+        return
+    pool = ThreadPoolExecutor(_READ_AT_ONCE)
+    try:
+        tables = [pool.submit(read_part, part, columns) for part in parts]
+        yield from ((p, table.result) for p, table in zip(parts, tables, strict=True))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 _one_reader = threading.Lock()
@@ -171,21 +195,21 @@ def forget_open_parts() -> None:
     _opened.cache_clear()
 
 
-def stage_folders(root: Path) -> list[Path]:
+def stage_folders(root: AnyPath) -> list[AnyPath]:
     """The folders of all stages under `root`; StoreError when they cannot be read."""
     return sorted(_listed(root / "stages"))
 
 
-def parts_in(folder: Path) -> list[Path]:
+def parts_in(folder: AnyPath) -> list[AnyPath]:
     """The parts in the folder of a stage; StoreError when it cannot be read."""
     names = ((p.name, p) for p in _listed(folder))
     return sorted(p for n, p in names if n.startswith("part-") and n.endswith(".parquet"))
 
 
-def _listed(folder: Path) -> list[Path]:
+def _listed(folder: AnyPath) -> list[AnyPath]:
     # Path.glob would take a folder that may not be read for an empty one.
     try:
-        return [folder / name for name in os.listdir(folder)]
+        return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -199,7 +223,7 @@ class Committer:
     hundred requests at once costs one fsync, and no answer waits for a batch to fill.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: AnyPath) -> None:
         self.folder = folder
         self._queue: SimpleQueue[tuple[pa.Table, Future[tuple[str, int]]]] = SimpleQueue()
         self._writing = threading.Lock()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from types import FrameType
 from typing import Any, get_args
 
@@ -41,6 +40,7 @@ from cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
 from cluster.tracing.summary import traced
 from cluster.usage import usage_of
 from cluster.watcher import FAILURES, RunLog, RunProgress, Watcher
+from generators.buckets import AnyPath
 from generators.errors import WriteError
 
 MANIFEST = "manifest.json"
@@ -125,7 +125,7 @@ def handling_signals(
 
 def execute(
     plan: Plan,
-    root: Path,
+    root: AnyPath,
     options: EngineOptions,
     about: Mapping[str, Any],
     watcher: Watcher,
@@ -192,21 +192,21 @@ def execute(
     return RunResult(work.totals, failed, made, seconds, stopped_by, journal.active)
 
 
-def _own_folder(root: Path, shard: Shard | None) -> Path:
+def _own_folder(root: AnyPath, shard: Shard | None) -> AnyPath:
     """Where a driver keeps what is not shared with those of other shards."""
     folder = shard.folder(root) if shard else root
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def _refuse_if_changed(root: Path, about: Mapping[str, Any], joins: str) -> None:
+def _refuse_if_changed(root: AnyPath, about: Mapping[str, Any], joins: str) -> None:
     """RunInUse where another command has changed the run since this one was planned."""
     known = read_entries(root / MANIFEST).get(RUN_DIGEST, "")
     if known not in ("", joins, about.get(RUN_DIGEST)):
         raise RunInUse(f"{root} has changed since this command began; give it again")
 
 
-def _share_manifest(root: Path, about: Mapping[str, Any]) -> None:
+def _share_manifest(root: AnyPath, about: Mapping[str, Any]) -> None:
     """Write the manifest that all shards share, unless it is there.
 
     However many write it at once, they write the same: the lock admits no others.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from generators.base import StageSpec
+from generators.buckets import AnyPath
 from generators.errors import UsageError
 
 FOLDER, SHARD_FILE = "shards", "shard.json"
@@ -41,7 +41,7 @@ class Shard:
         """As part of a file's name."""
         return f"{self.number}-of-{self.count}"
 
-    def folder(self, root: Path) -> Path:
+    def folder(self, root: AnyPath) -> AnyPath:
         """Where it keeps its log, its trace and what it notes of itself."""
         return root / FOLDER / self.name
 

@@ -1,9 +1,10 @@
-"""Records on a local or shared file system: Parquet parts, written whole or not at all.
+"""Records in a folder or in a bucket: Parquet parts, written whole or not at all.
 
-A part appears under its name only after its bytes are on disk (write, fsync, rename),
-so a crash at any moment leaves nothing half-written that a reader would take. Records
-are named by key: writing one twice is harmless, readers keep the better one. A part that
-is proved damaged is set aside under another name, and only by a store that `repairs`.
+A part appears under its name only after its bytes are on disk (write, fsync, rename; an
+object of a bucket is there once it is complete), so a crash at any moment leaves nothing
+half-written that a reader would take. Records are named by key: writing one twice is
+harmless, readers keep the better one. A part that is proved damaged
+is set aside under another name, and only by a store that `repairs`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from cluster.parts import (
     parts_in,
     read_cell,
     read_part,
+    read_parts,
     reading,
     stage_folders,
     write_part,
@@ -35,6 +37,7 @@ from cluster.parts import (
 from cluster.records import RecordRow, as_current, head_columns, rows_of
 from cluster.verify import check_part
 from generators.base import Job, StageSpec
+from generators.buckets import AnyPath, any_path, unlink_all
 from generators.document import Blob
 
 __all__ = [
@@ -108,7 +111,7 @@ class BlobReader:
 @lru_cache(maxsize=4096)
 def _notes(part: str) -> pa.ChunkedArray:
     # Readers go from stage to stage for every sample: all parts must stay at hand.
-    return read_part(Path(part), ["notes"]).column(0)
+    return read_part(any_path(part), ["notes"]).column(0)
 
 
 def notes_of(row: RecordRow) -> dict[str, Any]:
@@ -128,7 +131,7 @@ class Store:
 
     def __init__(
         self,
-        root: Path,
+        root: AnyPath,
         *,
         repairs: bool = False,
         strict: bool = False,
@@ -147,7 +150,7 @@ class Store:
         self._indices: dict[str, _Index] = {}
         """By the stage's digest."""
 
-    def folder(self, spec: StageSpec) -> Path:
+    def folder(self, spec: StageSpec) -> AnyPath:
         """Where the parts of `spec` are kept."""
         return self.root / "stages" / spec.folder
 
@@ -190,11 +193,11 @@ class Store:
             index = self._indices.setdefault(spec.digest, _Index())
             known = {key for key, row in index.rows.items() if row.final}
             try:
-                for part in self.parts(spec):
-                    if str(part) not in index.parts:
-                        heads = self._heads(spec, part)
-                        index.merge({k: r for k, r in heads.items() if k not in known})
-                        index.parts.add(str(part))
+                new = [p for p in self.parts(spec) if str(p) not in index.parts]
+                for part, read in read_parts(new, head_columns(spec.kind)):
+                    heads = self._heads(spec, part, read)
+                    index.merge({k: r for k, r in heads.items() if k not in known})
+                    index.parts.add(str(part))
             except FileNotFoundError:
                 # A running command has just compacted its parts: look again.
                 self._indices.pop(spec.digest, None)
@@ -204,10 +207,12 @@ class Store:
             return
         raise StoreError(f"{self.folder(spec)} changes while it is read; try again")
 
-    def _heads(self, spec: StageSpec, part: Path) -> dict[str, RecordRow]:
+    def _heads(
+        self, spec: StageSpec, part: AnyPath, read: Callable[[], pa.Table]
+    ) -> dict[str, RecordRow]:
         """The records of a part; none where it is proved damaged."""
         try:
-            table = read_part(part, head_columns(spec.kind))
+            table = read()
             with reading(str(part)):
                 return rows_of(spec.kind, table, str(part))
         except DamagedPart as damage:
@@ -239,14 +244,14 @@ class Store:
 
     def set_aside(self, parts: Iterable[str]) -> int:
         """Rename those of `parts` that are damaged for this process too; how many."""
-        return sum(self._set_aside(Path(part)) for part in sorted(set(parts)))
+        return sum(self._set_aside(any_path(part)) for part in sorted(set(parts)))
 
     def check_all(self, specs: Iterable[StageSpec]) -> int:
         """Set aside what is damaged among all parts of `specs`; how many."""
         parts = [part for spec in specs for part in self.parts(spec)]
         return self.set_aside(str(p) for p in parts if check_part(p).damage is not None)
 
-    def _set_aside(self, part: Path) -> bool:
+    def _set_aside(self, part: AnyPath) -> bool:
         try:
             damage = check_part(part).damage
         except FileNotFoundError:
@@ -254,7 +259,7 @@ class Store:
         if damage is None:
             self._notice(f"part {part} was reported damaged, but is intact on this machine")
             return False
-        if not self.repairs or not part.is_relative_to(self.root):
+        if not self.repairs or self.root not in part.parents:
             self._notice(str(DamagedPart(str(part), damage)))
             return False
         self._rename(part, part.with_suffix(".unreadable"))
@@ -265,9 +270,9 @@ class Store:
         self._forget()
         return True
 
-    def _rename(self, part: Path, aside: Path) -> None:
+    def _rename(self, part: AnyPath, aside: AnyPath) -> None:
         try:
-            part.rename(aside)
+            part.rename(aside)  # type: ignore[arg-type]
         except OSError as error:
             raise StoreError(
                 f"part {part} is damaged and cannot be set aside: {error.strerror}"
@@ -280,7 +285,7 @@ class Store:
         forget_open_parts()
         _notes.cache_clear()
 
-    def parts(self, spec: StageSpec) -> list[Path]:
+    def parts(self, spec: StageSpec) -> list[AnyPath]:
         """The parts of `spec`, in all folders with its digest."""
         suffix = f"-{spec.digest[:12]}"
         folders = [f for f in stage_folders(self.root) if f.name.endswith(suffix)]
@@ -289,9 +294,8 @@ class Store:
     def columns(self, spec: StageSpec, names: list[str]) -> Iterator[dict[str, Any]]:
         """The named columns (and `key`) of every record that is not superseded."""
         rows = self.rows(spec)
-        for part in self.parts(spec):
-            table = read_part(part, ["key", *names])
-            for i, record in enumerate(table.to_pylist()):
+        for part, read in read_parts(self.parts(spec), ["key", *names]):
+            for i, record in enumerate(read().to_pylist()):
                 row = rows.get(record["key"])
                 if row is not None and (row.part, row.row) == (str(part), i):
                     yield record
@@ -326,15 +330,16 @@ class Store:
             return
         # A worker that was stopped may have committed records without reporting them.
         self._look(spec)
-        for group in _groups([part for part in small if part.exists()]):
+        left = set(self.parts(spec))
+        for group in _groups([part for part in small if part in left]):
             self._join(spec, group)
         forget_open_parts()
 
-    def _join(self, spec: StageSpec, parts: list[Path]) -> None:
+    def _join(self, spec: StageSpec, parts: list[AnyPath]) -> None:
         index = self._index(spec)
         tables = []
-        for part in parts:
-            table = read_part(part)
+        for part, read in read_parts(parts):
+            table = read()
             with reading(str(part)):
                 table = as_current(spec.kind, table)
             keys = table.column("key").to_pylist()
@@ -345,11 +350,10 @@ class Store:
         joined = write_part(self.folder(spec), whole_table)
         index.rows |= rows_of(spec.kind, whole_table, str(joined))
         index.parts.add(str(joined))
-        for part in parts:
-            # Equal content has an equal name: the joined part may be one of them.
-            if part != joined:
-                index.parts.discard(str(part))
-                part.unlink(missing_ok=True)
+        # Equal content has an equal name: the joined part may be one of them.
+        former = [part for part in parts if part != joined]
+        index.parts -= set(map(str, former))
+        unlink_all(former)
 
 
 @dataclass
@@ -367,9 +371,9 @@ class _Index:
                 self.rows[key] = row
 
 
-def _groups(parts: list[Path]) -> Iterator[list[Path]]:
+def _groups(parts: list[AnyPath]) -> Iterator[list[AnyPath]]:
     """Runs of parts that together stay near the size of a compacted part."""
-    group: list[Path] = []
+    group: list[AnyPath] = []
     size = 0
     for part in parts:
         group.append(part)

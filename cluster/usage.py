@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from cluster.plan import Plan
@@ -13,6 +12,7 @@ from cluster.shard import Shard
 from cluster.store import Store
 from cluster.worker import Receipt
 from generators.base import StageSpec, add_usage
+from generators.buckets import AnyPath
 
 _PRICES = ("price_per_million_input", "price_per_million_output", "price_per_image")
 
@@ -98,7 +98,7 @@ def _used(
 
 
 def committed_usage(
-    root: Path, spec: StageSpec, shard: Shard | None = None
+    root: AnyPath, spec: StageSpec, shard: Shard | None = None
 ) -> dict[str, float]:
     """Tokens and other usage of all records of `spec` under `root`, by name.
 

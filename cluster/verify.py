@@ -30,6 +30,7 @@ from cluster.parts import (
 )
 from cluster.records import kind_of
 from generators.base import Kind
+from generators.buckets import AnyPath, local_copy
 from generators.pictures import PictureError, decode
 
 _BLOCK = 1 << 22
@@ -40,7 +41,7 @@ _JSON = ("usage", "notes", "segments", "parts")
 class PartCheck:
     """The result of checking one part."""
 
-    part: Path
+    part: AnyPath
     records: int | None = None
     """Their number; None where not even that can be read."""
     pictures: int = 0
@@ -53,26 +54,26 @@ class PartCheck:
     """What is wrong with the bytes; None for an intact part."""
 
 
-def check_part(part: Path, *, pictures: bool = False) -> PartCheck:
+def check_part(part: AnyPath, *, pictures: bool = False) -> PartCheck:
     """Read all of a part; with `pictures`, decode them too. Changes nothing.
 
     Raises FileNotFoundError for a part that is gone, StoreError where it cannot be read.
     """
     check = PartCheck(part)
-    _read_keys(check)
     try:
-        with reading(str(part)):
-            with open_part(str(part)) as file:
+        with reading(str(part)), local_copy(part) as copy:
+            _read_keys(check, copy)
+            with open_part(copy) as file:
                 _check_groups(file, check, pictures)
-            _compare_name(part)
+            _compare_name(part, copy)
     except DamagedPart as damage:
         check.damage = damage.reason
     return check
 
 
-def _read_keys(check: PartCheck) -> None:
+def _read_keys(check: PartCheck, part: Path) -> None:
     try:
-        keys = read_part(check.part, ["key"]).column(0).to_pylist()
+        keys = read_part(part, ["key"]).column(0).to_pylist()
     except DamagedPart:
         return
     check.records, check.keys = len(keys), frozenset(keys)
@@ -142,13 +143,13 @@ def _is_image(data: bytes) -> bool:
     return True
 
 
-def _compare_name(part: Path) -> None:
-    """ValueError where a part's bytes do not have the digest in its name."""
+def _compare_name(part: AnyPath, copy: Path) -> None:
+    """ValueError where the bytes of `copy` do not have the digest in the part's name."""
     expected = named_digest(part)
     if expected is None:
         return
     digest = hashlib.sha256()
-    with part.open("rb") as file:
+    with copy.open("rb") as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     if digest.hexdigest() != expected:
@@ -202,9 +203,9 @@ class StageCheck:
         return sum(check.records is None for check in self.damaged)
 
 
-def verify(root: Path) -> Iterator[StageCheck]:
+def verify(root: AnyPath) -> Iterator[StageCheck]:
     """Check all parts under `root`, stage by stage; StoreError where one cannot be read."""
-    stages: dict[str, list[Path]] = defaultdict(list)
+    stages: dict[str, list[AnyPath]] = defaultdict(list)
     for folder in stage_folders(root):
         # A stage that was renamed has its records in several folders.
         stages[folder.name.rpartition("-")[2]].append(folder)
@@ -214,12 +215,12 @@ def verify(root: Path) -> Iterator[StageCheck]:
             yield StageCheck(folders[0].name, _checked(parts))
 
 
-def _checked(parts: Sequence[Path]) -> list[PartCheck]:
+def _checked(parts: Sequence[AnyPath]) -> list[PartCheck]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return [check for check in pool.map(_check, parts) if check is not None]
 
 
-def _check(part: Path) -> PartCheck | None:
+def _check(part: AnyPath) -> PartCheck | None:
     try:
         return check_part(part, pictures=True)
     except FileNotFoundError:

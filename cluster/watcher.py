@@ -2,8 +2,8 @@
 
 The log holds notices, failures of workers, and what workers write to stderr. Every worker
 writes its stderr to a file of its own, which costs it nothing; a thread of the driver
-gathers these files into the log. Workers that share no folder with the driver leave
-theirs to Ray's own logs.
+gathers these files into the log. Workers that share no folder with the driver, and those
+of a run in a bucket, leave theirs to Ray's own logs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any, Literal
 from cluster.counts import StageCount
 from cluster.lock import RunInUse
 from cluster.manifest import LOADS, TAKEOVERS, now
-from generators.files import safe_name
+from generators.buckets import AnyPath
+from generators.files import AppendedFile, safe_name
 from generators.secrets import MaskedStream, without_known_keys
 from generators.visible import visible
 
@@ -142,14 +143,15 @@ def redirect_stderr(root: Path, stage: str, host: str) -> None:
 class RunLog(Watcher):
     """Writes the log and passes everything on to another watcher; a context manager."""
 
-    def __init__(self, root: Path, watcher: Watcher) -> None:
-        self.path = root / LOG
+    def __init__(self, root: AnyPath, watcher: Watcher) -> None:
+        self._file = AppendedFile(root / LOG)
         self.watcher = watcher
         self.failures: list[WorkerFailure] = []
         self.ready: dict[str, dict[str, list[float]]] = {LOADS: {}, TAKEOVERS: {}}
         """Seconds until workers were ready, by the stage's folder, as the manifest has
         them."""
-        self._folder = root / STDERR_FOLDER
+        self._folder = root / STDERR_FOLDER if isinstance(root, Path) else None
+        """Where workers write; None in a bucket."""
         self._offsets: dict[Path, int] = {}
         # The handler of a signal may write while the main thread does.
         self._guard = threading.RLock()
@@ -172,6 +174,8 @@ class RunLog(Watcher):
         # A driver that took the run over has workers that still write.
         self._gather(last=not isinstance(error, RunInUse))
         self._write("run ended" if error is None else f"run ended: {error!r}")
+        with contextlib.suppress(OSError):
+            self._file.save()
 
     # ------------------------------------------------------------------ as a watcher
 
@@ -218,6 +222,10 @@ class RunLog(Watcher):
     def _gather(self, *, last: bool = False) -> None:
         """Append what workers have written since; with `last`, remove their files."""
         with contextlib.suppress(OSError):
+            if self._folder is None:
+                with self._guard:
+                    self._file.save()
+                return
             for file in sorted(self._folder.iterdir()):
                 self._gather_file(file, last=last)
             if last:
@@ -246,5 +254,5 @@ class RunLog(Watcher):
         text = visible(without_known_keys(text))
         lines = "".join(f"{head}{line}\n" for line in text.splitlines())
         # A full disk must not end a run because of its log; the store reports it.
-        with self._guard, contextlib.suppress(OSError), self.path.open("a") as file:
-            file.write(lines)
+        with self._guard, contextlib.suppress(OSError):
+            self._file.append(lines)

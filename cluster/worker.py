@@ -46,7 +46,9 @@ from generators.base import (
     StageSpec,
     add_usage,
 )
+from generators.buckets import any_path
 from generators.document import Request, with_blobs
+from generators.errors import UsageError
 from generators.secrets import know, print_error, without_keys_in
 
 TOKEN_FOLDER = ".nodes"
@@ -200,8 +202,8 @@ class Worker:
         `host` names the machine in files and logs; several may share a host name. The
         driver gathers stderr from `log_folder`, by default `root`.
         """
-        self.root, self._host = Path(root), host
-        self._log_folder = Path(log_folder or root)
+        self.root, self._host = any_path(root), host
+        self._log_folder = any_path(log_folder or root)
         self._shared = True
         self._compute: Executor = Lane()
         """In which the stage is loaded and computes."""
@@ -228,8 +230,8 @@ class Worker:
         try:
             folder = self.root / TOKEN_FOLDER
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / token).write_text(token)
-        except OSError:
+            (folder / token).write_bytes(b"")
+        except (OSError, UsageError):  # such as a bucket, and no library for it
             token = ""
         sees_data = all(_digest_of_file(path) == digest for path, digest in samples)
         return WorkerInfo(token or None, sees_data)
@@ -240,7 +242,7 @@ class Worker:
     def load(self, shared: bool) -> str | None:
         """Load the stage; the error as users read it when it cannot be loaded."""
         self._shared = shared
-        if self.owns_process and shared:
+        if self.owns_process and shared and isinstance(self._log_folder, Path):
             redirect_stderr(self._log_folder, self.spec.name, self._host)
         try:
             self._stage = self._compute.submit(self._build).result()
@@ -295,7 +297,8 @@ class Worker:
         if command is None:
             return {}
         bypass_proxies()
-        folder = self.root if self._shared else Path(tempfile.gettempdir()) / "plait"
+        own = Path(tempfile.gettempdir()) / "plait"
+        folder = self.root if self._shared and isinstance(self.root, Path) else own
         log = log_path(folder, command.name)
         with self._loading.phase("server"):
             self._server = ServerProcess(command, log)

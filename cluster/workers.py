@@ -7,7 +7,6 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from cluster.executors.base import Executor, HostLost
@@ -21,6 +20,7 @@ from cluster.usage import committed_usage
 from cluster.watcher import WorkerFailure
 from cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
 from generators.base import Failure, Fault, StageSpec
+from generators.buckets import AnyPath
 from generators.secrets import know
 
 _CHECKED_EVERY_S = 1.0
@@ -85,7 +85,7 @@ class WorkerPool:
     def __init__(
         self,
         executor: Executor,
-        root: Path,
+        root: AnyPath,
         options: EngineOptions,
         probe: list[tuple[str, str]],
         notice: Callable[[str], None],

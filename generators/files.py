@@ -1,20 +1,27 @@
-"""Files written whole: a reader sees the old file or the new one, never a part of it."""
+"""Files written whole: a reader sees the old file or the new one, never a part of it.
+
+In a bucket, where objects are written whole anyway, and in a folder; and files that grow.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import time
 import uuid
 from pathlib import Path
+from typing import Literal
 
+from generators.buckets import AnyPath, BucketPath, Version
 from generators.errors import WriteError
 
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """Errors of file systems that cannot flush a folder; their renames need no flush."""
+_SAVED_EVERY_S = 60.0
 
 
-def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> None:
+def write_whole(path: AnyPath, content: str | bytes, *, durable: bool = True) -> None:
     """Write `content` to `path` under another name, flush it, and rename.
 
     Folders are made where they are missing. Lone surrogates, as in names of files that are
@@ -24,6 +31,12 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> No
     data = (
         content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     )
+    if isinstance(path, BucketPath):
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise write_error(path.parent, error) from error
+        return
     temporary = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -49,12 +62,63 @@ def safe_name(text: str, replacement: str = "_") -> str:
     return "".join(c if c.isalnum() or c in "-._" else replacement for c in text)
 
 
-def write_error(folder: Path, error: OSError) -> WriteError:
+def write_error(folder: AnyPath, error: OSError) -> WriteError:
     """Return `error`, raised on writing into `folder`, as a WriteError."""
     if isinstance(error, WriteError):
         return error
     number = error.errno or errno.EIO
     return WriteError(number, f"cannot write to {folder}: {error.strerror or error}")
+
+
+class AppendedFile:
+    """Text that grows at its end. OSError where it cannot be written.
+
+    Objects cannot be appended to: in a bucket the text is kept in memory and written whole,
+    once a minute and by `save`, until another process has written it.
+    """
+
+    def __init__(self, path: AnyPath) -> None:
+        self.path = path
+        self._text = b""
+        """In a bucket, all of it."""
+        self._version: Version | None = None
+        self._state: Literal["unread", "saved", "unsaved", "taken over"] = "unread"
+        self._saved_s = 0.0
+
+    def append(self, text: str) -> None:
+        """Add text; in a folder it is in the file when this returns."""
+        if isinstance(self.path, Path):
+            with self.path.open("a") as file:
+                file.write(text)
+            return
+        if self._state == "unread":
+            with contextlib.suppress(FileNotFoundError):
+                self._text, self._version = self.path.read_version()
+        if self._state != "taken over":
+            self._text += text.encode("utf-8", "backslashreplace")
+            self._state = "unsaved"
+        if time.monotonic() - self._saved_s > _SAVED_EVERY_S:
+            self.save()
+
+    def save(self) -> None:
+        """Write what is not written yet."""
+        if isinstance(self.path, Path) or self._state != "unsaved":
+            return
+        self._saved_s = time.monotonic()
+        written = self._write()
+        if not written:
+            held, self._version = self.path.read_version()
+            if self._text.startswith(held):  # by a request whose reply was lost
+                written = self._write()
+        self._state = "saved" if written else "taken over"
+
+    def _write(self) -> bool:
+        assert isinstance(self.path, BucketPath)
+        if self._version is None:
+            self._version = self.path.create(self._text)
+        else:
+            self._version = self.path.replace(self._text, self._version)
+        return self._version is not None
 
 
 def _sync_folder(folder: Path) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import uuid
 from collections.abc import Iterator
 from itertools import zip_longest
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import hypothesis
 import pytest
 from paths import CHECKOUT, HELPERS
+
+from generators.buckets import BucketPath
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -83,6 +86,27 @@ def worker_threads() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLAIT_EXECUTOR", "local")
         yield
+
+
+@pytest.fixture(scope="session")
+def object_store_server() -> Iterator[tuple[str, dict[str, str]]]:
+    for package in ("obstore", "moto", "flask_cors"):
+        pytest.importorskip(package, reason=f"needs {package}, which .[dev] installs")
+    from object_store import object_store
+
+    with object_store() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(
+    object_store_server: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> BucketPath:
+    """A place of the test's own in a bucket, which this process and its children reach."""
+    url, env = object_store_server
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    return BucketPath(url, PurePosixPath(uuid.uuid4().hex))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ from benchmarks.results.table import (
 )
 from benchmarks.results.validity import checks
 from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName
+from generators.buckets import AnyPath
 from generators.files import write_whole
 from scorers.base import Scorer
 from scorers.judging.judge import RubricJudge
@@ -483,7 +483,7 @@ def parts_of(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Cell]]:
 # ----------------------------------------------------------------------------- files
 
 
-def write_leaderboard(board: Board, root: Path) -> None:
+def write_leaderboard(board: Board, root: AnyPath) -> None:
     """Write leaderboard.{json,csv,md,tex}, differences.json and failures.csv.
 
     And pairings.{json,csv,md,tex} where systems form a matrix. Equal boards, equal bytes.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from benchmarks.results import figures
 from benchmarks.results.table import ResultTable
 from cluster.tracing.sessions import Session, read_sessions
 from cluster.tracing.summary import STATES, Grid, Shares, summarise
+from generators.buckets import AnyPath
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ class Timeline:
     stages: ResultTable
 
 
-def timeline_of(root: Path) -> Timeline | None:
+def timeline_of(root: AnyPath) -> Timeline | None:
     """Return the timeline of a run; None for a run without a trace."""
     sessions = [s for s in read_sessions(root) if s.workers]
     if not sessions:
@@ -67,7 +67,7 @@ def timeline_of(root: Path) -> Timeline | None:
     return Timeline(words, _chart(sessions), _stages(summary))
 
 
-def show_times(root: Path, console: Console) -> None:
+def show_times(root: AnyPath, console: Console) -> None:
     """Print what the last session of a run waited for, or that it has no trace."""
     sessions = read_sessions(root)
     if not sessions:

@@ -6,10 +6,18 @@ import contextlib
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+)
 
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE
 from benchmarks.tasks.miniature.reader import is_miniature
@@ -17,6 +25,7 @@ from benchmarks.tasks.task_set import data_prefix, is_function
 from cluster.executors.base import ExecutorName
 from cluster.launch.settings import ClusterSettings
 from generators.base import WeightsName
+from generators.buckets import AnyPath, BucketPath, any_path
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
@@ -42,6 +51,15 @@ def _number_or_all(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+def _place(value: Any) -> AnyPath:
+    if isinstance(value, str | PathLike | BucketPath):
+        return any_path(value)
+    raise ValueError("give a folder, or the URL of a bucket and a name in it")
+
+
+RunPlace = Annotated[AnyPath, PlainValidator(_place), PlainSerializer(str)]
 PageQueries = Annotated[int | Literal["all"] | None, BeforeValidator(_number_or_all)]
 
 
@@ -93,8 +111,9 @@ class RunConfig(_Section):
     weights: WeightsName | None = None
     """Where neither a system nor a config is named, `tiny` for data that is named and
     `mini` for the quickstart's own; else `pretrained`."""
-    out: Path | None = None
-    """Run directory; by default `runs/<data>-<digest of this config>`."""
+    out: RunPlace | None = None
+    """Run directory: a folder, or s3://, gs:// or az:// with a bucket and a name in it; by
+    default `runs/<data>-<digest of this config>`."""
     limit: int | None = Field(default=None, ge=1, strict=True)
     """Answer only this many queries, drawn by `seed` and stratified by category."""
     ids: Path | None = None
@@ -160,7 +179,7 @@ class RunConfig(_Section):
         return digest(naming)[:10]
 
     @property
-    def root(self) -> Path:
+    def root(self) -> AnyPath:
         """The run directory, absolute."""
         if self.out is not None:
             return self.out.expanduser().resolve()
@@ -195,7 +214,8 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
     answered = config.data.startswith(OFFICIAL)
     if "systems" in given and not config.systems and not answered:
         raise UsageError("systems is empty: name at least one, or leave the key out")
-    joining = config.out is not None and is_run(config.out.expanduser())
+    whole = config.systems and "scorers" in given
+    joining = not whole and config.out is not None and is_run(config.out.expanduser())
     quick = not named and "data" not in given and config.weights in (None, "mini")
     default = QUICKSTART if quick else SAMPLE
     settings = {
@@ -207,7 +227,7 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
     return anchored(config.model_copy(update=settings))
 
 
-def is_run(root: Path) -> bool:
+def is_run(root: AnyPath) -> bool:
     """Whether the directory `root` holds a run, finished or not."""
     # Imported here because measuring a stage reads configs where pyarrow is missing.
     from cluster.run import MANIFEST

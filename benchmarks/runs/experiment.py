@@ -26,6 +26,7 @@ from cluster.plan import EngineOptions, Evaluation, Plan, evaluations
 from cluster.run import RUN_DIGEST
 from cluster.store import Store
 from generators.base import StageSpec
+from generators.buckets import AnyPath
 from generators.checkpoints import pinning
 from generators.document import Malformed, Sample, key_of
 from generators.errors import UsageError
@@ -359,7 +360,7 @@ def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
 
 
 def reopen(
-    root: Path, changes: Mapping[str, Any] | None = None, *, current: Sequence[str] = ()
+    root: AnyPath, changes: Mapping[str, Any] | None = None, *, current: Sequence[str] = ()
 ) -> Experiment:
     """The experiment a run directory holds, from its manifest.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -13,13 +12,14 @@ from cluster.lock import RunLock
 from cluster.run import MANIFEST
 from cluster.store import Store
 from cluster.verify import StageCheck, verify
+from generators.buckets import AnyPath, matching
 from generators.errors import UsageError
 
 INTACT, DAMAGED = 0, 1
 _MOST_KEYS = 5
 
 
-def verify_run(root: Path, console: Console, *, repair: bool = False) -> int:
+def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
     """Check every part and image of a run, its comparisons included.
 
     Changes nothing without `repair`. With it, damaged parts are set aside, so that running
@@ -27,7 +27,7 @@ def verify_run(root: Path, console: Console, *, repair: bool = False) -> int:
     """
     if not (root / MANIFEST).exists():
         raise UsageError(f"{root} is not a run directory: it has no {MANIFEST}")
-    stores = [root, *sorted(p.parent for p in root.glob("compare/*/stages"))]
+    stores = [root, *(p.parent for p in matching(root, "compare/*/stages"))]
     checked = {store: list(verify(store)) for store in stores}
     stages = [stage for checks in checked.values() for stage in checks]
     console.print(_table(stages).rich)
@@ -50,7 +50,7 @@ def _table(stages: Sequence[StageCheck]) -> ResultTable:
 
 
 def _remarks(
-    root: Path, stages: Sequence[StageCheck], repair: bool
+    root: AnyPath, stages: Sequence[StageCheck], repair: bool
 ) -> Iterator[str | Text]:
     for stage in stages:
         for check in stage.damaged:
@@ -78,7 +78,7 @@ def _remarks(
         )
 
 
-def _set_aside(root: Path, stages: Sequence[StageCheck], console: Console) -> None:
+def _set_aside(root: AnyPath, stages: Sequence[StageCheck], console: Console) -> None:
     damaged = [str(check.part) for stage in stages for check in stage.damaged]
     if damaged:
         with RunLock(root):

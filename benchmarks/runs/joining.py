@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.runs.config import RunConfig, is_run, merged
@@ -25,6 +24,7 @@ from benchmarks.runs.run_directory import former_config, read_manifest
 from benchmarks.tasks.task_set import TaskSet
 from cluster.run import RUN_DIGEST
 from generators.base import StageSpec
+from generators.buckets import AnyPath
 from generators.document import Malformed, Sample
 from generators.errors import UsageError
 from generators.system import System
@@ -76,7 +76,7 @@ def joined(
     return union, tuple(_added(former, union))
 
 
-def _refuse(root: Path, differences: Iterable[str]) -> None:
+def _refuse(root: AnyPath, differences: Iterable[str]) -> None:
     lines = list(dict.fromkeys(differences))
     if lines:
         raise UsageError(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -22,6 +21,7 @@ from cluster.counts import StageCount, count
 from cluster.plan import Plan
 from cluster.shard import Shard
 from cluster.store import Store
+from generators.buckets import AnyPath
 from generators.errors import UsageError
 from pipelines.presets import retirements
 
@@ -126,7 +126,7 @@ class RunPlan:
         )
 
     @property
-    def root(self) -> Path:
+    def root(self) -> AnyPath:
         """The run directory."""
         return self.experiment.config.root
 

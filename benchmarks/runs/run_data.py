@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -37,6 +36,7 @@ from cluster.plan import evaluated, lookup_in
 from cluster.store import BlobReader, Store
 from cluster.walks import Lookup
 from generators.base import VALUED, Outcome, OutcomeName, Result
+from generators.buckets import AnyPath
 from generators.document import Document, Malformed, Sample, Score, key_of
 from generators.errors import UsageError
 from generators.names import unknown
@@ -175,14 +175,14 @@ class SystemAnswers(Mapping[str, QueryAnswer]):
 class RunData:
     """A run directory, opened for reading. Nothing is written, no model is loaded."""
 
-    root: Path
+    root: AnyPath
     experiment: Experiment
     store: Store
     read: BlobReader = field(default_factory=BlobReader)
     """Reads images, and remembers which parts it found damaged."""
 
     @classmethod
-    def at(cls, root: Path) -> "RunData":
+    def at(cls, root: AnyPath) -> "RunData":
         """The run in `root`; UsageError where there is none."""
         root = root.expanduser().resolve()
         return cls(root, reopen(root), Store(root))

@@ -12,19 +12,19 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from benchmarks.runs.config import RunConfig, anchored, merged
 from cluster.run import MANIFEST
 from cluster.store import Store
 from generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
+from generators.buckets import AnyPath, BucketPath
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
 
 
-def read_manifest(root: Path) -> dict[str, Any]:
+def read_manifest(root: AnyPath) -> dict[str, Any]:
     """The manifest of the run at `root`; UsageError where none can be read."""
     path = root / MANIFEST
     try:
@@ -39,7 +39,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
 
 
 def former_config(
-    root: Path, manifest: Mapping[str, Any], changes: Mapping[str, Any] | None = None
+    root: AnyPath, manifest: Mapping[str, Any], changes: Mapping[str, Any] | None = None
 ) -> RunConfig:
     """The configuration that the run at `root` was made with, with `changes` applied."""
     values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
@@ -165,8 +165,13 @@ def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
     return bool(getattr(imported(spec.target), "seeded", False))
 
 
-def refuse_unless_writable(root: Path) -> None:
-    """UsageError where the run directory, which is made, cannot be written to."""
+def refuse_unless_writable(root: AnyPath) -> None:
+    """UsageError where the run directory, which is made, cannot be written to.
+
+    What a bucket allows is seen when the run is locked.
+    """
+    if isinstance(root, BucketPath):
+        return
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):

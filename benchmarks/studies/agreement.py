@@ -31,6 +31,7 @@ from benchmarks.studies.annotations import (
     read_ratings,
     read_scores,
 )
+from generators.buckets import AnyPath
 from generators.errors import UsageError
 from scorers.base import bounds
 from scorers.statistics.agreement import COEFFICIENTS, ScoredPair, agreement
@@ -65,7 +66,7 @@ class AgreementSettings:
 
 
 def agreement_report(
-    scores_path: Path,
+    scores_path: AnyPath,
     human_path: Path | None,
     settings: AgreementSettings,
     scorers: Collection[str] = (),
@@ -92,7 +93,7 @@ def agreement_report(
 
 
 def _with_truth(
-    path: Path, name: str, scorers: Collection[str], settings: AgreementSettings
+    path: AnyPath, name: str, scorers: Collection[str], settings: AgreementSettings
 ) -> Mapping[str, Any]:
     """The same with truth, which has a scale of its own, in the place of people."""
     ratings = read_scores(path, scale=settings.human_scale)

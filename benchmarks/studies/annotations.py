@@ -23,6 +23,7 @@ from benchmarks.tasks.mmie.categories import category_of
 from benchmarks.tasks.reading.rules import RowError, shown
 from cluster.store import Store
 from generators.base import OutcomeName
+from generators.buckets import AnyPath, BucketPath
 from generators.errors import UsageError
 from generators.names import unknown
 from scorers.base import bounds
@@ -84,12 +85,14 @@ class RatedDocuments:
         return replace(self, values=values, missing=missing)
 
 
-def read_scores(path: Path, *, scale: str, scorers: Collection[str] = ()) -> RatedDocuments:
+def read_scores(
+    path: AnyPath, *, scale: str, scorers: Collection[str] = ()
+) -> RatedDocuments:
     """Return the scores of a run directory, or of a file (`read_ratings`, rater `scorer`).
 
     Of all scorers, or of those named; UsageError for unknown names.
     """
-    if path.is_dir():
+    if isinstance(path, BucketPath) or path.is_dir():
         return of_board(reopen(path).board(Store(path, strict=True))).by(scorers)
     return read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale).by(scorers)
 

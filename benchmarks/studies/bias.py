@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ from cluster.plan import evaluations, lookup_in
 from cluster.store import Store
 from cluster.walks import noted, read
 from generators.base import Job, Result
+from generators.buckets import AnyPath, matching
 from generators.document import Sample
 from generators.files import write_whole
 from generators.names import validated
@@ -96,7 +96,7 @@ class Section:
         return ResultTable.of(self.title, head, rows, notes)
 
 
-def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) -> int:
+def bias(root: AnyPath, console: Console, *, rubric: RubricSource = OWN_WORDING) -> int:
     """Write `bias.{json,md}` of the run in `root` and show the tables.
 
     `rubric` is `official:PATH` to include judgements by the released MMIE rubrics.
@@ -114,7 +114,7 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
     return 0
 
 
-def sections(root: Path, *, rubric: RubricSource = OWN_WORDING) -> dict[str, Section]:
+def sections(root: AnyPath, *, rubric: RubricSource = OWN_WORDING) -> dict[str, Section]:
     """Return all sections by name, from comparisons and scores of the run in `root`."""
     rulings, scored = recorded_rulings(root), Scored(root)
     pairs = {j: rows for j, lines in rulings.items() if (rows := preferences(lines))}
@@ -184,14 +184,14 @@ class Preference(NamedTuple):
 Preferences = Mapping[JudgeIdentity, Sequence[Preference]]
 
 
-def recorded_rulings(root: Path) -> dict[JudgeIdentity, list[Ruling]]:
+def recorded_rulings(root: AnyPath) -> dict[JudgeIdentity, list[Ruling]]:
     """Return the preferences in all comparisons of the run, by judge, each once.
 
     The first side of each is the one whose name sorts first. Where files hold the same
     reply, one that could be read counts.
     """
     by_judge: dict[JudgeIdentity, dict[tuple[object, ...], Ruling]] = defaultdict(dict)
-    for path in sorted((root / FOLDER).glob(f"*/{RULINGS}")):
+    for path in matching(root / FOLDER, f"*/{RULINGS}"):
         for r in map(upright, read_rulings(path)):
             if r.aspect == "preference":
                 one = JudgeIdentity(r.judge, r.protocol, r.mode, r.wording, r.stage)
@@ -507,7 +507,7 @@ SEEDS = range(5)
 class Scored:
     """The answers of a run, and its rubric judges' scores of them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: AnyPath) -> None:
         experiment, store = reopen(root), Store(root, strict=True)
         self._lvlms = {s.name: lvlm_of(s) for s in experiment.systems}
         self._lookup = lookup_in(store)

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +34,7 @@ from benchmarks.studies.rulings import Ruling
 from benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR, SIDES
 from cluster.store import Store
 from generators.base import OutcomeName
+from generators.buckets import AnyPath
 from generators.document import Sample
 from generators.errors import UsageError
 from generators.keys import digest
@@ -173,7 +173,7 @@ class Judged:
         }
 
 
-def choices_report(root: Path, names: Collection[str] = ()) -> Mapping[str, Any]:
+def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, Any]:
     """Return how often the judges of the run in `root` agree with people's choices.
 
     Of all scorers and judges of pairs, or of those with `names`. Plain data. UsageError
@@ -245,7 +245,7 @@ def _preferred(scores: Mapping[str, tuple[str, float | None]], scorer: Scorer) -
     return Said(OutcomeName.DONE, sign * difference)
 
 
-def _judges_of_pairs(root: Path) -> Iterator[Judged]:
+def _judges_of_pairs(root: AnyPath) -> Iterator[Judged]:
     """Yield the judges whose replies `plait compare` has kept, under each protocol."""
     for judge, rulings in recorded_rulings(root).items():
         said: dict[str, dict[bool, Said]] = {}

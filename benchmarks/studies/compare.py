@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +26,7 @@ from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
 from generators.base import RANDOM, Fault, Outcome, Result, Skip, StageSpec, WeightsName
+from generators.buckets import AnyPath
 from generators.checkpoints import pinning
 from generators.document import Document, Malformed, Sample
 from generators.errors import UsageError
@@ -140,7 +140,7 @@ class PreparedComparison:
         return digest(self.series, seed, options.judgings, options.baseline, played)[:12]
 
 
-def compare(root: Path, options: CompareOptions, console: Console) -> int:
+def compare(root: AnyPath, options: CompareOptions, console: Console) -> int:
     """Judge what has not been judged, and write `compare-PROTOCOL-NAME.{json,md}`.
 
     Documents are used as the run has them; none is made. UsageError for names that are not
@@ -176,7 +176,7 @@ def plan_of(items: Sequence[PairComparison]) -> Plan:
     return Plan(systems=(), samples=queries, scorers=(), prompt=as_asked, comparisons=valid)
 
 
-def _run(match: PreparedComparison, place: Path, console: Console) -> RunResult:
+def _run(match: PreparedComparison, place: AnyPath, console: Console) -> RunResult:
     plan, config = plan_of(match.items), match.experiment.config
     if any(c.to_run for c in count(plan, Store(place))):
         refuse_missing(missing_keys([match.chat]), match.missing_weights)
@@ -189,7 +189,7 @@ def _run(match: PreparedComparison, place: Path, console: Console) -> RunResult:
         display.close()
 
 
-def _judged(match: PreparedComparison, store: Store, path: Path) -> Judged:
+def _judged(match: PreparedComparison, store: Store, path: AnyPath) -> Judged:
     """Write all rulings to `path`; return the first judgement of each pair.
 
     Repeats of a judgement measure the judge; they are not additional evidence.
@@ -235,7 +235,7 @@ def _asked(before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]) -> s
 
 
 def resolve_comparison(
-    root: Path, place: Path, options: CompareOptions
+    root: AnyPath, place: AnyPath, options: CompareOptions
 ) -> PreparedComparison:
     """Resolve `options` for the run in `root`, whose judgements are in `place`.
 
@@ -278,7 +278,7 @@ _OFFICIALLY: Mapping[str, Mapping[str, Callable[[], Any]]] = {
 """By protocol, what official mode takes from packages that plait does not need."""
 
 
-def _former_identities(place: Path) -> Mapping[str, str]:
+def _former_identities(place: AnyPath) -> Mapping[str, str]:
     """Return the weights that earlier comparisons pinned, not to look them up again."""
     try:
         known = json.loads((place / MANIFEST).read_text())["identities"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -29,6 +28,7 @@ from generators.base import (
     StageSpec,
     outcome_name,
 )
+from generators.buckets import AnyPath
 from generators.document import key_of
 from generators.files import write_whole
 from generators.mini.table import ABOUT
@@ -50,7 +50,7 @@ _ENDS = {
 
 
 def report(
-    place: Path,
+    place: AnyPath,
     *,
     about: Mapping[str, Any],
     table: Standings,
@@ -73,9 +73,9 @@ def report(
     table = replace(table, rows=rows)
     content = {**about, "counts": dict(run.counts)}
     content |= {"table": table.as_json(), "reasons": why}
-    page = place.with_name(f"{place.name}.md")
+    page = place.parent / f"{place.name}.md"
     write_whole(page.with_suffix(".json"), json_text(content))
-    write_whole(page.with_name(failures), missing_values_csv(missing, names, {}))
+    write_whole(page.parent / failures, missing_values_csv(missing, names, {}))
     shown, remarks = list(tables(table)), list(_remarks(about, judged, stages))
     overall = [one for one in shown if one.columns[0].heading != "group"]
     if why:

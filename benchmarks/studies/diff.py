@@ -27,6 +27,7 @@ from cluster.plan import lookup_in
 from cluster.store import Store, read_blob
 from cluster.walks import Lookup, Pending, read
 from generators.base import RANDOM, Outcome, Result, StageSpec, outcome_name
+from generators.buckets import AnyPath
 from generators.checkpoints import looks_like_path
 from generators.document import Document, Image, Malformed, Sample, Text, key_of
 from generators.errors import UsageError
@@ -44,13 +45,13 @@ Pixels = npt.NDArray[np.uint8]
 class FinishedRun:
     """A run directory as it is compared: its experiment, its scores and its records."""
 
-    root: Path
+    root: AnyPath
     experiment: Experiment
     board: Board
     lookup: Lookup
 
     @classmethod
-    def at(cls, root: Path) -> "FinishedRun":
+    def at(cls, root: AnyPath) -> "FinishedRun":
         """Return the run at `root`; UsageError where there is none."""
         experiment, store = reopen(root), Store(root, strict=True)
         return cls(root, experiment, experiment.board(store), lookup_in(store))
@@ -85,8 +86,8 @@ class FinishedRun:
 
 
 def run_difference(
-    first: Path,
-    second: Path,
+    first: AnyPath,
+    second: AnyPath,
     system: str | None = None,
     against: str | None = None,
     *,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from generators.base import Outcome, Result, outcome_name
+from generators.buckets import AnyPath
 from generators.document import Document
 from generators.errors import UsageError
 from generators.files import write_whole
@@ -113,13 +113,13 @@ def _verdict_of(reading: ReplyReading) -> dict[str, Any]:
     return {"marks": (value.first, value.second)}
 
 
-def write_rulings(rulings: Iterable[Ruling], path: Path) -> None:
+def write_rulings(rulings: Iterable[Ruling], path: AnyPath) -> None:
     """Write one line of JSON per ruling."""
     lines = (json.dumps(asdict(ruling), ensure_ascii=False) for ruling in rulings)
     write_whole(path, "".join(f"{line}\n" for line in lines))
 
 
-def read_rulings(path: Path) -> Iterator[Ruling]:
+def read_rulings(path: AnyPath) -> Iterator[Ruling]:
     """Yield the rulings in a file; UsageError where it holds anything else."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:

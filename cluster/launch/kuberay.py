@@ -9,6 +9,7 @@ import subprocess
 from pathlib import PurePosixPath
 
 from cluster.launch.settings import TEMPLATES, BatchJob
+from generators.buckets import BucketPath
 from generators.errors import UsageError
 
 CONFIG_FILE = PurePosixPath("/etc/plait/run.toml")
@@ -22,12 +23,12 @@ def manifest(job: BatchJob, config: str) -> str:
         UsageError: Where no image or no volume is named.
     """
     settings = job.settings
-    for key, why in [
-        ("image", "pods need plait"),
-        ("volume_claim", "results need a place"),
-    ]:
-        if not getattr(settings, key):
-            raise UsageError(f"cluster.{key} is not set: {why}")
+    if not settings.image:
+        raise UsageError("cluster.image is not set: pods need plait")
+    if not (settings.volume_claim or isinstance(job.root, BucketPath)):
+        raise UsageError(
+            "cluster.volume_claim is not set: results need a place, or out in a bucket"
+        )
     of_each_worker = {
         settings.gpu_resource: settings.gpus_per_node,
         "cpu": settings.cpus_per_node,

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel, ConfigDict, Field
 
 from cluster.manifest import CHECKOUT
+from generators.buckets import AnyPath
 
 TEMPLATES = Environment(
     loader=PackageLoader("cluster.launch", "."),
@@ -58,7 +59,8 @@ class ClusterSettings(BaseModel):
 
     namespace: str = "default"
     volume_claim: str | None = None
-    """PersistentVolumeClaim with the run directory, mounted by all pods at `mount_path`."""
+    """PersistentVolumeClaim with the run directory, mounted by all pods at `mount_path`;
+    not needed for a run in a bucket."""
     mount_path: str = "/shared"
     secret: str | None = None
     """Secret whose entries become environment variables, such as OPENAI_API_KEY."""
@@ -89,6 +91,8 @@ class BatchJob:
     """Where it runs, with modules of the user's own."""
     jobs: Path
     """Where its script and logs are."""
+    root: AnyPath
+    """Its run directory."""
     settings: ClusterSettings
     array: int | None = None
     """Jobs of an array of Slurm, each of which has a shard of the run."""

@@ -58,7 +58,7 @@ def submit(job: BatchJob) -> str:
             f"follow  tail -F {_log(job.jobs, f'{number}_*')}\n"
             f"stop    scancel {number}   ({number}_1 is shard 1; what is done is kept)\n"
             f"resume  sbatch {path}   (shard 1 alone: sbatch --array=1 {path})\n"
-            f"tables  by the shard that ends last, or by plait report {job.jobs.parent}"
+            f"tables  by the shard that ends last, or by plait report {job.root}"
         )
     return (
         f"job {number}: {path}\n"

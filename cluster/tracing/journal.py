@@ -3,7 +3,7 @@
 The driver appends to `spans.jsonl` of a run. Each line is an event of Chrome's trace
 format, with times in microseconds since the session's start. A process is a node, its
 threads are the states of a worker and the batches in flight in it. A run that is killed
-loses at most the last second.
+loses at most the last second, in a bucket the last minute.
 
 Batches that are short beside the length of the run are merged: however long it is, there
 are about `FINE` events for each doubling of the time of its workers.
@@ -18,10 +18,11 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from generators.base import Placement
+from generators.buckets import AnyPath
+from generators.files import AppendedFile
 
 JOURNAL, VERSION = "spans.jsonl", 2
 FINE = 20_000
@@ -77,8 +78,8 @@ class SpanJournal:
     session. Without a folder nothing is ever written.
     """
 
-    def __init__(self, root: Path | None = None) -> None:
-        self._path = None if root is None else root / JOURNAL
+    def __init__(self, root: AnyPath | None = None) -> None:
+        self._file = None if root is None else AppendedFile(root / JOURNAL)
         self._start = now_ns()
         self._lines: list[str] = []
         """That are not written yet."""
@@ -97,7 +98,7 @@ class SpanJournal:
 
     def activate(self) -> None:
         """Begin to write; a later call changes nothing."""
-        if self.active or self._path is None:
+        if self.active or self._file is None:
             return
         about = {"version": VERSION, "start_ns": self._start, "pid": os.getpid()}
         head = _line("session", "i", 0, s="g", args=about | {"host": socket.gethostname()})
@@ -112,13 +113,16 @@ class SpanJournal:
             lane.enter("ended")
         self.write("end", "i", self.now_us(), s="g", args={"status": status})
         self._flush()
-        self._path = None
+        if self.active and self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.save()
+        self._file = None
 
     def _flush(self) -> None:
         # A disk that is full or read-only must not end a run because of its trace.
-        if self.active and self._path is not None:
-            with contextlib.suppress(OSError), self._path.open("a") as file:
-                file.writelines(self._lines)
+        if self.active and self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.append("".join(self._lines))
             self._lines, self._flushed = [], now_ns()
 
     def now_us(self) -> int:
@@ -131,7 +135,7 @@ class SpanJournal:
 
     def write(self, name: str, kind: str, at: int, **fields: Any) -> None:
         """Add one event."""
-        if self._path is not None:
+        if self._file is not None:
             self._lines.append(_line(name, kind, at, **fields))
             if now_ns() - self._flushed > _SECOND_NS:
                 self._flush()

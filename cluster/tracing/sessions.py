@@ -7,11 +7,11 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from cluster.shard import FOLDER
 from cluster.tracing.journal import DRIVER, JOURNAL, ROWS, VERSION, Event
+from generators.buckets import AnyPath, matching
 
 _DOING = {"read": "transfer", "write": "transfer", "compute": "compute", "lost": "lost"}
 _GAP_US = 1_000_000
@@ -71,17 +71,17 @@ class Session:
     """What the driver did."""
 
 
-def read_sessions(root: Path) -> list[Session]:
+def read_sessions(root: AnyPath) -> list[Session]:
     """Return the sessions of the run at `root`, oldest first; none without a trace."""
-    journals = [root / JOURNAL, *sorted(root.glob(f"{FOLDER}/*/{JOURNAL}"))]
+    journals = [root / JOURNAL, *matching(root, f"{FOLDER}/*/{JOURNAL}")]
     read = (session for path in journals for session in _sessions_in(path))
     return sorted(read, key=lambda session: session.start_ns)
 
 
-def _sessions_in(journal: Path) -> list[Session]:
+def _sessions_in(journal: AnyPath) -> list[Session]:
     sessions: list[list[Event]] = []
-    with contextlib.suppress(FileNotFoundError), journal.open("rb") as file:
-        for line in file:
+    with contextlib.suppress(FileNotFoundError):
+        for line in journal.read_bytes().splitlines():
             try:
                 event = json.loads(line)
                 if event["name"] == "session":

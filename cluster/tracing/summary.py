@@ -8,7 +8,6 @@ loading where a model was being loaded; the rest is waiting.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from cluster.tracing.journal import MAKING, STARTING_RAY
 from cluster.tracing.sessions import Session, WorkerTrace, read_sessions, trace_text
+from generators.buckets import AnyPath
 from generators.files import write_whole
 
 TRACE = "trace.json"
@@ -33,7 +33,7 @@ Shares = NDArray[np.float64]
 _Activities = Sequence[tuple[WorkerTrace, Shares]]
 
 
-def traced(root: Path, notice: Callable[[str], None]) -> dict[str, Any]:
+def traced(root: AnyPath, notice: Callable[[str], None]) -> dict[str, Any]:
     """Write `trace.json`; return the manifest's entry, empty where a run has no trace.
 
     A run that has made its records is not failed by its trace: `notice` is called with the

@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from generators.base import Unscored
+from generators.buckets import AnyPath
 from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text
 from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
@@ -40,7 +40,7 @@ DIGESTS = {
 _FORM = f"### Score\n<an integer from 0 to {TOP}>"
 
 
-def released_rubrics(file: Path) -> dict[str, Rubric]:
+def released_rubrics(file: AnyPath) -> dict[str, Rubric]:
     """Return the released rubrics by category, from the user's copy of prompts.py.
 
     UsageError where the file does not hold the released texts.

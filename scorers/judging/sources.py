@@ -13,9 +13,9 @@ import ast
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, get_args
 
+from generators.buckets import AnyPath, any_path
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import unknown
@@ -36,7 +36,7 @@ PROMPTS = "prompts.py"
 class RubricSource:
     """Where a judge's wording comes from; written as `own` or `official:PATH`."""
 
-    path: Path | None = None
+    path: AnyPath | None = None
     """The released prompts, or the folder that holds them; None for our wording."""
 
     def __str__(self) -> str:
@@ -50,11 +50,11 @@ class RubricSource:
         return RubricSource(self.path.expanduser().resolve())
 
     @property
-    def file(self) -> Path | None:
+    def file(self) -> AnyPath | None:
         """MMIE's file of prompts: `path`, or the one in it where it is a folder."""
         return None if self.path is None else file_in(self.path, PROMPTS)
 
-    def keep(self, folder: Path) -> None:
+    def keep(self, folder: AnyPath) -> None:
         """Copy the released prompts into `folder`, unless it has them already.
 
         Records are named by their requests, so a run cannot be read without the texts it
@@ -64,7 +64,7 @@ class RubricSource:
         if file is not None and not copy.exists():
             write_whole(copy, file.read_bytes())
 
-    def or_copy_in(self, folder: Path) -> RubricSource:
+    def or_copy_in(self, folder: AnyPath) -> RubricSource:
         """This source, or the copy kept in `folder` where the user's file is gone."""
         copy, file = folder / PROMPTS, self.file
         gone = file is not None and not file.is_file() and copy.is_file()
@@ -92,7 +92,7 @@ def parse_rubric(text: str | None) -> RubricSource:
             f"rubric {text!r} is not valid: 'official:' must be followed by the path "
             "of the released prompts"
         )
-    return RubricSource(Path(path))
+    return RubricSource(any_path(path))
 
 
 def parse_mode(text: str | None) -> Mode:
@@ -103,13 +103,13 @@ def parse_mode(text: str | None) -> Mode:
     return named[text]
 
 
-def file_in(path: Path, inside: str) -> Path:
+def file_in(path: AnyPath, inside: str) -> AnyPath:
     """Return `path`, or where it is a folder the file `inside` it."""
     path = path.expanduser()
     return path / inside if path.is_dir() else path
 
 
-def read_published(file: Path, digests: Mapping[str, str]) -> dict[str, str]:
+def read_published(file: AnyPath, digests: Mapping[str, str]) -> dict[str, str]:
     """Return the texts of a Python file that have these SHA-256 `digests`, by name.
 
     A text is a string literal, or several and names of such joined by `+`. Raises

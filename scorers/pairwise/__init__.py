@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from generators.base import imported
+from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.names import unknown
 from scorers.judging.sources import Mode
@@ -21,7 +21,7 @@ PROTOCOLS: dict[str, str] = {
 
 
 def resolve_protocol(
-    name: str, mode: Mode = "corrected", official: Path | None = None, **options: Any
+    name: str, mode: Mode = "corrected", official: AnyPath | None = None, **options: Any
 ) -> Pairwise:
     """The protocol a user named: a built-in one, or their own class as `module:Class`.
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from generators.buckets import AnyPath
 from generators.content import filled, joined
 from generators.document import Document, Sample, Turn
 from scorers.judging.sources import Mode, file_in, read_published
@@ -67,7 +67,7 @@ class Creation(Pairwise):
     name: str = "creation"
 
     @classmethod
-    def published(cls, path: Path) -> CreationWording:
+    def published(cls, path: AnyPath) -> CreationWording:
         """The prompts of the user's copy of `creation.py`; UsageError unless published."""
         file = file_in(path, "vlmeval/dataset/creation.py")
         return CreationWording(*read_published(file, _DIGESTS).values())

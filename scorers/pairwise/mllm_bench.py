@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
+from generators.buckets import AnyPath
 from generators.content import filled, joined
 from generators.document import Document, Sample, Turn
 from scorers.judging.sources import Mode, file_in, read_published
@@ -71,7 +71,7 @@ class MllmBench(Pairwise):
     """Rounds: `--max_retry` of scripts/evaluate.py."""
 
     @classmethod
-    def published(cls, path: Path) -> MllmBenchWording:
+    def published(cls, path: AnyPath) -> MllmBenchWording:
         """The prompts of the user's copy of `prompts.py`; UsageError unless published."""
         file = file_in(path, "scripts/prompts.py")
         role, template, reference = read_published(file, _DIGESTS).values()

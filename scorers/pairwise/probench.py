@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from generators.base import Result, Unscored
+from generators.buckets import AnyPath
 from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.features import NAMES, PUBLISHED, Style, TokenCounter, difference, style, words
@@ -105,7 +105,7 @@ class ProBench(Pairwise):
     """`process_item` of gen_judgement.py."""
 
     @classmethod
-    def published(cls, path: Path) -> Mapping[str, str]:
+    def published(cls, path: AnyPath) -> Mapping[str, str]:
         """The prompts of the user's copy of `constant.py`; UsageError unless published."""
         released = read_published(file_in(path, "engine/constant.py"), _DIGESTS)
         return dict(zip(TRACKS, released.values(), strict=True))

@@ -27,6 +27,7 @@ SCRIPTS = {"benchmarks.miniature.training", "benchmarks.speed.scripts"}
 SEEN_BY_SCORERS = {
     "architectures",
     "base",
+    "buckets",
     "checkpoints",
     "content",
     "custom",
@@ -49,6 +50,7 @@ SEEN_BY_SCORERS = {
 of its own reads its checkpoint and decodes by the shared parts (loading, decoding)."""
 ONLY_CONTRACTS = {
     "base",
+    "buckets",
     "checkpoints",
     "document",
     "errors",

@@ -7,6 +7,17 @@ from pathlib import Path
 import pytest
 from ray_cluster import clone, environment, wheel
 
+from generators.buckets import AnyPath
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> AnyPath:
+    """The place of a run directory, of each kind."""
+    if request.param == "folder":
+        return tmp_path
+    bucket: AnyPath = request.getfixturevalue("bucket")
+    return bucket
+
 
 @pytest.fixture(scope="session")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from store_helpers import SPEC, draft_table, drafted, rows_of_parts
@@ -114,10 +115,12 @@ def test_a_reader_looks_again_when_parts_are_joined_under_its_eyes(
         writing.commit(SPEC, draft_table((name, drafted(name))))
     heads = Store._heads
 
-    def joined_meanwhile(self: Store, spec: StageSpec, part: Path) -> dict[str, RecordRow]:
+    def joined_meanwhile(
+        self: Store, spec: StageSpec, part: Path, read: Any
+    ) -> dict[str, RecordRow]:
         monkeypatch.undo()
         writing.compact(SPEC)
-        return heads(self, spec, part)
+        return heads(self, spec, part, read)
 
     monkeypatch.setattr(Store, "_heads", joined_meanwhile)
     assert set(reading.rows(SPEC)) == {"a", "b", "c"}

@@ -49,14 +49,19 @@ service_account = "plait"
 """
 
 
-def dry_run(folder: Path, to: str, site: str = "", *more: str, **values: Any) -> str:
-    out = folder / "runs" / "MMIE_1"
+BUCKET = "s3://lab/MMIE_1"
+
+
+def dry_run(
+    folder: Path, to: str, site: str = "", *more: str, out: str = "", **values: Any
+) -> str:
+    out = out or str(folder / "runs" / "MMIE_1")
     (folder / "run.toml").write_text((CONFIG + site).format(out=out, **values))
     words = ["submit", str(folder / "run.toml"), "--to", to, "--dry-run", "--set", "seed=3"]
     words += more
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0
-    assert not out.exists()
+    assert not Path(out).exists()
     return done.stdout
 
 
@@ -77,9 +82,15 @@ def strict(node: Any) -> Any:
     return inner | {"additionalProperties": False} if closed else inner
 
 
-def test_a_manifest_is_valid_for_kuberay(tmp_path: Path) -> None:
-    documents = list(yaml.safe_load_all(dry_run(tmp_path, "kuberay", SITE, nodes=4)))
-    config_map, job = documents
+def without(key: str) -> str:
+    return "".join(line for line in SITE.splitlines(True) if not line.startswith(key))
+
+
+@pytest.mark.parametrize(("out", "site"), [("", SITE), (BUCKET, without("volume_claim"))])
+def test_a_manifest_is_valid_for_kuberay(tmp_path: Path, out: str, site: str) -> None:
+    """A run in a bucket needs no volume."""
+    text = dry_run(tmp_path, "kuberay", site, out=out, nodes=4)
+    config_map, job = yaml.safe_load_all(text)
     known = schema()
     known["properties"]["metadata"] = {"type": "object"}
     validator = jsonschema.Draft7Validator(known)
@@ -92,6 +103,12 @@ def test_a_manifest_is_valid_for_kuberay(tmp_path: Path) -> None:
     spec = workers["template"]["spec"]
     assert spec["nodeSelector"] == {"gpu": "h100"}
     (container,) = spec["containers"]
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert (
+        mounted
+        == {v["name"] for v in spec["volumes"]}
+        == {"config"} | (set() if out else {"results"})
+    )
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "8"
     assert container["env"] == [{"name": "HF_HOME", "value": "/shared/my hub"}]
     entrypoint = "plait run /etc/plait/run.toml --set seed=3 --address auto"
@@ -100,8 +117,9 @@ def test_a_manifest_is_valid_for_kuberay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["image", "volume_claim"])
 def test_a_manifest_names_what_it_lacks(tmp_path: Path, key: str) -> None:
-    site = "".join(line for line in SITE.splitlines(True) if not line.startswith(key))
-    (tmp_path / "run.toml").write_text((CONFIG + site).format(out="/shared/x", nodes=1))
+    (tmp_path / "run.toml").write_text(
+        (CONFIG + without(key)).format(out="/shared/x", nodes=1)
+    )
     words = ["submit", str(tmp_path / "run.toml"), "--to", "kuberay", "--dry-run"]
     done = CliRunner().invoke(app, words)
     assert f"cluster.{key}" in str(done.exception)
@@ -121,18 +139,32 @@ def test_a_script_of_slurm_is_valid(tmp_path: Path, site: str, nodes: int) -> No
     assert ("symmetric-run" in text) == (nodes > 1)
 
 
+@pytest.mark.parametrize("in_bucket", [False, True])
 @pytest.mark.parametrize("nodes", [1, 4])
-def test_an_array_has_a_shard_for_each_job_of_one_node(tmp_path: Path, nodes: int) -> None:
-    text = dry_run(tmp_path, "slurm", SITE, "--array", "16", nodes=nodes)
+def test_an_array_has_a_shard_for_each_job_of_one_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, in_bucket: bool
+) -> None:
+    """The script and logs of a run in a bucket are where the command is given."""
+    monkeypatch.chdir(tmp_path)
+    out = BUCKET if in_bucket else f"{tmp_path}/runs/MMIE_1"
+    jobs = tmp_path / "jobs" / "MMIE_1" if in_bucket else Path(out) / "jobs"
+    text = dry_run(tmp_path, "slurm", SITE, "--array", "16", out=out, nodes=nodes)
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
     options = {x.split()[1] for x in text.splitlines() if x.startswith("#SBATCH")}
-    logs = f"--output={tmp_path}/runs/MMIE_1/jobs/slurm-%A_%a.log"
+    logs = f"--output={jobs}/slurm-%A_%a.log"
     assert {"--array=1-16", "--nodes=1", "--requeue", logs} <= options
     (command,) = (line for line in text.splitlines() if "--shard" in line)
     shown = ["bash", "-c", f"SLURM_ARRAY_TASK_ID=3; echo {command.strip().rstrip('&')}"]
     said = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
-    assert said.endswith(f"--out {tmp_path}/runs/MMIE_1 --shard 3/16\n")
+    assert said.endswith(f"--out {out} --shard 3/16\n")
     assert "symmetric-run" not in text
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 7\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    words = ["submit", str(tmp_path / "run.toml"), "--to", "slurm", "--array", "16"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert f"plait report {out}\n" in done.stdout
+    assert (jobs / "job.sh").exists()
 
 
 def test_an_array_is_for_slurm(tmp_path: Path) -> None:

@@ -19,14 +19,16 @@ from paths import CHECKOUT
 from cluster import lock
 from cluster.lock import RunInUse, RunLock, drivers_of
 from cluster.shard import Shard
+from generators.buckets import AnyPath
+from generators.files import write_whole
 
 
-def test_a_second_driver_is_refused_and_no_lock_is_left(tmp_path: Path) -> None:
+def test_a_second_driver_is_refused_and_no_lock_is_left(root: AnyPath) -> None:
     for _ in range(2):
-        with RunLock(tmp_path), pytest.raises(RunInUse) as refused, RunLock(tmp_path):
+        with RunLock(root), pytest.raises(RunInUse) as refused, RunLock(root):
             pass
         assert f"process {os.getpid()}" in str(refused.value)
-        assert not list(tmp_path.glob("run.*"))
+        assert not list(root.iterdir())
 
 
 @pytest.mark.parametrize("reaped", [True, False])
@@ -89,27 +91,27 @@ ELSEWHERE = json.dumps({"host": "elsewhere", "pid": 1, "boot": "x", "namespace":
 
 @pytest.mark.parametrize("content", [ELSEWHERE, "", "{", "[1]", "\udcff"])
 def test_a_lock_of_unknown_processes_is_broken_only_when_it_shows_no_life(
-    tmp_path: Path, content: str
+    root: AnyPath, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     """One from elsewhere, and one that cannot be read."""
-    path = tmp_path / "run.lock"
+    path = root / "run.lock"
     path.write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(RunInUse), RunLock(tmp_path):
+    with pytest.raises(RunInUse), RunLock(root):
         pass
-    os.utime(path, (1.0, 1.0))
-    with RunLock(tmp_path):
+    monkeypatch.setattr(lock, "_STALE_S", -60.0)
+    with RunLock(root):
         pass
 
 
 def test_a_holder_notices_that_it_was_robbed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: AnyPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "_BEAT_S", 0.01)
-    with RunLock(tmp_path) as held:
-        (tmp_path / "run.lock").write_text("{}")
+    with RunLock(root) as held:
+        (root / "run.lock").write_bytes(b"{}")
         held._thread.join(60)
         assert held.lost
-    assert (tmp_path / "run.lock").read_text() == "{}"
+    assert (root / "run.lock").read_text() == "{}"
 
 
 def _try(
@@ -150,12 +152,12 @@ def test_a_file_server_that_falters_has_not_given_the_lock_away(
     monkeypatch.setattr(lock, "_BEAT_S", 0.01)
     read = threading.Semaphore(0)
 
-    def falter(path: Path) -> str:
+    def falter(path: Path) -> bytes:
         read.release()
         raise OSError(errno.EIO, "Input/output error")
 
     with RunLock(tmp_path) as held:
-        monkeypatch.setattr(Path, "read_text", falter)
+        monkeypatch.setattr(Path, "read_bytes", falter)
         for _ in range(2):  # it goes on after the first
             assert read.acquire(timeout=60)
         monkeypatch.undo()
@@ -179,47 +181,47 @@ WHOLE = (None, "run")
     ],
 )
 def test_shards_are_admitted_beside_those_of_the_same_run(
-    tmp_path: Path,
+    root: AnyPath,
     monkeypatch: pytest.MonkeyPatch,
     holder: tuple[Shard | None, str],
     comer: tuple[Shard | None, str],
     admitted: bool,
 ) -> None:
     monkeypatch.setattr(lock, "_PATIENCE_S", 0.0)
-    with RunLock(tmp_path, *holder):
+    with RunLock(root, *holder):
         if admitted:
-            with RunLock(tmp_path, *comer):
-                assert len(drivers_of(tmp_path)) == 2
+            with RunLock(root, *comer):
+                assert len(drivers_of(root)) == 2
         else:
-            with pytest.raises(RunInUse) as refused, RunLock(tmp_path, *comer):
+            with pytest.raises(RunInUse) as refused, RunLock(root, *comer):
                 pass
-            (named,) = drivers_of(tmp_path)
+            (named,) = drivers_of(root)
             assert named in str(refused.value)
             assert ("shard 1/3" in named) == (holder is ONE)
-    assert not list(tmp_path.iterdir())
+    assert not list(root.iterdir())
 
 
-def test_what_killed_shards_have_left_stands_in_nobodys_way(tmp_path: Path) -> None:
+def test_what_killed_shards_have_left_stands_in_nobodys_way(root: AnyPath) -> None:
     for shard in (Shard(1, 3), Shard(2, 4)):
-        path = RunLock(tmp_path, shard).path
-        path.write_text(json.dumps({"host": "elsewhere", "pid": 1, "shard": str(shard)}))
-        os.utime(path, (1.0, 1.0))
-    assert drivers_of(tmp_path) == []
-    with RunLock(tmp_path, *TWO):
+        path = RunLock(root, shard).path
+        dead = lock.self_description() | {"started_s": -60.0, "shard": str(shard)}
+        write_whole(path, json.dumps(dead))
+    assert drivers_of(root) == []
+    with RunLock(root, *TWO):
         pass
-    with RunLock(tmp_path):
+    with RunLock(root):
         pass
-    assert not list(tmp_path.iterdir())
+    assert not list(root.iterdir())
 
 
 def test_a_shard_waits_for_a_driver_that_gives_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: AnyPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one of the whole run does that finds the shard's lock beside its own."""
-    whole = RunLock(tmp_path)
+    whole = RunLock(root)
     whole.__enter__()
     monkeypatch.setattr(lock, "_PATIENCE_S", 60.0)
     monkeypatch.setattr(lock.time, "sleep", lambda _: whole.__exit__())
-    with RunLock(tmp_path, *ONE) as held:
+    with RunLock(root, *ONE) as held:
         assert not whole.path.exists()
         assert held.path.exists()

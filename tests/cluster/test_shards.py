@@ -6,20 +6,16 @@ import json
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from trial import LIGHT, Witness, board, outcomes, plan_of, sample, writer
+from store_helpers import rows_of_parts
+from trial import LIGHT, board, drive, outcomes, plan_of, sample, writer
 
-from cluster.executors.simulated import World
 from cluster.lock import RunInUse
-from cluster.placement import Node, Resources
-from cluster.plan import EngineOptions, Plan
-from cluster.run import MANIFEST, RUN_DIGEST, RunResult, execute
+from cluster.plan import Plan
+from cluster.run import MANIFEST, RUN_DIGEST, RunResult
 from cluster.shard import SHARD_FILE, Shard
 from cluster.tracing.sessions import read_sessions
 from cluster.usage import committed_usage
@@ -33,25 +29,6 @@ PLAN = plan_of([sample(i) for i in range(40)])
 
 def shards(count: int) -> list[Shard]:
     return [Shard(number + 1, count) for number in range(count)]
-
-
-def drive(
-    plan: Plan, root: Path, shard: Shard | None = None, run: str = "trial", **options: Any
-) -> RunResult:
-    """One command on a virtual clock; `run` is the digest of what it makes."""
-    world = World([Node("n", Resources(cpus=8, gpus=8), "address of n")])
-    with world.driver() as driver:
-        about = {"config": {}, RUN_DIGEST: run}
-        given = EngineOptions(executor=nullcontext(driver), shard=shard, **options)
-        return execute(plan.part(shard), root, given, about, Witness())
-
-
-def keys_of(root: Path) -> Counter[str]:
-    """How often each record is stored."""
-    keys: Counter[str] = Counter()
-    for part in root.glob("stages/*/part-*.parquet"):
-        keys.update(pq.read_table(part, columns=["key"]).column("key").to_pylist())
-    return keys
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -75,7 +52,7 @@ def test_shards_make_together_what_one_driver_makes(
     planned = [result.counts["planned"] for result in results]
     assert sum(planned) == len(PLAN)
     assert planned == [len(PLAN.part(shard)) for shard in shards(count)]
-    assert keys_of(root) == keys_of(whole)
+    assert rows_of_parts(root) == rows_of_parts(whole)
     assert not list(root.glob("*.lock"))
     assert board(PLAN, root) == board(PLAN, whole)
     manifest = json.loads((root / MANIFEST).read_text())
@@ -92,10 +69,11 @@ def test_a_shard_that_is_run_again_makes_only_what_is_missing(tmp_path: Path) ->
     first, second = shards(2)
     few = replace(PLAN, samples=PLAN.samples[:20])
     assert drive(few, tmp_path, first, run="few").made > 0
-    before = keys_of(tmp_path)
+    before = rows_of_parts(tmp_path)
     assert drive(PLAN, tmp_path, first, joins="few").made > 0
     drive(PLAN, tmp_path, second)
-    assert all(keys_of(tmp_path)[key] == 1 for key in before)
+    keys = Counter(rows_of_parts(tmp_path))
+    assert all(keys[key] == 1 for key in before)
     assert drive(PLAN, tmp_path, second).made == 0
     assert drive(PLAN, tmp_path).made == 0
 

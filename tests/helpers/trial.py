@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,8 @@ import stages as _stages  # noqa: F401  (a cluster is sent what the driver has i
 import typer
 
 from cluster.counts import StageCount
+from cluster.executors.simulated import World
+from cluster.placement import Node, Resources
 from cluster.plan import (
     EngineOptions,
     Plan,
@@ -22,7 +25,8 @@ from cluster.plan import (
     final_lookup,
 )
 from cluster.records import Item, encode
-from cluster.run import RunResult, execute
+from cluster.run import RUN_DIGEST, RunResult, execute
+from cluster.shard import Shard
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
 from cluster.watcher import RunProgress, StageProgress, Watcher, WorkerFailure
@@ -35,6 +39,7 @@ from generators.base import (
     imported,
     outcome_name,
 )
+from generators.buckets import AnyPath
 from generators.document import (
     Candidate,
     Content,
@@ -227,7 +232,22 @@ def run(
     return execute(plan, root, settings, {"config": {}}, witness or Witness())
 
 
-def outcomes(plan: Plan, root: Path) -> dict[tuple[str, str], Any]:
+def drive(
+    plan: Plan,
+    root: AnyPath,
+    shard: Shard | None = None,
+    run: str = "trial",
+    **options: Any,
+) -> RunResult:
+    """One command on a virtual clock; `run` is the digest of what it makes."""
+    world = World([Node("n", Resources(cpus=8, gpus=8), "address of n")])
+    with world.driver() as driver:
+        about = {"config": {}, RUN_DIGEST: run}
+        given = EngineOptions(executor=nullcontext(driver), shard=shard, **options)
+        return execute(plan.part(shard), root, given, about, Witness())
+
+
+def outcomes(plan: Plan, root: AnyPath) -> dict[tuple[str, str], Any]:
     """(system, sample id) -> outcome of the document; fails where one is missing."""
     documents = {}
     for evaluation in evaluations(plan, Store(root)):
@@ -236,7 +256,7 @@ def outcomes(plan: Plan, root: Path) -> dict[tuple[str, str], Any]:
     return documents
 
 
-def board(plan: Plan, root: Path) -> str:
+def board(plan: Plan, root: AnyPath) -> str:
     """All results of a run, as text that is equal when the results are."""
     lines = []
     for evaluation in evaluations(plan, Store(root)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from benchmarks.results.board import Board
@@ -26,6 +25,7 @@ from benchmarks.results.table import (
     latex_page,
     markdown_page,
 )
+from generators.buckets import AnyPath
 from generators.files import write_whole
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.power import POWER
@@ -284,7 +284,7 @@ def needed_tables(pairings: Pairings) -> Iterator[ResultTable]:
 # ----------------------------------------------------------------------------- files
 
 
-def write_pairings(board: Board, root: Path) -> list[Pairings]:
+def write_pairings(board: Board, root: AnyPath) -> list[Pairings]:
     """Write the files where there is a matrix; return what they hold.
 
     Equal boards, equal bytes.

@@ -12,7 +12,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.results.board import (
@@ -26,6 +25,7 @@ from benchmarks.results.board import (
 from benchmarks.results.numbers import NumberForm
 from cluster.plan import Evaluation
 from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, Outcome, Result
+from generators.buckets import AnyPath
 from generators.document import Content, Image, Malformed, Sample, Score, key_of
 from generators.files import write_whole
 from scorers.base import bounds
@@ -180,7 +180,7 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
-def write_script(folder: Path, name: str, rows: Any) -> str:
+def write_script(folder: AnyPath, name: str, rows: Any) -> str:
     """Write the data file `name`, a script that hands `rows` to the page; return `name`.
 
     Everything outside ASCII is escaped, and so is `<`: no text can end the script or be

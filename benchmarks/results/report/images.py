@@ -11,12 +11,12 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image as Pillow
 
 from benchmarks.results.report.entries import write_script
+from generators.buckets import AnyPath
 from generators.document import Image
 from generators.pictures import PictureError, decode
 
@@ -53,7 +53,7 @@ def web_image(data: bytes, side: int) -> WebImage:
 
 
 def pack_images(
-    folder: Path, images: Sequence[Image], read: Read, on_progress: Progress
+    folder: AnyPath, images: Sequence[Image], read: Read, on_progress: Progress
 ) -> list[str]:
     """Write `images` under `folder`, PACK to a file; return the files' names, in order.
 

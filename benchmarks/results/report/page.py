@@ -35,6 +35,7 @@ from benchmarks.results.table import ResultTable, environment
 from benchmarks.results.timeline import timeline_of
 from cluster.tracing.summary import TRACE
 from generators.base import Result
+from generators.buckets import AnyPath
 from generators.document import key_of
 from generators.files import write_whole
 
@@ -54,12 +55,12 @@ _SCRIPTS = (
 
 def write_report(
     board: Board,
-    root: Path,
+    root: AnyPath,
     manifest: Mapping[str, Any],
     read: Read,
     queries: int | Literal["all"] | None = None,
     on_progress: Progress = lambda done, total: None,
-) -> Path:
+) -> AnyPath:
     """Write the page of a run; return the path of report.html. Equal input, equal bytes.
 
     It shows at most `queries` queries, by default QUERIES. `read` returns an image's
@@ -105,7 +106,7 @@ def _sources(*files: str) -> Markup:
 
 def _write_data(
     board: Board,
-    folder: Path,
+    folder: AnyPath,
     entries: Sequence[ReportEntry],
     examples: Mapping[str, Any],
     read: Read,
@@ -124,8 +125,9 @@ def _write_data(
     for path in folder.glob("*.js"):
         if path.name not in written:
             path.unlink()
-    for name in _FORMER:
-        shutil.rmtree(folder / name, ignore_errors=True)
+    if isinstance(folder, Path):
+        for name in _FORMER:
+            shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def examples_of(

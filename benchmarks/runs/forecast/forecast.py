@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, get_args
 
 from benchmarks.durations import in_words
@@ -25,6 +24,7 @@ from cluster.manifest import write_json
 from cluster.plan import Plan
 from cluster.run import MANIFEST, RunResult
 from generators.base import StageSpec
+from generators.buckets import AnyPath
 from generators.work import NOTHING, FigureRange, RangeEnd
 
 FORECAST, OUTCOME = "forecast", "forecast_outcome"
@@ -298,7 +298,7 @@ def _ceilings(stages: Sequence[StageForecast], most: float | None) -> Iterator[s
 # -------------------------------------------------------------------------- the manifest
 
 
-def kept_forecast(forecast: Forecast | None, root: Path) -> dict[str, Any]:
+def kept_forecast(forecast: Forecast | None, root: AnyPath) -> dict[str, Any]:
     """Return the manifest's entries at the start of a command, which may have none.
 
     Those of the last command that made something stay where there is nothing to make.
@@ -310,7 +310,7 @@ def kept_forecast(forecast: Forecast | None, root: Path) -> dict[str, Any]:
     return kept | ({FORECAST: forecast.as_json} if forecast and making else {})
 
 
-def concluded(root: Path, forecast: Forecast, result: RunResult, board: Board) -> str:
+def concluded(root: AnyPath, forecast: Forecast, result: RunResult, board: Board) -> str:
     """Add what the run took to the manifest; it beside the forecast, in words."""
     manifest = read_manifest(root)
     manifest[IMAGES] = board.images_per_document

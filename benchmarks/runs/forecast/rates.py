@@ -27,6 +27,7 @@ from benchmarks.runs.run_directory import read_manifest, stage_facts
 from cluster.manifest import LOADS, TAKEOVERS, TIMING
 from cluster.parts import StoreError, parts_in, read_part, stage_folders
 from generators.base import StageSpec
+from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.work import FigureRange
 
@@ -136,11 +137,11 @@ class Batches:
 class MeasuredRun:
     """What a run directory says that later runs can be forecast from."""
 
-    root: Path
+    root: AnyPath
     manifest: Mapping[str, Any]
 
     @classmethod
-    def among(cls, roots: Iterable[Path]) -> list[MeasuredRun]:
+    def among(cls, roots: Iterable[AnyPath]) -> list[MeasuredRun]:
         """Read the runs at `roots`, without those whose manifest cannot be read."""
         runs = []
         for root in roots:
@@ -208,7 +209,7 @@ class MeasuredRun:
         return self._read[folder]
 
 
-def _batches_in(root: Path, folder: str) -> Batches | None:
+def _batches_in(root: AnyPath, folder: str) -> Batches | None:
     """Read the batches from the parts of a stage, whatever its name was.
 
     Records of one batch have the same time and the same share of its seconds. A first
@@ -262,9 +263,13 @@ class Sources:
     beside: Sequence[MeasuredRun] = ()
 
     @classmethod
-    def at(cls, root: Path, machine: Machine, address: str | None = None) -> Sources:
+    def at(cls, root: AnyPath, machine: Machine, address: str | None = None) -> Sources:
         """Return the sources for a run at `root`."""
-        manifests = [m for m in root.parent.glob("*/manifest.json") if m.parent != root]
+        # Of a bucket, whose folders are slow to list, only the run itself.
+        folders = [root.parent] if isinstance(root, Path) else []
+        manifests = [
+            m for f in folders for m in f.glob("*/manifest.json") if m.parent != root
+        ]
         latest = sorted(manifests, key=lambda m: m.stat().st_mtime, reverse=True)
         return cls(
             machine=machine,
