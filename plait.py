@@ -220,12 +220,12 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder to write, new or empty.")],
     system: Annotated[str, typer.Option(help="System whose documents are written.")],
     format: Annotated[
-        Literal["mmie", "parquet"],
-        typer.Option(help="The official scorer's, or a Parquet table."),
+        Literal["mmie", "ueval", "parquet"],
+        typer.Option(help="What an evaluator reads, or a Parquet table."),
     ] = "mmie",
     repeat: Annotated[
         int | None,
-        typer.Option(min=1, help="Only this repeat; by default mmie 1, parquet all."),
+        typer.Option(min=1, help="Only this repeat; by default parquet all, others 1."),
     ] = None,
 ) -> int:
     """Write one system's documents for other programs."""

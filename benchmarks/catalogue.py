@@ -103,6 +103,7 @@ def _scorers() -> Iterator[Any]:
     table.add_row(
         "judge:NAME", f"0-100; any LVLM, {natives}, {', '.join(forms(Named.LVLM))}"
     )
+    table.add_row("criteria:NAME", "0-100; each criterion of a query by itself (UEval)")
     table.add_row(CUSTOM, "its own; your own class")
     yield table
 

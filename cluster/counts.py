@@ -64,8 +64,9 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     counts = {s.digest: StageCount(s) for s in plan.stages}
     final = final_lookup(store)
     counted = _counting(final, counts)
-    waiting = Counter[tuple[str, int, int]]()
-    """Answers that wait, by system, drafts to come and the stage that is waited for."""
+    waiting = Counter[tuple[str, int, int, tuple[int, ...]]]()
+    """Answers that wait, by system, drafts to come, the stage that is waited for, and the
+    jobs in a round of each scorer."""
     for system, sample, repeat in plan.requests():
         steps: list[list[Job]] = []
         answer = noted(plan.answer(system, sample, repeat), steps)
@@ -75,14 +76,15 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
         if isinstance(outcome, Result):
             for scorer in plan.scorers:
                 walk = scorer.judge(sample, outcome.value)
-                _count_walk(walk, scorer, counted, counts)
+                _count_walk(walk, scorer, counted, counts, scorer.jobs(sample))
         elif isinstance(outcome, Pending) and not only_scorers:
             asked = _times(system.stages[0], steps)
             drafts = system.rounds * len(sample.openings) - asked
-            waiting[system.name, drafts, _reached(system.stages, outcome)] += 1
+            jobs = tuple(scorer.jobs(sample) for scorer in plan.scorers)
+            waiting[system.name, drafts, _reached(system.stages, outcome), jobs] += 1
     systems = {system.name: system for system in plan.systems}
-    for (name, drafts, reached), answers in waiting.items():
-        _count_later(plan, systems[name], drafts, reached, answers, counts)
+    for (name, drafts, reached, jobs), answers in waiting.items():
+        _count_later(plan, systems[name], drafts, reached, answers, jobs, counts)
     for comparison in plan.comparisons:
         _count_walk(comparison.walk(), comparison, counted, counts)
     return list(counts.values())
@@ -107,8 +109,12 @@ def _count_walk(
     judge: Scorer | PlanItem,
     lookup: Lookup,
     counts: dict[str, StageCount],
+    jobs: int = 1,
 ) -> None:
-    """Count the jobs of one judgement, and bound those behind the first missing one."""
+    """Count the jobs of one judgement, and bound those behind the first missing one.
+
+    A round has so many `jobs` at most.
+    """
     steps: list[list[Job]] = []
     outcome = read(noted(walk, steps), lookup)
     if isinstance(outcome, Pending):
@@ -116,7 +122,7 @@ def _count_walk(
         left = judge.rounds - _times(judge.stages[0], steps)
         for i, stage in enumerate(judge.stages):
             feeder = judge.stages[max(i - 1, 0)].digest
-            counts[stage.digest].add_later(left + (i > reached), "", feeder)
+            counts[stage.digest].add_later(jobs * (left + (i > reached)), "", feeder)
 
 
 def _count_later(
@@ -125,22 +131,23 @@ def _count_later(
     drafts: int,
     reached: int,
     answers: int,
+    jobs: Sequence[int],
     counts: dict[str, StageCount],
 ) -> None:
     """Bound the jobs after the stage at `reached`, for which `answers` of a system wait.
 
-    Each has so many `drafts` to come after the one it is at.
+    Each has so many `drafts` to come after the one it is at, and so many `jobs` in a round
+    of each scorer.
     """
     for i, stage in enumerate(system.stages):
         left = drafts + (i > reached)
         each = 1 if stage is system.draft else system.max_images
         feeder = system.stages[i - 1].digest
         counts[stage.digest].add_later(answers * left * each, system.name, feeder)
-    for scorer in plan.scorers:
-        chain = (system.stages[-1], *scorer.stages)
-        for feeder_stage, stage in pairwise(chain):
-            tally = counts[stage.digest]
-            tally.add_later(answers * scorer.rounds, system.name, feeder_stage.digest)
+    for scorer, each in zip(plan.scorers, jobs, strict=True):
+        most = answers * scorer.rounds * each
+        for feeder_stage, stage in pairwise((system.stages[-1], *scorer.stages)):
+            counts[stage.digest].add_later(most, system.name, feeder_stage.digest)
 
 
 def _reached(chain: Sequence[StageSpec], pending: Pending) -> int:

@@ -57,6 +57,7 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
     },
     Named.SCORER: {
         "judge:NAME": "any chat model as a judge with a rubric",
+        "criteria:NAME": "the same, ruling on each criterion of a query (UEval)",
         "truth:PART": "known truth of the miniature world",
     },
     Named.DATA: {
@@ -66,6 +67,7 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "mllm-bench:PLACE": "MLLM-Bench: a checkout of its repository",
         "mmrb2:PLACE": "MMRB2: a folder of its splits, or one file: to measure judges",
         "probench:PLACE": "ProBench: hf:ORG/NAME@REVISION or a local copy",
+        "ueval:PLACE": "UEval: hf:ORG/NAME@REVISION or a local copy",
         "miniature:N": "N queries about coloured shapes, whose truth is known exactly",
         "official:FOLDER": "answers in the official MMIE scorer's format",
     },

@@ -11,7 +11,8 @@ from generators.names import unknown
 from generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
 from scorers.base import Scorer, with_stage
 from scorers.custom import custom_scorer
-from scorers.judging.resolve import Chat, resolve_judge
+from scorers.judging.criteria import PREFIX as CRITERIA
+from scorers.judging.resolve import Chat, resolve_criteria, resolve_judge
 
 SCORERS: dict[str, str] = {
     "bleu": "scorers.bleu:BleuScorer",
@@ -36,7 +37,7 @@ def resolve_scorer(
 ) -> Scorer:
     """Return the scorer a user named; UsageError names the valid ones.
 
-    `chat` gives the stage of a chat model by name, for `judge:NAME`.
+    `chat` gives the stage of a chat model by name, for `judge:NAME` and `criteria:NAME`.
     """
     if name in SCORERS:
         return _named(name, weights, overrides, gpu_gib)
@@ -46,7 +47,8 @@ def resolve_scorer(
         raise unknown("scorer", name, [*SCORERS, *forms(Named.SCORER), CUSTOM])
     if name.startswith("truth:"):
         raise unknown("scorer", name, [n for n in SCORERS if n.startswith("truth:")])
-    return resolve_judge(name, weights, overrides, gpu_gib, chat)
+    resolve = resolve_criteria if name.startswith(CRITERIA) else resolve_judge
+    return resolve(name, weights, overrides, gpu_gib, chat)
 
 
 def _named(

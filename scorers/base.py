@@ -86,6 +86,10 @@ class Scorer:
         """
         return 1
 
+    def jobs(self, query: Sample) -> int:
+        """Return the most jobs of one round."""
+        return 1
+
     def candidate(
         self, query: Sample, document: Document
     ) -> Candidate | Unscored | NotApplicable:

@@ -39,6 +39,7 @@ from pipelines.presets import LVLMS, T2IS
 from pipelines.systems import Models, chat_spec, is_lvlm, parts_of, resolve
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer, with_stage
+from scorers.judging.criteria import PREFIX as CRITERIA
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import JudgeSettings, rubrics_of
@@ -277,13 +278,14 @@ def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
 
 def refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
-    judges = (n.removeprefix(JUDGE) for n in config.scorers)
+    judges = (n.removeprefix(JUDGE).removeprefix(CRITERIA) for n in config.scorers)
     named = (*config.systems, *config.scorers, *judges)
     parts = {part for name in named for part in (name, *parts_of(name).models)}
     valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
     for name in config.models:
         # Settings of any other chat model may be for a later judge or comparison.
-        if name not in valid and not is_lvlm(name.removeprefix(JUDGE)):
+        model = name.removeprefix(JUDGE).removeprefix(CRITERIA)
+        if name not in valid and not is_lvlm(model):
             raise unknown("name in models", name, valid)
 
 
@@ -292,7 +294,11 @@ def _refuse_wrong_rubrics(config: RunConfig) -> None:
 
     They are kept with the run, and judges that are added later use them.
     """
-    settings = [{"rubric": s["rubric"]} for s in config.models.values() if "rubric" in s]
+    settings = [
+        {"rubric": values["rubric"]}
+        for name, values in config.models.items()
+        if "rubric" in values and not name.startswith(CRITERIA)
+    ]
     judged = any(name.startswith(JUDGE) for name in config.scorers)
     # A judge may add the rubric that makes the mode valid.
     common = {"rubric": config.rubric, "mode": None if judged else config.mode}
@@ -348,6 +354,8 @@ def models_of(config: RunConfig) -> Models:
 def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
     """The scorer that a config names."""
     settings = dict(models.of(name))
+    if name.startswith(CRITERIA):
+        settings = {"seed": config.seed} | settings
     if name.startswith(JUDGE):
         both = {"mode": config.mode, "rubric": config.rubric}
         common = {k: v for k, v in both.items() if v is not None}

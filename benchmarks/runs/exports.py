@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.runs.run_data import QueryAnswer, RunData
+from benchmarks.tasks import ueval
 from benchmarks.tasks.mmie import official
 from benchmarks.tasks.mmie.categories import CATEGORIES, MMIE
 from cluster.store import read_blob
@@ -20,7 +21,7 @@ from generators.keys import derived_seed
 from generators.names import unknown
 from generators.system import TEXT_POSITION
 
-FORMATS = ("mmie", "parquet")
+FORMATS = ("mmie", "ueval", "parquet")
 _IMAGES = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
 _TEXT, _NUMBER = pa.string(), pa.int64()
 _SCORE = {"scorer": _TEXT, "outcome": _TEXT, "value": pa.float64(), "reason": _TEXT}
@@ -39,7 +40,7 @@ _SCHEMA = pa.schema(
 def repeats_of(run: RunData, form: str, repeat: int | None) -> Sequence[int]:
     """The repeats that a file in the format `form` holds, counted from 1.
 
-    MMIE's has room for one answer to a query: the first, where `repeat` is not given.
+    But for Parquet they have room for one answer to a query: the first by default.
     """
     if repeat is None and form == "parquet":
         return range(1, run.experiment.config.repeats + 1)
@@ -55,9 +56,11 @@ def export_documents(
     answers = [a for n in repeats for a in run.documents(system, n).values()]
     if form == "parquet":
         return _write_parquet(list(_rows(run, answers)), out)
+    documents = ((sample, document) for sample, document, _ in _documents(answers))
+    if form == "ueval":
+        return ueval.export(documents, system, out, read_blob)
     task = run.experiment.task
     benchmark = MMIE if task.categories == CATEGORIES else task.name
-    documents = ((sample, document) for sample, document, _ in _documents(answers))
     return official.export(documents, system, out, read_blob, benchmark)
 
 

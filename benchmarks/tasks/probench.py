@@ -8,7 +8,7 @@ the baseline.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,10 @@ from benchmarks.tasks.published import (
     task_set,
 )
 from benchmarks.tasks.reading.images import ImageCache, ImageFolder
+from benchmarks.tasks.reading.parquet import images_of, parquet_files, parquet_rows
 from benchmarks.tasks.reading.rules import (
     RowError,
     Rule,
-    TaskError,
     get,
     id_of,
     is_id,
@@ -40,7 +40,6 @@ NAME = "probench"
 WRITER = "gpt-4o-2024-05-13"
 """Who wrote the `gpt` turns: the baseline of show_result.py."""
 _MARK = "<|img|>"
-_BATCH = 64
 
 
 def load(place: str, cache: Path) -> TaskSet:
@@ -50,10 +49,10 @@ def load(place: str, cache: Path) -> TaskSet:
     readable Parquet files.
     """
     found = located(place, ("*.parquet", "**/*.parquet"))
-    paths = _parts(found.path)
+    paths = parquet_files(found.path, "train")
     folder = found.path if found.path.is_dir() else found.path.parent
     files, kept = ImageFolder(folder, cache, found.also), ImageCache(cache / NAME)
-    rows = gathered(_rows(paths), lambda row: _valid(row, files, kept), _known)
+    rows = gathered(parquet_rows(paths), lambda row: _valid(row, files, kept), _known)
     return task_set(
         NAME,
         place,
@@ -64,27 +63,6 @@ def load(place: str, cache: Path) -> TaskSet:
     )
 
 
-def _parts(root: Path) -> list[Path]:
-    """The files of the split `train`; all files where no name begins with a split."""
-    files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
-    parts = [p for p in files if p.name.startswith("train")] or files
-    if not parts:
-        raise TaskError(f"{root} holds no Parquet files")
-    return parts
-
-
-def _rows(paths: list[Path]) -> Iterator[Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for path in paths:
-        try:
-            for batch in pq.ParquetFile(path).iter_batches(_BATCH):
-                yield from batch.to_pylist()
-        except (pa.ArrowInvalid, OSError) as error:
-            raise TaskError(f"{path} cannot be read: {error}") from None
-
-
 def _known(row: Any) -> RowGroup:
     id, track = row.get("uuid"), row.get("chat_type")
     field = _texts(row.get("category")).get("question_category", UNKNOWN)
@@ -92,7 +70,7 @@ def _known(row: Any) -> RowGroup:
 
 
 def _valid(row: Any, files: ImageFolder, kept: ImageCache) -> ValidRow:
-    id, images = id_of(row, "uuid"), tuple(_images(row.get("image"), files, kept))
+    id, images = id_of(row, "uuid"), tuple(images_of(row.get("image"), files, kept))
     turns = _turns(get(row, "conversations", list), images)
     asked = max((i for i, t in enumerate(turns) if t.role == "user"), default=-1) + 1
     if not asked:
@@ -154,13 +132,3 @@ def _question(text: str, images: tuple[Image, ...], where: str) -> Content:
     if not text and not images:
         raise RowError(Rule.EMPTY, f"{where} has neither text nor image")
     return (*((Text(text),) if text else ()), *images)
-
-
-def _images(value: Any, files: ImageFolder, kept: ImageCache) -> Iterator[Image]:
-    """Yield one image or several, as data set libraries hold them."""
-    for item in value if isinstance(value, list) else [value]:
-        image = of_type(item, dict, "image")
-        if image.get("bytes") is not None:
-            yield kept.add(of_type(image["bytes"], bytes, "image.bytes"))
-        else:
-            yield files.image(get(image, "path", str, "image"))

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.tasks.reading.rules import RowError, Rule, shown
+from generators.base import Failure
 from generators.document import Document, Malformed, Sample, Turn, changed
 from generators.names import unknown
 from generators.system import Prompter, System, Variant
 from generators.unicode import trouble
 
 V = TypeVar("V")
+Answer = Document | Failure
+"""A published answer, or what is wrong with it."""
 PREFIX = "published:"
 UNKNOWN = "unknown"
 
@@ -49,7 +52,7 @@ class TaskSet:
     """In the order of the paper's table."""
     about: Mapping[str, Any]
     """For the manifest: source, revision, digests, row counts."""
-    answers: Mapping[str, Mapping[str, Document]] = field(default_factory=dict)
+    answers: Mapping[str, Mapping[str, Answer]] = field(default_factory=dict)
     """Answers published with the queries, by model and query."""
 
 
@@ -66,7 +69,7 @@ class ValidRow:
     """A row that keeps all rules."""
 
     query: Sample
-    answers: Mapping[str, Document] = field(default_factory=dict)
+    answers: Mapping[str, Answer] = field(default_factory=dict)
     """Published answers by model."""
 
 
@@ -76,7 +79,7 @@ class TaskRows:
 
     samples: tuple[Sample | Malformed, ...]
     """In file order."""
-    answers: Mapping[str, Mapping[str, Document]] = field(default_factory=dict)
+    answers: Mapping[str, Mapping[str, Answer]] = field(default_factory=dict)
     """Published answers by model and query."""
     broken: Mapping[str, int] = field(default_factory=dict)
     """Malformed rows by the rule they break."""
@@ -95,7 +98,7 @@ def gathered(
     `make` raises RowError. Of rows with the same id only the first is used.
     """
     queries: list[Sample | Malformed] = []
-    answers: dict[str, dict[str, Document]] = {}
+    answers: dict[str, dict[str, Answer]] = {}
     broken, first = Counter[str](), dict[str, int]()
     for i, value in enumerate(values):
         group = known(value)

@@ -31,6 +31,7 @@ READERS: Mapping[str, str] = {
     "mllm-bench": "benchmarks.tasks.mllm_bench:load",
     "mmrb2": "benchmarks.tasks.mmrb2:load",
     "probench": "benchmarks.tasks.probench:load",
+    "ueval": "benchmarks.tasks.ueval:load",
 }
 """Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
 

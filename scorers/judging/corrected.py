@@ -16,7 +16,7 @@ NOTHING = "(no text and no picture)"
 UNKNOWN = "(not known)"
 _CONTROL = re.compile(
     r"<(?P<tag>image>|/?img>|IMG_CONTEXT>)|^(?P<heading>#{1,6}[ \t]*"
-    r"(?:question|answer|correct answer|feedback|verdicts|score)\b)",
+    r"(?:question|answer|correct answer|feedback|verdicts|score|criterion)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 """Placeholders of images (InternVL's and most others'), and our own headings."""
@@ -35,7 +35,7 @@ class Corrected:
         if rubric is None:
             valid = ", ".join(self.rubrics)
             return NotApplicable(f"there are rubrics for {valid}, not {query.category!r}")
-        pages = _Pages(self.max_images)
+        pages = Pages(self.max_images)
         fields = {
             "question": pages.written(query.question),
             "answer": pages.written(document.segments),
@@ -52,7 +52,7 @@ class Corrected:
 
 
 @dataclass
-class _Pages:
+class Pages:
     """Writes question and answer with images numbered throughout, as the release does."""
 
     limit: int | None

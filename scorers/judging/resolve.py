@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -13,7 +13,9 @@ from generators.mini.resolve import as_mini, mini_settings
 from generators.mini.table import MINI
 from generators.names import unknown, with_overrides
 from generators.settings import StageSettings
+from scorers.judging import criteria
 from scorers.judging.corrected import Corrected
+from scorers.judging.criteria import CriteriaJudge, released_criteria
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released, released_rubrics
 from scorers.judging.rubrics import OWN, Rubric
@@ -27,6 +29,7 @@ class JudgeSettings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    released: ClassVar[str] = "prompts.py from github.com/Lillianwei-h/MMIE"
 
     rubric: str = "own"
     """`own`, our wording with a verdict for each criterion, or `official:PATH`: the
@@ -55,7 +58,7 @@ class JudgeSettings(BaseModel):
         if self.source.path is None:
             raise ValueError(
                 "mode 'official' needs the released rubrics: rubric 'official:PATH' with "
-                "your copy of prompts.py from github.com/Lillianwei-h/MMIE"
+                f"your copy of {self.released}"
             )
         if self.retries:
             raise ValueError("mode 'official' asks once, so retries must be 0")
@@ -76,7 +79,18 @@ class JudgeSettings(BaseModel):
         return 1 if self.mode == "corrected" else 0
 
 
+class CriteriaSettings(JudgeSettings):
+    """The same of a judge of single criteria; its rubric are the questions around them."""
+
+    released: ClassVar[str] = "ueval_eval.py from github.com/zlab-princeton/UEval"
+
+    cached: bool = False
+    """In official mode, whether to ask as through the released program's cache of
+    contexts: with its system turn, the criterion in a turn of its own."""
+
+
 PREFIX = "judge:"
+S = TypeVar("S", bound=JudgeSettings)
 
 
 JUDGES = {"mmie-score": "scorers.internvl.settings:MmieScoreSettings"}
@@ -100,18 +114,56 @@ def resolve_judge(
     `overrides` are fields of `JudgeSettings`; those of `judge:mmie-score` may also be
     fields of its model.
     """
-    model = name.removeprefix(PREFIX)
-    if model in JUDGES:
-        kind = imported(JUDGES[model])
-        own_values, model_values = _split(name, kind, overrides)
-        settings = with_overrides(JudgeSettings(), own_values, name)
-        # The released scorer cuts images into tiles regardless of the context.
-        as_released = {"fit_context": False} if settings.mode == "official" else {}
-        stage = _own_stage(name, kind, weights, as_released | model_values, gpu_gib)
-    else:
-        settings = with_overrides(JudgeSettings(), overrides, name)
-        stage = _chat_stage(name, model, chat)
+    settings, stage = _resolved(name, JudgeSettings, weights, overrides, gpu_gib, chat)
     return judge(name, stage, settings)
+
+
+def resolve_criteria(
+    name: str,
+    weights: WeightsName,
+    overrides: Mapping[str, Any],
+    gpu_gib: float = 80.0,
+    chat: Chat | None = None,
+) -> CriteriaJudge:
+    """Return the judge `criteria:NAME`; errors and models as of `resolve_judge`.
+
+    `overrides` are fields of `CriteriaSettings`.
+    """
+    settings, stage = _resolved(name, CriteriaSettings, weights, overrides, gpu_gib, chat)
+    path = settings.source.path
+    return CriteriaJudge(
+        name=name,
+        stage=stage,
+        wording=criteria.OWN if path is None else released_criteria(path),
+        mode=settings.mode,
+        cached=settings.cached,
+        retries=settings.most_retries,
+        max_images=settings.max_images,
+        seed=settings.seed,
+    )
+
+
+def _resolved(
+    name: str,
+    kind: type[S],
+    weights: WeightsName,
+    overrides: Mapping[str, Any],
+    gpu_gib: float,
+    chat: Chat | None,
+) -> tuple[S, StageSpec]:
+    """The settings of the judge `name`, which are of this kind, and its chat stage."""
+    _, _, model = name.partition(":")
+    if model not in JUDGES:
+        settings = with_overrides(kind(), overrides, name)
+        return settings, _chat_stage(name, model, chat)
+    of_model = imported(JUDGES[model])
+    own_values, model_values = _split(name, kind, of_model, overrides)
+    settings = with_overrides(kind(), own_values, name)
+    # The released scorer cuts images into tiles regardless of the context.
+    as_released = {"fit_context": False} if settings.mode == "official" else {}
+    return settings, _own_stage(
+        name, of_model, weights, as_released | model_values, gpu_gib
+    )
 
 
 def refuse_mini_lvlm(name: str, weights: WeightsName) -> None:
@@ -148,10 +200,13 @@ def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:
 
 
 def _split(
-    name: str, model: type[StageSettings], overrides: Mapping[str, Any]
+    name: str,
+    judge: type[JudgeSettings],
+    model: type[StageSettings],
+    overrides: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the judge, and those of its model; UsageError for keys of neither."""
-    fields = JudgeSettings.model_fields
+    fields = judge.model_fields
     of_model = model.model_fields
     for key in overrides:
         if key not in fields and key not in of_model:
@@ -167,7 +222,7 @@ def _own_stage(
     overrides: Mapping[str, Any],
     gpu_gib: float,
 ) -> StageSpec:
-    model = name.removeprefix(PREFIX)
+    _, _, model = name.partition(":")
     if weights != "mini":
         return with_overrides(kind(), overrides, model).spec(model, weights, gpu_gib)
     with mini_settings(name, overrides) as values:
@@ -176,16 +231,17 @@ def _own_stage(
 
 
 def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:
+    prefix = f"{name.partition(':')[0]}:"
     if chat is None or not model:
-        valid = (f"{PREFIX}{known}" for known in [*JUDGES, "MODEL"])
+        valid = (f"{prefix}{known}" for known in [*JUDGES, "MODEL"])
         raise unknown("judge", name, valid)
     try:
         stage = chat(model)
     except UnknownName as error:
-        valid = (f"{PREFIX}{known}" for known in (*JUDGES, *error.valid))
+        valid = (f"{prefix}{known}" for known in (*JUDGES, *error.valid))
         raise unknown("judge", name, valid) from None
     except UsageError as error:
-        own = ", ".join(f"{PREFIX}{known}" for known in JUDGES)
+        own = ", ".join(f"{prefix}{known}" for known in JUDGES)
         raise UsageError(f"judge {name!r}: {error}; also {own}") from None
     if stage.kind is not Kind.DRAFT:
         raise UsageError(

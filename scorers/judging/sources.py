@@ -29,7 +29,7 @@ OWN = "own"
 OFFICIAL = "official:"
 """Prefix of a rubric before the path of a released program's prompts."""
 PROMPTS = "prompts.py"
-"""MMIE's file of prompts, and the name of a run's own copy of it."""
+"""MMIE's file of prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,16 @@ class RubricSource:
         Records are named by their requests, so a run cannot be read without the texts it
         was judged by. Every accepted file holds the same texts.
         """
-        copy, file = folder / PROMPTS, self.file
-        if file is not None and not copy.exists():
+        file = self.file
+        if file is not None and not (copy := folder / file.name).exists():
             write_whole(copy, file.read_bytes())
 
     def or_copy_in(self, folder: AnyPath) -> RubricSource:
         """This source, or the copy kept in `folder` where the user's file is gone."""
-        copy, file = folder / PROMPTS, self.file
-        gone = file is not None and not file.is_file() and copy.is_file()
-        return replace(self, path=copy) if gone else self
+        file = self.file
+        if file is None or file.is_file() or not (copy := folder / file.name).is_file():
+            return self
+        return replace(self, path=copy)
 
 
 OWN_WORDING = RubricSource()

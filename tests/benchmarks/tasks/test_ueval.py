@@ -1,0 +1,202 @@
+"""UEval as a task set, and answers in the layout of its evaluator, read and written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_helpers import invoke
+from comparing_helpers import write_parquet
+from endpoint_helpers import MODEL, Answer, completion, serving
+from picture_helpers import flat
+
+from benchmarks.tasks.task_set import TaskSet, load
+from generators.base import Failure
+from generators.document import Document, Image, Malformed, Sample
+from scorers.judging.criteria import criteria_of
+
+ROW: dict[str, Any] = {
+    "id": "7",
+    "prompt": "Show how to fold a boat.",
+    "text_ref": "Fold it.",
+    "image_ref": ["ref.png"],
+    "task": "life",
+    "question_type": "open",
+    "text_rubrics": ["Names two steps.", "Is polite."],
+    "image_rubrics": ["Shows a boat."],
+}
+OLDER = {
+    **{k: v for k, v in ROW.items() if k != "task"},
+    "id": 8,
+    "task_type": "space",
+    "question_type": None,
+    "text_rubrics": [{"criterion": "Names two steps.", "tags": ["x"]}],
+    "image_rubrics": [],
+}
+
+
+def written(folder: Path, *rows: dict[str, Any]) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "ref.png").write_bytes(flat())
+    (folder / "ueval.json").write_text(json.dumps(rows))
+    return folder
+
+
+def read(place: Path) -> TaskSet:
+    return load(f"ueval:{place}", cache=place / "cache")
+
+
+def test_both_published_layouts_are_read(tmp_path: Path) -> None:
+    task = read(written(tmp_path / "data", ROW, OLDER))
+    new, old = task.samples
+    assert isinstance(new, Sample)
+    assert isinstance(old, Sample)
+    assert (new.id, new.category, new.field, new.wants_images) == (
+        "7",
+        "life",
+        "open",
+        True,
+    )
+    assert (old.id, old.category, old.field, old.wants_images) == (
+        "8",
+        "space",
+        "closed",
+        False,
+    )
+    assert criteria_of(new) == (
+        ("text", "Names two steps."),
+        ("text", "Is polite."),
+        ("image", "Shows a boat."),
+    )
+    assert criteria_of(old) == (("text", "Names two steps."),)
+    assert new.reference is not None
+    assert len(new.reference.images) == 1
+    # Where the released program looks for it.
+    assert (new.metadata.get("task"), old.metadata.get("task")) == ("life", None)
+    # The published average gives each of the eight tasks the same weight.
+    assert len(task.categories) == 8
+    assert set(task.categories.values()) == {1}
+    assert task.prompt(new, "interleaved") == new.turns
+
+
+def test_parquet_with_images_inside_is_the_same(tmp_path: Path) -> None:
+    plain = read(written(tmp_path / "data", ROW)).samples[0]
+    rows = [{**ROW, "image_ref": [{"bytes": flat(), "path": "x.png"}]}]
+    file = write_parquet(tmp_path / "test-00000-of-00001.parquet", rows)
+    packed = load(f"ueval:{file}", cache=tmp_path / "cache").samples[0]
+    assert packed == plain
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"task": "cooking"}, "unreadable category"),
+        ({"question_type": "ajar"}, "unreadable category"),
+        ({"prompt": " "}, "empty content"),
+        ({"prompt": None}, "wrong type"),
+        ({"text_rubrics": "one"}, "wrong type"),
+        ({"text_rubrics": [{"tags": []}]}, "missing key"),
+        ({"image_ref": ["gone.png"]}, "missing picture"),
+        ({"id": True}, "wrong type"),
+    ],
+)
+def test_a_row_that_breaks_a_rule_is_one_failure(
+    tmp_path: Path, change: dict[str, Any], rule: str
+) -> None:
+    broken, good = read(written(tmp_path / "data", {**ROW, **change}, OLDER)).samples
+    assert isinstance(broken, Malformed)
+    assert rule in broken.reason
+    assert isinstance(good, Sample)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Data with answers of three models beside them, in the layouts of its generators."""
+    place = written(tmp_path / "data", ROW, OLDER)
+    answers = place / "answers"
+    answers.mkdir()
+    (answers / "boat.png").write_bytes(flat("blue"))
+    one = {"text_answer": "Fold.", "image_answer": ["boat.png", "boat.png"]}
+    models = {
+        "a": [
+            {"id": "7", **one},
+            {"id": 8, "text_answer": "In space.", "image_answer": None},
+        ],
+        "b": [{"id": 7, "gemini_text_ans": "Fold.", "gemini_image_ans": "boat.png"}],
+        "c": [
+            {"id": 7, "emu_text": "", "emu_image": ["gone.png"]},
+            {"id": "8"},
+            {"id": "8"},
+        ],
+    }
+    for name, rows in models.items():
+        (answers / f"{name}.json").write_text(json.dumps(rows))
+    return place
+
+
+def test_answers_of_others_are_systems(place: Path) -> None:
+    answers = read(place).answers
+    texts = {
+        name: {id: a.text for id, a in own.items() if isinstance(a, Document)}
+        for name, own in answers.items()
+    }
+    assert texts == {"a": {"7": "Fold.", "8": "In space."}, "b": {"7": "Fold."}, "c": {}}
+    assert [len(answers[n]["7"].images) for n in "ab"] == [2, 1]
+    reasons = {id: a.reason for id, a in answers["c"].items() if isinstance(a, Failure)}
+    assert "missing picture" in reasons["7"]
+    assert "duplicate id" in reasons["8"]
+
+
+@pytest.mark.usefixtures("worker_threads")
+def test_a_run_scores_answers_by_their_criteria_and_exports_them(
+    place: Path, tmp_path: Path
+) -> None:
+    """Criteria that name steps are met, all others are not."""
+    out = tmp_path / "run"
+
+    def ruled(body: dict[str, Any]) -> Answer:
+        met = "Names two steps." in json.dumps(body["messages"][-1])
+        return Answer(completion(json.dumps({"criteria_met": met})))
+
+    with serving(ruled) as server:
+        words = ["--data", f"ueval:{place}", "--weights", "tiny", "--out", str(out)]
+        words += ["--system", "published:a", "--system", "published:c"]
+        words += ["--scorer", f"criteria:openai:{MODEL}"]
+        words += ["--set", f'models."openai:{MODEL}".base_url="{server.url}"']
+        done = invoke("run", *words)
+        assert len(server.bodies) == 4, "three criteria of one query, one of the other"
+    assert done.exit_code == 1, "an answer of c is a failure"
+    rows = {
+        row["system"]: row for row in json.loads((out / "leaderboard.json").read_text())
+    }
+    cell = rows["published:a"]["scores"][f"criteria:openai:{MODEL}"]
+    # life: text 1 of 2, images 0 of 1; space: text 1 of 1.
+    assert cell["avg_micro"]["mean"] == pytest.approx((25 + 100) / 2)
+    assert rows["published:c"]["failed"] == 2
+
+    files = tmp_path / "answers"
+    exported = invoke(
+        "export",
+        str(out),
+        "--system",
+        "published:a",
+        "--format",
+        "ueval",
+        "--out",
+        str(files),
+    )
+    assert exported.exit_code == 0, exported.output
+    (file,) = files.glob("*.json")
+    told = json.loads(file.read_text())
+    assert told[0] == {
+        "id": "7",
+        "text_answer": "Fold.",
+        "image_answer": ["images/0.png"] * 2,
+    }
+    file.rename(place / "answers" / "again.json")
+    (files / "images").rename(place / "answers" / "images")
+    again = read(place).answers
+    assert again["again"] == again["a"]
+    assert isinstance(again["again"]["7"].images[0], Image)

@@ -1,0 +1,222 @@
+"""A judge that rules on each criterion: what it asks, reads and makes of the rulings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contents import document, query_of
+from judging_helpers import chat_spec, converse, picture, shown
+from trial import plan_of, writer
+
+from cluster.counts import count
+from cluster.store import Store
+from generators.base import Failure, Fault, NotApplicable, Result, Unread
+from generators.document import Sample, Text, Turn
+from generators.errors import UsageError
+from generators.system import System
+from scorers import resolve_scorer
+from scorers.judging import criteria
+from scorers.judging.criteria import (
+    ABOUTS,
+    CriteriaJudge,
+    CriteriaWording,
+    official_ruling,
+    released_criteria,
+    ruling,
+)
+from scorers.judging.replies import Unreadable
+
+MET, NOT_MET, UNSURE = (json.dumps({"criteria_met": v}) for v in (True, False, "not sure"))
+ANSWER = document("First, then.", picture("a0"), "Last.")
+RELEASED = CriteriaWording(
+    text="T <<question>> <<text_answer>>",
+    image_open="O <<question>> <<text_answer>>",
+    image_closed="C <<question>>",
+    system="S",
+)
+
+
+def query(texts: int = 1, images: int = 0, **about: Any) -> Sample:
+    lists = {"text": texts, "image": images}
+    metadata = {
+        ABOUTS[about]: json.dumps([f"{about}-{i}" for i in range(n)])
+        for about, n in lists.items()
+    }
+    made = query_of("Q <<text_answer>>", category="art", field="open")
+    return replace(made, metadata=metadata, **about)
+
+
+def judge_of(**about: Any) -> CriteriaJudge:
+    return CriteriaJudge(name="criteria:chatty", stage=chat_spec(), **about)
+
+
+@pytest.mark.parametrize(
+    ("reply", "corrected", "official"),
+    [
+        (MET, True, True),
+        (NOT_MET, False, False),
+        (UNSURE, None, False),
+        ('```json\n{"criteria_met": "No"}\n```', False, False),
+        ('{"criteria_met": " YES "}', True, True),
+        # Vectors of the released reader, run; corrected mode guesses nothing.
+        ('{"criteria_met": 1}', "unread", False),
+        ('{"criteria_met": null}', "unread", False),
+        ('{"criteria_met": "Yes."}', "unread", False),
+        ('{"met": true}', "unread", False),
+        ('{"result": {"criteria_met": true}}', "unread", True),
+        (f"{NOT_MET} or rather {MET}", "unread", False),
+        ('A word {x}. {"criteria_met": "y"}', "unread", True),
+        (r'{"explanation": "\d", "criteria_met": true}', "unread", True),
+        ('{"a": {"b": 1}, "criteria_met": "1"', "unread", "unread"),
+        ("[]", "unread", "unread"),
+        ("", "unread", "unread"),
+    ],
+)
+def test_a_reply_is_read(reply: str, corrected: object, official: object) -> None:
+    read = (ruling(reply), official_ruling(reply))
+    assert tuple("unread" if isinstance(r, Unreadable) else r for r in read) == (
+        corrected,
+        official,
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "images", "replies", "rates", "counts", "value"),
+    [
+        (2, 0, [MET, NOT_MET], {"text": 0.5}, (1, 1, 0), 50),
+        (2, 1, [MET, UNSURE, NOT_MET], {"text": 1, "image": 0}, (1, 1, 1), 50),
+        (0, 3, [MET, MET, NOT_MET], {"image": 2 / 3}, (2, 1, 0), 200 / 3),
+        # The second criterion is asked about again, alone.
+        (1, 1, [MET, "hm", NOT_MET], {"text": 1, "image": 0}, (1, 1, 0), 50),
+        (2, 0, [MET, "hm", "hm"], {"text": 1}, (1, 0, 1), 100),
+    ],
+)
+def test_a_score_is_the_mean_of_what_is_met_about_text_and_images(
+    texts: int,
+    images: int,
+    replies: list[str],
+    rates: dict[str, float],
+    counts: tuple[int, ...],
+    value: float,
+) -> None:
+    asked = query(texts, images)
+    jobs, outcome = converse(judge_of(), asked, ANSWER, replies)
+    assert isinstance(outcome, Result)
+    parts = outcome.value.parts
+    assert outcome.value.value == pytest.approx(value)
+    assert parts["criteria"] == pytest.approx(rates)
+    assert (parts["met"], parts["not_met"], parts["unscored"]) == counts
+    assert [r["criterion"] for r in parts["rulings"]] == [
+        *(f"text-{i}" for i in range(texts)),
+        *(f"image-{i}" for i in range(images)),
+    ]
+    assert judge_of().jobs(asked) == texts + images
+    assert len({job.key for job in jobs}) == len(replies)
+    assert {job.group for job in jobs} == {f"{asked.id} {about}" for about in rates}
+
+
+def test_a_plan_bounds_the_questions_about_answers_that_wait(tmp_path: Path) -> None:
+    """Two systems wait; of the third's answer, which is there, the questions are known."""
+    stage, asked = chat_spec(settings={"style": "strict"}), query(3, 1)
+    judge = CriteriaJudge(name="criteria:chatty", stage=stage)
+    there = System(name="there", draft=None, answers={asked.id: ANSWER})
+    plan = plan_of([asked], write=writer())
+    plan = replace(plan, scorers=[judge], systems=[*plan.systems, there])
+    counts = {c.spec.name: c for c in count(plan, Store(tmp_path))}
+    questions = counts[judge.stage.name]
+    assert (questions.distinct, questions.later) == (4, (2 * 2 + 1) * 4)
+
+
+@pytest.mark.parametrize("mode", ["corrected", "official"])
+def test_what_cannot_be_read_has_no_score(mode: Any) -> None:
+    judge = judge_of(mode=mode, retries=0, wording=RELEASED)
+    _, outcome = converse(judge, query(2, 1), ANSWER, [MET, MET, "hm"])
+    assert isinstance(outcome, Unread)
+    assert "1 of 1 criteria about the image" in outcome.reason
+    # In official mode the program would ask for this one until it is an object.
+    _, outcome = converse(judge, query(2), ANSWER, [MET, "hm"])
+    assert isinstance(outcome, Result if mode == "corrected" else Unread)
+
+
+def test_a_failure_is_the_outcome_and_a_query_without_criteria_is_not_judged() -> None:
+    down = Failure("HTTP 500", Fault.ENDPOINT)
+    assert converse(judge_of(), query(2), ANSWER, [MET, down])[1] == down
+    assert isinstance(converse(judge_of(), query(0), ANSWER, [])[1], NotApplicable)
+
+
+def test_a_closed_question_shows_the_judge_of_images_no_text_of_the_answer() -> None:
+    jobs, _ = converse(judge_of(), query(1, 1, field="closed"), ANSWER, [MET, MET])
+    about_text, about_image = (job.input for job in jobs)
+    assert "Last." in shown(about_text)
+    assert "Last." not in shown(about_image)
+    assert about_image.images == ANSWER.images
+    start = shown(about_image).partition("image-0")[0]
+    other = converse(judge_of(), query(0, 2, field="closed"), ANSWER, [MET, MET])[0][1]
+    assert shown(other.input).startswith(start), "criteria come last"
+
+
+def told_in(turn: Turn) -> tuple[str, ...]:
+    return (
+        turn.role,
+        *(s.text if isinstance(s, Text) else "<image>" for s in turn.content),
+    )
+
+
+TEXT_ITEM, IMAGE_ITEM = "# Rubric Item\ntext-0", "# Rubric Item\nimage-0"
+TEXT_TURN = ("user", f"T Q A A\n\n{TEXT_ITEM}")
+
+
+@pytest.mark.parametrize(
+    ("cached", "task", "image_turns"),
+    [
+        (False, "Space ", [("user", f"C Q A\n\n{IMAGE_ITEM}", "<image>")]),
+        (False, None, [("user", f"O Q A A\n\n{IMAGE_ITEM}", "<image>")]),
+        (
+            True,
+            None,
+            [("system", "S"), ("user", "<image>", "O Q A A"), ("user", IMAGE_ITEM)],
+        ),
+    ],
+)
+def test_official_mode_asks_as_the_released_program(
+    cached: bool, task: str | None, image_turns: list[tuple[str, ...]]
+) -> None:
+    """It makes no cache for one criterion about the text, and heeds a task alone."""
+    asked = query(1, 1, field="closed")
+    told = {"task": task} if task else {}
+    asked = replace(asked, metadata={**asked.metadata, **told})
+    judge = judge_of(mode="official", retries=0, wording=RELEASED, cached=cached)
+    answer = document("A", picture("a0"))
+    jobs, outcome = converse(judge, asked, answer, [MET, '{"x": 1}'])
+    assert isinstance(outcome, Result)
+    assert outcome.value.parts["criteria"] == {"text": 1, "image": 0}
+    asked_text, asked_image = ([told_in(t) for t in job.input.turns] for job in jobs)
+    assert (asked_text, asked_image) == ([TEXT_TURN], image_turns)
+
+
+def test_the_released_texts_are_read_from_the_users_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"text": "T", "image_open": "O", "image_closed": "C", "system": "S"}
+    texts = {name: f"\n{text} <<question>>\n" for name, text in names.items()}
+    digests = {n: hashlib.sha256(t.encode()).hexdigest() for n, t in texts.items()}
+    file = tmp_path / "ueval_eval.py"
+    file.write_text("".join(f'{n} = """{t}""".strip()\n' for n, t in texts.items()))
+    with pytest.raises(UsageError, match="does not hold the published prompts"):
+        released_criteria(file)
+    monkeypatch.setattr(criteria, "_DIGESTS", digests)
+    assert released_criteria(file).image_closed == "C <<question>>"
+    settings = {"rubric": f"official:{file}", "mode": "official", "cached": True}
+    judge = resolve_scorer(
+        "criteria:chatty", "tiny", settings, chat=lambda name: chat_spec(name=name)
+    )
+    assert isinstance(judge, CriteriaJudge)
+    assert (judge.mode, judge.cached, judge.retries) == ("official", True, 0)
+    assert (judge.name, judge.stage.name) == ("criteria:chatty", "chatty")
+    with pytest.raises(UsageError, match=r"ueval_eval\.py"):
+        resolve_scorer("criteria:mmie-score", "tiny", {"mode": "official"})
