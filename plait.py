@@ -220,12 +220,12 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder to write, new or empty.")],
     system: Annotated[str, typer.Option(help="System whose documents are written.")],
     format: Annotated[
-        Literal["mmie", "ueval", "parquet"],
-        typer.Option(help="What an evaluator reads, or a Parquet table."),
+        Literal["mmie", "ueval", "parquet", "every-eval-ever"],
+        typer.Option(help="Of an evaluator, a Parquet table, or a commons of results."),
     ] = "mmie",
     repeat: Annotated[
         int | None,
-        typer.Option(min=1, help="Only this repeat; by default parquet all, others 1."),
+        typer.Option(min=1, help="Only this repeat; by default all, or the first."),
     ] = None,
 ) -> int:
     """Write one system's documents for other programs."""

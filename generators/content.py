@@ -28,6 +28,11 @@ def joined(segments: Iterable[Text | Image]) -> Content:
     return tuple(parts)
 
 
+def marked(content: Content) -> str:
+    """Return the text, one segment a line, with a mark in place of each image."""
+    return "\n".join(s.text if isinstance(s, Text) else "<image>" for s in content)
+
+
 def filled(template: str, fields: Mapping[str, Content]) -> Content:
     """Return `template` with content in its `{fields}`, as `str.format` fills in text.
 

@@ -10,18 +10,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.runs import every_eval_ever
 from benchmarks.runs.run_data import QueryAnswer, RunData
 from benchmarks.tasks import ueval
 from benchmarks.tasks.mmie import official
 from benchmarks.tasks.mmie.categories import CATEGORIES, MMIE
+from benchmarks.tasks.mmie.official import claim
 from cluster.store import read_blob
-from generators.document import Content, Document, Image, Sample, Text
+from generators.content import marked
+from generators.document import Document, Image, Sample
 from generators.files import write_whole
 from generators.keys import derived_seed
 from generators.names import unknown
 from generators.system import TEXT_POSITION
 
-FORMATS = ("mmie", "ueval", "parquet")
+FORMATS = ("mmie", "ueval", "parquet", "every-eval-ever")
+_OF_ALL_REPEATS = ("parquet", "every-eval-ever")
 _IMAGES = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
 _TEXT, _NUMBER = pa.string(), pa.int64()
 _SCORE = {"scorer": _TEXT, "outcome": _TEXT, "value": pa.float64(), "reason": _TEXT}
@@ -40,9 +44,9 @@ _SCHEMA = pa.schema(
 def repeats_of(run: RunData, form: str, repeat: int | None) -> Sequence[int]:
     """The repeats that a file in the format `form` holds, counted from 1.
 
-    But for Parquet they have room for one answer to a query: the first by default.
+    Benchmarks' own have room for one answer to a query: the first by default.
     """
-    if repeat is None and form == "parquet":
+    if repeat is None and form in _OF_ALL_REPEATS:
         return range(1, run.experiment.config.repeats + 1)
     return (repeat or 1,)
 
@@ -54,6 +58,9 @@ def export_documents(
     if form not in FORMATS:
         raise unknown("format", form, FORMATS)
     answers = [a for n in repeats for a in run.documents(system, n).values()]
+    if form == "every-eval-ever":
+        claim(out)
+        return every_eval_ever.export(run, system, answers, out)
     if form == "parquet":
         return _write_parquet(list(_rows(run, answers)), out)
     documents = ((sample, document) for sample, document, _ in _documents(answers))
@@ -80,7 +87,7 @@ def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
     `seed` is that of its text, and null where the system's text follows from no seed.
     `datasets.load_dataset("parquet", data_files=...)` shows the images decoded.
     """
-    official.claim(out)
+    claim(out)
     features = {field.name: _feature(field.type) for field in _SCHEMA}
     about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
     table = pa.Table.from_pylist(rows, schema=_SCHEMA.with_metadata(about))
@@ -115,20 +122,15 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
             "seed": derived_seed(seed, sample.id, answer.repeat - 1, TEXT_POSITION)
             if answer.system in seeded
             else None,
-            "question": _text(sample.question),
-            "reference": sample.reference and _text(sample.reference.segments),
-            "text": _text(document.segments),
+            "question": marked(sample.question),
+            "reference": sample.reference and marked(sample.reference.segments),
+            "text": marked(document.segments),
             "images": [_cell(image) for image in document.images],
             "scores": [
                 {"scorer": n, "outcome": v.outcome, "value": v.value, "reason": v.reason}
                 for n, v in answer.scores.items()
             ],
         }
-
-
-def _text(content: Content) -> str:
-    """The text, one segment a line, with a mark in place of each image."""
-    return "\n".join(s.text if isinstance(s, Text) else "<image>" for s in content)
 
 
 def _cell(image: Image) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
 import json
 from dataclasses import replace
@@ -10,6 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from jsonschema import Draft7Validator
+from paths import DATA
 from trial import (
     CONDITIONER,
     Measuring,
@@ -18,11 +22,13 @@ from trial import (
     missing,
     painter,
     sample,
+    talk,
     writer,
 )
 
 from benchmarks.local import LocalScorer
 from benchmarks.plain_console import PlainConsole
+from benchmarks.results.leaderboard import leaderboard
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
 from benchmarks.runs.exports import export_documents
@@ -166,6 +172,72 @@ def test_a_parquet_export_holds_all_repeats_with_questions_and_scores(
     assert export_documents(run, "deep", "mmie", tmp_path / "second", (2,)) == 2
     with pytest.raises(UsageError, match="repeat 3 is not from 1 to 2"):
         export_documents(run, "deep", "mmie", tmp_path / "third", (3,))
+
+
+def commons_schema(kind: str) -> Draft7Validator:
+    """Of every-eval-ever 0.3.0 (MIT): of aggregates and of instances."""
+    file = DATA / "every-eval-ever-0.3.0.json.gz"
+    return Draft7Validator(json.loads(gzip.decompress(file.read_bytes()))[kind])
+
+
+@pytest.mark.parametrize(
+    ("weights", "source", "folder"),
+    [
+        ("tiny", "sample", "tiny-weights/deep"),
+        ("pretrained", "hf:MMIE/MMIE@main", "composition/deep"),
+    ],
+)
+def test_results_are_exported_for_a_commons(
+    weights: Any, source: str, folder: str, tmp_path: Path
+) -> None:
+    """By its published schema; a talk has its turns, a mean its interval and counts."""
+    queries = [*(sample(i) for i in range(5)), talk(6)]
+    told = replace(queries[0], reference=Document((Text("So."), Image.of(b"ab"))))
+    made = experiment(told, *queries[1:], BROKEN, repeats=2)
+    about = {"source": source, "revision": None, "digest": "d"}
+    made = replace(
+        made,
+        config=made.config.model_copy(update={"weights": weights}),
+        task=replace(made.task, about=about),
+    )
+    root = tmp_path / "run"
+    run = RunData(root, made, filled(made.plan, root))
+    facts = {"config": {}, "packages": {"plait": "1"}, "started": "now", "run_digest": "r"}
+    (root / "manifest.json").write_text(json.dumps(facts))
+    # The answers that are there: a malformed row has none.
+    assert export_documents(run, "deep", "every-eval-ever", tmp_path / "out", (1, 2)) == 12
+    (file,) = (tmp_path / "out" / "data" / "t" / folder).glob("*.json")
+    content = json.loads(file.read_text())
+    commons_schema("aggregate").validate(content)
+    average, *categories = content["evaluation_results"]
+    (row,) = (r for r in leaderboard(run.board) if r["system"] == "deep")
+    mean = row["scores"]["measure"]["avg_micro"]
+    assert average["score_details"]["score"] == mean["mean"]
+    assert average["score_details"]["details"]["failed"] == "2"
+    assert average["source_data"]["source_type"] == (
+        "hf_dataset" if source.startswith("hf:") else "other"
+    )
+    metric = average["metric_config"]
+    assert (metric["min_score"], metric["max_score"]) == (0, 1)
+    assert [c["evaluation_name"] for c in categories] == ["t MSR", "t PBL", "t SA"]
+
+    told_of = content["detailed_evaluation_results"]
+    data = (tmp_path / "out" / told_of["file_path"]).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == told_of["checksum"]
+    lines = [json.loads(line) for line in data.splitlines()]
+    assert len(lines) == told_of["total_rows"] == 12
+    for line in lines:
+        commons_schema("instance").validate(line)
+    assert {line["evaluation_result_id"] for line in lines} == {
+        average["evaluation_result_id"]
+    }
+    own = [answer.scores for answer in run.answers if answer.system == "deep"]
+    known = [scores["measure"].value for scores in own if scores]
+    assert [line["evaluation"]["score"] for line in lines] == known
+    assert [line["evaluation"]["is_correct"] for line in lines] == [v == 1 for v in known]
+    assert lines[0]["input"]["reference"] == ["So.\n<image>"]
+    roles = [message["role"] for message in lines[5]["messages"]]
+    assert roles == ["user", "assistant", "user", "assistant"]
 
 
 @pytest.mark.models

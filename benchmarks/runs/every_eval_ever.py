@@ -1,0 +1,255 @@
+"""One system's results as Every Eval Ever keeps them: aggregates, and every scored answer.
+
+After eval.schema.json and instance_level_eval.schema.json of the package every-eval-ever
+0.3.0. The schema has room for numbers alone, so what failed or is unscored is counted in
+the details of its mean. It asks whether each answer is correct, which a score does not say:
+an answer is told as correct where it has the best value of the scorer's scale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results.leaderboard import COUNTS, headline, leaderboard
+from benchmarks.runs.run_data import QueryAnswer, RunData
+from generators.base import StageSpec
+from generators.content import marked
+from generators.document import Document, Sample
+from generators.files import write_whole
+from generators.system import System
+from scorers.base import Scorer, bounds
+
+VERSION = "0.3.0"
+_HUB = "hf:"
+
+
+def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path) -> int:
+    """Write `data/BENCHMARK/DEVELOPER/MODEL/ID.json` and its samples; how many answers.
+
+    `ID` follows from run and system, so that a second export has the same name.
+    """
+    made = next(s for s in run.experiment.systems if s.name == system)
+    model, about = _model_id(run, made), run.manifest
+    seed = f"{about.get('run_digest')} {system} {run.experiment.selection}"
+    digest = hashlib.sha256(seed.encode()).digest()
+    id = str(uuid.UUID(bytes=digest[:16], version=4))
+    benchmark = run.experiment.task.name
+    folder = Path("data", benchmark, *model.split("/", 1))
+    now = f"{time.time():.0f}"
+    evaluation = f"{benchmark}/{model}/{now}"
+    samples = [
+        {
+            "schema_version": VERSION,
+            "evaluation_id": evaluation,
+            "model_id": model,
+            **sample,
+        }
+        for sample in _samples(run, answers)
+    ]
+    lines = "".join(json.dumps(sample) + "\n" for sample in samples).encode()
+    (out / folder).mkdir(parents=True)
+    write_whole(out / folder / f"{id}_samples.jsonl", lines)
+    content = {
+        "schema_version": VERSION,
+        "evaluation_id": evaluation,
+        "evaluation_timestamp": str(about.get("started", "")),
+        "retrieved_timestamp": now,
+        "source_metadata": {
+            "source_name": "plait",
+            "source_type": "evaluation_run",
+            "source_organization_name": "unknown",
+            "evaluator_relationship": "other",
+        },
+        "eval_library": {"name": "plait", "version": about["packages"]["plait"]},
+        "model_info": _model_info(run, made, model),
+        "evaluation_results": list(_results(run, system)),
+        "detailed_evaluation_results": {
+            "format": "jsonl",
+            "file_path": f"{folder.as_posix()}/{id}_samples.jsonl",
+            "hash_algorithm": "sha256",
+            "checksum": hashlib.sha256(lines).hexdigest(),
+            "total_rows": len(samples),
+        },
+    }
+    write_whole(out / folder / f"{id}.json", json.dumps(content, indent=1) + "\n")
+    return sum(answer.document is not None for answer in answers)
+
+
+# ------------------------------------------------------------------------------- models
+
+
+def _model_id(run: RunData, system: System) -> str:
+    """The one published model of the system, else its name under what it is.
+
+    Models that are not the published ones never bear their names.
+    """
+    if (weights := run.experiment.config.weights) != "pretrained" and system.stages:
+        return f"{weights}-weights/{_plain(system.name)}"
+    models = {stage.identity.partition("@")[0] for stage in system.stages}
+    if len(models) == 1 and "/" in (model := models.pop()):
+        return model
+    kind = "system" if len(system.stages) < 2 else "composition"
+    return f"{kind}/{_plain(system.name)}"
+
+
+def _plain(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_.+@" else "_" for c in name)
+
+
+def _model_info(run: RunData, system: System, id: str) -> dict[str, Any]:
+    stages = {stage.name: _details(stage) for stage in system.stages}
+    managed = any(stage.placement.endpoint for stage in system.stages)
+    return {
+        "name": system.name,
+        "id": id,
+        "additional_details": {
+            "deployment_type": "externally_managed" if managed else "self_deployed",
+            "model_availability": "unknown",
+            "weights": str(run.experiment.config.weights),
+            **stages,
+        },
+    }
+
+
+def _details(stage: StageSpec) -> str:
+    """The model of a stage with all settings that its results depend on."""
+    return json.dumps({"model": stage.identity, **stage.settings}, default=str)
+
+
+# ------------------------------------------------------------------------------ results
+
+
+def _results(run: RunData, system: str) -> Iterator[dict[str, Any]]:
+    rows = leaderboard(run.board)
+    (row,) = (r for r in rows if r["system"] == system)
+    for scorer in run.experiment.scorers:
+        own = row["scores"][scorer.name]
+        means = {"": own[headline(rows, scorer.name)], **own["categories"]}
+        for category, cell in means.items():
+            if cell["mean"] is not None:
+                yield _result(run, scorer, category, cell)
+
+
+def _result(
+    run: RunData, scorer: Scorer, category: str, cell: Mapping[str, Any]
+) -> dict[str, Any]:
+    uncertainty: dict[str, Any] = {"num_samples": cell["n"]}
+    if (interval := cell["ci95"]) is not None:
+        ends = dict(zip(("lower", "upper"), interval, strict=True))
+        uncertainty["confidence_interval"] = {**ends, "confidence_level": 0.95}
+    counts = {name: str(cell[name]) for name in COUNTS if cell.get(name)}
+    name = f"{run.experiment.task.name} {category}".rstrip()
+    return {
+        "evaluation_result_id": _result_id(scorer.name, category),
+        "evaluation_name": name,
+        "source_data": _source(run),
+        "metric_config": _metric(scorer),
+        "score_details": {
+            "score": cell["mean"],
+            "details": counts,
+            "uncertainty": uncertainty,
+        },
+    }
+
+
+def _result_id(scorer: str, category: str = "") -> str:
+    return f"{scorer} {category}".rstrip()
+
+
+def _source(run: RunData) -> dict[str, Any]:
+    about = run.experiment.task.about
+    source, count = str(about.get("source", "")), len(run.experiment.samples)
+    common = {
+        "dataset_name": run.experiment.task.name,
+        "additional_details": {
+            name: str(about[name]) for name in ("revision", "digest") if about.get(name)
+        },
+    }
+    _, is_hub, repository = source.partition(_HUB)
+    if not is_hub:
+        return common | {"source_type": "other"}
+    repo = repository.partition("@")[0]
+    return common | {"source_type": "hf_dataset", "hf_repo": repo, "samples_number": count}
+
+
+def _metric(scorer: Scorer) -> dict[str, Any]:
+    ends = bounds(scorer.scale)
+    low, high = ends if ends is not None else ("-Infinity", "Infinity")
+    metric: dict[str, Any] = {
+        "metric_id": f"plait.{scorer.name}",
+        "metric_name": scorer.name,
+        "lower_is_better": scorer.direction == "lower",
+        "score_type": "continuous",
+        "min_score": low,
+        "max_score": high,
+        "additional_details": {s.name: _details(s) for s in scorer.stages},
+    }
+    return metric | ({"evaluation_description": scorer.manner} if scorer.manner else {})
+
+
+# ------------------------------------------------------------------------------ answers
+
+
+def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, Any]]:
+    for answer in answers:
+        sample, document = answer.query.sample, answer.document
+        if not isinstance(sample, Sample) or document is None:
+            continue
+        asked = {
+            "sample_id": sample.id,
+            "input": {
+                "raw": marked(sample.question),
+                "reference": [marked(sample.reference.segments)]
+                if sample.reference
+                else [],
+            },
+            "answer_attribution": [],
+            "metadata": {
+                "category": sample.category,
+                "field": sample.field,
+                "repeat": str(answer.repeat),
+            },
+            **_said(sample, document),
+        }
+        for scorer in run.experiment.scorers:
+            verdict = answer.scores.get(scorer.name)
+            if verdict is not None and verdict.value is not None:
+                yield asked | {
+                    "evaluation_name": run.experiment.task.name,
+                    "evaluation_result_id": _result_id(scorer.name),
+                    "evaluation": {
+                        "score": verdict.value,
+                        "is_correct": verdict.value == _best(scorer),
+                    },
+                }
+
+
+def _best(scorer: Scorer) -> float | None:
+    ends = bounds(scorer.scale)
+    return None if ends is None else ends[scorer.direction == "higher"]
+
+
+def _said(sample: Sample, document: Document) -> dict[str, Any]:
+    """The answer, or the whole conversation where it has several turns."""
+    answers = [marked(answer.segments) for answer in document.answers]
+    if len(answers) == 1:
+        return {"interaction_type": "single_turn", "output": {"raw": answers}}
+    turns: list[tuple[str, str]] = []
+    for opening, reply in zip_longest(sample.openings, answers):
+        turns += [(turn.role, marked(turn.content)) for turn in opening or ()]
+        turns += [("assistant", reply)] if reply is not None else []
+    return {
+        "interaction_type": "multi_turn",
+        "output": None,
+        "messages": [
+            {"turn_idx": i, "role": role, "content": text}
+            for i, (role, text) in enumerate(turns)
+        ],
+    }
