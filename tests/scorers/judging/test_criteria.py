@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from contents import document, query_of
 from judging_helpers import chat_spec, converse, picture, shown
+from paths import DATA
 from trial import plan_of, writer
 
+from benchmarks.tasks.task_set import load
 from cluster.counts import count
 from cluster.store import Store
 from generators.base import Failure, Fault, NotApplicable, Result, Unread
-from generators.document import Sample, Text, Turn
+from generators.document import Image, Request, Sample
 from generators.errors import UsageError
 from generators.system import System
 from scorers import resolve_scorer
@@ -160,43 +162,45 @@ def test_a_closed_question_shows_the_judge_of_images_no_text_of_the_answer() -> 
     assert shown(other.input).startswith(start), "criteria come last"
 
 
-def told_in(turn: Turn) -> tuple[str, ...]:
-    return (
-        turn.role,
-        *(s.text if isinstance(s, Text) else "<image>" for s in turn.content),
+def told_in(request: Request) -> str:
+    """As the recording writes what a call was given."""
+    parts = (
+        ("<image>" if isinstance(s, Image) else f"<{KINDS[turn.role]}>{s.text}")
+        for turn in request.turns
+        for s in turn.content
     )
+    return "".join(parts)
 
 
-TEXT_ITEM, IMAGE_ITEM = "# Rubric Item\ntext-0", "# Rubric Item\nimage-0"
-TEXT_TURN = ("user", f"T Q A A\n\n{TEXT_ITEM}")
+KINDS = {"system": "system", "user": "text"}
+UPSTREAM = json.loads((DATA / "criteria_upstream.json").read_text())
+"""What the released program asked and made of the replies, with `RELEASED` as its texts."""
 
 
-@pytest.mark.parametrize(
-    ("cached", "task", "image_turns"),
-    [
-        (False, "Space ", [("user", f"C Q A\n\n{IMAGE_ITEM}", "<image>")]),
-        (False, None, [("user", f"O Q A A\n\n{IMAGE_ITEM}", "<image>")]),
-        (
-            True,
-            None,
-            [("system", "S"), ("user", "<image>", "O Q A A"), ("user", IMAGE_ITEM)],
-        ),
-    ],
-)
-def test_official_mode_asks_as_the_released_program(
-    cached: bool, task: str | None, image_turns: list[tuple[str, ...]]
+@pytest.mark.parametrize("item", UPSTREAM["items"])
+def test_official_mode_asks_and_counts_as_the_released_program(
+    item: dict[str, Any], tmp_path: Path
 ) -> None:
-    """It makes no cache for one criterion about the text, and heeds a task alone."""
-    asked = query(1, 1, field="closed")
-    told = {"task": task} if task else {}
-    asked = replace(asked, metadata={**asked.metadata, **told})
-    judge = judge_of(mode="official", retries=0, wording=RELEASED, cached=cached)
-    answer = document("A", picture("a0"))
-    jobs, outcome = converse(judge, asked, answer, [MET, '{"x": 1}'])
+    (tmp_path / "data.json").write_text(json.dumps([item["row"]]))
+    (asked,) = load(f"ueval:{tmp_path}", cache=tmp_path / "cache").samples
+    assert isinstance(asked, Sample)
+    answer = document(item["text"], *(picture(f"a{i}") for i in range(item["images"])))
+    judge = judge_of(mode="official", retries=0, wording=RELEASED, cached=item["cached"])
+    questions, replies = zip(*item["asked"], strict=True) if item["asked"] else ((), ())
+    jobs, outcome = converse(judge, asked, answer, replies)
+    assert [told_in(job.input) for job in jobs] == list(questions)
+    if not questions:
+        assert isinstance(outcome, NotApplicable)
+        return
     assert isinstance(outcome, Result)
-    assert outcome.value.parts["criteria"] == {"text": 1, "image": 0}
-    asked_text, asked_image = ([told_in(t) for t in job.input.turns] for job in jobs)
-    assert (asked_text, asked_image) == ([TEXT_TURN], image_turns)
+    rates = {about: rate for about, rate in item["rates"].items() if rate is not None}
+    assert outcome.value.parts["criteria"] == rates
+
+
+@pytest.mark.parametrize(("reply", "met"), UPSTREAM["replies"].items())
+def test_official_mode_reads_as_the_released_program(reply: str, met: bool | None) -> None:
+    read = official_ruling(reply)
+    assert (None if isinstance(read, Unreadable) else read) is met
 
 
 def test_the_released_texts_are_read_from_the_users_copy(
