@@ -12,10 +12,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from generators.base import Job, NotApplicable, Outcome, Result, Unread, Walk
+from generators.buckets import AnyPath
 from generators.content import filled, followed_up
 from generators.document import Content, Document, Draft, Request, Sample, Score, Text, Turn
 from generators.keys import derived_seed
@@ -85,7 +85,7 @@ _ITEM = "# Rubric Item\n"
 """What stands before the criterion in both released texts of one."""
 
 
-def released_criteria(file: Path) -> CriteriaWording:
+def released_criteria(file: AnyPath) -> CriteriaWording:
     """Return the texts of the user's copy of ueval_eval.py; UsageError unless released."""
     texts = read_published(file, _DIGESTS)
     return CriteriaWording(**{name: text.strip() for name, text in texts.items()})
