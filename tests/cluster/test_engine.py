@@ -41,6 +41,7 @@ from generators.pictures import Drawing
 from generators.system import System
 from pipelines.chat.settings import EndpointSettings
 from pipelines.presets import LVLMS
+from scorers.base import Scorer
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
 
@@ -163,17 +164,12 @@ def test_malformed_rows_and_lost_judgements_are_counted_as_failed(tmp_path: Path
     assert result.failed == 4
 
 
-class Juror:
+class Juror(Scorer):
     """A judge that asks the very stage that has drafted."""
-
-    name = "juror"
-    scale = "characters"
-    manner, rounds = "", 1
-    stages = (writer(),)
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         turn = Turn("user", document.segments[:1])
-        reply = (yield [Job(self.stages[0], Request((turn,)), sample.id)])[0]
+        reply = (yield [Job(self.stage, Request((turn,)), sample.id)])[0]
         if not isinstance(reply, Result):
             return reply
         return Result(Score(float(len(reply.value.text))))
@@ -184,7 +180,10 @@ def test_scoring_again_answers_nothing_though_the_judge_is_a_writer_too(
 ) -> None:
     samples = [sample(i, "!refuse" if i == 1 else "") for i in range(5)]
     run(plan_of(samples[:3], paint=[painter()]), tmp_path)
-    plan = replace(plan_of(samples, paint=[painter()]), scorers=[Juror()])
+    plan = replace(
+        plan_of(samples, paint=[painter()]),
+        scorers=[Juror("juror", writer(), "characters")],
+    )
     witness = Witness()
     counts = run(plan, tmp_path, witness, only_scorers=True).counts
     names = ("done", "failed", "missing", "scored")
