@@ -13,10 +13,12 @@ import errno
 import hashlib
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any
 
@@ -144,15 +146,19 @@ def read_parts(
 ) -> Iterator[tuple[AnyPath, Callable[[], pa.Table]]]:
     """Each part, with what returns or raises what `read_part` does.
 
-    Those in a bucket are read ahead, several at a time.
+    Those in a bucket are read ahead, a few at a time.
     """
     if not any(isinstance(part, BucketPath) for part in parts):
         yield from ((part, partial(read_part, part, columns)) for part in parts)
         return
     pool = ThreadPoolExecutor(_READ_AT_ONCE)
+    begun = ((part, pool.submit(read_part, part, columns)) for part in parts)
     try:
-        tables = [pool.submit(read_part, part, columns) for part in parts]
-        yield from ((p, table.result) for p, table in zip(parts, tables, strict=True))
+        ahead = deque(islice(begun, _READ_AT_ONCE))
+        while ahead:
+            part, table = ahead.popleft()
+            yield part, table.result
+            ahead.extend(islice(begun, 1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -54,12 +54,12 @@ def write_whole(path: AnyPath, content: str | bytes, *, durable: bool = True) ->
         raise write_error(path.parent, error) from error
 
 
-def safe_name(text: str, replacement: str = "_") -> str:
-    """Return `text` as part of a file's name: letters, digits and -._ stay.
+def safe_name(text: str, replacement: str = "_", *, also: str = "") -> str:
+    """Return `text` as part of a file's name: letters, digits, -._ and `also` stay.
 
     Folders of records are named with it, so a change of it would lose them.
     """
-    return "".join(c if c.isalnum() or c in "-._" else replacement for c in text)
+    return "".join(c if c.isalnum() or c in f"-._{also}" else replacement for c in text)
 
 
 def write_error(folder: AnyPath, error: OSError) -> WriteError:

@@ -11,8 +11,7 @@ from generators.names import unknown
 from generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
 from scorers.base import Scorer, with_stage
 from scorers.custom import custom_scorer
-from scorers.judging.criteria import PREFIX as CRITERIA
-from scorers.judging.resolve import Chat, resolve_criteria, resolve_judge
+from scorers.judging.resolve import Chat, resolve_judge
 
 SCORERS: dict[str, str] = {
     "bleu": "scorers.bleu:BleuScorer",
@@ -47,8 +46,7 @@ def resolve_scorer(
         raise unknown("scorer", name, [*SCORERS, *forms(Named.SCORER), CUSTOM])
     if name.startswith("truth:"):
         raise unknown("scorer", name, [n for n in SCORERS if n.startswith("truth:")])
-    resolve = resolve_criteria if name.startswith(CRITERIA) else resolve_judge
-    return resolve(name, weights, overrides, gpu_gib, chat)
+    return resolve_judge(name, weights, overrides, gpu_gib, chat)
 
 
 def _named(

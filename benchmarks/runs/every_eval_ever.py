@@ -22,7 +22,7 @@ from benchmarks.runs.run_data import QueryAnswer, RunData
 from generators.base import StageSpec
 from generators.content import marked
 from generators.document import Document, Sample
-from generators.files import write_whole
+from generators.files import safe_name, write_whole
 from generators.system import System
 from scorers.base import Scorer, bounds
 
@@ -90,17 +90,14 @@ def _model_id(run: RunData, system: System) -> str:
 
     Models that are not the published ones never bear their names.
     """
+    name = safe_name(system.name, also="+@")
     if (weights := run.experiment.config.weights) != "pretrained" and system.stages:
-        return f"{weights}-weights/{_plain(system.name)}"
+        return f"{weights}-weights/{name}"
     models = {stage.identity.partition("@")[0] for stage in system.stages}
     if len(models) == 1 and "/" in (model := models.pop()):
         return model
     kind = "system" if len(system.stages) < 2 else "composition"
-    return f"{kind}/{_plain(system.name)}"
-
-
-def _plain(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_.+@" else "_" for c in name)
+    return f"{kind}/{name}"
 
 
 def _model_info(run: RunData, system: System, id: str) -> dict[str, Any]:

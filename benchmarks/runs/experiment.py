@@ -42,7 +42,7 @@ from scorers.base import Scorer, with_stage
 from scorers.judging.criteria import PREFIX as CRITERIA
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import JudgeSettings, rubrics_of
+from scorers.judging.resolve import JudgeSettings, chat_model, rubrics_of
 
 _MOST_WITH_NOTES = 20_000
 """At most this many documents are read with their stages' notes (prompts, truncation)."""
@@ -278,14 +278,12 @@ def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
 
 def refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
-    judges = (n.removeprefix(JUDGE).removeprefix(CRITERIA) for n in config.scorers)
-    named = (*config.systems, *config.scorers, *judges)
+    named = (*config.systems, *config.scorers, *map(chat_model, config.scorers))
     parts = {part for name in named for part in (name, *parts_of(name).models)}
     valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
     for name in config.models:
         # Settings of any other chat model may be for a later judge or comparison.
-        model = name.removeprefix(JUDGE).removeprefix(CRITERIA)
-        if name not in valid and not is_lvlm(model):
+        if name not in valid and not is_lvlm(chat_model(name)):
             raise unknown("name in models", name, valid)
 
 
@@ -354,12 +352,11 @@ def models_of(config: RunConfig) -> Models:
 def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
     """The scorer that a config names."""
     settings = dict(models.of(name))
-    if name.startswith(CRITERIA):
+    if name.startswith((JUDGE, CRITERIA)):
         settings = {"seed": config.seed} | settings
     if name.startswith(JUDGE):
         both = {"mode": config.mode, "rubric": config.rubric}
-        common = {k: v for k, v in both.items() if v is not None}
-        settings = {"seed": config.seed} | common | settings
+        settings = {k: v for k, v in both.items() if v is not None} | settings
 
     def chat(model: str) -> StageSpec:
         return chat_spec(model, models)

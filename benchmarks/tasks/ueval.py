@@ -37,13 +37,12 @@ from benchmarks.tasks.reading.rules import (
 from benchmarks.tasks.reading.sources import digest_of, located
 from generators.base import Failure, Fault
 from generators.document import Document, Image, Sample, Text, Turn
-from generators.files import write_whole
-from scorers.judging.criteria import ABOUTS, CLOSED, TASK
+from generators.files import safe_name, write_whole
+from scorers.judging.criteria import ABOUTS, CLOSED, CLOSED_TASKS, TASK
 
 NAME = "ueval"
 ANSWERS = "answers"
 OPEN_TASKS = ("art", "life", "tech", "exercise")
-CLOSED_TASKS = ("space", "textbook", "diagram", "paper")
 KIND_OF: Mapping[str, str] = {
     **dict.fromkeys(OPEN_TASKS, "open"),
     **dict.fromkeys(CLOSED_TASKS, CLOSED),
@@ -229,6 +228,7 @@ def export(
         }
         for query, document in documents
     ]
-    name = "".join(c if c.isalnum() or c in "-_.+@" else "_" for c in model)
-    write_whole(out / f"{name}.json", json.dumps(rows, indent=1) + "\n")
+    write_whole(
+        out / f"{safe_name(model, also='+@')}.json", json.dumps(rows, indent=1) + "\n"
+    )
     return len(rows)

@@ -18,9 +18,8 @@ from generators.base import Job, NotApplicable, Outcome, Result, Unread, Walk
 from generators.buckets import AnyPath
 from generators.content import filled, followed_up
 from generators.document import Content, Document, Draft, Request, Sample, Score, Text, Turn
-from generators.keys import derived_seed
-from scorers.base import Scorer
 from scorers.judging.corrected import Pages
+from scorers.judging.judge import ChatJudge
 from scorers.judging.replies import Unreadable
 from scorers.judging.sources import Mode, read_published
 
@@ -31,6 +30,8 @@ ABOUTS: Mapping[About, str] = {"text": "text_criteria", "image": "image_criteria
 """Metadata of a query: its criteria about each, as a JSON list of strings."""
 CLOSED = "closed"
 """`Sample.field` of a query whose images are judged without the answer's text."""
+CLOSED_TASKS = ("space", "textbook", "diagram", "paper")
+"""UEval's tasks of closed questions (`get_question_type_from_task`)."""
 TASK = "task"
 """Metadata of a query: the task, under the key where the released program looks for it."""
 _KEY = "criteria_met"
@@ -104,28 +105,20 @@ Ruling = bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class CriteriaJudge(Scorer):
-    """Asks a chat stage about each criterion of a query; the share that is met."""
+class CriteriaJudge(ChatJudge):
+    """Asks about each criterion of a query by itself; the share that is met."""
 
     wording: CriteriaWording = OWN
     mode: Mode = "corrected"
     cached: bool = False
     """In official mode, whether to ask as through the released program's cache."""
-    retries: int = 1
     max_images: int | None = None
-    seed: int = 0
-    scale: str = "0-100"
 
     @property
     def manner(self) -> str:
         """Whose wording, and which mode."""
         whose = "our" if self.wording is OWN else "released"
         return f"{whose} wording, {self.mode} mode, each criterion by itself"
-
-    @property
-    def rounds(self) -> int:
-        """Most questions about one criterion."""
-        return 1 + self.retries
 
     def jobs(self, query: Sample) -> int:
         """Return how many criteria the query has."""
@@ -210,7 +203,7 @@ class CriteriaJudge(Scorer):
         self, query: Sample, document: Document, about: About, criterion: str
     ) -> Request:
         asking = self._as_released if self.mode == "official" else self._corrected
-        return Request(asking(query, document, about, criterion), self._seed(query, 0))
+        return Request(asking(query, document, about, criterion), self.seed_of(query, 0))
 
     def _corrected(
         self, query: Sample, document: Document, about: About, criterion: str
@@ -232,7 +225,7 @@ class CriteriaJudge(Scorer):
     ) -> tuple[Turn, ...]:
         """`evaluate_item`: by way of the cache, or where it makes none, in one turn."""
         template = self.wording.of(
-            about, query.metadata.get(TASK, "").strip().lower() in _CLOSED_TASKS
+            about, query.metadata.get(TASK, "").strip().lower() in CLOSED_TASKS
         )
         question = "".join(s.text for s in query.question if isinstance(s, Text))
         context = template.replace("<<question>>", question)
@@ -261,18 +254,11 @@ class CriteriaJudge(Scorer):
             f"nothing else: {_FORM}."
         )
         turns = followed_up(request.turns, reply.value.text, message)
-        return Request(turns, self._seed(query, attempt))
-
-    def _seed(self, query: Sample, attempt: int) -> int | None:
-        """Of the judge's own sampling; None for one that decodes greedily."""
-        if not self.stage.seeded:
-            return None
-        return derived_seed(self.seed, query.id, 0, attempt)
+        return Request(turns, self.seed_of(query, attempt))
 
 
 # ------------------------------------------------------------------------------ replies
 
-_CLOSED_TASKS = ("space", "textbook", "diagram", "paper")
 _FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
 _WORDS = {"true": True, "yes": True, "false": False, "no": False, "not sure": None}
 

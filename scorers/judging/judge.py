@@ -27,13 +27,30 @@ Examiner = Corrected | Released
 
 
 @dataclass(frozen=True, kw_only=True)
-class RubricJudge(Scorer):
-    """Scores documents by a rubric, through any chat stage."""
+class ChatJudge(Scorer):
+    """A scorer that asks a chat stage, and again where a reply cannot be read."""
 
-    examiner: Examiner
     retries: int = 1
     seed: int = 0
     scale: str = "0-100"
+
+    @property
+    def rounds(self) -> int:
+        """Most rounds of questions about one document."""
+        return 1 + self.retries
+
+    def seed_of(self, query: Sample, attempt: int) -> int | None:
+        """Return the seed of the judge's own sampling; None where it decodes greedily."""
+        if not self.stage.seeded:
+            return None
+        return derived_seed(self.seed, query.id, 0, attempt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RubricJudge(ChatJudge):
+    """Scores documents by a rubric."""
+
+    examiner: Examiner
 
     @property
     def manner(self) -> str:
@@ -41,11 +58,6 @@ class RubricJudge(Scorer):
         own = all(id.startswith("own:") for id in self.texts)
         mode = "official" if isinstance(self.examiner, Released) else "corrected"
         return f"{'our' if own else 'released'} rubrics, {mode} mode"
-
-    @property
-    def rounds(self) -> int:
-        """Most questions about one document."""
-        return 1 + self.retries
 
     @property
     def texts(self) -> dict[str, str]:
@@ -61,7 +73,7 @@ class RubricJudge(Scorer):
         question = self.examiner.ask(query, document)
         if not isinstance(question, RubricQuestion):
             return question
-        request = question.request(self._seed(query, 0))
+        request = question.request(self.seed_of(query, 0))
         # The rubric and the question come first in a prompt, the answer follows.
         group = f"{question.rubric.id} {query.id}"
         for attempt in range(1, self.rounds + 1):
@@ -77,7 +89,7 @@ class RubricJudge(Scorer):
             cut = outcome.notes.get("finish") == "length"
             what = "is cut at the model's maximum length" if cut else "cannot be read"
             problem = f"the reply {what}: {reading.reason}"
-            seed = self._seed(query, attempt)
+            seed = self.seed_of(query, attempt)
             request = follow_up(request, reply, reading.reason, question.rubric, seed)
         return Unread(problem)
 
@@ -89,12 +101,6 @@ class RubricJudge(Scorer):
             return isinstance(reading, RubricVerdict)
 
         return readable
-
-    def _seed(self, query: Sample, attempt: int) -> int | None:
-        """Of the judge's own sampling; None for one that decodes greedily."""
-        if not self.stage.seeded:
-            return None
-        return derived_seed(self.seed, query.id, 0, attempt)
 
 
 def _parts(verdict: RubricVerdict) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -16,7 +16,7 @@ from generators.settings import StageSettings
 from scorers.judging import criteria
 from scorers.judging.corrected import Corrected
 from scorers.judging.criteria import CriteriaJudge, released_criteria
-from scorers.judging.judge import RubricJudge
+from scorers.judging.judge import ChatJudge, RubricJudge
 from scorers.judging.released import Released, released_rubrics
 from scorers.judging.rubrics import OWN, Rubric
 from scorers.judging.sources import DEFAULT_MODE, Mode, RubricSource, parse_rubric
@@ -90,7 +90,6 @@ class CriteriaSettings(JudgeSettings):
 
 
 PREFIX = "judge:"
-S = TypeVar("S", bound=JudgeSettings)
 
 
 JUDGES = {"mmie-score": "scorers.internvl.settings:MmieScoreSettings"}
@@ -108,70 +107,37 @@ def resolve_judge(
     overrides: Mapping[str, Any],
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
-) -> RubricJudge:
-    """Return the judge `judge:NAME`; UsageError for unknown names, settings and rubrics.
+) -> ChatJudge:
+    """Return the judge `judge:NAME` or `criteria:NAME`.
 
-    `overrides` are fields of `JudgeSettings`; those of `judge:mmie-score` may also be
-    fields of its model.
+    UsageError for unknown names, settings and rubrics. `overrides` are fields of
+    `JudgeSettings` or `CriteriaSettings`; those of a judge with its own model may also be
+    fields of the model's settings.
     """
-    settings, stage = _resolved(name, JudgeSettings, weights, overrides, gpu_gib, chat)
+    by_criteria = name.startswith(criteria.PREFIX)
+    kind = CriteriaSettings if by_criteria else JudgeSettings
+    _, _, model = name.partition(":")
+    if model in JUDGES:
+        of_model = imported(JUDGES[model])
+        own_values, model_values = _split(name, kind, of_model, overrides)
+        settings = with_overrides(kind(), own_values, name)
+        # The released scorer cuts images into tiles regardless of the context.
+        as_released = {"fit_context": False} if settings.mode == "official" else {}
+        stage = _own_stage(name, of_model, weights, as_released | model_values, gpu_gib)
+    else:
+        settings = with_overrides(kind(), overrides, name)
+        stage = _chat_stage(name, model, chat)
+    if isinstance(settings, CriteriaSettings):
+        return _criteria_judge(name, stage, settings)
     return judge(name, stage, settings)
 
 
-def resolve_criteria(
-    name: str,
-    weights: WeightsName,
-    overrides: Mapping[str, Any],
-    gpu_gib: float = 80.0,
-    chat: Chat | None = None,
-) -> CriteriaJudge:
-    """Return the judge `criteria:NAME`; errors and models as of `resolve_judge`.
-
-    `overrides` are fields of `CriteriaSettings`.
-    """
-    settings, stage = _resolved(name, CriteriaSettings, weights, overrides, gpu_gib, chat)
-    path = settings.source.path
-    return CriteriaJudge(
-        name=name,
-        stage=stage,
-        wording=criteria.OWN if path is None else released_criteria(path),
-        mode=settings.mode,
-        cached=settings.cached,
-        retries=settings.most_retries,
-        max_images=settings.max_images,
-        seed=settings.seed,
-    )
-
-
-def _resolved(
-    name: str,
-    kind: type[S],
-    weights: WeightsName,
-    overrides: Mapping[str, Any],
-    gpu_gib: float,
-    chat: Chat | None,
-) -> tuple[S, StageSpec]:
-    """The settings of the judge `name`, which are of this kind, and its chat stage."""
-    _, _, model = name.partition(":")
-    if model not in JUDGES:
-        settings = with_overrides(kind(), overrides, name)
-        return settings, _chat_stage(name, model, chat)
-    of_model = imported(JUDGES[model])
-    own_values, model_values = _split(name, kind, of_model, overrides)
-    settings = with_overrides(kind(), own_values, name)
-    # The released scorer cuts images into tiles regardless of the context.
-    as_released = {"fit_context": False} if settings.mode == "official" else {}
-    return settings, _own_stage(
-        name, of_model, weights, as_released | model_values, gpu_gib
-    )
-
-
 def refuse_mini_lvlm(name: str, weights: WeightsName) -> None:
-    """UsageError for the judge `judge:NAME` whose mini weights only answer queries.
+    """UsageError for a judge whose mini weights only answer queries.
 
     Not in `resolve_judge`: runs that were scored with one are still read.
     """
-    model = name.removeprefix(PREFIX)
+    model = chat_model(name)
     if weights == "mini" and model != name and model in MINI and name not in MINI:
         judges = ", ".join(known for known in MINI if known.startswith(PREFIX))
         raise UsageError(
@@ -195,6 +161,20 @@ def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:
         stage=stage,
         examiner=Released(rubrics) if official else Corrected(rubrics, settings.max_images),
         retries=settings.most_retries,
+        seed=settings.seed,
+    )
+
+
+def _criteria_judge(name: str, stage: StageSpec, settings: CriteriaSettings) -> ChatJudge:
+    path = settings.source.path
+    return CriteriaJudge(
+        name=name,
+        stage=stage,
+        wording=criteria.OWN if path is None else released_criteria(path),
+        mode=settings.mode,
+        cached=settings.cached,
+        retries=settings.most_retries,
+        max_images=settings.max_images,
         seed=settings.seed,
     )
 
@@ -228,6 +208,11 @@ def _own_stage(
     with mini_settings(name, overrides) as values:
         settings = with_overrides(kind(), values, model)
         return as_mini(settings.spec(model, "pretrained", gpu_gib))
+
+
+def chat_model(name: str) -> str:
+    """Return the chat model that the judge `name` asks; any other name as it is."""
+    return name.removeprefix(PREFIX).removeprefix(criteria.PREFIX)
 
 
 def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:

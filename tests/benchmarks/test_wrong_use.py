@@ -88,6 +88,7 @@ JUDGED = ["compare", ".", "--judge", "y", "--protocol"]
         (["plan", *TRUTH, *NO_SCORERS, "--mode", "official"], "needs the released rubrics"),
         (["plan", *TRUTH, "--scorer", "judge:foo"], "openai:MODEL"),
         (["run", *TRUTH, "--weights", "mini", "--scorer", "judge:anole"], "is no judge"),
+        (["run", *TRUTH, "--weights", "mini", "--scorer", "criteria:anole"], "is no judge"),
         (["run", "--system", "gpt-4o+sdxl-turbo"], "OPENAI_API_KEY"),
         (["run", "--ids", "."], ": Is a directory"),
         (["run", *TRUTH, "--ids", "no_ids"], "holds no sample id"),

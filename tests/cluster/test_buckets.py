@@ -10,7 +10,7 @@ import pytest
 from store_helpers import SPEC, draft_table, drafted
 from trial import painter
 
-from cluster import lock
+from cluster import lock, parts
 from cluster.control import FOLDER, Control, Request, ask, read_state
 from cluster.lock import RunInUse, RunLock
 from cluster.records import Item, decode, encode
@@ -18,7 +18,7 @@ from cluster.store import DamagedPart, Store, notes_of, read_blob
 from cluster.verify import verify
 from cluster.watcher import RunProgress
 from generators.base import Kind, Result
-from generators.buckets import BucketPath, Version
+from generators.buckets import BucketPath, Version, any_path
 from generators.document import Image, ImageRequest
 
 DEADLINE_S = 60.0
@@ -163,3 +163,18 @@ def test_a_damaged_part_in_a_bucket_is_set_aside(bucket: BucketPath) -> None:
     other.write_bytes(intact.read_bytes())
     (checked,) = verify(bucket)
     assert [check.part for check in checked.damaged] == [other]
+
+
+def test_few_parts_are_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that nobody has asked for yet do not fill the memory."""
+    asked: list[BucketPath] = []
+    monkeypatch.setattr(parts, "read_part", lambda part, columns: asked.append(part))
+    many = [any_path(f"s3://bucket/part-{i}.parquet") for i in range(100)]
+    reading = parts.read_parts(many)
+    for n, part in enumerate(many):
+        found, read = next(reading)
+        read()
+        assert found == part
+        assert len(asked) <= n + parts._READ_AT_ONCE
+    assert next(reading, None) is None
+    assert sorted(map(str, asked)) == sorted(map(str, many))
