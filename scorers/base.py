@@ -121,6 +121,11 @@ def bounds(scale: str) -> tuple[float, float] | None:
     return (float(ends[1]), float(ends[2])) if ends else None
 
 
+def ends_of(scale: str) -> tuple[float, float]:
+    """Return the ends of a scale; infinite ones where it declares none."""
+    return bounds(scale) or (-math.inf, math.inf)
+
+
 def admitted(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
     """`outcome`, or why its value is not a valid score on `scale`.
 

@@ -31,7 +31,7 @@ from scorers.truth.language import sentence
 from scorers.truth.scene import SHAPES, Scene, SceneItem, random_scene
 
 AIM = 0.97
-_SHARE = NumberForm(3, (0.0, 1.0))
+_SHARE = NumberForm(3)
 RIGHT = "nothing"
 """What is wrong with a right caption."""
 TITLE = "CLIPScore of right and wrong captions"
@@ -90,7 +90,7 @@ def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
         return nothing, nothing
     weights = bootstrap_weights([f"scene {i}" for i in known.tolist()])
     higher = np.where(right == wrong, 0.5, right > wrong)
-    return estimated(area, right, wrong, weights, len(known)), mean(higher)
+    return estimated(area, right, wrong, weights, len(known)), mean(higher, (0.0, 1.0))
 
 
 def _scores(scorer: LocalScorer, scenes: Sequence[CaptionedScene]) -> Mapping[str, Floats]:

@@ -45,11 +45,11 @@ from benchmarks.results.validity import checks
 from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName
 from generators.buckets import AnyPath
 from generators.files import write_whole
-from scorers.base import Scorer
+from scorers.base import Scorer, ends_of
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released, averages, percent
 from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import Stratum, mean, paired, stratified
+from scorers.statistics.means import Stratum, mean, of_differences, paired, stratified
 
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
 FIXED, MICRO = "avg_fixed", "avg_micro"
@@ -113,7 +113,12 @@ def differences(board: Board) -> list[dict[str, Any]]:
     """
     names = [system.name for system in board.systems]
     return [
-        {"scorer": s.name, "a": a, "b": b, **mean(paired(x, y)).as_json("mean")}
+        {
+            "scorer": s.name,
+            "a": a,
+            "b": b,
+            **mean(paired(x, y), of_differences(ends_of(s.scale))).as_json("mean"),
+        }
         | {"scale": s.scale, "direction": s.direction, **board.mark}
         for s in board.scorers
         for (a, x), (b, y) in combinations(
@@ -185,7 +190,7 @@ def _part(
     values = board.values[scorer.name][board.rows_of(groups)]
     means = [Estimate(None, reason="no query asked")] * len(board.systems)
     if len(values):
-        means = [mean(column) for column in values.T]
+        means = [mean(column, ends_of(scorer.scale)) for column in values.T]
     if groups and all(category in silent for category, _ in groups):
         means = [replace(estimate, reason="not applicable") for estimate in means]
     return _cells(board, scorer, groups, means, planned)
@@ -199,7 +204,8 @@ def _fixed(board: Board, scorer: Scorer, categories: Sequence[str]) -> list[dict
     for i in range(len(board.systems)):
         strata = [Stratum(c, board.categories[c], own[:, i]) for c, own in values.items()]
         reason = "the task set publishes no number of queries per category"
-        estimate = stratified(strata) if strata else Estimate(None, reason=reason)
+        ends = ends_of(scorer.scale)
+        estimate = stratified(strata, ends) if strata else Estimate(None, reason=reason)
         if empty := [s.name for s in strata if np.isnan(s.values).all()]:
             estimate = replace(estimate, reason=f"no scored query in {', '.join(empty)}")
         means.append(estimate)

@@ -19,7 +19,7 @@ from generators.errors import UsageError
 from scorers.base import Scorer
 
 _FILE = Path(__file__).with_name("people.toml")
-_FORM = NumberForm(1, (0.0, 100.0))
+_FORM = NumberForm(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.results.numbers import ABOUT_BEYOND, NumberForm, reaches_beyond
+from benchmarks.results.numbers import NumberForm
 from generators.visible import visible
 from scorers.base import Direction
 from scorers.statistics.estimate import Estimate
@@ -140,12 +140,6 @@ class ResultTable:
         return frozenset(marked)
 
     @property
-    def footnotes(self) -> Sequence[str]:
-        """The notes, and what marks in the cells mean."""
-        marked = any(reaches_beyond(cell.full) for row in self.rows for cell in row)
-        return [*self.notes, *([ABOUT_BEYOND] if marked else [])]
-
-    @property
     def right(self) -> list[bool]:
         """Which columns are aligned to the right: those of numbers, dashes and nothing."""
         return [
@@ -173,7 +167,7 @@ class ResultTable:
             grid.add_column(heading, justify=justify, overflow="fold")
         for row in self._cells(_rich_cell):
             grid.add_row(*row)
-        notes = [Text(f" {printable(note)}", style="dim") for note in self.footnotes]
+        notes = [Text(f" {printable(note)}", style="dim") for note in self.notes]
         parts = [grid] if self.rows else []
         return Group(Text(printable(self.title), style="bold"), *parts, *notes, Text())
 
@@ -184,7 +178,7 @@ class ResultTable:
         rule = ["---:" if right else "---" for right in self.right]
         lines = [head, rule, *self._cells(_markdown_cell)] if self.rows else []
         grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        notes = "\n".join(f"- {plain(note)}" for note in self.footnotes)
+        notes = "\n".join(f"- {plain(note)}" for note in self.notes)
         return "\n\n".join(part for part in (grid, notes) if part)
 
     @property
@@ -193,7 +187,7 @@ class ResultTable:
         align = "".join("r" if right else "l" for right in self.right)
         head = [escaped(column.heading) for column in self.columns]
         rows = [" & ".join(row) + r" \\" for row in (head, *self._cells(_latex_cell))]
-        caption = " ".join(escaped(text) for text in (f"{self.title}.", *self.footnotes))
+        caption = " ".join(escaped(text) for text in (f"{self.title}.", *self.notes))
         lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
         lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule", rows[0], r"\midrule"]
         lines += [*rows[1:], r"\bottomrule", r"\end{tabular}", r"\end{table}"]

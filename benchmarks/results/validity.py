@@ -15,9 +15,9 @@ import numpy as np
 
 from benchmarks.results.board import Board
 from benchmarks.tasks.controls import TRUTH, is_control
-from scorers.base import bounds
+from scorers.base import bounds, ends_of
 from scorers.statistics.estimate import CONFIDENCE, Estimate, Floats
-from scorers.statistics.means import mean
+from scorers.statistics.means import mean, of_differences
 
 EQUAL = 1e-9
 """Part of the scale below which two scores are the same score, rounded otherwise."""
@@ -85,15 +85,15 @@ def compared(
 
     Both are (queries,), NaN for a query without a score.
     """
-    difference = _difference(truth, made, scale)
+    difference, ends = _difference(truth, made, scale), ends_of(scale)
     both = np.flatnonzero(~np.isnan(difference)).tolist()
     return ControlCheck(
         scorer=scorer,
         scale=scale,
         control=name,
-        truth=mean(truth[both]),
-        made=mean(made[both]),
-        difference=mean(difference[both]),
+        truth=mean(truth[both], ends),
+        made=mean(made[both], ends),
+        difference=mean(difference[both], of_differences(ends)),
         above=int((difference[both] > 0).sum()),
         below=int((difference[both] < 0).sum()),
     )

@@ -317,9 +317,9 @@ def _table(
     names: Sequence[str] = list(lines[0][1]) if lines else []
     cells = [cell for _, by_name in lines for cell in by_name.values()]
     reasons = dict.fromkeys(f"- {c['reason']}" for c in cells if "reason" in c)
-    forms = {name: NumberForm.of_measure(TITLES[name], digits=3) for name in names}
+    form = NumberForm(3)
     shown = [
-        [who, *(TableCell.of(estimate_of(own[n], "value"), forms[n]) for n in names)]
+        [who, *(TableCell.of(estimate_of(own[n], "value"), form) for n in names)]
         for who, own in lines
     ]
     head = [TableColumn(""), *(TableColumn(TITLES[n], numeric=True) for n in names)]

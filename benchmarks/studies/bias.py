@@ -41,7 +41,7 @@ from scorers.statistics.estimate import (
     bootstrap_estimate,
     bootstrap_weights,
 )
-from scorers.statistics.means import pooled_mean
+from scorers.statistics.means import PERCENT, UNBOUNDED, of_differences, pooled_mean
 
 _REMARK = (
     "Means with 95% intervals by question; n is the number of questions. From "
@@ -86,9 +86,9 @@ class Section:
     @property
     def table(self) -> ResultTable:
         """One line per finding."""
-        form = NumberForm.of_measure
+        form = NumberForm()
         rows = [
-            [f.judge, f.measure, form(f.measure).counted(f.estimate), f"{f.judgements:,}"]
+            [f.judge, f.measure, form.counted(f.estimate), f"{f.judgements:,}"]
             for f in self.findings
         ]
         notes = [f"not available: {reason}" for reason in self.absent]
@@ -251,7 +251,9 @@ NOTHING = Estimate(None, None, 0, "nothing to compare")
 def finding(judge: str, measure: str, questions: Sequence[str], values: Any) -> Finding:
     """Return the mean of (n,) values on n questions, with its interval by question."""
     numbers = [float(value) for value in values]
-    mean = pooled_mean(questions, numbers) if numbers else NOTHING
+    ends = PERCENT if measure.endswith(" %") else UNBOUNDED
+    ends = of_differences(PERCENT) if measure.endswith("points of %") else ends
+    mean = pooled_mean(questions, numbers, ends) if numbers else NOTHING
     return Finding(judge, measure, mean, len(numbers))
 
 

@@ -41,7 +41,7 @@ from generators.keys import digest
 from generators.names import unknown
 from scorers.base import Scorer
 from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import paired, pooled_mean
+from scorers.statistics.means import PERCENT, paired, pooled_mean
 
 POSITIONS = (SAME, TO_FIRST, TO_LAST)
 COUNTS = (
@@ -115,7 +115,8 @@ class Judged:
         counted = [(p.prompt, self._agreement(p)) for p in pairs if p.id in self.whole]
         if not counted:
             return Estimate(None, None, 0, "no pair of which all replies can be read")
-        return replace(pooled_mean(*zip(*counted, strict=True)), n=len(counted))
+        prompts, rights = zip(*counted, strict=True)
+        return replace(pooled_mean(prompts, rights, PERCENT), n=len(counted))
 
     def _agreement(self, pair: Pair) -> float:
         sides = np.sign(self.whole[pair.id]) * (1 if pair.chosen == "A" else -1)
@@ -150,7 +151,8 @@ class Judged:
         named, swapped = (np.array([own[i] for _, own in both]) for i in (0, 1))
         measures = position_measures(named, -swapped)
         prompts = [prompt for prompt, _ in both]
-        return {n: pooled_mean(prompts, [*map(float, measures[n])]) for n in POSITIONS}
+        shares = {name: [*map(float, measures[name])] for name in POSITIONS}
+        return {name: pooled_mean(prompts, own, PERCENT) for name, own in shares.items()}
 
     def counts(self, pairs: Sequence[Pair]) -> dict[str, int]:
         """Return pairs, and replies without a preference by outcome.
@@ -343,7 +345,7 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join([f"{counts['counted']:,} of {counts['pairs']:,} counted", *more])
 
 
-_FORM = NumberForm(1, (0.0, 100.0))
+_FORM = NumberForm(1)
 
 
 def _accuracy(plain: Mapping[str, Any] | None, *, counted: bool = False) -> TableCell:

@@ -40,13 +40,6 @@ from scorers.statistics.estimate import Estimate
 Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
 """Every pair of documents with the outcome of its judgement."""
 _PARTS = {"overall": "All questions", "category": "By category", "field": "By field"}
-_ENDS = {
-    **dict.fromkeys(("win_rate", "tie_rate", "lose_rate", "score"), (0.0, 100.0)),
-    "reward": (-100.0, 100.0),
-    "visual_factuality": (0.0, 10.0),
-    "visual_factuality_gap": (-10.0, 10.0),
-}
-"""Of the values that have a scale."""
 
 
 def report(
@@ -140,12 +133,12 @@ def tables(table: Standings) -> Iterator[ResultTable]:
 
 def _part(title: str, rows: Sequence[PairStanding], names: Sequence[str]) -> ResultTable:
     """A table of rows with the same values; groups and counts where there are any."""
-    forms = {name: NumberForm(ends=_ENDS.get(name)) for name in names}
+    form = NumberForm()
     columns = {
         "group": [row.group for row in rows],
         "system": [row.system or "(all)" for row in rows],
         "against": [row.opponent or "-" for row in rows],
-        **{n: [form.counted(row.values[n]) for row in rows] for n, form in forms.items()},
+        **{n: [form.counted(row.values[n]) for row in rows] for n in names},
         "replies": [counts_text(row) for row in rows],
     }
     empty = {"group": not any(row.group for row in rows)}

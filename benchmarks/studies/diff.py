@@ -34,7 +34,8 @@ from generators.errors import UsageError
 from generators.names import unknown
 from generators.pictures import PictureError, decode
 from generators.system import System
-from scorers.statistics.means import mean, paired
+from scorers.base import ends_of
+from scorers.statistics.means import mean, of_differences, paired
 
 Answer = Outcome[Document] | Pending
 Pixels = npt.NDArray[np.uint8]
@@ -188,8 +189,10 @@ def _scores(
     first, second = (run.scores(s, scorer) for run, s in zip(runs, systems, strict=True))
     keys, alone = sorted(same & first.keys() & second.keys()), _alone(first, second)
     one, other = (np.array([scores[key] for key in keys]) for scores in (first, second))
-    before, after, gap = mean(one), mean(other), mean(paired(other, one))
     scale = runs[0].scorers[scorer]
+    ends = ends_of(scale)
+    before, after = mean(one, ends), mean(other, ends)
+    gap = mean(paired(other, one), of_differences(ends))
     form, signed = NumberForm.of(scale), NumberForm.of(scale, signed=True)
     content = {
         "scorer": scorer,

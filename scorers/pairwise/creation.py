@@ -32,7 +32,7 @@ from scorers.pairwise.prompts import OWN, as_content, texts, whole
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
 from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import mean_by_question
+from scorers.statistics.means import PERCENT, mean_by_question, of_differences
 
 FACTUALITY = "visual_factuality"
 """Metadata of a query: its criteria of visual factuality; `Sample.criteria` are those of
@@ -188,8 +188,8 @@ def corrected_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     gaps = [sum(own - other for own, other in pairs) / 2 for _, pairs in marked]
     of = [question for question, _ in marked]
     return {
-        "reward": mean_by_question(questions, rewards),
-        "win_rate": mean_by_question(questions, wins),
+        "reward": mean_by_question(questions, rewards, of_differences(PERCENT)),
+        "win_rate": mean_by_question(questions, wins, PERCENT),
         "visual_factuality": mean_by_question(of, own),
         "visual_factuality_gap": mean_by_question(of, gaps),
     }

@@ -34,7 +34,7 @@ from scorers.pairwise.prompts import OWN, as_content, whole
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO, official_vote, vote
 from scorers.statistics.estimate import DRAWS, Estimate
-from scorers.statistics.means import mean_by_question
+from scorers.statistics.means import PERCENT, mean_by_question
 from scorers.statistics.ratings import Battle, bradley_terry, online_elo
 
 QUESTION_TYPE = "question_type"
@@ -175,7 +175,9 @@ def corrected_shares(games: Sequence[Game]) -> dict[str, Estimate]:
     shares, questions = _percentages(games), [question for question, _ in results(games)]
     halves = zip(shares["win_rate"], shares["tie_rate"], strict=True)
     shares["score"] = [win + tie / 2 for win, tie in halves]
-    return {name: mean_by_question(questions, each) for name, each in shares.items()}
+    return {
+        name: mean_by_question(questions, each, PERCENT) for name, each in shares.items()
+    }
 
 
 def _percentages(games: Sequence[Game]) -> dict[str, list[float]]:

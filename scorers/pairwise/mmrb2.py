@@ -30,7 +30,7 @@ from scorers.pairwise.prompts import OWN, spaced
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import better, official_better
 from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import mean_by_question, pooled_mean
+from scorers.statistics.means import PERCENT, mean_by_question, pooled_mean
 
 _DIGESTS = {
     "t2i": "b6a963a818efbdb7743f1f1fe007471bfd8296bbfffad332792277143ffaf752",
@@ -116,11 +116,11 @@ def _wins(games: Sequence[Game]) -> dict[str, Estimate]:
     """Over the questions read in both orders, ties being half."""
     both = in_both_orders(games)
     shares = [sum(50.0 * (1 + p) for p in values) / 2 for _, values in both]
-    return {"win_rate": mean_by_question([question for question, _ in both], shares)}
+    return {"win_rate": mean_by_question([q for q, _ in both], shares, PERCENT)}
 
 
 def _official_wins(games: Sequence[Game]) -> dict[str, Estimate]:
     """Over all judgements made, ties being lost."""
     said = [(g.question, p) for g in games if g.judgement for p in preferences(g.judgement)]
     wins = [100.0 * (p > 0) for _, p in said]
-    return {"win_rate": pooled_mean([question for question, _ in said], wins)}
+    return {"win_rate": pooled_mean([q for q, _ in said], wins, PERCENT)}

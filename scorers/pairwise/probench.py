@@ -54,7 +54,7 @@ from scorers.pairwise.prompts import (
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import level, official_forms, official_probench
 from scorers.statistics.estimate import Estimate, Floats
-from scorers.statistics.means import mean_by_question
+from scorers.statistics.means import PERCENT, mean_by_question
 from scorers.statistics.ratings import (
     INITIAL,
     SCALE,
@@ -290,7 +290,7 @@ def _differences(game: Game, names: Sequence[str]) -> tuple[float, ...]:
 def _preferred(games: Sequence[Game]) -> Estimate:
     both = in_both_orders(games)
     shares = [100 * sum((v > 0) + (v == 0) / 2 for v in values) / 2 for _, values in both]
-    return mean_by_question([question for question, _ in both], shares)
+    return mean_by_question([question for question, _ in both], shares, PERCENT)
 
 
 BASELINE_RATING = 1114

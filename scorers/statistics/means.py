@@ -1,16 +1,21 @@
 """Means and their 95% intervals, of one sample or of strata under fixed weights.
 
 mean([3.0, 4.0, 6.0, 1.0, 2.0])                       # Student's t
-stratified([Stratum("art", 0.7, a), Stratum("physics", 0.3, b)])
+mean([93.0, 70.0, 95.0, 99.0, 80.0], PERCENT)         # on its scale
+stratified([Stratum("art", 0.7, a), Stratum("physics", 0.3, b)], PERCENT)
 
-Where a sample has three different values or more, its interval is Student's t; where it
-has two (met or not, won or lost), it is Wilson's score interval, since t holds 0.88 of
-nominal 0.95 there. Strata are joined by the squared distances from their means to their
-own ends (Zou and Donner 2008, Statistics in Medicine 27:10), at the level of t with
-Welch and Satterthwaite's degrees of freedom: for strata of many values the usual
-stratified interval, and for a single one its own.
+All are score intervals: the means m that lie within t standard errors of the average,
+where the error of m is that seen, times the square root of (m - low) (high - m) over the
+same at the average (quasi-likelihood: McCullagh and Nelder 1989, chapter 9). They stay on
+the scale from `low` to `high`, and near an end they hold the true mean more often than
+Student's t, which they are where the scale has no ends. Where only two values occur (met
+or not, won or lost) that is Wilson's interval. Strata are joined by the squared distances
+from their means to their own ends (Zou and Donner 2008, Statistics in Medicine 27:10), at
+the level of t with Welch and Satterthwaite's degrees of freedom: for strata of many values
+the usual stratified interval, and for a single one its own.
 
-No interval is given where none has its nominal coverage: see `LEAST` and `LEAST_OF_TWO`.
+No interval is given where none has its nominal coverage: see `LEAST`, `LEAST_OF_TWO`,
+`LEAST_OTHERS` and `LEAST_SHORTFALL`.
 """
 
 from __future__ import annotations
@@ -29,7 +34,17 @@ LEAST_OF_TWO = 25
 occur, the coverage of Wilson's interval stays within 0.95 +- 0.03 for shares from 0.1 to
 0.9 from 17 values on, in a mean of strata from about 25; no interval for a share does so
 at 10."""
+LEAST_OTHERS = 4
+"""Values that differ from the most common one, which an interval needs of 8 values or more;
+of fewer values half of them. Where nearly all answers are perfect, too little is seen of
+the others to tell how far the mean may be off."""
+FEW, LEAST_SHORTFALL = 30, 0.7
+"""How far from the nearer end of the scale fewer than `FEW` values must be, all together,
+in units of the scale: else a single answer at the other end, not seen by chance, would
+change everything."""
 STUDENT, WILSON = "Student's t", "Wilson score"
+_QUASI = (STUDENT, "quasi-Poisson score", "quasi-binomial score")
+"""By the number of ends that the scale has."""
 NO_VALUE = "no scored query"
 
 
@@ -58,9 +73,21 @@ class _Moments:
     method: str = ""
 
 
-def mean(values: npt.ArrayLike) -> Estimate:
+Ends = tuple[float, float]
+"""The least and the greatest possible value."""
+UNBOUNDED = (-math.inf, math.inf)
+AMOUNT = (0.0, math.inf)
+PERCENT = (0.0, 100.0)
+
+
+def mean(values: npt.ArrayLike, ends: Ends = UNBOUNDED) -> Estimate:
     """Return the mean of independent values, NaN for none, with its interval."""
-    return stratified([Stratum("", 1.0, values)])
+    return stratified([Stratum("", 1.0, values)], ends)
+
+
+def of_differences(ends: Ends) -> Ends:
+    """Return the ends of differences between two values."""
+    return (ends[0] - ends[1], ends[1] - ends[0])
 
 
 def paired(x: Floats, y: Floats) -> Floats:
@@ -71,12 +98,14 @@ def paired(x: Floats, y: Floats) -> Floats:
     return np.where(np.abs(difference) <= EQUAL * sizes, 0.0, difference)
 
 
-def mean_by_question(questions: Sequence[str], values: Sequence[float]) -> Estimate:
+def mean_by_question(
+    questions: Sequence[str], values: Sequence[float], ends: Ends = UNBOUNDED
+) -> Estimate:
     """Return the mean over questions; several values of one count as their mean."""
     if not values:
         return Estimate(None, None, 0, "no question judged")
     sums, sizes = _by_question(questions, values)
-    return mean(sums / sizes)
+    return mean(sums / sizes, ends)
 
 
 def _by_question(
@@ -90,7 +119,9 @@ def _by_question(
     return sums, np.array([len(own) for own in several.values()], dtype=np.float64)
 
 
-def pooled_mean(questions: Sequence[str], values: Sequence[float]) -> Estimate:
+def pooled_mean(
+    questions: Sequence[str], values: Sequence[float], ends: Ends = UNBOUNDED
+) -> Estimate:
     """Return the mean over all values, those of one question not being independent.
 
     `n` is the number of questions. Questions with as many values as all others count by
@@ -101,13 +132,13 @@ def pooled_mean(questions: Sequence[str], values: Sequence[float]) -> Estimate:
         return Estimate(None, None, 0, "no question judged")
     sums, sizes = _by_question(questions, values)
     if (sizes == sizes[0]).all():
-        return mean(sums / sizes)
+        return mean(sums / sizes, ends)
     average = math.fsum(values) / len(values)
     linear = average + (sums - average * sizes) * (len(sums) / len(values))
-    return replace(mean(linear), value=average)
+    return replace(mean(linear, ends), value=average)
 
 
-def stratified(strata: Sequence[Stratum]) -> Estimate:
+def stratified(strata: Sequence[Stratum], ends: Ends = UNBOUNDED) -> Estimate:
     """The mean of the strata's means under their weights; None while one is empty."""
     samples = [_known(stratum.values) for stratum in strata]
     named = zip(strata, samples, strict=True)
@@ -119,18 +150,19 @@ def stratified(strata: Sequence[Stratum]) -> Estimate:
         return Estimate(None, None, n, "a value is beyond the range of numbers")
     # In units of a power of two, in which nothing overflows or vanishes.
     unit = math.frexp(max(map(abs, extremes)))[1]
-    moments = [_moments(s.name, np.ldexp(sample, -unit)) for s, sample in named]
+    scale = (math.ldexp(ends[0], -unit), math.ldexp(ends[1], -unit))
+    moments = [_moments(s.name, np.ldexp(sample, -unit), scale) for s, sample in named]
     shares = np.array([stratum.weight for stratum in strata], dtype=np.float64)
     shares /= shares.sum()
     value = float(shares @ [m.mean for m in moments])
     if reason := next((m.problem for m in moments if m.problem), ""):
         return Estimate(math.ldexp(value, unit), None, n, reason)
     with np.errstate(over="ignore"):
-        ends = np.ldexp(_ends(value, shares, moments), unit)
-    if not np.isfinite(ends).all():
+        interval = np.ldexp(_interval(value, shares, moments), unit)
+    if not np.isfinite(interval).all():
         reason = "an end of the interval is beyond the range of numbers"
         return Estimate(math.ldexp(value, unit), None, n, reason)
-    low, high = ends.tolist()
+    low, high = interval.tolist()
     return Estimate(math.ldexp(value, unit), (low, high), n, "", _method(moments))
 
 
@@ -140,39 +172,51 @@ def _known(values: npt.ArrayLike) -> Floats:
     return np.sort(sample[~np.isnan(sample)])
 
 
-def _moments(name: str, sample: Floats) -> _Moments:
+def _moments(name: str, sample: Floats, ends: Ends) -> _Moments:
     n, where = len(sample), f" in {name}" if name else ""
     average = float(np.add.reduce(sample)) / n
     low, high = float(sample[0]), float(sample[-1])
+
+    def none(problem: str, why: str = "") -> _Moments:
+        return _Moments(average, f"{problem}{where} (n={n}{why})")
+
     if n < LEAST:
-        return _Moments(average, f"too few values{where} (n={n}, fewer than {LEAST})")
+        return none("too few values", f", fewer than {LEAST}")
     if high - low <= EQUAL:
-        return _Moments(average, f"all values are equal{where} (n={n})")
-    # In ascending order, those at the low end come first and those at the high end last.
-    at_low = int(np.count_nonzero(sample - low <= EQUAL))
-    at_high = int(np.count_nonzero(high - sample <= EQUAL))
-    if at_low + at_high < n:
-        deviations = sample - average
-        variance = float(np.add.reduce(deviations * deviations)) / (n - 1) / n
-        return _Moments(average, "", variance, variance, n - 1.0, STUDENT)
-    if n < LEAST_OF_TWO:
-        few = f"(n={n}, fewer than {LEAST_OF_TWO})"
-        return _Moments(average, f"only two different values{where} {few}")
-    below, above = (end * (high - low) ** 2 for end in _wilson(at_high, n))
-    return _Moments(average, "", below, above, math.inf, WILSON)
+        return none("all values are equal")
+    # In ascending order, equal values lie side by side.
+    runs = np.diff([0, *(np.flatnonzero(np.diff(sample) > EQUAL) + 1), n])
+    width = ends[1] - ends[0]
+    if len(runs) == 2 and n < LEAST_OF_TWO:
+        return none("only two different values", f", fewer than {LEAST_OF_TWO}")
+    # Two inner values of a scale have no more to do with each other than three.
+    if len(runs) == 2 and (math.isinf(width) or high - low >= width * (1 - EQUAL)):
+        ends, variance = (low, high), (average - low) * (high - average) / n
+        freedom, method = math.inf, WILSON
+    else:
+        if (others := n - int(runs.max())) < min(LEAST_OTHERS, n // 2):
+            return none(f"all but {others} values are equal")
+        least = LEAST_SHORTFALL * width if n < FEW and math.isfinite(width) else 0.0
+        if n * min(average - ends[0], ends[1] - average) <= least:
+            return none("all values are too near the end of the scale")
+        deviations, freedom = sample - average, n - 1.0
+        variance = float(np.add.reduce(deviations * deviations)) / freedom / n
+        method = _QUASI[sum(map(math.isfinite, ends))]
+    below, above = _distances(ends, average, variance, _quantile(freedom))
+    return _Moments(average, "", below, above, freedom, method)
 
 
-def _wilson(k: int, n: int) -> tuple[float, float]:
-    """Return squared distances from k/n to its score interval's ends, over z squared."""
-    # scipy.stats has it too (a test compares them), but takes a second to import.
-    z = _quantile()
-    share, squared = k / n, z**2 / n
-    centre = (share + squared / 2) / (1 + squared)
-    half = math.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
-    return (share - centre + half) ** 2 / z**2, (centre + half - share) ** 2 / z**2
+def _distances(ends: Ends, mean: float, variance: float, z: float) -> tuple[float, float]:
+    """Squared distances from `mean` to the ends of its score interval, over z squared."""
+    # Zeros of d^2 = z^2 variance (1 + d / from_low) (1 - d / from_high).
+    low, high = 1 / (mean - ends[0]), 1 / (ends[1] - mean)
+    squared = z**2 * variance
+    scale, shift = 1 + squared * low * high, squared * (low - high) / 2
+    half = math.sqrt(shift**2 + squared * scale)
+    return ((half - shift) / scale) ** 2 / z**2, ((half + shift) / scale) ** 2 / z**2
 
 
-def _ends(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
+def _interval(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
     """Return (2,) the interval's ends."""
     below = shares**2 * [m.below for m in moments]
     above = shares**2 * [m.above for m in moments]
@@ -185,7 +229,7 @@ def _ends(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
 
 
 def _method(moments: Sequence[_Moments]) -> str:
-    """`Student's t`; `stratified Student's t and Wilson score`."""
+    """`Student's t`; `stratified Wilson score and quasi-binomial score`."""
     methods = " and ".join(sorted({m.method for m in moments}))
     return f"stratified {methods}" if len(moments) > 1 else methods
 

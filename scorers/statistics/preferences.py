@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import pooled_mean
+from scorers.statistics.means import PERCENT, pooled_mean
 
 Vote = Literal["system", "baseline", "undecided"]
 Preferred = tuple[str, float, Mapping[str, float]]
@@ -60,7 +60,7 @@ def each_and_the_others(rated: Mapping[str, float]) -> Iterator[tuple[str, float
 
 def _distances(gaps: Sequence[tuple[str, float]]) -> Measures:
     return {
-        "mae": _mean([(query, abs(gap)) for query, gap in gaps]),
+        "mae": _mean([(query, abs(gap)) for query, gap in gaps], (0.0, 4.0)),
         "consistency": _mean([(query, 100.0 * (abs(gap) <= 1)) for query, gap in gaps]),
     }
 
@@ -112,8 +112,10 @@ def _equal(votes: Sequence[tuple[str, Vote, Vote]]) -> Measures:
     }
 
 
-def _mean(values: Sequence[tuple[str, float]]) -> Estimate:
+def _mean(
+    values: Sequence[tuple[str, float]], ends: tuple[float, float] = PERCENT
+) -> Estimate:
     if not values:
         return Estimate(None, None, 0, "no pair of answers judged by both")
     queries, numbers = zip(*values, strict=True)
-    return replace(pooled_mean(queries, numbers), n=len(values))
+    return replace(pooled_mean(queries, numbers, ends), n=len(values))

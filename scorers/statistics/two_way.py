@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scorers.statistics.estimate import EQUAL, Estimate, Floats
-from scorers.statistics.means import mean
+from scorers.statistics.means import UNBOUNDED, Ends, mean, of_differences
 
 NO_SHARED = "no query has a score in every cell"
 ONE_LEVEL = "there is nothing to compare it with"
@@ -78,20 +78,21 @@ def shared_queries(scores: Floats) -> Floats:
     return scores[~np.isnan(scores).any(axis=(1, 2))]
 
 
-def two_way(scores: Floats) -> TwoWayModel:
+def two_way(scores: Floats, ends: Ends = UNBOUNDED) -> TwoWayModel:
     """Return the model of `scores` (queries, LVLMs, T2I models), NaN for no score."""
     y = shared_queries(scores)
     with np.errstate(over="ignore", invalid="ignore"):
         query, lvlm, t2i, cell = _contrasts(y)
+    effect = of_differences(ends)
     lvlms, t2is = (size > 1 for size in scores.shape[1:])
     shares = _shares(query, (lvlm, t2i, cell)) if lvlms and t2is else None
     return TwoWayModel(
         n=len(y),
-        mean=_mean(query[:, 0, 0]),
-        cells=_means(y),
-        lvlms=tuple(row[0] for row in _means(lvlm, lvlms)),
-        t2is=_means(t2i, t2is)[0],
-        interaction=_means(cell, lvlms and t2is),
+        mean=_mean(query[:, 0, 0], ends),
+        cells=_means(y, ends),
+        lvlms=tuple(row[0] for row in _means(lvlm, effect, lvlms)),
+        t2is=_means(t2i, effect, t2is)[0],
+        interaction=_means(cell, effect, lvlms and t2is),
         shares=shares,
     )
 
@@ -110,15 +111,15 @@ def _contrasts(y: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     return query, *kinds
 
 
-def _mean(values: Floats) -> Estimate:
-    return mean(values) if len(values) else Estimate(None, None, 0, NO_SHARED)
+def _mean(values: Floats, ends: Ends) -> Estimate:
+    return mean(values, ends) if len(values) else Estimate(None, None, 0, NO_SHARED)
 
 
-def _means(values: Floats, several: bool = True) -> tuple[Row, ...]:
+def _means(values: Floats, ends: Ends, several: bool = True) -> tuple[Row, ...]:
     """Return the means over n of (n, w, a), by w and a; a single level has no effects."""
     none = Estimate(None, None, len(values), ONE_LEVEL)
     rows = np.moveaxis(values, 0, 2)
-    return tuple(tuple(_mean(v) if several else none for v in row) for row in rows)
+    return tuple(tuple(_mean(v, ends) if several else none for v in row) for row in rows)
 
 
 def _shares(query: Floats, kinds: Sequence[Floats]) -> VarianceShares | None:

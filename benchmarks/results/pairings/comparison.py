@@ -16,9 +16,9 @@ from benchmarks.results.costs import MEASURES, DocumentCost, RecordCost, total
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
 from generators.base import Kind, OutcomeName
-from scorers.base import Scorer
+from scorers.base import Scorer, ends_of
 from scorers.statistics.estimate import Estimate, Floats
-from scorers.statistics.means import mean, paired
+from scorers.statistics.means import AMOUNT, mean, of_differences, paired
 from scorers.statistics.power import detectable, queries_needed
 from scorers.statistics.two_way import TwoWayModel, shared_queries, two_way
 
@@ -83,7 +83,8 @@ class PairingScores:
 
     def _difference(self, a: str, b: str) -> CellDifference:
         difference = paired(self.shared[a], self.shared[b])
-        estimate, n = mean(difference), len(difference)
+        ends = of_differences(ends_of(self.scorer.scale))
+        estimate, n = mean(difference, ends), len(difference)
         sd = float(difference.std(ddof=1)) if estimate.ci95 else None
         sd = sd if sd is not None and np.isfinite(sd) else None
         return CellDifference(
@@ -186,7 +187,7 @@ def _scores(board: Board, matrix: PairingMatrix, scorer: Scorer) -> PairingScore
     lost = np.flatnonzero(np.isnan(values).any(axis=(1, 2)))
     return PairingScores(
         scorer=scorer,
-        model=two_way(values),
+        model=two_way(values, ends_of(scorer.scale)),
         left_out=_left_out(board, names, scorer, [board.keys[i] for i in lost]),
         shared=dict(zip(names, shared.T, strict=True)),
     )
@@ -252,7 +253,7 @@ def _per_document(
     measured = {name for repeats in amounts for one in repeats for name in one}
     stages = {r.stage for repeats in queries for d in repeats for r in d.records.values()}
     return {
-        name: mean([float(np.mean([o.get(name, 0.0) for o in r])) for r in amounts])
+        name: mean([float(np.mean([o.get(name, 0.0) for o in r])) for r in amounts], AMOUNT)
         for name in MEASURES
         if name in measured and stages.isdisjoint(untold[name])
     }

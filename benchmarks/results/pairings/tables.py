@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -210,7 +209,7 @@ class _Amount(NumberForm):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:z.2f}"
 
 
-AMOUNT = _Amount(ends=(0.0, math.inf))
+AMOUNT = _Amount()
 
 
 def cost_table(pairings: Pairings) -> ResultTable:

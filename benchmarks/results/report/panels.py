@@ -105,8 +105,7 @@ def scores_plot(
         first.grid(True, axis="x")
         for row, cell in enumerate(means.values()):
             if cell["ci95"]:
-                ends = map(NumberForm.of(cell["scale"]).within, cell["ci95"])
-                first.hlines(row, *ends, color=ACCENT, linewidth=5, alpha=0.35)
+                first.hlines(row, *cell["ci95"], color=ACCENT, linewidth=5, alpha=0.35)
             if cell["mean"] is not None:
                 about = {"markersize": 12, "markeredgewidth": 2.5}
                 first.plot(cell["mean"], row, "|", color=ACCENT, **about)

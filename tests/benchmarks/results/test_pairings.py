@@ -35,9 +35,10 @@ from generators.base import (
 )
 from generators.document import ImageRequest, Request, Text, Turn
 from generators.system import System
-from scorers.statistics.means import mean
+from scorers.statistics.means import mean, of_differences
 from scorers.statistics.two_way import two_way
 
+SCALE = (0.0, 6.0)
 LOWER = (Judge("judge", "0-6", "lower"),)
 
 
@@ -111,7 +112,7 @@ def test_cells_are_compared_on_shared_queries_alone():
     scores[:5] = 0.5
     skipped, failed = {(0, 0): range(5)}, {(1, 1): [4, 29]}
     (judged,) = pairings(pairing_board(scores, skipped=skipped, failed=failed)).scores
-    assert judged.model == two_way(scores[5:29])
+    assert judged.model == two_way(scores[5:29], SCALE)
     assert judged.left_out == {"skipped": 4, "failed and skipped": 1, "failed": 1}
 
 
@@ -120,7 +121,7 @@ def test_repeats_are_averaged_and_one_score_is_enough():
     skip = {"skipped": {(0, 1): [0]}, "costs": False}
     boards = pairing_board(one, **skip), pairing_board(two, failed={(0, 0): [0]}, **skip)
     (judged,) = pairings(repeated(*boards)).scores
-    expected = two_way(((one + two) / 2)[1:])
+    expected = two_way(((one + two) / 2)[1:], SCALE)
     assert judged.left_out == {"skipped": 1}
     assert judged.model.cells[1][0].ci95 == pytest.approx(expected.cells[1][0].ci95)
 
@@ -144,7 +145,7 @@ def test_differences_are_from_the_best_and_say_how_many_queries_they_need(scorer
     for d in judged.from_best:
         other = tuple(int(part[-1]) for part in d.b.split("+"))
         difference = scores[:, *best] - scores[:, *other]
-        expected = mean(difference)
+        expected = mean(difference, of_differences(SCALE))
         assert d.estimate.value == pytest.approx(expected.value)
         assert d.estimate.ci95 == pytest.approx(expected.ci95)
         assert d.sd == pytest.approx(difference.std(ddof=1))

@@ -12,7 +12,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
 from PIL import Image as Picture
 from report_helpers import (
     HOSTILE,
@@ -30,7 +29,6 @@ from report_helpers import (
 )
 
 from benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
-from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.report import write_report
 from benchmarks.results.report.entries import entries_of, plain
 from benchmarks.results.report.page import facts_of
@@ -412,17 +410,6 @@ def test_a_figure_is_valid_coloured_by_the_page_and_the_same_every_time() -> Non
     assert set(re.findall(r'(?:href="|url\()#(\w+)', svg)) == set(ids)
     assert {"var(--accent)", "var(--ink)"} <= set(re.findall(r"var\(--\w+\)", svg))
     assert not re.search(r"#[0-9a-f]{6}\b", svg)
-
-
-def test_an_interval_is_drawn_to_the_end_of_its_scale(monkeypatch):
-    made = board_of({"a": [6, 6, 6, 6, 6, 6, 6, 5, 4, 0], "b": [1, 2, 3, 4, 5] * 2})
-    rows = leaderboard(made)
-    intervals = [row["scores"]["judge"]["avg_micro"]["ci95"] for row in rows]
-    assert intervals[0][1] > 6, "else nothing is shown"
-    lines = []
-    monkeypatch.setattr(Axes, "hlines", lambda axes, y, *ends, **_: lines.append([*ends]))
-    panel_of(made, made.scorers[0], [])
-    assert lines == [[intervals[0][0], 6.0], intervals[1]]
 
 
 def test_a_page_of_the_folder_one_is_in_has_its_name(tmp_path, monkeypatch):

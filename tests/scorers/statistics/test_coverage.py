@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from scorers.statistics.estimate import LEAST
-from scorers.statistics.means import LEAST_OF_TWO, Stratum, stratified
+from scorers.statistics.means import (
+    AMOUNT,
+    LEAST_OF_TWO,
+    UNBOUNDED,
+    Stratum,
+    of_differences,
+    stratified,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +26,8 @@ ENOUGH = 400
 """A case that shows fewer intervals than this says nothing about their coverage."""
 SHARES = (5005, 11482, 3616)
 """MMIE's queries per category."""
+
+UNIT = (0.0, 1.0)
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
 """(generator, stratum, n) -> values."""
@@ -45,10 +54,58 @@ THIN = [(2, 50, 2), (50, 2, 2), (5, 50, 5), (50, 5, 5), (6, 6, 6), (10, 50, 10)]
 THIN += [(25, 50, 25), (50, 25, 25), (25, 25, 500), (50, 50, 50)]
 
 
-def coverage(population: str, sizes: tuple[int, ...]) -> tuple[float, int]:
+def beta(a: float, b: float) -> tuple[Draw, Sequence[float]]:
+    return lambda rng, i, n: rng.beta(a, b, n), (a / (a + b),)
+
+
+def mostly_perfect(share: float) -> tuple[Draw, Sequence[float]]:
+    """1 with this share, else anything below."""
+
+    def draw(rng: np.random.Generator, i: int, n: int) -> np.ndarray:
+        return np.where(rng.random(n) < share, 1.0, rng.random(n))
+
+    return draw, ((1 + share) / 2,)
+
+
+def levels(*shares: float) -> tuple[Draw, Sequence[float]]:
+    """0, 1/6 ... 1, as a rubric gives them."""
+    values = LEVELS / 6
+    return lambda rng, i, n: rng.choice(values, n, p=shares), (float(values @ shares),)
+
+
+def differences(of: tuple[Draw, Sequence[float]]) -> tuple[Draw, Sequence[float]]:
+    draw, _ = of
+    return lambda rng, i, n: draw(rng, i, n) - draw(rng, i, n), (0.0,)
+
+
+BOUNDED: dict[str, tuple[Draw, Sequence[float]]] = {
+    "even": beta(1, 1),
+    "narrow": beta(8, 8),
+    "at both ends": beta(0.5, 0.5),
+    "skewed": beta(5, 1),
+    "near the end": beta(20, 1),
+    "nearest the end": beta(20, 0.5),
+    "rarely bad": beta(2, 0.2),
+    **{f"perfect .{p}": mostly_perfect(p / 100) for p in (50, 80, 90, 95)},
+    "judged": levels(*JUDGED),
+    "judged high": levels(0, 0, 0.01, 0.04, 0.1, 0.25, 0.6),
+    "judged low": levels(0.7, 0.2, 0.05, 0.03, 0.02, 0, 0),
+}
+PAIRED = {
+    name: differences(BOUNDED[name])
+    for name in ("even", "near the end", "rarely bad", "perfect .80", "judged high")
+}
+
+
+def coverage(
+    population: tuple[Draw, Sequence[float]],
+    sizes: tuple[int, ...],
+    name: str,
+    ends: tuple[float, float] = UNBOUNDED,
+) -> tuple[float, int]:
     """The share of shown intervals that hold the truth, and how many were shown."""
-    draw, means = POPULATIONS[population]
-    rng = np.random.default_rng([*population.encode(), *sizes])
+    draw, means = population
+    rng = np.random.default_rng([*name.encode(), *sizes])
     weights = np.array(SHARES[: len(sizes)], dtype=float)
     truth = float(weights @ means[: len(sizes)] / weights.sum())
     held, results = [], {}
@@ -58,9 +115,10 @@ def coverage(population: str, sizes: tuple[int, ...]) -> tuple[float, int]:
         drawn = b"".join(np.sort(sample).tobytes() for sample in samples)
         if drawn not in results:
             about = zip("abc", weights, samples, strict=False)
-            results[drawn] = stratified([Stratum(*stratum) for stratum in about])
+            results[drawn] = stratified([Stratum(*stratum) for stratum in about], ends)
         result = results[drawn]
         if result.ci95 is not None:
+            assert ends[0] <= result.ci95[0] < result.ci95[1] <= ends[1]
             held.append(result.ci95[0] <= truth <= result.ci95[1])
     return (float(np.mean(held)) if held else float("nan")), len(held)
 
@@ -68,10 +126,44 @@ def coverage(population: str, sizes: tuple[int, ...]) -> tuple[float, int]:
 @pytest.mark.parametrize("sizes", [*SIZES, *THIN], ids=str)
 @pytest.mark.parametrize("population", POPULATIONS)
 def test_a_shown_interval_holds_the_true_mean(population, sizes):
-    held, shown = coverage(population, sizes)
+    held, shown = coverage(POPULATIONS[population], sizes, population)
     if shown >= ENOUGH:
         assert held == pytest.approx(NOMINAL, abs=TOLERANCE)
     if min(sizes) < LEAST or ("Bernoulli" in population and min(sizes) < LEAST_OF_TWO):
         assert shown == 0, "an interval that the values do not support"
     else:
         assert shown >= SAMPLES / 3, "an interval that the values would support is withheld"
+
+
+@pytest.mark.parametrize("n", [5, 8, 12, 25, 50, 100, 300, 1000])
+@pytest.mark.parametrize("population", BOUNDED)
+def test_an_interval_on_a_scale_holds_the_true_mean(population, n):
+    held, shown = coverage(BOUNDED[population], (n,), population, UNIT)
+    # Too wide, for very few values, is no harm.
+    if shown >= SAMPLES / 3:
+        assert NOMINAL - TOLERANCE <= held <= NOMINAL + (TOLERANCE if n > 8 else 0.04)
+
+
+@pytest.mark.parametrize("n", [8, 12, 50, 300])
+@pytest.mark.parametrize("population", PAIRED)
+def test_an_interval_of_differences_holds_the_true_one(population, n):
+    held, shown = coverage(PAIRED[population], (n,), population, of_differences(UNIT))
+    if shown >= SAMPLES / 3:
+        assert NOMINAL - TOLERANCE <= held <= NOMINAL + (TOLERANCE if n > 8 else 0.04)
+
+
+@pytest.mark.parametrize("n", [5, 25, 100])
+@pytest.mark.parametrize("shape", [1.0, 2.0])
+def test_an_interval_of_costs_holds_the_true_mean(shape, n):
+    costs = (lambda rng, i, n: rng.gamma(shape, 1.0, n)), (shape,)
+    held, shown = coverage(costs, (n,), "costs", AMOUNT)
+    assert (held == pytest.approx(NOMINAL, abs=TOLERANCE), shown) == (True, SAMPLES)
+
+
+@pytest.mark.parametrize("sizes", [(8, 50, 8), (25, 25, 500), (50, 50, 50)], ids=str)
+@pytest.mark.parametrize("population", ["skewed", "near the end", "perfect .80"])
+def test_an_interval_of_strata_on_a_scale_holds_the_true_mean(population, sizes):
+    draw, means = BOUNDED[population]
+    held, shown = coverage((draw, means * 3), sizes, population, UNIT)
+    if shown >= SAMPLES / 3:
+        assert held == pytest.approx(NOMINAL, abs=TOLERANCE)

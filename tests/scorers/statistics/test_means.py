@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import Stratum, mean, paired, stratified
@@ -43,6 +43,43 @@ def test_agrees_with_scipy_on_students_t(n):
     result = mean(values)
     assert result.ci95 == pytest.approx((theirs.low, theirs.high), rel=1e-9)
     assert result.method == "Student's t"
+
+
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (-100.0, 100.0), (1.0, 10.0)])
+@pytest.mark.parametrize("n", [8, 40, 400])
+def test_the_ends_on_a_scale_solve_the_score_equation(n, ends):
+    share = np.random.default_rng(n).beta(5, 1, n)
+    result = mean(ends[0] + share * (ends[1] - ends[0]), ends)
+    m, dispersion = share.mean(), share.var(ddof=1) / (share.mean() * (1 - share.mean()))
+    reach = stats.t.ppf(0.975, n - 1) ** 2 * dispersion / n
+
+    def score(mu: float) -> float:
+        return (m - mu) ** 2 - reach * mu * (1 - mu)
+
+    solved = optimize.brentq(score, 0, m), optimize.brentq(score, m, 1)
+    expected = [ends[0] + end * (ends[1] - ends[0]) for end in solved]
+    assert result.ci95 == pytest.approx(expected, rel=1e-9)
+    assert result.method == "quasi-binomial score"
+    far = mean(ends[0] + share * (ends[1] - ends[0]), (-1e9, 1e9 + 1))
+    plain = mean(ends[0] + share * (ends[1] - ends[0]))
+    assert far.ci95 == pytest.approx(plain.ci95, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([1.0] * 20 + [0.5, 0.6, 0.7], "all but 3 values are equal (n=23)"),
+        ([1.0] * 4 + [0.9, 0.1], "all but 2 values are equal (n=6)"),
+        (
+            [0.99, 0.98, 0.97, 1.0, 0.96],
+            "all values are too near the end of the scale (n=5)",
+        ),
+        ([0.5, 0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8], ""),
+    ],
+)
+def test_too_little_is_seen_of_nearly_perfect_answers(values, reason):
+    result = mean(values, (0.0, 1.0))
+    assert (result.ci95 is None, result.reason) == (bool(reason), reason)
 
 
 @pytest.mark.parametrize("low_high", [(0.0, 1.0), (0.0, 100.0), (-1.0, 2.5)])

@@ -37,7 +37,7 @@ def test_mae_and_consistency_by_hand():
     result = creation_agreement(pairs)
     mae = pytest.approx((0.5 + 1 + 1.25 + 1 + 0) / 5)
     assert seen(result) == {"mae": (mae, 5), "consistency": (80.0, 5)}
-    assert result["mae"].ci95 == pytest.approx((0.129168, 1.370832), abs=1e-6)
+    assert result["mae"].ci95 == pytest.approx((0.319060, 1.522281), abs=1e-6)
     assert result["consistency"].ci95 is None
 
 
