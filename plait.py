@@ -294,6 +294,22 @@ def ctl(
 
 
 @app.command()
+def leaderboard(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run directories.")],
+    out: Annotated[Path, typer.Option(help="Folder for the page and its data.")] = Path(
+        "leaderboard"
+    ),
+) -> int:
+    """Put the systems of several runs and task sets on one page.
+
+    With intervals, ranks and their uncertainty, and how far scorers agree on the order.
+    """
+    from benchmarks import commands
+
+    return commands.leaderboard([any_path(run) for run in runs], out, _console())
+
+
+@app.command()
 def agreement(
     scores: Annotated[str, typer.Argument(help="A run directory, or a file of scores.")],
     human: Annotated[

@@ -427,6 +427,16 @@ def agreement(
     return FINISHED
 
 
+def leaderboard(runs: Sequence[AnyPath], out: Path, console: Console) -> int:
+    """Write a page of several runs to the folder `out` and show its tables."""
+    from benchmarks.studies.leaderboard import write_leaderboard
+
+    for table in write_leaderboard(runs, out):
+        console.print(table.rich)
+    console.print(f"page {out / 'index.html'}", soft_wrap=True)
+    return FINISHED
+
+
 def diff(
     first: AnyPath,
     second: AnyPath,

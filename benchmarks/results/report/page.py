@@ -192,3 +192,11 @@ def stages_table(manifest: Mapping[str, Any]) -> ResultTable:
         lines.append([name, *known, usage])
     head = ["stage", "kind", "weights", "identity", "usage"]
     return ResultTable.of("Stages", head, lines, numeric=False)
+
+
+def tables_page(title: str, remarks: Sequence[str], shown: Sequence[ResultTable]) -> str:
+    """Return a page of tables alone, in the style of the report."""
+    page = environment().get_template("tables.html.j2")
+    style, script = _sources("report.css"), _sources("elements.js", "theme.js")
+    about = {"title": title, "remarks": remarks, "tables": shown}
+    return page.render(style=style, script=script, **about)

@@ -1,0 +1,99 @@
+"""Systems of several runs on one page: averages, ranks, and what may be put together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from api_helpers import SCORER, SYSTEM, fill
+from report_helpers import Judge, board, evaluation, sample
+from scipy.stats import spearmanr
+from typer.testing import CliRunner
+
+from benchmarks.results.leaderboard import FIXED
+from benchmarks.studies.leaderboard import Benchmark, Overview, Part
+from generators.base import Unscored
+from plait import app
+
+CATEGORIES = ("situational analysis", "project-based learning", "multi-step reasoning")
+
+
+def part(means: dict[str, float], seed: int, n: int = 30, **judge: str) -> Part:
+    """A run whose systems have these means, some answers of the first unscored."""
+    rng = np.random.default_rng(seed)
+    evaluations = [
+        evaluation(
+            name,
+            sample(i, CATEGORIES[i % 3]),
+            Unscored("no") if i < 4 and name == "a" else float(rng.normal(mean, 0.5)),
+            scorer=judge.get("name", "judge"),
+        )
+        for name, mean in means.items()
+        for i in range(n)
+    ]
+    scorer = Judge(scale="any", **judge)
+    made = board(evaluations, scorers=(scorer,))
+    return Part(Path(f"run-{seed}"), "data", "digest", made, scorer)  # type: ignore[arg-type]
+
+
+MEANS = dict(zip("abcdef", (1.0, 2.0, 3.0, 3.0, 4.0, 5.0), strict=True))
+
+
+@pytest.fixture
+def overview() -> Overview:
+    others = {"g": 9.0, **MEANS}
+    two = Benchmark(
+        [part({s: MEANS[s] for s in "abc"}, 1), part({s: MEANS[s] for s in "def"}, 2)]
+    )
+    three = Benchmark([part(others, 3, name="errors", direction="lower")])
+    return Overview([two, three])
+
+
+def test_the_first_draw_is_the_average_that_leaderboards_show(overview: Overview) -> None:
+    for benchmark in overview.benchmarks:
+        assert benchmark.average == FIXED
+        shown = [benchmark.cells[name]["mean"] for name in "abcdef"]
+        drawn = benchmark.draws([*"abcdef"])
+        assert drawn[0] == pytest.approx(shown, abs=1e-6)
+        spread = np.nanstd(drawn[1:], axis=0)
+        ends = np.array([benchmark.cells[name]["ci95"] for name in "abcdef"])
+        assert spread * 2 * 1.96 == pytest.approx(ends[:, 1] - ends[:, 0], rel=0.25)
+
+
+def test_ranks_follow_the_direction_and_say_what_cannot_be_told_apart(overview) -> None:
+    assert sorted(overview.common) == [*"abcdef"], "g has no score on the first benchmark"
+    assert overview.systems[-1] == "g"
+    up, down = ([r[name].value for name in "abcdef"] for r in overview.ranks)
+    means = [[b.cells[name]["mean"] for name in "abcdef"] for b in overview.benchmarks]
+    assert up == [1 + sum(other > mine for other in means[0]) for mine in means[0]]
+    assert down == [1 + sum(other < mine for other in means[1]) for mine in means[1]]
+    first = overview.ranks[0]
+    assert first["f"].ci95 is None, "it is the best in all draws"
+    assert first["c"].ci95 == first["d"].ci95 == (3, 4)
+    (rho,) = overview.correlations.values()
+    signed = [-np.array(means[0]), np.array(means[1])]
+    assert rho.value == pytest.approx(spearmanr(*signed).statistic)
+    assert -1 <= rho.ci95[0] <= rho.value <= rho.ci95[1] < 0
+
+
+def test_a_system_of_two_runs_is_one_unless_it_answered_otherwise() -> None:
+    one, other = part({"a": 1.0, "b": 2.0}, 1), part({"a": 1.5}, 2)
+    assert [*Benchmark([one, other]).cells] == ["a", "b", "a (run-2)"]
+    assert [*Benchmark([one, one]).cells] == ["a", "b"]
+
+
+def test_runs_of_the_same_queries_are_one_benchmark(tmp_path: Path) -> None:
+    about = {"data": "api_helpers:queries", "scorers": [SCORER], "weights": "tiny"}
+    for name, system in (("one", SYSTEM), ("two", "gt")):
+        fill(tmp_path / name, **about, systems=[system])
+    out = tmp_path / "out"
+    words = ["leaderboard", str(tmp_path / "one"), str(tmp_path / "two"), "--out", str(out)]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    (written,) = json.loads((out / "leaderboard.json").read_text())["benchmarks"]
+    assert {*written["systems"]} == {SYSTEM, "gt"}
+    assert len(written["runs"]) == 2
+    page = (out / "index.html").read_text()
+    assert all(name in page for name in (SYSTEM, "gt", SCORER))
