@@ -34,6 +34,8 @@ from pipelines.systems import (
     t2i_spec,
 )
 from scorers import SCORERS, resolve_scorer
+from scorers.judging.isg import PREFIXES as LEVELS
+from scorers.judging.isg import SCALES
 
 WEIGHTS = {
     "pretrained": "published checkpoints, from a folder or the Hub",
@@ -104,6 +106,8 @@ def _scorers() -> Iterator[Any]:
         "judge:NAME", f"0-100; any LVLM, {natives}, {', '.join(forms(Named.LVLM))}"
     )
     table.add_row("criteria:NAME", "0-100; each criterion of a query by itself (UEval)")
+    for prefix, level in LEVELS.items():
+        table.add_row(f"{prefix}NAME", f"{SCALES[level]}; ISG-Bench's {level} level")
     table.add_row(CUSTOM, "its own; your own class")
     yield table
 

@@ -21,9 +21,10 @@ Data = Annotated[
     str | None,
     typer.Option(
         help="'sample', 'miniature' or miniature:N, a folder or file in MMIE's format, "
-        "hf:ORG/NAME@REVISION, creation:PLACE, creation-text:PLACE, mllm-bench:PLACE, "
-        "mmrb2:PLACE, probench:PLACE, ueval:PLACE, official:FOLDER, or module:function for "
-        "your own task set (see `plait list data`)."
+        "hf:ORG/NAME@REVISION, creation:PLACE, creation-text:PLACE, isg:PLACE, "
+        "interleavedbench:PLACE, mllm-bench:PLACE, mmrb2:PLACE, realunify:PLACE, "
+        "uni-mmmu:PLACE, probench:PLACE, ueval:PLACE, official:FOLDER, or module:function "
+        "for your own task set (see `plait list data`)."
     ),
 ]
 Systems = Annotated[

@@ -18,6 +18,8 @@ SCORERS: dict[str, str] = {
     "clipscore": "scorers.clipscore:ClipScorer",
     "clipscore-prompt": "scorers.clipscore:PromptClipScorer",
     "consistency": "scorers.clipscore:ConsistencyScorer",
+    "isg-structure": "scorers.answers:StructureScorer",
+    "known-answer": "scorers.answers:KnownAnswerScorer",
     "ssim": "scorers.ssim:SsimScorer",
     "truth:answer": "scorers.truth.scorers:TruthScorer",
     "truth:image": "scorers.truth.scorers:ImageTruthScorer",
@@ -36,7 +38,7 @@ def resolve_scorer(
 ) -> Scorer:
     """Return the scorer a user named; UsageError names the valid ones.
 
-    `chat` gives the stage of a chat model by name, for `judge:NAME` and `criteria:NAME`.
+    `chat` gives the stage of a chat model by name, for `judge:NAME` and its kin.
     """
     if name in SCORERS:
         return _named(name, weights, overrides, gpu_gib)

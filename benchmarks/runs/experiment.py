@@ -39,11 +39,12 @@ from pipelines.presets import LVLMS, T2IS
 from pipelines.systems import Models, chat_spec, is_lvlm, parts_of, resolve
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer, with_stage
-from scorers.judging.criteria import PREFIX as CRITERIA
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import JudgeSettings, chat_model, rubrics_of
+from scorers.judging.resolve import PREFIXES, JudgeSettings, chat_model, rubrics_of
 
+OTHERS = tuple(prefix for prefix in PREFIXES if prefix != JUDGE)
+"""Judges with rubrics of their own."""
 _MOST_WITH_NOTES = 20_000
 """At most this many documents are read with their stages' notes (prompts, truncation)."""
 
@@ -295,7 +296,7 @@ def _refuse_wrong_rubrics(config: RunConfig) -> None:
     settings = [
         {"rubric": values["rubric"]}
         for name, values in config.models.items()
-        if "rubric" in values and not name.startswith(CRITERIA)
+        if "rubric" in values and not name.startswith(OTHERS)
     ]
     judged = any(name.startswith(JUDGE) for name in config.scorers)
     # A judge may add the rubric that makes the mode valid.
@@ -352,7 +353,7 @@ def models_of(config: RunConfig) -> Models:
 def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
     """The scorer that a config names."""
     settings = dict(models.of(name))
-    if name.startswith((JUDGE, CRITERIA)):
+    if name.startswith((JUDGE, *OTHERS)):
         settings = {"seed": config.seed} | settings
     if name.startswith(JUDGE):
         both = {"mode": config.mode, "rubric": config.rubric}

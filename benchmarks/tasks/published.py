@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.tasks.reading.rules import RowError, Rule, shown
-from generators.base import Failure
+from benchmarks.tasks.reading.rules import RowError, Rule, of_type, shown
+from generators.base import Failure, Fault
 from generators.document import Document, Malformed, Sample, Turn, changed
 from generators.names import unknown
 from generators.system import Prompter, System, Variant
@@ -116,6 +116,27 @@ def gathered(
     return TaskRows(
         samples=tuple(queries), answers=answers, broken=dict(sorted(broken.items()))
     )
+
+
+def answers_by_query(
+    rows: Iterable[Any],
+    source: str,
+    id_of: Callable[[Mapping[str, Any]], str],
+    answer: Callable[[Mapping[str, Any]], Document],
+) -> dict[str, Answer]:
+    """Return the answers in the file `source` by query; a broken rule is a failure."""
+    answers = dict[str, Answer]()
+    for i, value in enumerate(rows):
+        id = ""
+        try:
+            row = of_type(value, dict, "the answer")
+            id = id_of(row)
+            if id in answers:
+                raise RowError(Rule.DUPLICATE, "an earlier answer has the id already")
+            answers[id] = answer(row)
+        except RowError as error:
+            answers[id] = Failure(f"{source}, answer {i}: {error}", Fault.BAD_INPUT)
+    return answers
 
 
 def _claim(first: dict[str, int], id: str | None, row: int) -> None:

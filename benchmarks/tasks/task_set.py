@@ -28,10 +28,14 @@ Queries = Sequence[Sample | Malformed]
 READERS: Mapping[str, str] = {
     "creation": "benchmarks.tasks.creation_mmbench:load",
     "creation-text": "benchmarks.tasks.creation_mmbench:load_text_only",
+    "interleavedbench": "benchmarks.tasks.interleavedbench:load",
+    "isg": "benchmarks.tasks.isg:load",
     "mllm-bench": "benchmarks.tasks.mllm_bench:load",
     "mmrb2": "benchmarks.tasks.mmrb2:load",
     "probench": "benchmarks.tasks.probench:load",
+    "realunify": "benchmarks.tasks.realunify:load",
     "ueval": "benchmarks.tasks.ueval:load",
+    "uni-mmmu": "benchmarks.tasks.uni_mmmu:load",
 }
 """Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
 

@@ -20,6 +20,7 @@ from benchmarks.tasks.published import (
     RowGroup,
     TaskSet,
     ValidRow,
+    answers_by_query,
     gathered,
     task_set,
 )
@@ -35,7 +36,6 @@ from benchmarks.tasks.reading.rules import (
     shown,
 )
 from benchmarks.tasks.reading.sources import digest_of, located
-from generators.base import Failure, Fault
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.files import safe_name, write_whole
 from scorers.judging.criteria import ABOUTS, CLOSED, CLOSED_TASKS, TASK
@@ -175,19 +175,9 @@ def _reference(
 
 
 def _answers(path: Path, cache: Path) -> dict[str, Answer]:
-    """Return the answers of a file by query; one that breaks a rule is a failure."""
-    files, answers = ImageFolder(path.parent, cache), dict[str, Answer]()
-    for i, value in enumerate(load_rows(path)[0]):
-        row = value if isinstance(value, dict) else {}
-        try:
-            id = _id(of_type(value, dict, "the answer"))
-            if id in answers:
-                raise RowError(Rule.DUPLICATE, "an earlier answer has the id already")
-            answers[id] = _answer(row, files)
-        except RowError as error:
-            id = _id_text(row.get("id")) or ""
-            answers[id] = Failure(f"{path.name}, answer {i}: {error}", Fault.BAD_INPUT)
-    return answers
+    files = ImageFolder(path.parent, cache)
+    rows = load_rows(path)[0]
+    return answers_by_query(rows, path.name, _id, lambda row: _answer(row, files))
 
 
 def _answer(row: Mapping[str, Any], files: ImageFolder) -> Document:

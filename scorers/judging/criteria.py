@@ -12,15 +12,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from generators.base import Job, NotApplicable, Outcome, Result, Unread, Walk
+from generators.base import NotApplicable, Outcome, Result, Unread, Walk
 from generators.buckets import AnyPath
-from generators.content import filled, followed_up
-from generators.document import Content, Document, Draft, Request, Sample, Score, Text, Turn
+from generators.content import filled
+from generators.document import Content, Document, Request, Sample, Score, Text, Turn
 from scorers.judging.corrected import Pages
-from scorers.judging.judge import ChatJudge
-from scorers.judging.replies import Unreadable
+from scorers.judging.judge import Question, QuestionsJudge, Readings
+from scorers.judging.replies import Unreadable, json_object
 from scorers.judging.sources import Mode, read_published
 
 PREFIX = "criteria:"
@@ -105,14 +105,13 @@ Ruling = bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class CriteriaJudge(ChatJudge):
+class CriteriaJudge(QuestionsJudge[Ruling]):
     """Asks about each criterion of a query by itself; the share that is met."""
 
     wording: CriteriaWording = OWN
     mode: Mode = "corrected"
     cached: bool = False
     """In official mode, whether to ask as through the released program's cache."""
-    max_images: int | None = None
 
     @property
     def manner(self) -> str:
@@ -120,37 +119,25 @@ class CriteriaJudge(ChatJudge):
         whose = "our" if self.wording is OWN else "released"
         return f"{whose} wording, {self.mode} mode, each criterion by itself"
 
+    @property
+    def form(self) -> str:
+        """The object that holds a ruling."""
+        return _FORM
+
     def jobs(self, query: Sample) -> int:
         """Return how many criteria the query has."""
         return len(criteria_of(query))
 
     def judge(self, query: Sample, document: Document) -> Walk[Score]:
-        """Ask about all criteria at once, and again where a reply cannot be read.
-
-        What the chat stage fails or skips is returned as it is.
-        """
+        """Ask about all criteria at once, and score the rulings."""
         criteria = criteria_of(query)
         if not criteria:
             return NotApplicable("the query has no criteria of its own")
-        requests = {i: self._request(query, document, *c) for i, c in enumerate(criteria)}
-        rulings: dict[int, Ruling] = {}
-        reasons: dict[int, str] = {}
-        for attempt in range(1, self.rounds + 1):
-            jobs = [self._job(query, criteria[i][0], r) for i, r in requests.items()]
-            outcomes: Sequence[Outcome[Draft]] = yield jobs
-            unread: dict[int, Request] = {}
-            for (i, request), outcome in zip(requests.items(), outcomes, strict=True):
-                if not isinstance(outcome, Result):
-                    return outcome
-                reading = self.read_reply(outcome.value.text)
-                if isinstance(reading, Unreadable):
-                    reasons[i] = reading.reason
-                    unread[i] = self._follow_up(query, request, outcome, reading, attempt)
-                else:
-                    rulings[i] = reading
-            if not (requests := unread):
-                break
-        return self._score(criteria, rulings, reasons)
+        asked = [Question(c[0], self._request(query, document, *c)) for c in criteria]
+        replies = yield from self.readings(query, asked)
+        if not isinstance(replies, Readings):
+            return replies
+        return self._score(criteria, replies.values, replies.reasons)
 
     def read_reply(self, reply: str) -> Ruling | Unreadable:
         """Return what a reply says of the criterion."""
@@ -190,14 +177,6 @@ class CriteriaJudge(ChatJudge):
         return Result(Score(value, {"criteria": rates, **parts, "rulings": told}))
 
     # ---------------------------------------------------------------------- questions
-
-    def _job(self, query: Sample, about: About, request: Request) -> Job:
-        return Job(self.stage, request, query.id, f"{query.id} {about}", self._readable)
-
-    def _readable(self, outcome: Outcome[Any]) -> bool:
-        if not isinstance(outcome, Result):
-            return False
-        return not isinstance(self.read_reply(outcome.value.text), Unreadable)
 
     def _request(
         self, query: Sample, document: Document, about: About, criterion: str
@@ -241,37 +220,17 @@ class CriteriaJudge(ChatJudge):
             )
         return (Turn("user", (Text(f"{context}\n\n{item}"), *images)),)
 
-    def _follow_up(
-        self,
-        query: Sample,
-        request: Request,
-        reply: Result[Draft],
-        unreadable: Unreadable,
-        attempt: int,
-    ) -> Request:
-        message = (
-            f"This cannot be read: {unreadable.reason}. Reply with one JSON object and "
-            f"nothing else: {_FORM}."
-        )
-        turns = followed_up(request.turns, reply.value.text, message)
-        return Request(turns, self.seed_of(query, attempt))
-
 
 # ------------------------------------------------------------------------------ replies
 
-_FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
 _WORDS = {"true": True, "yes": True, "false": False, "no": False, "not sure": None}
 
 
 def ruling(reply: str) -> Ruling | Unreadable:
     """Return the ruling of a reply that is one JSON object, alone or fenced."""
-    fenced = _FENCED.fullmatch(reply)
-    try:
-        content = json.loads(fenced[1] if fenced else reply)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        return Unreadable(f"it is not one JSON object: {reply[:200]!r}")
+    content = json_object(reply)
+    if isinstance(content, Unreadable):
+        return content
     value = content.get(_KEY)
     if isinstance(value, bool):
         return value

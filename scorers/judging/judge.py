@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from generators.base import Job, Outcome, Result, Unread, Walk
-from generators.document import Document, Draft, Sample, Score
+from generators.content import followed_up
+from generators.document import Document, Draft, Request, Sample, Score
 from generators.keys import derived_seed
 from scorers.base import Scorer
 from scorers.judging.corrected import Corrected
 from scorers.judging.released import Released
-from scorers.judging.replies import RubricQuestion, RubricVerdict, follow_up
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, follow_up
 from scorers.judging.rubrics import TOP, Rubric
 
+R = TypeVar("R")
 _REPEATED = (
     "input_tokens", "output_tokens", "finish", "image_sizes", "tiles", "max_tiles",
     "over_context",
@@ -44,6 +46,91 @@ class ChatJudge(Scorer):
         if not self.stage.seeded:
             return None
         return derived_seed(self.seed, query.id, 0, attempt)
+
+
+class Question(NamedTuple):
+    """One question of several about an answer."""
+
+    about: str
+    """What it is about; questions about the same begin alike."""
+    request: Request
+
+
+class Readings(NamedTuple, Generic[R]):
+    """What the replies to questions say, by the question's position."""
+
+    values: Mapping[int, R]
+    reasons: Mapping[int, str]
+    """Why a reply cannot be read, of those without a value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionsJudge(ChatJudge, Generic[R]):
+    """A judge that asks several questions about an answer, each by itself."""
+
+    max_images: int | None = None
+
+    @property
+    def form(self) -> str:
+        """How a reply must look, for follow-up questions."""
+        raise NotImplementedError
+
+    def read_reply(self, reply: str) -> R | Unreadable:
+        """Return what one reply says."""
+        raise NotImplementedError
+
+    def readings(
+        self, query: Sample, questions: Sequence[Question]
+    ) -> Generator[list[Job], list[Outcome[Any]], Readings[R] | Outcome[Score]]:
+        """Ask all questions at once, and again where a reply cannot be read.
+
+        What the chat stage fails or skips is returned as it is.
+        """
+        values: dict[int, R] = {}
+        reasons: dict[int, str] = {}
+        open_ = dict(enumerate(questions))
+        for attempt in range(1, self.rounds + 1):
+            outcomes = (
+                (yield [self._job(query, q) for q in open_.values()]) if open_ else []
+            )
+            unread: dict[int, Question] = {}
+            for (i, question), outcome in zip(open_.items(), outcomes, strict=True):
+                if not isinstance(outcome, Result):
+                    return outcome
+                reading = self.read_reply(outcome.value.text)
+                if isinstance(reading, Unreadable):
+                    reasons[i] = reading.reason
+                    again = self._again(query, question.request, outcome, reading, attempt)
+                    unread[i] = question._replace(request=again)
+                else:
+                    values[i] = reading
+            if not (open_ := unread):
+                break
+        return Readings(values, {i: r for i, r in reasons.items() if i not in values})
+
+    def _job(self, query: Sample, question: Question) -> Job:
+        group = f"{query.id} {question.about}"
+        return Job(self.stage, question.request, query.id, group, self._readable)
+
+    def _readable(self, outcome: Outcome[Any]) -> bool:
+        if not isinstance(outcome, Result):
+            return False
+        return not isinstance(self.read_reply(outcome.value.text), Unreadable)
+
+    def _again(
+        self,
+        query: Sample,
+        request: Request,
+        reply: Result[Draft],
+        unreadable: Unreadable,
+        attempt: int,
+    ) -> Request:
+        message = (
+            f"This cannot be read: {unreadable.reason}. Reply with one JSON object and "
+            f"nothing else: {self.form}."
+        )
+        turns = followed_up(request.turns, reply.value.text, message)
+        return Request(turns, self.seed_of(query, attempt))
 
 
 @dataclass(frozen=True, kw_only=True)

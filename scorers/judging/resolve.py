@@ -13,9 +13,11 @@ from generators.mini.resolve import as_mini, mini_settings
 from generators.mini.table import MINI
 from generators.names import unknown, with_overrides
 from generators.settings import StageSettings
-from scorers.judging import criteria
+from scorers.base import UNBOUNDED
+from scorers.judging import criteria, isg
 from scorers.judging.corrected import Corrected
 from scorers.judging.criteria import CriteriaJudge, released_criteria
+from scorers.judging.isg import IsgJudge, released_isg
 from scorers.judging.judge import ChatJudge, RubricJudge
 from scorers.judging.released import Released, released_rubrics
 from scorers.judging.rubrics import OWN, Rubric
@@ -89,7 +91,21 @@ class CriteriaSettings(JudgeSettings):
     contexts: with its system turn, the criterion in a turn of its own."""
 
 
+class IsgSettings(JudgeSettings):
+    """The same of a judge of one of ISG-Bench's levels."""
+
+    released: ClassVar[str] = (
+        "ISG_eval/get_judge_prompt.py from github.com/Dongping-Chen/ISG"
+    )
+
+
 PREFIX = "judge:"
+PREFIXES: Mapping[str, type[JudgeSettings]] = {
+    PREFIX: JudgeSettings,
+    criteria.PREFIX: CriteriaSettings,
+    **dict.fromkeys(isg.PREFIXES, IsgSettings),
+}
+"""Prefix of a judge's name -> class of its settings."""
 
 
 JUDGES = {"mmie-score": "scorers.internvl.settings:MmieScoreSettings"}
@@ -108,15 +124,14 @@ def resolve_judge(
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
 ) -> ChatJudge:
-    """Return the judge `judge:NAME` or `criteria:NAME`.
+    """Return the judge that a prefix of `PREFIXES` and a model name.
 
-    UsageError for unknown names, settings and rubrics. `overrides` are fields of
-    `JudgeSettings` or `CriteriaSettings`; those of a judge with its own model may also be
-    fields of the model's settings.
+    UsageError for unknown names, settings and rubrics. `overrides` are fields of the class
+    of `PREFIXES`; those of a judge with its own model may also be fields of the model's
+    settings.
     """
-    by_criteria = name.startswith(criteria.PREFIX)
-    kind = CriteriaSettings if by_criteria else JudgeSettings
-    _, _, model = name.partition(":")
+    prefix, _, model = name.partition(":")
+    kind = PREFIXES[f"{prefix}:"]
     if model in JUDGES:
         of_model = imported(JUDGES[model])
         own_values, model_values = _split(name, kind, of_model, overrides)
@@ -129,6 +144,8 @@ def resolve_judge(
         stage = _chat_stage(name, model, chat)
     if isinstance(settings, CriteriaSettings):
         return _criteria_judge(name, stage, settings)
+    if isinstance(settings, IsgSettings):
+        return _isg_judge(name, stage, settings, isg.PREFIXES[f"{prefix}:"])
     return judge(name, stage, settings)
 
 
@@ -179,6 +196,24 @@ def _criteria_judge(name: str, stage: StageSpec, settings: CriteriaSettings) -> 
     )
 
 
+def _isg_judge(
+    name: str, stage: StageSpec, settings: IsgSettings, level: isg.Level
+) -> ChatJudge:
+    path, official = settings.source.path, settings.mode == "official"
+    return IsgJudge(
+        name=name,
+        stage=stage,
+        # The program counts scores beyond the scale that it asks for.
+        scale=UNBOUNDED if official else isg.SCALES[level],
+        level=level,
+        wording=isg.OWN if path is None else released_isg(path),
+        mode=settings.mode,
+        retries=settings.most_retries,
+        max_images=settings.max_images,
+        seed=settings.seed,
+    )
+
+
 def _split(
     name: str,
     judge: type[JudgeSettings],
@@ -212,7 +247,8 @@ def _own_stage(
 
 def chat_model(name: str) -> str:
     """Return the chat model that the judge `name` asks; any other name as it is."""
-    return name.removeprefix(PREFIX).removeprefix(criteria.PREFIX)
+    prefix, _, model = name.partition(":")
+    return model if f"{prefix}:" in PREFIXES else name
 
 
 def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:

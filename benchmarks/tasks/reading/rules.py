@@ -76,6 +76,21 @@ def load_rows(path: Path) -> tuple[list[Any], str]:
     return load_json(path, list, "a list of rows")
 
 
+def load_lines(path: Path) -> list[Any]:
+    """Return the values of a file of JSON lines; TaskError names a line that is none."""
+    try:
+        lines = path.read_text("utf-8-sig").split("\n")
+    except (OSError, ValueError) as error:
+        raise TaskError(f"{path} cannot be read: {error}") from None
+    values = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            values += [json.loads(line)] if line.strip() else []
+        except (ValueError, RecursionError) as error:
+            raise TaskError(f"{path}, line {number} is not JSON: {error}") from None
+    return values
+
+
 def taken(rows: list[Any]) -> Iterator[Any]:
     """Yield each row and forget it, so that rows and queries are not kept side by side."""
     rows.reverse()

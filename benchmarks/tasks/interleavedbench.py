@@ -1,0 +1,123 @@
+"""InterleavedBench as a task set: 815 requests for text and images.
+
+Read is interleaved_bench.json of the Hub's model repository mqliu/InterleavedBench, in a
+folder with its images unpacked in `zipped_images/`, as benchmark/sources/interleavedeval.py
+of facebookresearch/MMRB2@7ff0552 reads it. Each `<image>` of a turn takes the next image;
+those that the question leaves are the ground truth's.
+
+There is a reader only. The benchmark's evaluator, InterleavedEval, was not compared with
+any scorer here: its file is on the Hub alone and was not at hand. Answers can be judged by
+`judge:NAME`, whose scores are not those that the benchmark publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tasks.published import (
+    UNKNOWN,
+    RowGroup,
+    TaskSet,
+    ValidRow,
+    gathered,
+    task_set,
+)
+from benchmarks.tasks.reading.images import ImageFolder
+from benchmarks.tasks.reading.rules import (
+    RowError,
+    Rule,
+    TaskError,
+    get,
+    load_rows,
+    of_type,
+)
+from benchmarks.tasks.reading.sources import digest_of, located
+from generators.content import joined
+from generators.document import Content, Document, Image, Sample, Text, Turn
+from scorers.judging.rubrics import RUBRIC
+
+NAME = "interleavedbench"
+DATA = "interleaved_bench.json"
+IMAGES = "zipped_images"
+_MARK, _BEGIN = "<image>", "<BEGIN>"
+
+
+def load(place: str, cache: Path) -> TaskSet:
+    """The task set at `place`: a folder with interleaved_bench.json, or that file.
+
+    The category is the task, and answers are judged by MMIE's rubric of stories. Raises
+    TaskError where there is none.
+    """
+    found = located(place, (DATA, f"{IMAGES}/**"))
+    file = found.path / DATA if found.path.is_dir() else found.path
+    if not file.is_file():
+        raise TaskError(f"{found.path} holds no {DATA}")
+    values = load_rows(file)[0]
+    images = ImageFolder(file.parent / IMAGES, cache, found.also)
+    images.check_all(
+        path
+        for row in values
+        if isinstance(row, dict) and isinstance(row.get("image"), list)
+        for path in row["image"]
+        if isinstance(path, str)
+    )
+
+    def make(value: tuple[int, Any]) -> ValidRow:
+        return ValidRow(_query(value[0], of_type(value[1], dict, "the row"), images))
+
+    rows = gathered(enumerate(values), make, _known)
+    return task_set(
+        NAME,
+        place,
+        rows,
+        digest=digest_of([file]),
+        revision=found.revision,
+        licence="Apache-2.0",
+    )
+
+
+def _known(value: tuple[int, Any]) -> RowGroup:
+    task = value[1].get("task_name") if isinstance(value[1], dict) else None
+    return RowGroup(str(value[0]), task if isinstance(task, str) and task else UNKNOWN)
+
+
+def _query(index: int, row: Mapping[str, Any], images: ImageFolder) -> Sample:
+    """Return the query; its id is its position, since ids recur between tasks."""
+    task = get(row, "task_name", str)
+    paths = [of_type(path, str, "image") for path in get(row, "image", list)]
+    talk = [of_type(t, dict, "conversations") for t in get(row, "conversations", list)]
+    if not talk:
+        raise RowError(Rule.NO_QUESTION, "conversations is empty")
+    values = [get(turn, "value", str, "conversations") for turn in talk[:2]]
+    drawn = [images.image(path) for path in paths]
+    question, rest = _content(values[0], drawn)
+    if not question:
+        raise RowError(Rule.EMPTY, "the question is empty")
+    answer, rest = _content(values[1], rest) if len(values) == 2 else ((), rest)
+    truth = (*answer, *rest)
+    return Sample(
+        id=str(index),
+        category=task,
+        field=task,
+        turns=(Turn("user", question),),
+        reference=Document(truth) if truth else None,
+        metadata={RUBRIC: "SA"},
+    )
+
+
+def _content(text: str, images: list[Image]) -> tuple[Content, list[Image]]:
+    """Return texts and images in their order, and the images that are not used.
+
+    A point that begins a piece, and marks of a beginning, are dropped.
+    """
+    pieces = text.split(_MARK)
+    if len(pieces) - 1 > len(images):
+        raise RowError(Rule.NOT_FOUND, f"{len(pieces) - 1} marks, {len(images)} images")
+    segments = list[Text | Image]()
+    for i, piece in enumerate(pieces):
+        said = piece.replace(_BEGIN, "").strip()
+        segments.append(Text(said.removeprefix(".").strip()))
+        segments += images[i : i + 1] if i < len(pieces) - 1 else []
+    return joined(segments), images[len(pieces) - 1 :]

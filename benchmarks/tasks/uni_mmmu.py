@@ -1,0 +1,304 @@
+"""Uni-MMMU as a task set: puzzles, geometry, science and code, with text and images.
+
+Read is the folder `data` of Vchitect/Uni-MMMU-Eval, unpacked, as eval_ummmu.py and the
+sample code of Vchitect/Uni-MMMU@b5200b2 read it. `known-answer` scores the texts of
+jigsaws, mazes and sliding puzzles. Nothing here gives the other scores of that program,
+which compares images by DreamSim and by the colours of cells, and asks Qwen models about
+the rest.
+
+Queries are in our words, in one turn, and without the demonstrations of the sample code; a
+maze that is one of these stays out, as there. A sliding puzzle shows its final state, which
+there is told by the demonstration.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, gathered, task_set
+from benchmarks.tasks.reading.images import ImageFolder
+from benchmarks.tasks.reading.rules import (
+    RowError,
+    Rule,
+    TaskError,
+    get,
+    load_json,
+    load_rows,
+    of_type,
+    shown,
+)
+from benchmarks.tasks.reading.sources import digest_of, located
+from generators.document import Document, Image, Sample, Text, Turn
+from scorers.answers import CHOICE, KNOWN, MOVES
+
+NAME = "uni-mmmu"
+_JIGSAW, _SLIDING = "jigsaw_dataset_2x2ref", "sliding"
+_DEMONSTRATION = "00015"
+"""The maze that the sample code shows with its solution."""
+_MAZE = re.compile(r"(maze_\d+x\d+)_(\d{5})_steps")
+_LIST = (
+    'End with one line, the moves as a JSON list between tags, such as <ANSWER_JSON>["up", '
+    '"left"]</ANSWER_JSON>.'
+)
+_PROMPTS = {
+    "jigsaw": (
+        "The reference is an image of two by two cells whose lower right one is hidden. "
+        "Draw it twice, completed by candidate 0 and by candidate 1, with nothing else "
+        "changed. Then tell which candidate belongs there, and end with a line such as "
+        '<FINAL_ANSWER_JSON>{"choice": 0}</FINAL_ANSWER_JSON>.'
+    ),
+    "maze": (
+        "Lead the blue dot through the maze into the green frame. It moves up, down, left "
+        "or right by one cell, over light cells and never over dark ones. Draw the maze "
+        f"after every move, each as an image of its own. {_LIST}"
+    ),
+    "sliding": (
+        "Lead this sliding puzzle of three by three cells from its initial to its final "
+        "state. The red cell is empty; a move slides a tile beside it into it, and is "
+        "named by the direction in which the tile goes. Draw the puzzle after every move, "
+        f"each as an image of its own. {_LIST}"
+    ),
+    "geometry": (
+        "Draw the auxiliary lines into the figure, and change nothing else in it. Then "
+        "solve the problem with them, in at most 150 words; end with the value that is "
+        "asked for, or with what is proved.\n\nProblem: {problem}\nChoices: {choices}\n"
+        "Auxiliary lines: {lines}"
+    ),
+    "science": (
+        "Tell, in at most 120 words, what becomes of the scene under the condition and "
+        "why, and draw the one state in which it ends.\n\nCondition: {condition}"
+    ),
+    "code": (
+        "Describe in at most 60 words what this SVG code shows, between <RENDER_SUMMARY> "
+        "and </RENDER_SUMMARY>, and draw it.\n\n{code}"
+    ),
+}
+AIDED = ("jigsaw", "maze", "sliding", "geometry")
+"""Tasks in which drawing is to help understanding; in the others it is the reverse."""
+
+
+class Row(NamedTuple):
+    """One query's data and where it stands."""
+
+    task: str
+    name: str
+    data: Any
+
+
+class _Data(NamedTuple):
+    root: Path
+    images: ImageFolder
+
+    def image(self, folder: str, path: Any) -> Image:
+        """Return an image named from its task's folder, from `data`, or from its parent."""
+        name = of_type(path, str, "the path of an image").removeprefix("./")
+        inside = f"{folder}/{name}"
+        found = (self.root / inside).is_file()
+        return self.images.image(inside if found else name.removeprefix("data/"))
+
+
+def load(place: str, cache: Path) -> TaskSet:
+    """The task set at `place`: the folder `data`, or the one that holds it.
+
+    The category is the task, the field what is to help what. Raises TaskError where there
+    is no task.
+    """
+    found = located(place, ("data/**",))
+    root = found.path / "data" if (found.path / "data").is_dir() else found.path
+    rows, files = list(_rows(root)), list(_files(root))
+    if not rows:
+        raise TaskError(f"{root} holds none of {', '.join(_PROMPTS)}")
+    data = _Data(root, ImageFolder(root, cache, found.also))
+    return task_set(
+        NAME,
+        place,
+        gathered(rows, lambda row: ValidRow(_query(row, data)), _known),
+        digest=digest_of(files),
+        revision=found.revision,
+        fields=("understanding", "generation"),
+    )
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Yield the files that hold rows, as far as they are there."""
+    names = (
+        *(f"{_JIGSAW}/metadata.json", f"{_SLIDING}/summary_steps_le_8.json"),
+        *("math_data/filtered.json", "science/dim_all.json", "svg/metadata.json"),
+    )
+    yield from (path for name in names if (path := root / name).is_file())
+    yield from sorted((root / "maze").glob("*.json"))
+
+
+def _rows(root: Path) -> Iterator[Row]:
+    listed = {path.parent.name: path for path in _files(root)}
+    for task, folder, key in (
+        ("jigsaw", _JIGSAW, "items"),
+        ("sliding", _SLIDING, "items"),
+        ("code", "svg", "samples"),
+    ):
+        if path := listed.get(folder):
+            content = load_json(path, dict, f"an object with {key}")[0].get(key)
+            if not isinstance(content, list):
+                raise TaskError(f"{path}: {key} must be a list, not {shown(content)}")
+            yield from (Row(task, f"{i:03d}", row) for i, row in enumerate(content, 1))
+    for path in sorted((root / "maze").glob("*_steps")):
+        if (name := _MAZE.fullmatch(path.name)) and name[2] != _DEMONSTRATION:
+            yield Row(
+                "maze",
+                name[2],
+                {"folder": path.name, "moves": f"{name[1]}_steps_{name[2]}"},
+            )
+    if path := listed.get("math_data"):
+        for outer, group in load_json(path, dict, "an object of problems")[0].items():
+            items = group.items() if isinstance(group, dict) else [("", group)]
+            yield from (Row("geometry", f"{outer}__{name}", row) for name, row in items)
+    if path := listed.get("science"):
+        blocks = [block for block in load_rows(path)[0] if isinstance(block, dict)]
+        cases = [case for block in blocks for case in block.get("samples", [])]
+        yield from (Row("science", f"{i:02d}", case) for i, case in enumerate(cases, 1))
+
+
+def _known(row: Row) -> RowGroup:
+    field = "understanding" if row.task in AIDED else "generation"
+    return RowGroup(f"{row.task}-{row.name}", row.task, field)
+
+
+def _query(row: Row, data: _Data) -> Sample:
+    made = _MAKERS[row.task](of_type(row.data, dict, "the row"), data)
+    group = _known(row)
+    prompt = _PROMPTS[row.task]
+    for name, text in made.fields.items():
+        prompt = prompt.replace(f"{{{name}}}", text)
+    shown_ = [s for label, image in made.images for s in (Text(label), image)]
+    return Sample(
+        id=str(group.id),
+        category=group.category,
+        field=group.field,
+        turns=(Turn("user", (Text(prompt), *shown_)),),
+        reference=made.reference,
+        metadata={} if made.known is None else {KNOWN: json.dumps(made.known)},
+    )
+
+
+class Made(NamedTuple):
+    """What a task's row says."""
+
+    images: list[tuple[str, Image]]
+    """Each with what stands before it."""
+    reference: Document | None = None
+    known: Mapping[str, Any] | None = None
+    fields: Mapping[str, str] = {}
+    """Of the prompt."""
+
+
+def _jigsaw(row: Mapping[str, Any], data: _Data) -> Made:
+    label, paths = get(row, "label", int), get(row, "candidate_paths", list)
+    if label not in (0, 1) or len(paths) != 2:
+        raise RowError(Rule.CATEGORY, f"label is {shown(label)} of {len(paths)} candidates")
+    panel = get(get(row, "ref_panel", dict), "ref_image_path", str, "ref_panel")
+    images = [
+        (text, data.image(_JIGSAW, path))
+        for text, path in zip(
+            ("Reference:", "Candidate 0:", "Candidate 1:"), (panel, *paths), strict=True
+        )
+    ]
+    right, wrong = (
+        data.image(_JIGSAW, get(row, key, str))
+        for key in ("gt_completed_2x2_path", "gt_wrong_2x2_path")
+    )
+    drawn = (right, wrong) if label == 0 else (wrong, right)
+    said = f'<FINAL_ANSWER_JSON>{{"choice": {label}}}</FINAL_ANSWER_JSON>'
+    return Made(
+        images, Document((*drawn, Text(said))), {"form": CHOICE, "truth": int(label)}
+    )
+
+
+def _maze(row: Mapping[str, Any], data: _Data) -> Made:
+    first, *steps = _frames(data, "maze", row["folder"], "maze_step_*.png")
+    return Made(
+        [("Maze:", first)], *_moves(data, f"maze/{row['moves']}.json", "steps_long", steps)
+    )
+
+
+def _sliding(row: Mapping[str, Any], data: _Data) -> Made:
+    folder, moves = (
+        Path(get(row, key, str)).name for key in ("steps_dir", "steps_words_json")
+    )
+    first, *steps = _frames(data, _SLIDING, folder, "demo_step_*.png")
+    images = [("Initial state:", first), ("Final state:", (steps or [first])[-1])]
+    return Made(images, *_moves(data, f"{_SLIDING}/{moves}", "steps_words", steps))
+
+
+def _frames(data: _Data, task: str, folder: str, pattern: str) -> list[Image]:
+    paths = sorted((data.root / task / folder).glob(pattern))
+    if not paths:
+        raise RowError(Rule.NOT_FOUND, f"{task}/{folder} holds no {pattern}")
+    return [data.image(task, f"{folder}/{path.name}") for path in paths]
+
+
+def _moves(
+    data: _Data, file: str, key: str, steps: list[Image]
+) -> tuple[Document, dict[str, Any]]:
+    try:
+        content = load_json(data.root / file, dict, "an object with moves")[0]
+    except TaskError as error:
+        raise RowError(Rule.NOT_FOUND, str(error)) from None
+    truth = [of_type(m, str, key).lower() for m in get(content, key, list, file)]
+    if not truth:
+        raise RowError(Rule.EMPTY, f"{file}: {key} is empty")
+    said = Text(f"<ANSWER_JSON>{json.dumps(truth)}</ANSWER_JSON>")
+    return Document((*steps, said)), {"form": MOVES, "truth": truth}
+
+
+def _geometry(row: Mapping[str, Any], data: _Data) -> Made:
+    def text(*keys: str) -> str:
+        values = (row.get(key) for key in keys)
+        return next((v for v in values if isinstance(v, str) and v.strip()), "")
+
+    if not (problem := text("problem_text_en", "problem_text")):
+        raise RowError(Rule.EMPTY, "there is no problem")
+    choices = row.get("choices_en")
+    fields = {
+        "problem": problem,
+        "choices": "; ".join(map(str, choices)) if isinstance(choices, list) else "none",
+        "lines": text("auxiliary_text_en"),
+    }
+    drawn = data.image("math_data", get(row, "auxiliary_image", str))
+    reference = Document((drawn, Text(text("solution_en", "solution"))))
+    figure = data.image("math_data", get(row, "original_image", str))
+    return Made([("Figure:", figure)], reference, fields=fields)
+
+
+def _science(row: Mapping[str, Any], data: _Data) -> Made:
+    paths = get(row, "input_image_file_path_list", list)
+    if not paths:
+        raise RowError(Rule.EMPTY, "input_image_file_path_list is empty")
+    condition, truth = get(row, "input_prompt", str), get(row, "output_prompt", str)
+    image = data.image("science", paths[0])
+    reference = Document((Text(truth),))
+    return Made([("Scene:", image)], reference, fields={"condition": condition.strip()})
+
+
+def _code(row: Mapping[str, Any], data: _Data) -> Made:
+    path = data.images.place(f"svg/{get(row, 'svg', str)}")
+    try:
+        code = Path(path).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise RowError(Rule.NOT_FOUND, f"{path}: {error}") from None
+    drawn = data.image("svg", row["png"]) if row.get("png") else None
+    reference = None if drawn is None else Document((drawn,))
+    return Made([], reference, fields={"code": code})
+
+
+_MAKERS: Mapping[str, Callable[[Mapping[str, Any], _Data], Made]] = {
+    "jigsaw": _jigsaw,
+    "maze": _maze,
+    "sliding": _sliding,
+    "geometry": _geometry,
+    "science": _science,
+    "code": _code,
+}
