@@ -278,6 +278,8 @@ STOPS: Mapping[str, Sequence[str]] = {
     "cancelled": ("scancel",),
 }
 """What stops a job of Slurm, by the command that does."""
+_OFF = ("PENDING", "CANCELLED")
+"""States of a job that has left its nodes."""
 
 
 class Slurm:
@@ -309,12 +311,13 @@ class Slurm:
         higher = None if command else self._submit_higher()
         if command:
             self._run(*command, job)
-        wait_until(lambda: run.stops > told)
+        # Before plait has started, there is nobody to be told.
+        wait_until(lambda: run.stops > told or self.state(job) in _OFF)
         run.allow()
         if higher is not None:
             self.wait_for(higher, "RUNNING")
             self._run("scancel", higher)
-        self.wait_for(job, "PENDING", "CANCELLED")
+        self.wait_for(job, *_OFF)
 
     def _submit_higher(self) -> str:
         """A job of a higher partition, which takes the place of the others."""

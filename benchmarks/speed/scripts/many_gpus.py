@@ -53,6 +53,8 @@ START_S, READ_GIB_PER_S = 15.0, 1.0
 STAY_S, AWAY_S = 3600.0, 600.0
 """Where nodes come and go, each stays for so long on average (exponential), and for so long
 there is none in its place."""
+MOVING = "come and go"
+NODES = ("stay", MOVING)
 QUERIES_ON = {1: 500, 8: 2000, 64: 8000, 512: 20103}
 """Queries by GPUs: on few GPUs all of MMIE takes weeks, which show no more."""
 
@@ -261,8 +263,11 @@ def ran(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
         cpu_s = time.process_time() - began
     stages = scheduler.progress().stages
     made = {stage.name: stage.made for stage in stages}
-    if failed := sum(stage.outcomes.get("failed", 0) for stage in stages):
-        raise RuntimeError(f"{failed} records failed, which says nothing about speed")
+    for stage in stages:
+        if not stage.total == stage.made == stage.outcomes.get("done", 0):
+            raise RuntimeError(f"records were lost, doubled or failed: {stage}")
+    if scheduler.finished != {OutcomeName.DONE: len(plan)}:
+        raise RuntimeError(f"of {len(plan)} documents came {scheduler.finished}")
     present = gpus - cluster.lost_gpus(world.now)
     by_work = sum(work_of(plan, speeds, made)) / present
     by_chain = max(chains_of(plan, speeds))
@@ -326,7 +331,7 @@ def table_of(runs: Sequence[Ran]) -> ResultTable:
     rows = [
         [
             str(run.gpus),
-            "come and go" if run.coming_and_going else "stay",
+            MOVING if run.coming_and_going else "stay",
             *(f"{n:,}" for n in (run.queries, run.systems, run.records)),
             f"{run.seconds / 3600:.2f}",
             f"{run.ideal_s / 3600:.2f}",
@@ -370,11 +375,10 @@ def plot(runs: Sequence[Ran], file: Path) -> None:
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     labels = {"over_ideal": "makespan / ideal (virtual)", "cpu_ms": "CPU ms per record"}
     for axes, (name, label) in zip(figure.subplots(1, 2), labels.items(), strict=True):
-        for moving, word in ((False, "nodes stay"), (True, "nodes come and go")):
-            own = [run for run in runs if run.coming_and_going == moving]
-            axes.plot(
-                [r.gpus for r in own], [getattr(r, name) for r in own], "o-", label=word
-            )
+        for nodes in NODES:
+            own = [run for run in runs if run.coming_and_going == (nodes == MOVING)]
+            gpus, values = [r.gpus for r in own], [getattr(r, name) for r in own]
+            axes.plot(gpus, values, "o-", label=f"nodes {nodes}")
         axes.set_xscale("log", base=2)
         axes.set(xlabel="simulated GPUs", title=label, ylim=(name == "over_ideal", None))
         axes.legend(frameon=False)
@@ -386,13 +390,14 @@ def main(words: Sequence[str] | None = None) -> int:
     script = Script(__doc__, "many_gpus", words)
     script.parser.add_argument("--gpus", type=int, action="append", help="repeatable")
     script.parser.add_argument("--queries", type=int, help="on any number of GPUs")
+    script.parser.add_argument("--nodes", choices=NODES, action="append", help="repeatable")
     script.parser.add_argument("--plot", type=Path, help="a file of matplotlib's formats")
     options = script.options()
     runs = []
     for gpus in options.gpus or QUERIES_ON:
         plan = plan_of(options.queries or QUERIES_ON.get(gpus, sum(QUERIES.values())))
-        for moving in (False, True):
-            runs.append(ran(plan, gpus, coming_and_going=moving))
+        for nodes in options.nodes or NODES:
+            runs.append(ran(plan, gpus, coming_and_going=nodes == MOVING))
             print(runs[-1], flush=True)
     script.report("Many GPUs, simulated", table_of(runs), environment())
     if options.plot:
