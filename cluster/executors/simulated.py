@@ -365,7 +365,7 @@ class SimulatedExecutor(Executor):
         """Those that are ready; time passes meanwhile."""
         until = self.world.now + (max(timeout_s, self.world.tick_s) if timeout_s else 0.0)
         wanted = refs if isinstance(refs, Set) else set(refs)
-        while not any(ref in wanted for ref in self.ready) and self.world.advance(until):
+        while wanted.isdisjoint(self.ready) and self.world.advance(until):
             pass
         ready = [ref for ref in self.ready if ref in wanted]
         for ref in ready:

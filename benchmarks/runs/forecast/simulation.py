@@ -217,7 +217,9 @@ class _CountedPlan(Plan):
 
 def _scaled(spec: StageSpec, scale: float) -> StageSpec:
     size = max(1, round(spec.placement.batch_size / scale))
-    return replace(spec, placement=replace(spec.placement, batch_size=size))
+    # What stands for many records may take as long as they do.
+    placement = replace(spec.placement, batch_size=size, batch_timeout_s=math.inf)
+    return replace(spec, placement=placement)
 
 
 @dataclass(frozen=True)

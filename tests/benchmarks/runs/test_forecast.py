@@ -244,6 +244,8 @@ def at(seconds: float = 1.0, load_s: float = 0.0) -> StageRates:
         ((work(FIRST, 100),), Machine(cpus=8, gpus=4), (1.0,), 25, 100),
         ((work(FIRST, 16),), Machine(cpus=8, gpus=4), (1.0, 20.0), 36, 36),
         (LARGE, Machine(nodes=2, cpus=64, gpus=8), (1.0, 60.0), 10_000, 160_000),
+        # One job stands for 2,500 records, seven hours: longer than a batch may take.
+        ((work(FIRST, 1e6),), Machine(cpus=8, gpus=4), (10.0,), 2.5e6, 1e7),
     ],
 )
 def test_a_run_takes_what_the_engine_makes_of_rates(
