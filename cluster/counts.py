@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
+
+import numpy as np
 
 from cluster.plan import Evaluation, ItemOutcome, Plan, PlanItem, final_lookup
 from cluster.store import Store
@@ -42,7 +44,6 @@ class StageCount:
     """Upper bound of jobs that depend on records still missing."""
     later_of: Counter[tuple[str, str]] = field(default_factory=Counter, repr=False)
     """`later` by system ("" for a judgement) and digest of the stage that is waited for."""
-    keys: set[str] = field(default_factory=set, repr=False)
 
     def add_later(self, jobs: int, system: str, feeder: str) -> None:
         """Count at most `jobs` that follow records of the stage with digest `feeder`."""
@@ -62,46 +63,70 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     With `only_scorers`, only the jobs that judge documents which are there already.
     """
     counts = {s.digest: StageCount(s) for s in plan.stages}
+    asked, done = ({digest: bytearray() for digest in counts} for _ in range(2))
     final = final_lookup(store)
-    counted = _counting(final, counts)
-    waiting = Counter[tuple[str, int, int, tuple[int, ...]]]()
-    """Answers that wait, by system, drafts to come, the stage that is waited for, and the
-    jobs in a round of each scorer."""
-    for system, sample, repeat in plan.requests():
-        steps: list[list[Job]] = []
-        answer = noted(plan.answer(system, sample, repeat), steps)
-        outcome = read(answer, final if only_scorers else counted)
+    counted = _counting(final, counts, asked, done)
+    waiting = Counter[tuple[tuple[str, ...], int, int, tuple[int, ...]]]()
+    """Queries whose answers wait, by systems, drafts to come, the stage that is waited for,
+    and the jobs in a round of each scorer."""
+    opening_alike = defaultdict[tuple[Any, ...], list[System]](list)
+    for system in plan.systems:
+        opening_alike[system.opening, system.rounds].append(system)
+    for repeat, sample in product(range(plan.repeats), plan.samples):
         if isinstance(sample, Malformed):
             continue
-        if isinstance(outcome, Result):
-            for scorer in plan.scorers:
-                walk = scorer.judge(sample, outcome.value)
-                _count_walk(walk, scorer, counted, counts, scorer.jobs(sample))
-        elif isinstance(outcome, Pending) and not only_scorers:
-            asked = _times(system.stages[0], steps)
-            drafts = system.rounds * len(sample.openings) - asked
-            jobs = tuple(scorer.jobs(sample) for scorer in plan.scorers)
-            waiting[system.name, drafts, _reached(system.stages, outcome), jobs] += 1
-    systems = {system.name: system for system in plan.systems}
-    for (name, drafts, reached, jobs), answers in waiting.items():
-        _count_later(plan, systems[name], drafts, reached, answers, jobs, counts)
+        jobs = tuple(scorer.jobs(sample) for scorer in plan.scorers)
+        for alike in opening_alike.values():
+            for i, system in enumerate(alike):
+                steps: list[list[Job]] = []
+                answer = noted(plan.answer(system, sample, repeat), steps)
+                outcome = read(answer, final if only_scorers else counted)
+                if isinstance(outcome, Result):
+                    for scorer, most in zip(plan.scorers, jobs, strict=True):
+                        walk = scorer.judge(sample, outcome.value)
+                        _count_walk(walk, scorer, counted, counts, most)
+                elif isinstance(outcome, Pending) and not only_scorers:
+                    at_first = len(steps) == 1
+                    names = tuple(s.name for s in (alike[i:] if at_first else [system]))
+                    counts[outcome.jobs[0].spec.digest].requests += len(names) - 1
+                    drafts = system.rounds * len(sample.openings)
+                    drafts -= _times(system.stages[0], steps)
+                    waiting[names, drafts, _reached(system.stages, outcome), jobs] += 1
+                    if at_first:  # the others wait for the same record
+                        break
+    for system in plan.systems:
+        for (names, drafts, reached, jobs), answers in waiting.items():
+            if system.name in names:
+                _count_later(plan, system, drafts, reached, answers, jobs, counts)
     for comparison in plan.comparisons:
         _count_walk(comparison.walk(), comparison, counted, counts)
+    for stage, tally in counts.items():
+        tally.distinct, tally.done = _distinct(asked[stage]), _distinct(done[stage])
     return list(counts.values())
 
 
-def _counting(final: Lookup, counts: dict[str, StageCount]) -> Lookup:
+def _counting(
+    final: Lookup,
+    counts: Mapping[str, StageCount],
+    asked: Mapping[str, bytearray],
+    done: Mapping[str, bytearray],
+) -> Lookup:
+    """Look jobs up, and add their keys, 16 bytes each, to those of their stage."""
+
     def lookup(job: Job) -> Outcome[Any] | None:
-        outcome = final(job)
-        tally = counts[job.spec.digest]
-        tally.requests += 1
-        if job.key not in tally.keys:
-            tally.keys.add(job.key)
-            tally.distinct += 1
-            tally.done += outcome is not None
+        outcome, stage, key = final(job), job.spec.digest, bytes.fromhex(job.key)
+        counts[stage].requests += 1
+        asked[stage].extend(key)
+        if outcome is not None:
+            done[stage].extend(key)
         return outcome
 
     return lookup
+
+
+def _distinct(keys: bytearray) -> int:
+    # Sets of a million keys for each stage would take gigabytes.
+    return int(np.unique(np.frombuffer(keys, "S16")).size)
 
 
 def _count_walk(

@@ -18,7 +18,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from generators.document import Candidate, ImageRequest, Request
 from generators.files import safe_name
-from generators.keys import digest
+from generators.keys import canonical_text, digest, digest_of_texts
 from generators.work import Work
 
 Weights = Literal["pretrained", "dummy", "tiny"]
@@ -325,7 +325,8 @@ class Job:
     def key(self) -> str:
         """Name of the result: never of batch size, world size or host."""
         if isinstance(self.input, Request):
-            return _key_of_request(self.spec.digest, self.input)
+            stage = canonical_text(self.spec.digest)
+            return digest_of_texts(stage, _text_of_request(self.input))
         return digest(self.spec.digest, self.input)
 
     @cached_property
@@ -346,9 +347,9 @@ class Job:
 
 
 @lru_cache(maxsize=64)
-def _key_of_request(stage: str, request: Request) -> str:
-    # Systems that share an LVLM ask it for the same in turn.
-    return digest(stage, request)
+def _text_of_request(request: Request) -> str:
+    # Systems ask their LVLMs for the same in turn.
+    return canonical_text(request)
 
 
 Walk = Generator[list[Job], list[Outcome[Any]], Outcome[T]]

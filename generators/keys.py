@@ -66,10 +66,19 @@ def canonical(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no canonical form: {value!r}")
 
 
+def canonical_text(value: Any) -> str:
+    """Return the canonical form of `value` as JSON."""
+    return _ENCODER.encode(canonical(value))
+
+
 def digest(*values: Any) -> str:
     """Return the hex digest (32 characters) of the canonical form of `values`."""
-    text = _ENCODER.encode(canonical(values))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return digest_of_texts(*map(canonical_text, values))
+
+
+def digest_of_texts(*texts: str) -> str:
+    """Return the digest of the values that have these canonical texts."""
+    return hashlib.sha256(f"[{','.join(texts)}]".encode()).hexdigest()[:32]
 
 
 def derived_seed(run_seed: int, sample_id: str, repeat: int, position: int) -> int:

@@ -74,6 +74,12 @@ class System:
         chain = (self.draft, self.condition, self.render)
         return tuple(s for s in chain if s is not None)
 
+    @property
+    def opening(self) -> tuple[Any, ...]:
+        """Equal for systems whose answers to any query begin with the same job."""
+        draft = self.draft and self.draft.digest
+        return draft, self.variant, self.instruction, self.tells_modality
+
 
 def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
     """Return `system` with every stage replaced by `change(stage)`."""

@@ -65,11 +65,16 @@ def work_of(
     plan: Plan, counts: Sequence[StageCount], sources: Sources
 ) -> tuple[StageWork, ...]:
     """Return the work of every stage that has some, as far as runs before tell it."""
-    work = (_work(plan, tally, sources) for tally in counts)
+    feeders = plan.feeders
+    work = (
+        _work(plan, tally, sources, feeders.get(tally.spec.digest, ())) for tally in counts
+    )
     return tuple(w for w in work if w.jobs > 0)
 
 
-def _work(plan: Plan, tally: StageCount, sources: Sources) -> StageWork:
+def _work(
+    plan: Plan, tally: StageCount, sources: Sources, feeders: Iterable[str]
+) -> StageWork:
     flows: dict[str, float] = {}
     bound = False
     for (system, feeder), jobs in tally.later_of.items():
@@ -80,7 +85,7 @@ def _work(plan: Plan, tally: StageCount, sources: Sources) -> StageWork:
         spec=tally.spec,
         known=float(tally.distinct - tally.done),
         flows=flows,
-        feeders=frozenset(plan.feeders.get(tally.spec.digest, ())),
+        feeders=frozenset(feeders),
         bound=bound,
     )
 

@@ -49,7 +49,6 @@ from benchmarks.tasks.reading.rules import (
     load_rows,
     of_type,
     shown,
-    taken,
 )
 from generators.document import Content, Document, Image, Role, Sample, Text, Turn
 from generators.unicode import trouble
@@ -96,14 +95,14 @@ def load(
         raise TaskError(f"{folder} holds neither {' nor '.join(FILES)}")
     packed = not (folder / "images").is_dir() and (folder / ARCHIVE).is_file()
     root = sources.unpacked(folder / ARCHIVE, cache) if packed else folder
-    values, digest = load_rows(path)
+    rows, digest = load_rows(path)
     images = ImageFolder(root, cache, found.also)
-    images.check_all(image_paths(values), on_progress)
-    categories = weights_of(map(benchmark_of, values))
+    images.check_all(image_paths(rows), on_progress)
+    categories = weights_of(map(benchmark_of, rows))
     return task_set(
         "mmie-sample" if bundled else "mmie",
         data,
-        gathered(taken(values), lambda value: ValidRow(_query(value, images)), group_of),
+        gathered(rows, lambda value: ValidRow(_query(value, images)), group_of),
         digest=digest,
         revision=found.revision,
         prompt=prompt,

@@ -47,16 +47,18 @@ def default_folder() -> Path:
     return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "plait"
 
 
-def image_paths(values: Any) -> Iterator[str]:
-    """Yield every path of an image in plain JSON data, of valid rows or not."""
-    stack = [values]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            yield from (path for key in _KEYS if isinstance(path := value.get(key), str))
-            stack.extend(value.values())
-        elif isinstance(value, list):
-            stack.extend(value)
+def image_paths(rows: Iterable[Any]) -> Iterator[str]:
+    """Yield every path of an image in rows of plain JSON data, valid ones or not."""
+    for row in rows:
+        stack = [row]
+        while stack:
+            value = stack.pop()
+            if isinstance(value, dict):
+                paths = map(value.get, _KEYS)
+                yield from (path for path in paths if isinstance(path, str))
+                stack.extend(value.values())
+            elif isinstance(value, list):
+                stack.extend(value)
 
 
 class ImageCheck(NamedTuple):

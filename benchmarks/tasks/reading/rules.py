@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +16,9 @@ from generators.errors import PlaitError
 from generators.unicode import trouble
 
 T = TypeVar("T")
+_BEGIN = re.compile(r"[ \t\n\r]*\[[ \t\n\r]*(\][ \t\n\r]*)?")
+_BETWEEN = re.compile(r"[ \t\n\r]*([,\]])[ \t\n\r]*")
+"""Marks of a JSON list before its first item, and after each."""
 _KINDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object"}
 
 
@@ -57,23 +63,18 @@ def shown(value: Any, width: int = 60) -> str:
 
 def load_json(path: Path, kind: type[T], what: str) -> tuple[T, str]:
     """Return what the JSON file at `path` holds, of `kind`, and the file's SHA-256."""
-    try:
-        data = path.read_bytes()
-        digest, text = hashlib.sha256(data).hexdigest(), data.decode("utf-8-sig")
-        del data  # a large task set is several GB of rows
+    text, digest = _text_of(path)
+    with _decoding(path):
         content = json.loads(text)
-    except OSError as error:
-        raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise TaskError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, kind):
         raise TaskError(f"{path} must hold {what}, not {shown(content)}")
     return content, digest
 
 
-def load_rows(path: Path) -> tuple[list[Any], str]:
-    """Return the list that the JSON file at `path` holds, and the file's SHA-256."""
-    return load_json(path, list, "a list of rows")
+def load_rows(path: Path) -> tuple[Rows, str]:
+    """Return the rows of the list that a JSON file holds, and the file's SHA-256."""
+    text, digest = _text_of(path)
+    return Rows(path, text), digest
 
 
 def load_lines(path: Path) -> list[Any]:
@@ -91,11 +92,52 @@ def load_lines(path: Path) -> list[Any]:
     return values
 
 
-def taken(rows: list[Any]) -> Iterator[Any]:
-    """Yield each row and forget it, so that rows and queries are not kept side by side."""
-    rows.reverse()
-    while rows:
-        yield rows.pop()
+def _text_of(path: Path) -> tuple[str, str]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
+    with _decoding(path):
+        return data.decode("utf-8-sig"), hashlib.sha256(data).hexdigest()
+
+
+@contextlib.contextmanager
+def _decoding(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{path} is not JSON: {error}") from None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a JSON file, decoded one by one, each time they are iterated over.
+
+    As objects they take several times the memory of their text. Raises TaskError where
+    the file is not JSON or holds no list.
+    """
+
+    path: Path
+    text: str = field(repr=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield each row."""
+        begin = _BEGIN.match(self.text)
+        if begin is None:
+            load_json(self.path, list, "a list of rows")
+            return
+        decode, at, empty = json.JSONDecoder().raw_decode, begin.end(), begin[1]
+        while not empty:
+            with _decoding(self.path):
+                row, at = decode(self.text, at)
+                mark = _BETWEEN.match(self.text, at)
+                if mark is None:
+                    raise json.JSONDecodeError("Expecting ',' delimiter", self.text, at)
+            yield row
+            at, empty = mark.end(), mark[1] == "]"
+        if at < len(self.text):
+            with _decoding(self.path):
+                raise json.JSONDecodeError("Extra data", self.text, at)
 
 
 def get(row: Mapping[str, Any], key: str, kind: type, where: str = "the row") -> Any:
