@@ -20,6 +20,7 @@ from benchmarks.speed import command, measurement
 from benchmarks.speed.scripts import many_gpus, orchestration, series, small_jobs
 from benchmarks.speed.scripts.common import CpuClock
 from benchmarks.tasks.task_set import load
+from cluster.stage_queue import StageQueue
 from generators.document import Text
 from generators.errors import UsageError
 from plait import app
@@ -149,6 +150,22 @@ def test_many_gpus_are_simulated_and_every_record_is_made(tmp_path: Path) -> Non
     assert all(float(row["makespan / ideal"]) > 1 for row in rows)
     assert "virtual" in Path(outs[1]).read_text()
     assert "<svg" in Path(outs[2]).read_text()
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_records_that_are_lost_or_doubled_are_an_error(
+    times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = StageQueue.count
+
+    def count(queue: StageQueue, outcome: str) -> None:
+        for _ in range(times):
+            once(queue, outcome)
+
+    monkeypatch.setattr(StageQueue, "count", count)
+    words = ["--gpus", "8", "--queries", "3", "--nodes", "stay"]
+    with pytest.raises(RuntimeError, match="lost, doubled or failed"):
+        many_gpus.main(words)
 
 
 def test_a_series_names_what_failed_and_goes_on(
