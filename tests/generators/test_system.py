@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from trial import Measuring, as_asked, painter, plan_of, sample, talk, writer
 
 from cluster.counts import count
+from cluster.records import Item, encode
 from cluster.store import Store
 from cluster.walks import Pending, read, together
 from generators.base import Failure, Job, Kind, Outcome, Result, Skip, StageSpec, Walk
@@ -21,16 +23,18 @@ from generators.document import (
     ImageRequest,
     Payload,
     Request,
+    Sample,
     Text,
     Turn,
 )
 from generators.natives import NATIVE
-from generators.system import Repetition, System, answer
+from generators.system import Repetition, System, Variant, answer
 from pipelines.composition import composite, protocol
 from pipelines.systems import Models, resolve
 
 REPETITION = Repetition(as_asked, seed=7)
 SYSTEM = System(name="s", draft=writer(), render=painter())
+DRAFTED = Result(Draft((ImageRequest("a cat"),)))
 SAMPLED = replace(SYSTEM, draft=replace(writer(), seeded=True))
 
 
@@ -253,6 +257,66 @@ def test_a_plan_counts_shared_jobs_once_and_bounds_what_follows(tmp_path: Path) 
     assert counts["writer"].to_run == 5
     assert [counts[f"painter{i}"].later for i in (0, 1)] == [5, 5]
     assert counts["measure"].later == 10
+
+
+def test_systems_open_alike_where_they_begin_with_the_same_job() -> None:
+    """A plan walks one of them for a query, and counts them all."""
+    draft = writer(style="other")
+    systems = [
+        SYSTEM,
+        replace(SYSTEM, render=painter(1), rounds=2, max_images=3),
+        replace(SYSTEM, draft=draft),
+        replace(SYSTEM, instruction="Draw."),
+        replace(SYSTEM, tells_modality=True),
+        replace(SYSTEM, variant="text"),
+    ]
+
+    def worded(query: Sample, variant: Variant) -> tuple[Turn, ...]:
+        return (Turn("user", (Text(variant), *query.question)),)
+
+    def first_jobs(system: System) -> tuple[str, ...]:
+        queries = (replace(sample(0), wants_images=wants) for wants in (True, False))
+        walks = (answer(system, query, Repetition(worded)) for query in queries)
+        return tuple(next(walk)[0].key for walk in walks)
+
+    assert len({system.opening for system in systems}) == 5
+    for one, other in combinations(systems, 2):
+        assert (one.opening == other.opening) == (first_jobs(one) == first_jobs(other))
+
+
+@pytest.mark.parametrize("only_scorers", [False, True])
+def test_systems_that_open_alike_are_counted_one_by_one_once_drafts_are_there(
+    tmp_path: Path, only_scorers: bool
+) -> None:
+    """Of five queries, two have a draft, and one of those an image of one system."""
+    plan = plan_of([sample(i) for i in range(5)], paint=[painter(0), painter(1)])
+    store = Store(tmp_path)
+    for system, query in product(plan.systems, plan.samples[:2]):
+        walk = plan.answer(system, query, 0)
+        (draft,) = next(walk)
+        answers = encode(Kind.DRAFT, [Item(draft.key, "", draft.input)], [DRAFTED], 0.0)
+        store.commit(draft.spec, answers)
+        if (system, query) == (plan.systems[1], plan.samples[0]):
+            (image,) = walk.send([DRAFTED])
+            item = Item(image.key, "", image.input)
+            drawn = [Result(Image.of(b"png"))]
+            store.commit(image.spec, encode(Kind.RENDER, [item], drawn, 0.0))
+    counts = {c.spec.name: c for c in count(plan, store, only_scorers=only_scorers)}
+    told = {n: (c.requests, c.distinct, c.done, c.later) for n, c in counts.items()}
+    if only_scorers:
+        assert told == {
+            "writer": (0, 0, 0, 0),
+            "painter0": (0, 0, 0, 0),
+            "painter1": (0, 0, 0, 0),
+            "measure": (1, 1, 0, 0),
+        }
+    else:
+        assert told == {
+            "writer": (10, 5, 2, 0),
+            "painter0": (2, 2, 0, 3),
+            "painter1": (2, 2, 1, 3),
+            "measure": (1, 1, 0, 9),
+        }
 
 
 def test_scorers_see_only_finished_documents() -> None:
