@@ -126,17 +126,16 @@ class Rows:
         if begin is None:
             load_json(self.path, list, "a list of rows")
             return
-        decode, at, empty = json.JSONDecoder().raw_decode, begin.end(), begin[1]
-        while not empty:
-            with _decoding(self.path):
+        decode, at, ended = json.JSONDecoder().raw_decode, begin.end(), begin[1]
+        with _decoding(self.path):
+            while not ended:
                 row, at = decode(self.text, at)
+                yield row
                 mark = _BETWEEN.match(self.text, at)
                 if mark is None:
                     raise json.JSONDecodeError("Expecting ',' delimiter", self.text, at)
-            yield row
-            at, empty = mark.end(), mark[1] == "]"
-        if at < len(self.text):
-            with _decoding(self.path):
+                at, ended = mark.end(), mark[1] == "]"
+            if at < len(self.text):
                 raise json.JSONDecodeError("Extra data", self.text, at)
 
 

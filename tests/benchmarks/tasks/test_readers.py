@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
@@ -30,7 +31,7 @@ from pairwise_helpers import sample as query
 from picture_helpers import NOISE, png_header, saved
 from PIL import Image as Pillow
 
-from benchmarks.tasks.reading.rules import TaskError
+from benchmarks.tasks.reading.rules import TaskError, load_rows
 from benchmarks.tasks.task_set import limited, load, selected
 from generators.document import Image, Malformed, Sample
 
@@ -370,3 +371,33 @@ def test_rows_with_a_byte_order_mark_are_read(tmp_path) -> None:
     root = folder(tmp_path / "d", [])
     (root / "data.json").write_bytes(b"\xef\xbb\xbf" + json.dumps([mmie_row()]).encode())
     assert [s.id for s in load(str(root), cache=tmp_path / "c").samples] == ["PBL-1"]
+
+
+SPACED = ' \t[ 1 ,\r\n{"a": [2, "]"]}, null ]\n'
+
+
+@pytest.mark.parametrize("text", ["[]", " [ ] ", "[[]]", "\ufeff[0]", SPACED])
+def test_rows_are_those_of_the_file_as_often_as_they_are_asked_for(text, tmp_path) -> None:
+    (tmp_path / "rows.json").write_text(text)
+    rows, digest = load_rows(tmp_path / "rows.json")
+    whole = json.loads(text.removeprefix("\ufeff"))
+    assert [list(rows), list(rows)] == [whole, whole]
+    assert digest == hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "[1", "[1,]", "[1 2]", "[] []", "[1] 2", "oops", "[" * 100_000, '{"a": 1}'],
+)
+def test_a_file_that_is_no_list_of_rows_is_refused(text, tmp_path) -> None:
+    (tmp_path / "rows.json").write_text(text)
+    with pytest.raises(TaskError, match=r"rows\.json"):
+        list(load_rows(tmp_path / "rows.json")[0])
+
+
+def test_rows_are_decoded_one_by_one(tmp_path) -> None:
+    (tmp_path / "rows.json").write_text("[1, oops]")
+    rows = iter(load_rows(tmp_path / "rows.json")[0])
+    assert next(rows) == 1
+    with pytest.raises(TaskError, match="is not JSON"):
+        next(rows)
