@@ -108,6 +108,7 @@ def _scorers() -> Iterator[Any]:
     table.add_row("criteria:NAME", "0-100; each criterion of a query by itself (UEval)")
     for prefix, level in LEVELS.items():
         table.add_row(f"{prefix}NAME", f"{SCALES[level]}; ISG-Bench's {level} level")
+    table.add_row("aspects:NAME", "0-100; seven aspects in one reply (OpenING)")
     table.add_row(CUSTOM, "its own; your own class")
     yield table
 

@@ -22,9 +22,9 @@ Data = Annotated[
     typer.Option(
         help="'sample', 'miniature' or miniature:N, a folder or file in MMIE's format, "
         "hf:ORG/NAME@REVISION, creation:PLACE, creation-text:PLACE, isg:PLACE, "
-        "interleavedbench:PLACE, mllm-bench:PLACE, mmrb2:PLACE, realunify:PLACE, "
-        "uni-mmmu:PLACE, probench:PLACE, ueval:PLACE, official:FOLDER, or module:function "
-        "for your own task set (see `plait list data`)."
+        "interleavedbench:PLACE, mllm-bench:PLACE, mmrb2:PLACE, opening:PLACE, "
+        "realunify:PLACE, uni-mmmu:PLACE, probench:PLACE, ueval:PLACE, official:FOLDER, or "
+        "module:function for your own task set (see `plait list data`)."
     ),
 ]
 Systems = Annotated[
@@ -99,12 +99,12 @@ def _protocol(name: str) -> str:
     return name
 
 
-PROTOCOLS = ("creation", "mllm-bench", "mmrb2", "probench", "module:Class")
+PROTOCOLS = ("creation", "mllm-bench", "mmrb2", "opening", "probench", "module:Class")
 Protocol = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="creation, mllm-bench, mmrb2, probench, or your own module:Class.",
+        help="creation, mllm-bench, mmrb2, opening, probench, or your own module:Class.",
         callback=_protocol,
     ),
 ]

@@ -61,6 +61,7 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "isg-block:NAME": "the same, on relations between texts and images (ISG-Bench)",
         "isg-image:NAME": "the same, on what images show (ISG-Bench)",
         "isg-holistic:NAME": "the same, beside the ground truth (ISG-Bench)",
+        "aspects:NAME": "the same, giving an answer seven scores at once (OpenING)",
         "truth:PART": "known truth of the miniature world",
     },
     Named.DATA: {
@@ -71,6 +72,7 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "isg:PLACE": "ISG-Bench: a checkout, or a folder with ISG-Bench.jsonl and images/",
         "mllm-bench:PLACE": "MLLM-Bench: a checkout of its repository",
         "mmrb2:PLACE": "MMRB2: a folder of its splits, or one file: to measure judges",
+        "opening:PLACE": "OpenING: a checkout, or a folder with test_data.jsonl",
         "probench:PLACE": "ProBench: hf:ORG/NAME@REVISION or a local copy",
         "realunify:PLACE": "RealUnify: hf:ORG/NAME@REVISION or a local copy",
         "ueval:PLACE": "UEval: hf:ORG/NAME@REVISION or a local copy",

@@ -46,6 +46,7 @@ from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName
 from generators.buckets import AnyPath
 from generators.files import write_whole
 from scorers.base import Scorer, ends_of
+from scorers.judging.aspects import ASPECTS, OVERALL, TOP, AspectsJudge, official_summary
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released, averages, percent
 from scorers.statistics.estimate import Estimate
@@ -230,8 +231,14 @@ def _cells(
 def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
     """Return n, averages of raw scores (0 to 6, rounded as printed) and the percent.
 
-    Over all repeats, as a file with every answer would give. Empty for other judges.
+    Of a judge of aspects, their means (0 to 10) and `Overall`. Over all repeats, as a file
+    with every answer would give. Empty for other judges.
     """
+    if isinstance(scorer, AspectsJudge) and scorer.mode == "official":
+        ruled = board.column["system"].is_(system) & board.rulings(scorer.name)
+        shares = board.rows(ruled, "criterion", "value")
+        means = official_summary((name, TOP * share) for name, share in shares)
+        return {"as_released": {name: means.get(name) for name in (*ASPECTS, OVERALL)}}
     if not isinstance(scorer, RubricJudge) or not isinstance(scorer.examiner, Released):
         return {}
     own = board.column["system"].is_(system) & board.column["criterion"].is_(RAW)

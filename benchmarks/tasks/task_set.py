@@ -32,6 +32,7 @@ READERS: Mapping[str, str] = {
     "isg": "benchmarks.tasks.isg:load",
     "mllm-bench": "benchmarks.tasks.mllm_bench:load",
     "mmrb2": "benchmarks.tasks.mmrb2:load",
+    "opening": "benchmarks.tasks.opening:load",
     "probench": "benchmarks.tasks.probench:load",
     "realunify": "benchmarks.tasks.realunify:load",
     "ueval": "benchmarks.tasks.ueval:load",

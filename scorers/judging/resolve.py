@@ -14,7 +14,8 @@ from generators.mini.table import MINI
 from generators.names import unknown, with_overrides
 from generators.settings import StageSettings
 from scorers.base import UNBOUNDED
-from scorers.judging import criteria, isg
+from scorers.judging import aspects, criteria, isg
+from scorers.judging.aspects import AspectsJudge, released_aspects
 from scorers.judging.corrected import Corrected
 from scorers.judging.criteria import CriteriaJudge, released_criteria
 from scorers.judging.isg import IsgJudge, released_isg
@@ -99,10 +100,17 @@ class IsgSettings(JudgeSettings):
     )
 
 
+class AspectsSettings(JudgeSettings):
+    """The same of a judge of seven aspects; its rubric is the whole task."""
+
+    released: ClassVar[str] = f"{aspects.FILE} from github.com/LanceZPF/OpenING"
+
+
 PREFIX = "judge:"
 PREFIXES: Mapping[str, type[JudgeSettings]] = {
     PREFIX: JudgeSettings,
     criteria.PREFIX: CriteriaSettings,
+    aspects.PREFIX: AspectsSettings,
     **dict.fromkeys(isg.PREFIXES, IsgSettings),
 }
 """Prefix of a judge's name -> class of its settings."""
@@ -146,6 +154,8 @@ def resolve_judge(
         return _criteria_judge(name, stage, settings)
     if isinstance(settings, IsgSettings):
         return _isg_judge(name, stage, settings, isg.PREFIXES[f"{prefix}:"])
+    if isinstance(settings, AspectsSettings):
+        return _aspects_judge(name, stage, settings)
     return judge(name, stage, settings)
 
 
@@ -207,6 +217,21 @@ def _isg_judge(
         scale=UNBOUNDED if official else isg.SCALES[level],
         level=level,
         wording=isg.OWN if path is None else released_isg(path),
+        mode=settings.mode,
+        retries=settings.most_retries,
+        max_images=settings.max_images,
+        seed=settings.seed,
+    )
+
+
+def _aspects_judge(name: str, stage: StageSpec, settings: AspectsSettings) -> ChatJudge:
+    path, official = settings.source.path, settings.mode == "official"
+    return AspectsJudge(
+        name=name,
+        stage=stage,
+        # As with ISG-Bench's levels.
+        scale=UNBOUNDED if official else "0-100",
+        wording=aspects.OWN if path is None else released_aspects(path),
         mode=settings.mode,
         retries=settings.most_retries,
         max_images=settings.max_images,

@@ -15,6 +15,7 @@ PROTOCOLS: dict[str, str] = {
     "creation": "scorers.pairwise.creation:Creation",
     "mllm-bench": "scorers.pairwise.mllm_bench:MllmBench",
     "mmrb2": "scorers.pairwise.mmrb2:Mmrb2",
+    "opening": "scorers.pairwise.opening:Opening",
     "probench": "scorers.pairwise.probench:ProBench",
 }
 """Name -> `module:Class` of the protocol."""

@@ -4,8 +4,9 @@ The `official_*` readers accept and reject exactly what the released programs do
 `extract_subjective`, `get_pw_score` and `extract_objective` in VLMEvalKit's
 vlmeval/dataset/creation.py@e8e78f05, `parse_output` in MLLM-Bench's
 scripts/evaluate.py@403f82c9, `get_score` in ProBench_eval's show_result.py@c17b7ae,
-`pairwise_evaluate` in MMRB2's api_pairwise_evaluator.py@7ff0552. The other readers accept
-any markup around a verdict, and never pick one of several.
+`pairwise_evaluate` in MMRB2's api_pairwise_evaluator.py@7ff0552, the last lines of
+OpenING's IntJudge_judge_AB.py@56b663b. The other readers accept any markup around a
+verdict, and never pick one of several.
 """
 
 from __future__ import annotations
@@ -275,3 +276,40 @@ def official_better(reply: str, loads: Callable[[str], Any]) -> Verdict | Unscor
     if not choice:
         return Unscored(f"the released program takes {choice!r} for no judgement")
     return Verdict(str(choice), CHOICES.get(choice, 0) if isinstance(choice, str) else 0)
+
+
+LEANS = {"A": 2, "Tie(A)": 1, "Tie": 0, "Tie(B)": -1, "B": -2}
+_LEAN = re.compile(
+    r"\b(?:[Tt]ie|TIE)\s*[(:,-]?\s*(?:[Mm]odel\s+)?(?P<tie>[AB])\b(?:\s+(?:is\s+)?better\b)?"
+    r"|\b(?P<win>[AB])\s+is\s+(?:the\s+)?better\b"
+    r"|^\W*(?:(?P<alone>[AB])|(?P<even>[Tt]ie|TIE))\W*$"
+)
+
+
+def lean(reply: str) -> Verdict | Unscored:
+    """Return which answer is better, or to which a tie leans, if to any."""
+    words = {
+        f"Tie({m['tie']})" if m["tie"] else m["win"] or m["alone"] or "Tie"
+        for m in _LEAN.finditer(re.sub(r"[*_`]", "", reply))
+    }
+    if len(words) == 1:
+        word = words.pop()
+        return Verdict(word, LEANS[word])
+    return Unscored(_problem(sorted(words), "A is better, or one of the other forms"))
+
+
+def official_lean(reply: str) -> Verdict | Unscored:
+    """The first letter; five characters of what begins as a tie; a tie of the first A or B.
+
+    What begins as a tie may be a word that nobody wins. A reply without either letter,
+    for which the released program draws a tie, has no verdict here.
+    """
+    if reply[:1] in ("A", "B"):
+        word = reply[0]
+    elif reply[:3].lower() == "tie":
+        word = f"{reply[:5]})"
+    elif letter := next((c for c in reply if c in "AB"), ""):
+        word = f"Tie({letter})"
+    else:
+        return Unscored("the released program draws a winner, or ends at an empty reply")
+    return Verdict(word, LEANS.get(word, 0))

@@ -101,7 +101,7 @@ JUDGED = ["compare", ".", "--judge", "y", "--protocol"]
         (["score", "."], "no manifest.json and no data.json"),
         (["list", "sistems"], "did you mean 'systems'"),
         (["fetch", "sdxl-trubo"], "names no weights"),
-        ([*JUDGED, "no"], "creation, mllm-bench, mmrb2, probench"),
+        ([*JUDGED, "no"], "creation, mllm-bench, mmrb2, opening, probench"),
         ([*JUDGED, "creation", "--mode", "so"], "mode"),
         ([*JUDGED, "nowhere_at_all:Mine"], "cannot be imported"),
         (["export", "x", "--out", "y", "--system", "z", "--format", "csv"], "parquet"),

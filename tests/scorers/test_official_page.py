@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from judging_helpers import chat_spec
+from opening_helpers import UPSTREAM
+from pairwise_helpers import game, judged
 from paths import CHECKOUT, DATA
 
 from generators.base import Result
@@ -19,6 +21,13 @@ from scorers.answers import (
     letter,
     official_choice,
     official_letter,
+)
+from scorers.judging.aspects import (
+    ASPECTS,
+    OVERALL,
+    aspects,
+    official_aspects,
+    official_summary,
 )
 from scorers.judging.criteria import official_ruling, ruling
 from scorers.judging.isg import (
@@ -32,12 +41,15 @@ from scorers.judging.isg import (
 from scorers.judging.released import Released
 from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from scorers.judging.rubrics import OWN
+from scorers.pairwise.opening import Opening, official_rates
 from scorers.pairwise.readers import (
     Verdict,
     better,
+    lean,
     level,
     official_better,
     official_creation,
+    official_lean,
     official_probench,
     official_vote,
     vote,
@@ -101,6 +113,8 @@ READERS: dict[str, tuple[Reader, Reader]] = {
         lambda r: n if isinstance(n := choice(r), Unreadable) else float(n),
     ),
     "Uni-MMMU's moves": (lambda r: share(r, official=True), share),
+    "OpenING": (official_aspects, aspects),
+    "OpenING's arena": (official_lean, lean),
     "MMRB2": (lambda r: official_better(r, json.loads), better),
     "Creation-MMBench": (official_creation, level),
     "ProBench": (official_probench, level),
@@ -122,6 +136,8 @@ def told(reading: object) -> str:
             return str(reading.raw)
         case Verdict():
             return f"{reading.preference:+d}" if reading.preference else "0"
+        case dict():
+            return f"{sum(reading.values()) / len(reading):.3g}"
         case bool():
             return "met" if reading else "not met"
         case None:
@@ -133,11 +149,17 @@ def told(reading: object) -> str:
     return "-"
 
 
+MEMBERS = [f'"{name}": {{"Score": 4}}' for name in ASPECTS]
+SHORT = {"seven": ", ".join(MEMBERS), "six": ", ".join(MEMBERS[:-1])}
+
+
 @pytest.mark.parametrize(("benchmark", "reply", "official", "corrected"), rows())
 def test_a_reply_is_read_as_the_page_says(
     benchmark: str, reply: str, official: str, corrected: str
 ) -> None:
     text = reply.replace("\\n", "\n")
+    for short in ("seven", "six"):
+        text = text.replace(short, SHORT[short])
     readings = tuple(told(read(text)) for read in READERS[benchmark])
     assert readings == (official, corrected)
 
@@ -164,3 +186,31 @@ def test_the_figures_of_crafted_texts_are_those_of_the_page() -> None:
     known = [v for v in map(share, texts["moves"]) if isinstance(v, float)]
     mean, own = sum(values) / len(values), sum(known) / len(known)
     assert f"the mean is {mean:.2f} officially, and {own:.2f} of the {len(known)}" in page
+
+
+def overall(replies: list[str], read: Reader) -> str:
+    read_replies = [scores for r in replies if isinstance(scores := read(r), dict)]
+    summary = official_summary(pair for own in read_replies for pair in own.items())
+    return f"{summary[OVERALL]:.2f}"
+
+
+def win_rate(system: str, mode: Any) -> str:
+    games = [
+        game(id, judged(Opening(mode=mode), [reply]), first=a, second=b)
+        for id, a, b, reply in UPSTREAM["matches"]
+        if system in (a, b)
+    ]
+    own = [g if g.second == system else g.flipped for g in games]
+    return f"{official_rates(own)['win_rate'].value:.1f}"
+
+
+def test_the_made_up_systems_differ_as_the_page_says() -> None:
+    page = (CHECKOUT / "benchmarks" / "tasks" / "OFFICIAL.md").read_text()
+    found = re.findall(r"^\| ([a-z]\d?) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    (case,) = UPSTREAM["summaries"]
+    told = [
+        (name, overall(replies, official_aspects), overall(replies, aspects))
+        for name, replies in case["replies"].items()
+    ]
+    told += [(x, win_rate(x, "official"), win_rate(x, "corrected")) for x in "xyz"]
+    assert found == told

@@ -1,0 +1,173 @@
+"""OpenING as a task set, and answers of others in its layout."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_helpers import invoke
+from endpoint_helpers import MODEL, Answer, completion, serving
+from opening_helpers import answer, item, read, released, row, written
+from picture_helpers import flat
+
+from benchmarks.tasks.reading.rules import TaskError
+from benchmarks.tasks.task_set import load
+from generators.base import Failure
+from generators.document import Document, Image, Malformed, Sample, Text
+from scorers.judging import aspects
+
+PICTURE = "./images/Recipes/1-i-1.jpg"
+
+
+def place(tmp_path: Path, *rows: Any, **answers: dict[str, Any]) -> Path:
+    root = written(tmp_path / "data", rows, answers)
+    image = root / "OpenING-benchmark" / PICTURE
+    image.parent.mkdir(parents=True)
+    image.write_bytes(flat())
+    return root
+
+
+def shown(document: Document | tuple[Any, ...]) -> list[str]:
+    segments = document.segments if isinstance(document, Document) else document
+    return [s.text if isinstance(s, Text) else "<image>" for s in segments]
+
+
+def test_rows_are_read_with_their_images_after_their_texts(tmp_path: Path) -> None:
+    said = [item(" <BEGIN> Bake\u2028a cake. <image>", PICTURE), item("<image>", PICTURE)]
+    truth = {"output": [item("Mix. <image>", PICTURE), item("Eat.")]}
+    first = row("0701002", *said)
+    first["conversations"].append(truth)
+    task = read(place(tmp_path, first, row("0701001", item(None), item("Cook."))))
+    cake, plain = task.samples
+    assert isinstance(cake, Sample)
+    assert isinstance(plain, Sample)
+    assert (cake.id, cake.category, cake.field) == ("0701002", "Cooking", "Recipes")
+    # The blanks around marks stay, as the released programs keep them.
+    assert shown(cake.question) == [" Bake\u2028a cake. ", "<image>", "<image>"]
+    assert cake.reference is not None
+    assert shown(cake.reference) == ["Mix. ", "<image>", "Eat."]
+    assert shown(plain.question) == ["Cook."]
+    assert plain.reference is None
+    assert cake.wants_images
+    assert task.prompt(cake, "interleaved") == cake.turns
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"total_uid": 7}, "wrong type"),
+        ({"subtask_name": None}, "wrong type"),
+        ({"conversations": []}, "missing key"),
+        ({"conversations": [{"output": []}]}, "missing key"),
+        ({"conversations": [{"input": []}]}, "empty content"),
+        ({"conversations": [{"input": [item("<image>")]}]}, "empty content"),
+        ({"conversations": [{"input": [item("x", "./images/no.jpg")]}]}, "missing picture"),
+        ({"conversations": [{"input": [item("x", "../a.jpg")]}]}, "picture path leaves"),
+        ({"conversations": [{"input": [item("x")]}, {"output": ["y"]}]}, "wrong type"),
+    ],
+)
+def test_a_row_that_breaks_a_rule_is_one_failure(
+    tmp_path: Path, change: dict[str, Any], rule: str
+) -> None:
+    broken, good = read(place(tmp_path, row("1") | change, row("2"))).samples
+    assert isinstance(broken, Malformed)
+    assert rule in broken.reason
+    assert isinstance(good, Sample)
+
+
+def test_the_file_may_be_named_and_a_line_that_is_no_json_is_an_error(
+    tmp_path: Path,
+) -> None:
+    root = place(tmp_path, row("1"))
+    file = root / "OpenING-benchmark" / "test_data.jsonl"
+    for named in (file, file.parent):
+        (query,) = load(f"opening:{named}", cache=tmp_path / "cache").samples
+        assert query.id == "1"
+    file.write_text(f"{json.dumps(row('1'))}\n\n{{")
+    with pytest.raises(TaskError, match="line 3 is not JSON"):
+        read(root)
+    file.unlink()
+    with pytest.raises(TaskError, match=r"test_data\.jsonl"):
+        read(root)
+
+
+def test_answers_of_others_are_systems(tmp_path: Path) -> None:
+    """Files named .jsonl hold JSON as well; images are found by their names alone."""
+    mine = {
+        "1.json": answer(item("First. <image>", "./elsewhere/1-o-0.jpg"), item("", None)),
+        "2.jsonl": answer(item(None, "1-o-0.jpg"), {"text": "no key"}),
+        "3.json": answer(item("x", "gone.jpg")),
+        "4.json": answer(),
+        "5.json": "{",
+        "6.json": {"conversations": [{"input": []}]},
+        "notes.txt": "",
+    }
+    both = {"1.json": answer(item("JSON")), "1.jsonl": answer(item("not this"))}
+    rows = [row(str(i)) for i in range(1, 8)]
+    root = place(tmp_path, *rows, **{"GPT-4o+DALL-E3": mine, "Human": both})
+    folder = root / "gen_outputs" / "GPT-4o+DALL-E3_output"
+    (folder / "1-o-0.jpg").write_bytes(flat("blue"))
+    answers = read(root).answers
+    assert set(answers) == {"GPT-4o+DALL-E3", "Human"}
+    made = answers["GPT-4o+DALL-E3"]
+    assert {id: shown(a) for id, a in made.items() if isinstance(a, Document)} == {
+        "1": ["First. ", "<image>", ""],
+        "2": ["<image>", "no key"],
+        "4": [],
+    }
+    reasons = {id: a.reason for id, a in made.items() if isinstance(a, Failure)}
+    assert set(reasons) == {"3", "5", "6"}
+    assert "missing picture" in reasons["3"]
+    assert "not JSON" in reasons["5"]
+    assert isinstance(made["1"], Document)
+    assert isinstance(made["1"].segments[1], Image)
+    assert {id: shown(a) for id, a in answers["Human"].items()} == {"1": ["JSON"]}
+
+
+JUDGE = f"openai:{MODEL}"
+SEVEN = {name: {"Score": score} for score, name in enumerate(aspects.ASPECTS, start=1)}
+
+
+def scored(body: dict[str, Any]) -> Answer:
+    """Those of M1 as the program's function returns them, others as its prompt asks."""
+    signs = ("First.", "Alpha", "no text and no picture", "OUTPUT: None")
+    of_one = any(sign in json.dumps(body) for sign in signs)
+    return Answer(completion(json.dumps(SEVEN if of_one else {"scores": SEVEN})))
+
+
+@pytest.mark.usefixtures("worker_threads")
+@pytest.mark.parametrize(
+    ("mode", "means", "images"), [("corrected", (40, 40), 11), ("official", (40, None), 7)]
+)
+def test_a_run_scores_answers_of_others_in_either_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, means: Any, images: int
+) -> None:
+    """Officially the nested form and images with alpha or a palette do not count."""
+    data, out = released(tmp_path / "data"), tmp_path / "run"
+    (prompt := tmp_path / "detailed_score_system.txt").write_text("Judge.")
+    digest = hashlib.sha256(b"Judge.").hexdigest()
+    monkeypatch.setattr(aspects, "_DIGEST", digest)
+    scorer = f"aspects:{JUDGE}"
+    with serving(scored) as server:
+        words = ["--data", f"opening:{data}", "--weights", "tiny", "--out", str(out)]
+        words += ["--system", "published:M1", "--system", "published:M2"]
+        words += ["--scorer", scorer, "--set", f'models."{JUDGE}".base_url="{server.url}"']
+        words += ["--set", f'models."{scorer}".mode="{mode}"']
+        words += ["--set", f'models."{scorer}".rubric="official:{prompt}"']
+        done = invoke("run", *words)
+        bodies = list(server.bodies)
+    assert done.exit_code == 0, done.output
+    assert len(bodies) == 6
+    assert json.dumps(bodies).count('"type": "image_url"') == images
+    board = json.loads((out / "leaderboard.json").read_text())
+    cells = {row["system"]: row["scores"][scorer] for row in board}
+    one, other = (cells[f"published:{model}"] for model in ("M1", "M2"))
+    assert (one["avg_micro"]["mean"], other["avg_micro"]["mean"]) == means
+    assert ("as_released" in one) is (mode == "official")
+    if mode == "official":
+        assert one["as_released"]["Content Richness"] == 7
+        assert one["as_released"]["Overall"] == 4
+        assert set(other["as_released"].values()) == {None}
