@@ -25,6 +25,7 @@ from pipelines.chat.settings import ChatSettings
 from pipelines.presets import LVLMS, RETIRED, T2IS
 from pipelines.systems import (
     Models,
+    answers_spec,
     chat_spec,
     is_lvlm,
     is_t2i,
@@ -34,6 +35,7 @@ from pipelines.systems import (
     t2i_spec,
 )
 from scorers import SCORERS, resolve_scorer
+from scorers.vqa import VQA
 
 WEIGHTS = {
     "pretrained": "published checkpoints, from a folder or the Hub",
@@ -84,6 +86,7 @@ def _systems() -> Iterator[Any]:
     yield t2is
     others = _table("Other systems", "name", "what")
     others.add_row("LVLM@text", "text alone, without a text-to-image model")
+    others.add_row("T2I@t2i", "a text-to-image model alone: one image of the query's text")
     others.add_row("gt", "the ground truth")
     _add_prefixes(others, Named.SYSTEM)
     others.add_row(CUSTOM, "your own class")
@@ -104,6 +107,8 @@ def _scorers() -> Iterator[Any]:
         "judge:NAME", f"0-100; any LVLM, {natives}, {', '.join(forms(Named.LVLM))}"
     )
     table.add_row("criteria:NAME", "0-100; each criterion of a query by itself (UEval)")
+    for prefix, kind in VQA.items():
+        table.add_row(PREFIXES[Named.SCORER][prefix].form, kind.about)
     table.add_row(CUSTOM, "its own; your own class")
     yield table
 
@@ -182,7 +187,11 @@ def _stages(name: str) -> tuple[StageSpec, ...]:
     models = Models(weights="pretrained")
     if name in SCORERS or has_prefix(name, Named.SCORER):
         return resolve_scorer(
-            name, "pretrained", {}, chat=lambda model: chat_spec(model, models)
+            name,
+            "pretrained",
+            {},
+            chat=lambda model: chat_spec(model, models),
+            answers=lambda model: answers_spec(model, models),
         ).stages
     if is_t2i(name):
         return (t2i_spec(name, models),)

@@ -58,6 +58,9 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
     Named.SCORER: {
         "judge:NAME": "any chat model as a judge with a rubric",
         "criteria:NAME": "the same, ruling on each criterion of a query (UEval)",
+        "vqascore:LVLM": "how likely an LVLM says that an image shows the question's text",
+        "geneval2:LVLM": "GenEval 2's Soft-TIFA, for queries of geneval2:PLACE",
+        "dpg:LVLM": "DPG-like: propositions that hold, for queries of dpg:PLACE",
         "truth:PART": "known truth of the miniature world",
     },
     Named.DATA: {
@@ -66,6 +69,10 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "creation-text:PLACE": "Creation-MMBench without its pictures",
         "mllm-bench:PLACE": "MLLM-Bench: a checkout of its repository",
         "mmrb2:PLACE": "MMRB2: a folder of its splits, or one file: to measure judges",
+        "geneval2:PLACE": "GenEval 2: geneval2_data.jsonl, its folder or hf:ORG/NAME",
+        "dpg:PLACE": "DPG-Bench: dpg_bench.csv, its folder or hf:ORG/NAME",
+        "t2i-compbench:PLACE": "T2I-CompBench: a checkout, its dataset folder or one file",
+        "prompts:FILE": "prompts of your own: one a line, or JSON lines with `prompt`",
         "probench:PLACE": "ProBench: hf:ORG/NAME@REVISION or a local copy",
         "ueval:PLACE": "UEval: hf:ORG/NAME@REVISION or a local copy",
         "miniature:N": "N queries about coloured shapes, whose truth is known exactly",

@@ -28,9 +28,13 @@ Queries = Sequence[Sample | Malformed]
 READERS: Mapping[str, str] = {
     "creation": "benchmarks.tasks.creation_mmbench:load",
     "creation-text": "benchmarks.tasks.creation_mmbench:load_text_only",
+    "dpg": "benchmarks.tasks.prompt_sets:load_dpg",
+    "geneval2": "benchmarks.tasks.prompt_sets:load_geneval2",
     "mllm-bench": "benchmarks.tasks.mllm_bench:load",
     "mmrb2": "benchmarks.tasks.mmrb2:load",
     "probench": "benchmarks.tasks.probench:load",
+    "prompts": "benchmarks.tasks.prompt_sets:load_prompts",
+    "t2i-compbench": "benchmarks.tasks.prompt_sets:load_compbench",
     "ueval": "benchmarks.tasks.ueval:load",
 }
 """Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""

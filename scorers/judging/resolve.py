@@ -20,6 +20,7 @@ from scorers.judging.judge import ChatJudge, RubricJudge
 from scorers.judging.released import Released, released_rubrics
 from scorers.judging.rubrics import OWN, Rubric
 from scorers.judging.sources import DEFAULT_MODE, Mode, RubricSource, parse_rubric
+from scorers.vqa import VQA
 
 
 class JudgeSettings(BaseModel):
@@ -211,8 +212,10 @@ def _own_stage(
 
 
 def chat_model(name: str) -> str:
-    """Return the chat model that the judge `name` asks; any other name as it is."""
-    return name.removeprefix(PREFIX).removeprefix(criteria.PREFIX)
+    """Return the chat model that the scorer `name` asks; any other name as it is."""
+    prefix, colon, model = name.partition(":")
+    asks = prefix + colon in (PREFIX, criteria.PREFIX) or prefix in VQA
+    return model if asks and colon else name
 
 
 def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:
