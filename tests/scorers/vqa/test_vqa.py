@@ -30,6 +30,7 @@ from scorers.vqa.dpg import (
     zeroed_in_order,
 )
 from scorers.vqa.geneval2 import ATOMS
+from scorers.vqa.questions import AnswerRecord
 
 pytestmark = pytest.mark.models
 
@@ -281,6 +282,24 @@ def test_both_modes_and_means_read_the_same_records() -> None:
     shows = [[1, [], "entity", 'Does this figure show "one red cup {} by seven stones"?']]
     query = replace(QUERY, metadata={PROPOSITIONS: json.dumps(shows)})
     assert keys("dpg", query) == keys("vqascore")
+
+
+def test_an_answer_that_continues_another_is_counted_within_it() -> None:
+    logprobs = {
+        "Yes": [-1.0],
+        "Yes, it is": [-1.0, -0.5],
+        "No": [-2.0],
+        "Yes.": [-1.0, -3.0],
+    }
+    tokens = {"Yes": [1], "Yes, it is": [1, 2], "No": [4], "Yes.": [1, 3]}
+    record = AnswerRecord(
+        {a: {"tokens": tokens[a], "logprobs": own} for a, own in logprobs.items()}
+    )
+    whole = math.exp(-1.0)
+    assert record.probability(["Yes", "Yes, it is"]) == pytest.approx(whole)
+    assert record.probability(["Yes", "No"]) == pytest.approx(whole + math.exp(-2.0))
+    rest = record.probability(["Yes", "No"], longer=["Yes.", "Yes, it is"])
+    assert rest == pytest.approx(whole * (1 - math.exp(-0.5) - math.exp(-3)) + math.exp(-2))
 
 
 def test_what_there_is_nothing_to_ask_about_has_no_value() -> None:
