@@ -25,6 +25,7 @@ from pipelines.chat.settings import ChatSettings
 from pipelines.presets import LVLMS, RETIRED, T2IS
 from pipelines.systems import (
     Models,
+    answers_spec,
     chat_spec,
     is_lvlm,
     is_t2i,
@@ -36,6 +37,7 @@ from pipelines.systems import (
 from scorers import SCORERS, resolve_scorer
 from scorers.judging.isg import PREFIXES as LEVELS
 from scorers.judging.isg import SCALES
+from scorers.vqa import VQA
 
 WEIGHTS = {
     "pretrained": "published checkpoints, from a folder or the Hub",
@@ -86,6 +88,7 @@ def _systems() -> Iterator[Any]:
     yield t2is
     others = _table("Other systems", "name", "what")
     others.add_row("LVLM@text", "text alone, without a text-to-image model")
+    others.add_row("T2I@t2i", "a text-to-image model alone: one image of the query's text")
     others.add_row("gt", "the ground truth")
     _add_prefixes(others, Named.SYSTEM)
     others.add_row(CUSTOM, "your own class")
@@ -109,6 +112,8 @@ def _scorers() -> Iterator[Any]:
     for prefix, level in LEVELS.items():
         table.add_row(f"{prefix}NAME", f"{SCALES[level]}; ISG-Bench's {level} level")
     table.add_row("aspects:NAME", "0-100; seven aspects in one reply (OpenING)")
+    for prefix, kind in VQA.items():
+        table.add_row(PREFIXES[Named.SCORER][prefix].form, kind.about)
     table.add_row(CUSTOM, "its own; your own class")
     yield table
 
@@ -187,7 +192,11 @@ def _stages(name: str) -> tuple[StageSpec, ...]:
     models = Models(weights="pretrained")
     if name in SCORERS or has_prefix(name, Named.SCORER):
         return resolve_scorer(
-            name, "pretrained", {}, chat=lambda model: chat_spec(model, models)
+            name,
+            "pretrained",
+            {},
+            chat=lambda model: chat_spec(model, models),
+            answers=lambda model: answers_spec(model, models),
         ).stages
     if is_t2i(name):
         return (t2i_spec(name, models),)

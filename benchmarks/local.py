@@ -45,6 +45,7 @@ from generators.system import Prompter, Repetition, System, answer
 from generators.unicode import trouble, valid_text
 from pipelines.systems import (
     Models,
+    answers_spec,
     chat_spec,
     is_lvlm,
     is_t2i,
@@ -186,7 +187,12 @@ class LocalScorer:
         def resolved() -> Scorer:
             own = {**asked.of(name), **settings}
             return resolve_scorer(
-                name, weights, own, gpu_memory_gib, lambda model: chat_spec(model, asked)
+                name,
+                weights,
+                own,
+                gpu_memory_gib,
+                lambda model: chat_spec(model, asked),
+                lambda model: answers_spec(model, asked),
             )
 
         return cls(scorer=available(resolved, lambda s: s.stages))

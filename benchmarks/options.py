@@ -23,8 +23,9 @@ Data = Annotated[
         help="'sample', 'miniature' or miniature:N, a folder or file in MMIE's format, "
         "hf:ORG/NAME@REVISION, creation:PLACE, creation-text:PLACE, isg:PLACE, "
         "interleavedbench:PLACE, mllm-bench:PLACE, mmrb2:PLACE, opening:PLACE, "
-        "realunify:PLACE, uni-mmmu:PLACE, probench:PLACE, ueval:PLACE, official:FOLDER, or "
-        "module:function for your own task set (see `plait list data`)."
+        "realunify:PLACE, uni-mmmu:PLACE, probench:PLACE, ueval:PLACE, official:FOLDER, "
+        "prompts to draw as geneval2:PLACE, dpg:PLACE, t2i-compbench:PLACE, prompts:FILE, "
+        "or module:function for your own task set (see `plait list data`)."
     ),
 ]
 Systems = Annotated[

@@ -165,6 +165,8 @@ class Candidate:
     question: Content = ()
     reference: Document | None = None
     criteria: str | None = None
+    answers: tuple[str, ...] = ()
+    """Answers to the question whose probabilities are asked for."""
 
 
 @dataclass(frozen=True, slots=True)

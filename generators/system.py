@@ -48,7 +48,8 @@ class System:
 
     name: str
     draft: StageSpec | None
-    """None where the documents are given: the ground truth, or another tool's outputs."""
+    """None where the documents are given (the ground truth, or another tool's outputs), and
+    of a text-to-image model alone, which draws what is asked."""
     answers: Mapping[str, Document | Skip | Failure] | None = None
     """Given documents, or why there is none, by query; None for the ground truth."""
     condition: StageSpec | None = None
@@ -67,6 +68,11 @@ class System:
     """Name of the LVLM, for the LVLM x T2I matrix."""
     t2i: str | None = None
     """Name of the text-to-image model, likewise."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether its documents are given and no stage makes them."""
+        return self.draft is None and self.render is None
 
     @cached_property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -108,7 +114,7 @@ def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Docum
 
     Every turn of the user is answered after the system's own answers to earlier ones.
     """
-    if system.draft is None:
+    if system.is_given:
         return _given_document(system, sample)
     walker = _Walker(system, repetition)
     answers: list[Content] = []
@@ -156,16 +162,14 @@ class _Walker:
 
     def reply(self, sample: Sample) -> Walk[Content]:
         """Walk the chain for the last turn, in as many rounds as the system takes."""
-        assert self.system.draft is not None
         written: Content = ()
         for _ in range(self.system.rounds):
-            job = Job(self.system.draft, self._request(sample, written), sample.id)
-            drafted = self._values((yield [job]), job.spec)
+            drafted = yield from self._draft(sample, self._request(sample, written))
             if not isinstance(drafted, Result):
                 return drafted
             self.drafts += 1
-            draft = self._seeded(_with_origins(drafted.value[0], job), sample)
-            if lost := _lost_images(drafted.value[0], draft):
+            draft = self._seeded(drafted.value, sample)
+            if lost := _lost_images(drafted.value, draft):
                 return lost
             images = yield from self._images(draft, sample)
             if not isinstance(images, Result):
@@ -173,6 +177,16 @@ class _Walker:
             self.images += len(images.value) + len(draft.images)
             written += _assemble(draft, images.value)
         return Result(written)
+
+    def _draft(self, sample: Sample, request: Request) -> Walk[Draft]:
+        """Walk to what the first stage writes."""
+        if self.system.draft is None:
+            return _as_prompt(sample, request)
+        job = Job(self.system.draft, request, sample.id)
+        drafted = self._values((yield [job]), job.spec)
+        if not isinstance(drafted, Result):
+            return drafted
+        return Result(_with_origins(drafted.value[0], job))
 
     def _request(self, sample: Sample, written: Content) -> Request:
         system = self.system
@@ -231,6 +245,16 @@ class _Walker:
             if result.notes:
                 self.notes.setdefault(stage.name, []).append(dict(result.notes))
         return Result(tuple(result.value for result in results))
+
+
+def _as_prompt(sample: Sample, request: Request) -> Outcome[Draft]:
+    """Return the request for one image of what the last turn says."""
+    if not sample.wants_images:
+        return Skip("a text-to-image model alone draws, and the query asks for text")
+    if request.images:
+        return Skip("a text-to-image model alone reads text; the query has images")
+    texts = (s.text for s in request.turns[-1].content if isinstance(s, Text))
+    return Result(Draft((ImageRequest(prompt="".join(texts).strip()),)))
 
 
 def _with_origins(draft: Draft, job: Job) -> Draft:

@@ -14,7 +14,9 @@ from generators.errors import UsageError
 from generators.system import System, Variant
 
 ProtocolName = Literal["text", "mmie", "outline"]
-PROTOCOLS: tuple[str, ...] = get_args(ProtocolName)
+T2I_ALONE = "t2i"
+"""The protocol of a text-to-image model alone, which composes nothing."""
+PROTOCOLS: tuple[str, ...] = (*get_args(ProtocolName), T2I_ALONE)
 
 OUTLINE_INSTRUCTION = (
     "Answer with text and pictures. You cannot draw yourself: wherever a picture belongs, "
@@ -103,7 +105,8 @@ def protocol(name: str, max_images: int = 4) -> CompositionProtocol:
         instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
         return CompositionProtocol("outline", read, "interleaved", max_images, instruction)
     raise UsageError(
-        f"unknown composition protocol {name!r}; valid are 'text', 'mmie' and 'outline'"
+        f"unknown composition protocol {name!r}; valid are 'text', 'mmie' and 'outline', "
+        f"and for a text-to-image model alone {T2I_ALONE!r}"
     )
 
 
@@ -129,6 +132,11 @@ def composite(
         lvlm=labels[0],
         t2i=labels[1],
     )
+
+
+def t2i_alone(name: str, t2i: StageSpec, label: str) -> System:
+    """Return the system `T2I@t2i`: one image of what the query says, and no text."""
+    return System(name=name, draft=None, render=t2i, variant="plain", t2i=label)
 
 
 def text_alone(name: str, lvlm: StageSpec, label: str) -> System:

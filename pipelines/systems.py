@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from generators.base import Kind, StageSpec, Weights, WeightsName
@@ -24,8 +24,16 @@ from generators.registry import (
 )
 from generators.settings import ModelSettings, StageSettings, with_small_batch
 from generators.system import System
+from generators.work import SCORED, FigureRange
 from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettings
-from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
+from pipelines.composition import (
+    PROTOCOLS,
+    T2I_ALONE,
+    composite,
+    protocol,
+    t2i_alone,
+    text_alone,
+)
 from pipelines.endpoints.settings import (
     ChatImagesSettings,
     GeminiSettings,
@@ -73,7 +81,10 @@ class Models:
 
 
 class SystemName(NamedTuple):
-    """The parts of `LVLM[+T2I][@PROTOCOL]`; of any other name, all of it as `lvlm`."""
+    """The parts of `LVLM[+T2I][@PROTOCOL]`; of any other name, all of it as `lvlm`.
+
+    So is the model of `T2I@t2i`.
+    """
 
     lvlm: str
     t2i: str | None = None
@@ -126,9 +137,16 @@ def resolve(name: str, models: Models) -> System:
             f"system {name!r} only writes text; give it a text-to-image model, as in "
             f"'{name}+sdxl-turbo', or use '{name}@text' for text alone"
         )
+    if is_t2i(name):
+        raise UsageError(
+            f"system {name!r} only draws; give it an LVLM, as in 'qwen2-vl-7b+{name}', or "
+            f"use '{name}@{T2I_ALONE}' for the text-to-image model alone"
+        )
     prefix_of(name, "system", Named.SYSTEM, Named.LVLM)
     _refuse_unknown_protocol(name, models)
-    valid = [*NATIVE, "gt", *(f"{w}+T2I" for w in LVLMS), *forms(Named.SYSTEM), CUSTOM]
+    pairs = (f"{w}+T2I" for w in LVLMS)
+    alone = f"T2I@{T2I_ALONE}"
+    valid = [*NATIVE, "gt", *pairs, alone, *forms(Named.SYSTEM), CUSTOM]
     raise unknown("system", name, valid)
 
 
@@ -149,6 +167,13 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
 
 def _composed(name: str, parts: SystemName, models: Models) -> System:
     lvlm, t2i = parts.lvlm, parts.t2i
+    if parts.protocol == T2I_ALONE:
+        if t2i is not None:
+            raise UsageError(
+                f"system {name!r}: protocol {T2I_ALONE!r} is of a text-to-image model "
+                f"alone; write '{t2i}@{T2I_ALONE}'"
+            )
+        return t2i_alone(name, t2i_spec(lvlm, models), lvlm)
     rule = protocol(parts.protocol or "mmie", models.max_images)
     if rule.name == "text":
         if t2i is not None:
@@ -184,8 +209,9 @@ def is_lvlm(name: str) -> bool:
 
 
 def is_t2i(name: str) -> bool:
-    """Return whether `name` is a model that draws from text."""
-    return name in T2IS or is_mini_only(name) or has_prefix(name, Named.T2I)
+    """Return whether `name` is a model that draws from text, not a system."""
+    named = has_prefix(name, Named.T2I) and not name.endswith(f"@{T2I_ALONE}")
+    return name in T2IS or is_mini_only(name) or named
 
 
 def lvlm_spec(name: str, models: Models) -> StageSpec:
@@ -205,6 +231,36 @@ def chat_spec(name: str, models: Models) -> StageSpec:
         prefix_of(name, "chat model", Named.LVLM)
         raise unknown("chat model", name, [*LVLMS, *NATIVE, *forms(Named.LVLM), CUSTOM])
     return lvlm_spec(name, models)
+
+
+_WRITING = {"max_new_tokens", "temperature", "top_p", "top_k", "repetition_penalty"}
+"""Settings of an LVLM that choose the tokens it writes."""
+
+
+def answers_spec(name: str, models: Models) -> StageSpec:
+    """Return the stage that tells how likely an LVLM gives each of some answers.
+
+    UsageError for a model that plait does not run itself.
+    """
+    spec = chat_spec(name, models)
+    if spec.stage != ChatSettings.stage:
+        raise UsageError(
+            f"{name!r} does not tell the probabilities of answers: name an LVLM that plait "
+            "runs itself, such as qwen2-vl-7b or hf:ORG/NAME, and leave its engine out"
+        )
+    work = spec.work and replace(spec.work, steps=FigureRange.exact(1.0), usage=SCORED)
+    return replace(
+        spec,
+        name=f"{spec.name} answers",
+        kind=Kind.SCORE,
+        stage="answer-probabilities",
+        target="pipelines.vlm.answers:AnswerProbabilities",
+        version=1,
+        settings={k: v for k, v in spec.settings.items() if k not in _WRITING},
+        seeded=False,
+        placement=replace(spec.placement, longest_first=False),
+        work=work,
+    )
 
 
 def t2i_spec(name: str, models: Models) -> StageSpec:

@@ -12,6 +12,7 @@ from generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
 from scorers.base import Scorer, with_stage
 from scorers.custom import custom_scorer
 from scorers.judging.resolve import Chat, resolve_judge
+from scorers.vqa import VQA, resolve_vqa
 
 SCORERS: dict[str, str] = {
     "bleu": "scorers.bleu:BleuScorer",
@@ -35,10 +36,12 @@ def resolve_scorer(
     overrides: Mapping[str, Any],
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
+    answers: Chat | None = None,
 ) -> Scorer:
     """Return the scorer a user named; UsageError names the valid ones.
 
-    `chat` gives the stage of a chat model by name, for `judge:NAME` and its kin.
+    `chat` gives the stage of a chat model by name, for `judge:NAME` and its kin;
+    `answers` the one that reads an LVLM's probabilities of answers, for `vqascore:LVLM`.
     """
     if name in SCORERS:
         return _named(name, weights, overrides, gpu_gib)
@@ -46,6 +49,8 @@ def resolve_scorer(
         return custom_scorer(name, weights, overrides)
     if prefix_of(name, "scorer", Named.SCORER) is None:
         raise unknown("scorer", name, [*SCORERS, *forms(Named.SCORER), CUSTOM])
+    if answers is not None and name.partition(":")[0] in VQA:
+        return resolve_vqa(name, overrides, answers)
     if name.startswith("truth:"):
         raise unknown("scorer", name, [n for n in SCORERS if n.startswith("truth:")])
     return resolve_judge(name, weights, overrides, gpu_gib, chat)

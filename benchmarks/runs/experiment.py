@@ -36,7 +36,14 @@ from generators.names import unknown, with_overrides
 from generators.natives import NATIVE
 from generators.system import System, with_stages
 from pipelines.presets import LVLMS, T2IS
-from pipelines.systems import Models, chat_spec, is_lvlm, parts_of, resolve
+from pipelines.systems import (
+    Models,
+    answers_spec,
+    chat_spec,
+    is_lvlm,
+    parts_of,
+    resolve,
+)
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer, with_stage
 from scorers.judging.judge import RubricJudge
@@ -362,7 +369,10 @@ def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
     def chat(model: str) -> StageSpec:
         return chat_spec(model, models)
 
-    return resolve_scorer(name, models.weights, settings, models.gpu_gib, chat)
+    def answers(model: str) -> StageSpec:
+        return answers_spec(model, models)
+
+    return resolve_scorer(name, models.weights, settings, models.gpu_gib, chat, answers)
 
 
 def reopen(

@@ -79,7 +79,9 @@ def served(name: str, models: Models) -> ServedModel:
     if is_lvlm(name):
         return own(system=text_alone(name, lvlm_spec(name, models), name))
     system = resolve(name, models)
-    if system.draft is None:
+    if system.draft is None and system.render is not None:
+        return own(t2i=system.render, t2i_name=system.t2i or "")
+    if system.is_given:
         raise UsageError(f"system {name!r} has its answers from a task set: not served")
     t2i = parts_of(name).t2i
     return own(

@@ -16,6 +16,7 @@ from generators.names import unknown
 from generators.system import Repetition, System, answer
 from pipelines.systems import (
     Models,
+    answers_spec,
     chat_spec,
     is_lvlm,
     is_t2i,
@@ -67,7 +68,11 @@ def of_scorer(
     models = Models(weights=weights)
     settings = {"remembered": 0, **settings} if name == CLIPSCORE else settings
     scorer = resolve_scorer(
-        name, weights, dict(settings), chat=lambda model: chat_spec(model, models)
+        name,
+        weights,
+        dict(settings),
+        chat=lambda model: chat_spec(model, models),
+        answers=lambda model: answers_spec(model, models),
     )
     pairs = [(s, d) for s in _samples()[:queries] for d in _answers(s)[:answers]]
     walks = [scorer.judge(sample, document) for sample, document in pairs]

@@ -49,6 +49,10 @@ _CHANGING_ROPE = frozenset({"dynamic", "longrope"})
 """Rules whose frequencies depend on the longest text of a batch."""
 
 
+LogitsChooser = Callable[[Tensor, Sequence[int]], list[int]]
+"""Next token of some rows, or NONE, from float32 logits (rows, vocabulary) and indices."""
+
+
 @dataclass(frozen=True, slots=True)
 class PromptBatch:
     """The prompts of a batch, one a row."""
@@ -61,6 +65,12 @@ class PromptBatch:
     """Most tokens that may follow each row."""
     seeds: Sequence[int]
     """Read where tokens are sampled."""
+    choose: LogitsChooser | None = None
+    """Chooses in the place of a `TokenChooser` of the settings."""
+
+    def chooser(self, settings: ChatSettings, ids: Sequence[Tensor]) -> LogitsChooser:
+        """Return what chooses each row's tokens; `ids` are the rows' without padding."""
+        return self.choose or TokenChooser(settings, ids, self.seeds)
 
 
 Writer = Callable[[PromptBatch], list[TextTrack]]
@@ -207,7 +217,7 @@ def by_streams(
     read = reader(prompts.inputs, prompts.images)
     longest = max(len(p.ids) + n for p, n in zip(read, prompts.limits, strict=True))
     streams = Streams(model.model.language_model, longest, reader.axes)
-    chooser = TokenChooser(settings, [p.ids for p in read], prompts.seeds)
+    chooser = prompts.chooser(settings, [p.ids for p in read])
     embedding = model.get_input_embeddings()
 
     def opened(records: list[int]) -> list[Stream]:
@@ -232,7 +242,7 @@ def by_generate(
     """Write by `generate`, all rows at once."""
     inputs = prompts.inputs.to(model.device, dtype=model.dtype)
     rows = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)
-    chooser = TokenChooser(settings, [ids[real] for ids, real in rows], prompts.seeds)
+    chooser = prompts.chooser(settings, [ids[real] for ids, real in rows])
     tracks = [TextTrack(limit) for limit in prompts.limits]
     chosen = ChosenTokens(chooser, tracks, end_ids(model.generation_config))
     model.generate(
@@ -248,7 +258,7 @@ class ChosenTokens(LogitsProcessor):  # type: ignore[misc]
     """Gives every track its next token, and leaves `generate` no other choice."""
 
     def __init__(
-        self, chooser: TokenChooser, tracks: Sequence[TextTrack], ends: Collection[int]
+        self, chooser: LogitsChooser, tracks: Sequence[TextTrack], ends: Collection[int]
     ) -> None:
         self._chooser = chooser
         self._tracks = tracks

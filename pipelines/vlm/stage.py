@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 import transformers
@@ -24,19 +24,15 @@ from pipelines.vlm import random_weights
 from pipelines.vlm.decoding import PromptBatch, plain_generation, writer_of
 from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
 
+P = TypeVar("P", bound=ChatPrompt)
+V = TypeVar("V")
 
-class VisionLanguageModel:
-    """Request -> Draft of one text, by any `AutoModelForImageTextToText`.
 
-    Sampled text comes from the record's own seed. Models that streams serve are decoded by
-    them; others by `generate`, with padding on the left that is masked. Nothing of the
-    other requests of a batch enters an answer but rounding: sums are taken in an order that
-    depends on the batch's size. Tests find no answer that differs in float32. In bfloat16,
-    where two tokens are often as good as equal, 2 of 16 greedy and 7 of 16 sampled answers
-    of a tiny model did on a CPU; `batch_size = 1` makes all of them the same again.
+class PromptedModel(Generic[P, V]):
+    """A model with its processor, and how a batch of prompts comes to be encoded.
+
+    A prompt that the processor refuses, or that is too long, fails alone.
     """
-
-    takes_max_tokens: ClassVar[bool] = True
 
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
         """Load the model; `settings` are the fields of `ChatSettings`.
@@ -47,16 +43,15 @@ class VisionLanguageModel:
         self._model, processor = load(self.settings, weights)
         self._tokenizer = processor.tokenizer
         self._prompts = ChatPromptWriter(processor, self.settings)
-        self._new_tokens = self.settings.new_tokens(weights)
         self._write = writer_of(self._model, self.settings)
         text_config = self._model.config.get_text_config()
         self._context: int | None = getattr(text_config, "max_position_embeddings", None)
 
-    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
-        """Return one draft per request; the text without white space around it."""
-        return answered([self._prompts(request) for request in inputs], self._answer)
+    def _read(self, prompts: list[P], inputs: Any, lengths: list[int]) -> list[Outcome[V]]:
+        """Return one outcome per prompt; `inputs` are the prompts encoded as a batch."""
+        raise NotImplementedError
 
-    def _answer(self, prompts: list[ChatPrompt]) -> list[Outcome[Draft]]:
+    def _answer(self, prompts: list[P]) -> list[Outcome[V]]:
         try:
             inputs = self._prompts.encoded(prompts)
         except Exception as error:
@@ -70,7 +65,7 @@ class VisionLanguageModel:
         if any(too_long):
             pairs = zip(prompts, too_long, strict=True)
             return answered([failure or prompt for prompt, failure in pairs], self._answer)
-        return self._generate(prompts, inputs, lengths)
+        return self._read(prompts, inputs, lengths)
 
     def _too_long(self, length: int) -> Failure | None:
         limit = self.settings.max_input_tokens
@@ -83,11 +78,34 @@ class VisionLanguageModel:
             )
         return None
 
+
+class VisionLanguageModel(PromptedModel[ChatPrompt, Draft]):
+    """Request -> Draft of one text, by any `AutoModelForImageTextToText`.
+
+    Sampled text comes from the record's own seed. Models that streams serve are decoded by
+    them; others by `generate`, with padding on the left that is masked. Nothing of the
+    other requests of a batch enters an answer but rounding: sums are taken in an order that
+    depends on the batch's size. Tests find no answer that differs in float32. In bfloat16,
+    where two tokens are often as good as equal, 2 of 16 greedy and 7 of 16 sampled answers
+    of a tiny model did on a CPU; `batch_size = 1` makes all of them the same again.
+    """
+
+    takes_max_tokens: ClassVar[bool] = True
+
+    def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
+        """Load the model, as every `PromptedModel`."""
+        super().__init__(weights, **settings)
+        self._new_tokens = self.settings.new_tokens(weights)
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        """Return one draft per request; the text without white space around it."""
+        return answered([self._prompts(request) for request in inputs], self._answer)
+
     def _longest(self, prompt: ChatPrompt) -> int:
         """Return how many tokens the answer may have, whatever the prompt's length."""
         return min(self._new_tokens, prompt.request.max_tokens or self._new_tokens)
 
-    def _generate(
+    def _read(
         self, prompts: list[ChatPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Draft]]:
         limits = [self._longest(prompt) for prompt in prompts]

@@ -23,6 +23,7 @@ from scorers.judging.judge import ChatJudge, RubricJudge
 from scorers.judging.released import Released, released_rubrics
 from scorers.judging.rubrics import OWN, Rubric
 from scorers.judging.sources import DEFAULT_MODE, Mode, RubricSource, parse_rubric
+from scorers.vqa import VQA
 
 
 class JudgeSettings(BaseModel):
@@ -271,9 +272,9 @@ def _own_stage(
 
 
 def chat_model(name: str) -> str:
-    """Return the chat model that the judge `name` asks; any other name as it is."""
+    """Return the chat model that the scorer `name` asks; any other name as it is."""
     prefix, _, model = name.partition(":")
-    return model if f"{prefix}:" in PREFIXES else name
+    return model if f"{prefix}:" in PREFIXES or (model and prefix in VQA) else name
 
 
 def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:

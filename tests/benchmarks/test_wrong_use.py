@@ -17,6 +17,7 @@ from benchmarks.tasks.reading.rules import TaskError
 from benchmarks.tasks.reading.sources import snapshot
 from benchmarks.tasks.task_set import READERS
 from generators.errors import PlaitError, UsageError
+from generators.registry import PREFIXES, Named
 from scorers.judging import released
 
 TRUTH = ["--system", "gt", "--weights", "tiny", "--limit", "3"]
@@ -155,7 +156,8 @@ def test_a_mode_is_checked_whether_or_not_a_judge_asks(
 def test_help_and_the_list_name_every_form_of_data() -> None:
     shown = "".join(plait("run", "--help").output.split())
     listed = "".join(plait("list", "data").output.split())
-    for form in (*(f"{name}:PLACE" for name in READERS), "module:function", "sample"):
+    read = (PREFIXES[Named.DATA][name].form for name in READERS)
+    for form in (*read, "module:function", "sample"):
         assert form in shown
         assert form in listed
 

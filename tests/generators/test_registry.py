@@ -39,6 +39,8 @@ def test_every_room_maps_the_prefixes_of_the_registry() -> None:
         ("mine:Writer+mine:Artist@outline", "mine:Writer", "mine:Artist", "outline"),
         ("gpt-4o+images:dall-e", "gpt-4o", "images:dall-e", None),
         ("gpt-4o+sdxl-trubo", "gpt-4o", "sdxl-trubo", None),
+        ("sdxl-turbo@t2i", "sdxl-turbo", None, "t2i"),
+        ("diffusers:o/n@t2i", "diffusers:o/n", None, "t2i"),
         ("anole", "anole", None, None),
     ],
 )

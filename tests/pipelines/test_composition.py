@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,14 @@ from hypothesis import strategies as st
 from trial import sample
 
 from benchmarks import catalogue
+from benchmarks.tasks.published import as_asked
+from cluster.walks import drive
+from generators.base import Result, Skip
 from generators.checkpoints import pinning
-from generators.document import Draft, Text
+from generators.document import Document, Draft, Image, ImageRequest, Text, Turn
 from generators.errors import UsageError
 from generators.settings import SMALL_BATCH
+from generators.system import Repetition, answer
 from pipelines.composition import protocol
 from pipelines.systems import Models, resolve
 
@@ -91,7 +96,7 @@ def test_mmie_draws_one_image_from_the_whole_text_unless_none_is_wanted(
 
 
 def test_an_unknown_protocol_is_named_with_the_valid_ones() -> None:
-    with pytest.raises(ValueError, match=r"'poem'.*'text', 'mmie' and 'outline'"):
+    with pytest.raises(ValueError, match=r"'poem'.*'text', 'mmie' and 'outline'.*'t2i'"):
         protocol("poem")
 
 
@@ -132,3 +137,46 @@ def test_tiny_models_take_larger_batches_than_published_ones_unless_told(name: s
     assert min(s.placement.batch_size for s in published.stages) < SMALL_BATCH
     (server,) = resolve("openai:some@text", Models(weights="tiny")).stages
     assert server.placement.batch_size == 1
+
+
+def test_a_t2i_model_alone_draws_the_text_of_the_query() -> None:
+    """From the noise of the pairings' first image, whatever the wording of a task."""
+    tiny = Models(weights="tiny")
+    alone, pair = (resolve(n, tiny) for n in ("sd3@t2i", "qwen2-vl-7b+sd3"))
+    assert alone.stages == pair.stages[1:]
+    query, times = sample(0), Repetition(as_asked, seed=3, repeat=1)
+    (job,) = next(answer(alone, query, times))
+    assert isinstance(job.input, ImageRequest)
+    assert job.input == ImageRequest("query 0", seed=times.seed_at(query, 0))
+    again = next(answer(alone, query, replace(times, repeat=2)))
+    assert again[0].input.seed != job.input.seed  # type: ignore[union-attr]
+    drawn = drive(answer(alone, query, times), lambda jobs: [Result(Image.of(b"1"))])
+    assert isinstance(drawn, Result)
+    assert drawn.value == Document((Image.of(b"1"),))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"wants_images": False},
+        {"turns": (Turn("user", (Text("Draw this."), Image.of(b"1"))),)},
+    ],
+)
+def test_a_t2i_model_alone_skips_what_it_cannot_take(changes: dict[str, Any]) -> None:
+    query = replace(sample(0), **changes)
+    walk = answer(resolve("sd3@t2i", Models(weights="tiny")), query, Repetition(as_asked))
+    assert isinstance(drive(walk, lambda jobs: []), Skip)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sd3", "'sd3@t2i'"),
+        ("diffusers:org/name", "'diffusers:org/name@t2i'"),
+        ("qwen2-vl-7b+sd3@t2i", "'sd3@t2i'"),
+        ("qwen2-vl-7b@t2i", "unknown text-to-image model"),
+    ],
+)
+def test_a_wrong_name_of_a_t2i_model_alone_is_explained(name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        resolve(name, Models(weights="tiny"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,8 +14,8 @@ from opening_helpers import UPSTREAM
 from pairwise_helpers import game, judged
 from paths import CHECKOUT, DATA
 
-from generators.base import Result
-from generators.document import Candidate, Document, Text
+from generators.base import Kind, Outcome, Result, StageSpec
+from generators.document import Candidate, Document, Sample, Score, Text
 from scorers.answers import (
     AnswerReader,
     choice,
@@ -41,6 +42,7 @@ from scorers.judging.isg import (
 from scorers.judging.released import Released
 from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from scorers.judging.rubrics import OWN
+from scorers.judging.sources import Mode
 from scorers.pairwise.opening import Opening, official_rates
 from scorers.pairwise.readers import (
     Verdict,
@@ -54,6 +56,9 @@ from scorers.pairwise.readers import (
     official_vote,
     vote,
 )
+from scorers.vqa.dpg import PROPOSITIONS, DpgScorer
+from scorers.vqa.geneval2 import asked_answers, corrected_atom, official_atom
+from scorers.vqa.questions import YES_NO, AnswerRecord, geometric_mean, mean
 
 RUBRIC = OWN["SA"]
 Reader = Callable[[str], Any]
@@ -101,6 +106,42 @@ def share(reply: str, official: bool = False) -> Any:
     return outcome.value.value if isinstance(outcome, Result) else outcome
 
 
+def record_of(replies: dict[str, float], answers: tuple[str, ...]) -> AnswerRecord:
+    """What the stage would record where replies, in tokens, are so likely."""
+    tokens = {reply.replace("·", ""): tuple(reply.split("·")) for reply in replies}
+
+    def chance(*ids: str) -> float:
+        return sum(p for r, p in replies.items() if tuple(r.split("·"))[: len(ids)] == ids)
+
+    def logprobs(ids: tuple[str, ...]) -> list[float]:
+        chances = [chance(*ids[:n]) for n in range(1, len(ids) + 1)]
+        pairs = zip(chances, [1.0, *chances[:-1]], strict=True)
+        return [math.log(now / before) if now else -math.inf for now, before in pairs]
+
+    own = {answer: tokens.get(answer, (answer,)) for answer in answers}
+    return AnswerRecord(
+        {a: {"tokens": list(ids), "logprobs": logprobs(ids)} for a, ids in own.items()}
+    )
+
+
+def atom(reply: str, read: Callable[[str, str, AnswerRecord], float]) -> float:
+    question, answer, replies = json.loads(reply)
+    return read(question, answer, record_of(replies, asked_answers(question, answer)))
+
+
+def dpg(reply: str, mode: Mode) -> Outcome[Score]:
+    rows = json.loads(reply)
+    stage = StageSpec(name="none", kind=Kind.SCORE, target="nothing:Nothing")
+    scorer = DpgScorer.asking("dpg:any", stage, {"mode": mode})
+    listed = json.dumps([[id, on, about, "?"] for id, on, about, _ in rows])
+    query = Sample(id="q", category="", field="", turns=(), metadata={PROPOSITIONS: listed})
+    said = zip(*(row[3].split() for row in rows), strict=True)
+    chances = {"yes": {"Yes": 0.9, "No": 0.1}, "no": {"Yes": 0.1, "No": 0.9}}
+    return scorer.score(
+        query, [[record_of(chances[a], YES_NO) for a in own] for own in said]
+    )
+
+
 READERS: dict[str, tuple[Reader, Reader]] = {
     "MMIE": (lambda r: Released(OWN).read(r, RUBRIC), lambda r: read_reply(r, RUBRIC)),
     "UEval": (official_ruling, ruling),
@@ -115,6 +156,11 @@ READERS: dict[str, tuple[Reader, Reader]] = {
     "Uni-MMMU's moves": (lambda r: share(r, official=True), share),
     "OpenING": (official_aspects, aspects),
     "OpenING's arena": (official_lean, lean),
+    "GenEval 2": (
+        lambda r: f"{atom(r, official_atom):.2f}",
+        lambda r: f"{atom(r, corrected_atom):.2f}",
+    ),
+    "DPG-Bench": (lambda r: dpg(r, "official"), lambda r: dpg(r, "corrected")),
     "MMRB2": (lambda r: official_better(r, json.loads), better),
     "Creation-MMBench": (official_creation, level),
     "ProBench": (official_probench, level),
@@ -138,6 +184,10 @@ def told(reading: object) -> str:
             return f"{reading.preference:+d}" if reading.preference else "0"
         case dict():
             return f"{sum(reading.values()) / len(reading):.3g}"
+        case Result(value=Score() as score):
+            categories = score.parts["criteria"].items()
+            each = ", ".join(f"{name} {100 * share:.0f}" for name, share in categories)
+            return f"{score.value:.0f} ({each})"
         case bool():
             return "met" if reading else "not met"
         case None:
@@ -162,6 +212,15 @@ def test_a_reply_is_read_as_the_page_says(
         text = text.replace(short, SHORT[short])
     readings = tuple(told(read(text)) for read in READERS[benchmark])
     assert readings == (official, corrected)
+
+
+def test_the_atoms_of_geneval2_together_are_as_the_page_says() -> None:
+    page = (CHECKOUT / "benchmarks" / "tasks" / "OFFICIAL.md").read_text()
+    replies = [reply for benchmark, reply, *_ in rows() if benchmark == "GenEval 2"]
+    both = [[atom(r, read) for r in replies] for read in (official_atom, corrected_atom)]
+    am, gm = ([f"{100 * how(own):.1f}" for own in both] for how in (mean, geometric_mean))
+    told = f"AM {am[0]} officially and {am[1]} corrected, GM {gm[0]} and {gm[1]}"
+    assert told in page
 
 
 def test_every_benchmark_has_rows() -> None:

@@ -47,7 +47,8 @@ class PairingMatrix:
 def composition_of(system: System) -> tuple[str | None, str | None, str | None]:
     """Return LVLM, text-to-image model and protocol; None for what it has not."""
     if not system.lvlm:
-        return None, None, None
+        alone = system.t2i and parts_of(system.name).protocol
+        return None, system.t2i, alone
     protocol = parts_of(system.name).protocol or ("mmie" if system.t2i else None)
     t2i = None if protocol == "text" else system.t2i
     return system.lvlm.removesuffix(f"@{protocol}"), t2i, protocol

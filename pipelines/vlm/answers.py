@@ -1,0 +1,160 @@
+"""How likely an LVLM's reply begins with each of some given answers, in batches.
+
+Nothing is sampled: the tokens of an answer are put into the reply, and the model's
+distribution before each is read. All answers of one token come from a single forward pass
+over the prompt; a longer one adds a row to the batch, and steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from generators.base import Failure, Outcome, Result, Skip
+from generators.content import answered, empty
+from generators.decoding.sampling import NO_NUMBERS, NONE, are_numbers
+from generators.document import Candidate, Request, Score, Turn
+from generators.overflow import SCORES, no_numbers
+from pipelines.vlm.decoding import PromptBatch
+from pipelines.vlm.prompts import ChatPrompt
+from pipelines.vlm.stage import PromptedModel
+
+Ids = tuple[int, ...]
+"""Tokens of an answer, or of its beginning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPrompt(ChatPrompt):
+    """A question with its images, and the tokens of its possible answers."""
+
+    answers: dict[str, Ids]
+
+    @property
+    def paths(self) -> list[Ids]:
+        """The fewest beginnings of answers that lead to every token's distribution."""
+        before = {ids[:-1] for ids in self.answers.values()}
+        within = {path[:n] for path in before for n in range(len(path))}
+        return sorted(before - within)
+
+
+class AnswerProbabilities(PromptedModel[AnswerPrompt, Score]):
+    """Candidate -> Score: the log-probabilities of a question's possible answers.
+
+    The user's turn is the candidate's document, then its question. `parts["answers"]` holds
+    for each of the candidate's `answers` its `tokens` and their `logprobs`: natural
+    logarithms of the probability of each after the prompt and the tokens before it, by a
+    log-softmax in float32 of the model's logits, without temperature or penalty. Answers
+    are encoded as they are written, without special tokens. The value is the geometric
+    mean of the probabilities of the first answer's tokens.
+    """
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        """Return one score per candidate, in order."""
+        return answered([self._asked(candidate) for candidate in inputs], self._answer)
+
+    def _asked(self, candidate: Candidate) -> AnswerPrompt | Skip | Failure:
+        if failure := empty(candidate.question):
+            return failure
+        encode = self._tokenizer.encode
+        answers = {
+            answer: tuple(encode(answer, add_special_tokens=False))
+            for answer in candidate.answers
+        }
+        if not answers or not all(answers.values()):
+            return Failure(f"each answer needs a token at least: {candidate.answers}")
+        content = (*candidate.document.segments, *candidate.question)
+        prompt = self._prompts(Request((Turn("user", content),)))
+        if not isinstance(prompt, ChatPrompt):
+            return prompt
+        return AnswerPrompt(
+            text=prompt.text,
+            images=prompt.images,
+            neutralised=prompt.neutralised,
+            request=prompt.request,
+            answers=answers,
+        )
+
+    def _read(
+        self, prompts: list[AnswerPrompt], inputs: Any, lengths: list[int]
+    ) -> list[Outcome[Score]]:
+        rows = [(i, path) for i, prompt in enumerate(prompts) for path in prompt.paths]
+        if len(rows) > len(prompts):
+            inputs = self._prompts.encoded([prompts[i] for i, _ in rows])
+        images = [[image.digest for image in prompts[i].request.images] for i, _ in rows]
+        reader = AnswerReader([(prompts[i].answers, path) for i, path in rows])
+        limits = [len(path) + 1 for _, path in rows]
+        tracks = self._write(PromptBatch(inputs, images, limits, [0] * len(rows), reader))
+        known: list[dict[Ids, float]] = [{} for _ in prompts]
+        broken = set[int]()
+        for (i, _), logprobs, track in zip(rows, reader.logprobs, tracks, strict=True):
+            known[i] |= logprobs
+            if track.stop == NO_NUMBERS:
+                broken.add(i)
+        return [
+            no_numbers(SCORES, self._model.dtype)
+            if i in broken
+            else _score(prompt, known[i], lengths[i])
+            for i, prompt in enumerate(prompts)
+        ]
+
+
+class AnswerReader:
+    """Reads what it is asked for from each row's logits, and leads the row on its path."""
+
+    def __init__(self, rows: Sequence[tuple[dict[str, Ids], Ids]]) -> None:
+        """`rows` are a question's answers, and the tokens that are put into its reply."""
+        self._paths = [path for _, path in rows]
+        self._wanted = [
+            [
+                sorted(
+                    {a[: n + 1] for a in answers.values() if a[:n] == path[:n] and a[n:]}
+                )
+                for n in range(len(path) + 1)
+            ]
+            for answers, path in rows
+        ]
+        self.logprobs: list[dict[Ids, float]] = [{} for _ in rows]
+        """By row: of each beginning of an answer, that of its last token."""
+        self._steps = [0] * len(rows)
+
+    def __call__(self, logits: Tensor, records: Sequence[int]) -> list[int]:
+        """Return the next token of each row's path; NONE where logits are no numbers."""
+        wanted = [self._wanted[row][self._steps[row]] for row in records]
+        places = [(r, ids[-1]) for r, own in enumerate(wanted) for ids in own]
+        rows, columns = zip(*places, strict=True)
+        values = iter(logits.log_softmax(-1)[list(rows), list(columns)].tolist())
+        sound = are_numbers(logits).tolist()
+        return [
+            self._next(row, dict(zip(own, values, strict=False)), is_sound)
+            for row, own, is_sound in zip(records, wanted, sound, strict=True)
+        ]
+
+    def _next(self, row: int, logprobs: dict[Ids, float], is_sound: bool) -> int:
+        self.logprobs[row] |= logprobs
+        path, step = self._paths[row], self._steps[row]
+        self._steps[row] += 1
+        if not is_sound:
+            return NONE
+        return path[step] if step < len(path) else next(iter(logprobs))[-1]
+
+
+def _score(prompt: AnswerPrompt, logprobs: dict[Ids, float], length: int) -> Result[Score]:
+    of_each = {
+        answer: [logprobs[ids[: n + 1]] for n in range(len(ids))]
+        for answer, ids in prompt.answers.items()
+    }
+    answers = {
+        answer: {"tokens": list(prompt.answers[answer]), "logprobs": own}
+        for answer, own in of_each.items()
+    }
+    first = next(iter(of_each.values()))
+    notes: dict[str, Any] = {"prompt": prompt.text}
+    if prompt.neutralised:
+        notes["neutralised"] = list(prompt.neutralised)
+    value = math.exp(sum(first) / len(first))
+    usage = {"input_tokens": length, "images": len(prompt.images)}
+    return Result(Score(value, {"answers": answers}), usage, notes)

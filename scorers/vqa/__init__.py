@@ -1,0 +1,35 @@
+"""Scorers that ask an LVLM about each image: how likely is the right answer?
+
+A scorer is `PREFIX:LVLM`. All use the records of one stage, the log-probabilities of the
+possible answers to one question about one image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from generators.base import StageSpec
+from scorers.base import Scorer
+from scorers.vqa.dpg import DpgScorer
+from scorers.vqa.geneval2 import GenEval2Scorer
+from scorers.vqa.questions import QuestionScorer
+from scorers.vqa.vqascore import VqaScorer
+
+VQA: Mapping[str, type[QuestionScorer]] = {
+    "vqascore": VqaScorer,
+    "geneval2": GenEval2Scorer,
+    "dpg": DpgScorer,
+}
+"""Prefix of a scorer's name -> its class."""
+
+
+def resolve_vqa(
+    name: str, overrides: Mapping[str, Any], answers: Callable[[str], StageSpec]
+) -> Scorer:
+    """Return the scorer `PREFIX:LVLM`; UsageError for unknown LVLMs and settings.
+
+    `answers` gives the stage that reads an LVLM's probabilities of answers.
+    """
+    prefix, _, lvlm = name.partition(":")
+    return VQA[prefix].asking(name, answers(lvlm), overrides)

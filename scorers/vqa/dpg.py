@@ -1,0 +1,144 @@
+"""DPG-like (ELLA, arXiv 2403.05135): the share of a prompt's propositions that hold.
+
+DPG-Bench asks mPLUG-large, a model of modelscope; here an LVLM is asked, for which `Yes`
+must be likelier than `No`. The rest is compute_dpg_bench.py of TencentQQGYLab/ELLA@025f650:
+a proposition that depends on one that does not hold does not hold itself. What `official`
+and `corrected` differ in stands in benchmarks/tasks/OFFICIAL.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import field_validator
+
+from generators.base import Outcome, Result, Unscored
+from generators.document import Sample, Score
+from scorers.vqa.questions import (
+    NO,
+    YES,
+    YES_NO,
+    AnswerRecord,
+    ModeSettings,
+    Question,
+    QuestionScorer,
+    mean,
+)
+
+PROPOSITIONS = "dpg_propositions"
+"""Metadata of a query, as a JSON list of `[id, ids it depends on, category, question]`."""
+FIRST_ROW = "dpg_first_row"
+"""Metadata of the query whose first proposition is the first row of the file."""
+_HOLE = "{}"
+
+
+class DpgSettings(ModeSettings):
+    """Mode and wording."""
+
+    question: str = "{} Please answer Yes or No."
+    """What is asked, with `{}` in the place of the benchmark's question."""
+
+    @field_validator("question")
+    @classmethod
+    def _has_hole(cls, question: str) -> str:
+        if _HOLE not in question:
+            raise ValueError(f"the question needs {_HOLE} in the place of the benchmark's")
+        return question
+
+
+@dataclass(frozen=True, slots=True)
+class Proposition:
+    """A statement about the image of a prompt."""
+
+    id: int
+    depends_on: tuple[int, ...]
+    category: str
+    question: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DpgScorer(QuestionScorer):
+    """Scores the images of a document by the propositions of its prompt, in percent.
+
+    Criteria are the categories (entity, attribute, relation, ...).
+    """
+
+    settings_of = DpgSettings
+    about = "0-100; percent of a prompt's propositions; higher is better"
+    options: DpgSettings
+
+    @property
+    def manner(self) -> str:
+        """That another model answers, and which mode."""
+        return (
+            f"DPG-like, of an LVLM's answers instead of mPLUG's, {self.options.mode} mode"
+        )
+
+    def questions(self, query: Sample) -> Sequence[Question]:
+        """Ask whether each proposition holds."""
+        propositions = self._propositions(query)
+        asked = (self.options.question.replace(_HOLE, p.question) for p in propositions)
+        return [Question(text, YES_NO) for text in asked]
+
+    def score(
+        self, query: Sample, images: Sequence[Sequence[AnswerRecord]]
+    ) -> Outcome[Score]:
+        """Return the mean over the images of the share that holds.
+
+        Unscored where a proposition depends on one that is not there.
+        """
+        propositions = self._propositions(query)
+        known = {p.id for p in propositions}
+        if lost := {id for p in propositions for id in p.depends_on} - known:
+            return Unscored(f"a proposition depends on {min(lost)}, which is not there")
+        said = [
+            {p.id: is_yes(record) for p, record in zip(propositions, own, strict=True)}
+            for own in images
+        ]
+        official = self.options.mode == "official"
+        zeroed = zeroed_in_order if official else zeroed_by_ancestors
+        depends_on = {p.id: p.depends_on for p in propositions}
+        held = [zeroed(depends_on, own) for own in said]
+        by_category: dict[str, list[bool]] = {}
+        for own in said[-1:] if official else held:
+            for p in propositions:
+                by_category.setdefault(p.category, []).append(own[p.id])
+        categories = {name: mean(values) for name, values in by_category.items()}
+        value = 100 * mean([mean([*own.values()]) for own in held])
+        return Result(Score(value, {"criteria": categories, "said": said, "held": held}))
+
+    def _propositions(self, query: Sample) -> list[Proposition]:
+        rows = json.loads(query.metadata.get(PROPOSITIONS, "[]"))
+        if self.options.mode == "official" and FIRST_ROW in query.metadata:
+            del rows[0]
+        return [Proposition(id, tuple(on), about, text) for id, on, about, text in rows]
+
+
+def is_yes(record: AnswerRecord) -> bool:
+    """Return whether a reply is likelier to begin with yes than with no."""
+    return record.probability(YES) > record.probability(NO)
+
+
+def zeroed_in_order(
+    depends_on: Mapping[int, Sequence[int]], said: Mapping[int, bool]
+) -> dict[int, bool]:
+    """Return which propositions hold where those are gone through in the order listed.
+
+    One that is listed before what it depends on sees only what was said of that.
+    """
+    held = dict(said)
+    for id, parents in depends_on.items():
+        held[id] = held[id] and all(held[parent] for parent in parents)
+    return held
+
+
+def zeroed_by_ancestors(
+    depends_on: Mapping[int, Sequence[int]], said: Mapping[int, bool]
+) -> dict[int, bool]:
+    """Return which propositions hold with all that they depend on, however listed."""
+    held = dict(said)
+    for _ in depends_on:
+        held = zeroed_in_order(depends_on, held)
+    return held

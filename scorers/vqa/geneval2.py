@@ -1,0 +1,153 @@
+"""GenEval 2 (arXiv 2512.16853): Soft-TIFA, the probability of each atom of a prompt.
+
+`official` computes as evaluation.py of facebookresearch/GenEval2@a6e82d2; what that is, and
+what `corrected` does instead, stands in benchmarks/tasks/OFFICIAL.md. The published judge
+is Qwen/Qwen3-VL-8B-Instruct.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from generators.base import Outcome, Result
+from generators.document import Sample, Score
+from scorers.base import UNBOUNDED
+from scorers.vqa.questions import (
+    YES,
+    YES_NO,
+    AnswerRecord,
+    ModeSettings,
+    Question,
+    QuestionScorer,
+    forms,
+    geometric_mean,
+    mean,
+)
+
+ATOMS = "geneval2_atoms"
+"""Metadata of a query: `[question, answer, skill]` of each atom, as a JSON list."""
+_COUNTING = "How many"
+_NUMBERS = (
+    *("one", "two", "three", "four", "five"),
+    *("six", "seven", "eight", "nine", "ten"),
+)
+_LONGER = (
+    *("fourteen", "sixteen", "sixty", "seventeen", "seventy"),
+    *("eighteen", "eighty", "nineteen", "ninety"),
+)
+"""Numbers whose words begin as one of those does."""
+_OTHER = "other"
+"""The official numeral of a number beyond ten."""
+
+
+class GenEval2Settings(ModeSettings):
+    """Mode and mean."""
+
+    mean: Literal["geometric", "arithmetic"] = "geometric"
+    """Over a prompt's atoms: Soft-TIFA GM, for whole prompts, or AM, for atoms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenEval2Scorer(QuestionScorer):
+    """Scores the images of a document by the questions about its prompt, in percent.
+
+    Both means stand among the parts, and as criteria the mean of each skill's atoms.
+    """
+
+    settings_of = GenEval2Settings
+    about = "0-100; percent of a prompt's atoms (GM; AM beside it); higher is better"
+    options: GenEval2Settings
+
+    @classmethod
+    def scale_of(cls, options: Any) -> str:
+        """Return 0-100; a first token that counts twice may exceed it."""
+        return UNBOUNDED if options.mode == "official" else "0-100"
+
+    @property
+    def manner(self) -> str:
+        """Which mean, and which mode."""
+        mean = "GM" if self.options.mean == "geometric" else "AM"
+        return f"Soft-TIFA {mean} in percent, {self.options.mode} mode"
+
+    def questions(self, query: Sample) -> Sequence[Question]:
+        """Ask about each atom, in one word."""
+        return [
+            Question(f"{question} Answer in one word.", asked_answers(question, answer))
+            for question, answer, _ in _atoms(query)
+        ]
+
+    def score(
+        self, query: Sample, images: Sequence[Sequence[AnswerRecord]]
+    ) -> Outcome[Score]:
+        """Return the mean over the images of the mean over the atoms."""
+        atoms, official = _atoms(query), self.options.mode == "official"
+        atom = official_atom if official else corrected_atom
+        scores = [
+            [atom(q, a, record) for (q, a, _), record in zip(atoms, image, strict=True)]
+            for image in images
+        ]
+        means = {
+            "arithmetic": 100 * mean([mean(own) for own in scores]),
+            "geometric": 100 * mean([geometric_mean(own) for own in scores]),
+        }
+        by_skill: dict[str, list[float]] = {}
+        for own in scores:
+            for (*_, skill), value in zip(atoms, own, strict=True):
+                by_skill.setdefault(skill, []).append(value)
+        skills = {skill: mean(values) for skill, values in by_skill.items()}
+        parts = {**means, "criteria": skills, "atoms": scores}
+        return Result(Score(means[self.options.mean], parts))
+
+
+def asked_answers(question: str, answer: str) -> tuple[str, ...]:
+    """Return the answers whose probabilities either mode reads."""
+    if not question.startswith(_COUNTING):
+        return tuple(dict.fromkeys((*YES_NO, *forms(answer))))
+    own = (*forms(answer), *official_answers(question, answer), *_longer(answer))
+    return tuple(dict.fromkeys(own))
+
+
+def official_answers(question: str, answer: str) -> tuple[str, ...]:
+    """Return the released program's right answers: yes, or the number in six forms."""
+    if not question.startswith(_COUNTING):
+        return YES
+    words = (answer, answer.capitalize())
+    number = _numeral(answer) or _OTHER
+    return (*words, *(f" {word}" for word in words), number, f" {number}")
+
+
+def official_atom(question: str, answer: str, record: AnswerRecord) -> float:
+    """Return the sum of the first tokens' probabilities, each as often as it is listed."""
+    return record.first_tokens(official_answers(question, answer))
+
+
+def corrected_atom(question: str, answer: str, record: AnswerRecord) -> float:
+    """Return the probability that the reply begins with the answer of the data.
+
+    A number that only begins like it (`10`, `seventeen`) is another answer.
+    """
+    if not question.startswith(_COUNTING):
+        return record.probability(forms(answer))
+    number = _numeral(answer)
+    digits = forms(number) if number else ()
+    return record.probability((*forms(answer), *digits), _longer(answer))
+
+
+def _longer(answer: str) -> tuple[str, ...]:
+    """Return the numbers that begin as `answer` does, in words and in digits."""
+    words = (w for w in _LONGER if w.startswith(answer))
+    number = _numeral(answer)
+    digits = (f"{number}{digit}" for digit in range(10)) if number else ()
+    return tuple(form for longer in (*words, *digits) for form in forms(longer))
+
+
+def _numeral(word: str) -> str | None:
+    return str(_NUMBERS.index(word) + 1) if word in _NUMBERS else None
+
+
+def _atoms(query: Sample) -> list[list[str]]:
+    atoms: list[list[str]] = json.loads(query.metadata.get(ATOMS, "[]"))
+    return atoms

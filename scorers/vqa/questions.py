@@ -1,0 +1,176 @@
+"""Questions about images, and the probabilities that an LVLM gives their answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from generators.base import (
+    Job,
+    NotApplicable,
+    Outcome,
+    Result,
+    StageSpec,
+    Unscored,
+    Walk,
+)
+from generators.document import Candidate, Document, Sample, Score, Text
+from generators.names import with_overrides
+from scorers.base import Scorer
+from scorers.clipscore import NO_IMAGE
+from scorers.judging.sources import DEFAULT_MODE, Mode
+
+
+class Question(NamedTuple):
+    """A question about an image, as the LVLM is asked."""
+
+    text: str
+    answers: tuple[str, ...]
+    """Those whose probabilities are recorded."""
+
+
+def forms(answer: str) -> tuple[str, ...]:
+    """Return how a reply may begin with `answer`: two cases, with and without a space."""
+    cases = (answer, answer.capitalize(), answer.lower())
+    return tuple(dict.fromkeys(space + case for space in ("", " ") for case in cases))
+
+
+YES, NO = forms("Yes"), forms("No")
+YES_NO = YES + NO
+"""Recorded of every question that is answered by yes or no, whichever scorer asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRecord:
+    """The log-probabilities of answers to one question about one image."""
+
+    answers: Mapping[str, Mapping[str, Sequence[Any]]]
+    """`tokens` and `logprobs` by answer, as the stage `AnswerProbabilities` writes them."""
+
+    def geometric_mean(self, answer: str) -> float:
+        """Return the geometric mean of the probabilities of an answer's tokens."""
+        logprobs = self.answers[answer]["logprobs"]
+        return math.exp(sum(logprobs) / len(logprobs))
+
+    def first_tokens(self, answers: Sequence[str]) -> float:
+        """Return the sum over `answers` of the probability of the first token of each.
+
+        A token with which two of them begin counts twice, so that 1 may be exceeded.
+        """
+        return sum(math.exp(self.answers[a]["logprobs"][0]) for a in answers)
+
+    def probability(self, answers: Sequence[str], longer: Sequence[str] = ()) -> float:
+        """Return the probability that the reply begins with one of `answers`.
+
+        Not counted is where it goes on as one of `longer`: with `10` where `1` is right.
+        """
+        right = self._beginnings(answers)
+        wrong = self._beginnings(longer)
+        within = (
+            p for ids, p in wrong.items() if any(ids[:n] in right for n in range(len(ids)))
+        )
+        return max(0.0, sum(right.values()) - sum(within))
+
+    def _beginnings(self, answers: Sequence[str]) -> dict[tuple[int, ...], float]:
+        """Return the probability of each answer, by its tokens, that continues no other."""
+        own = {
+            tuple(self.answers[a]["tokens"]): self.answers[a]["logprobs"] for a in answers
+        }
+        return {
+            ids: math.exp(sum(logprobs))
+            for ids, logprobs in own.items()
+            if not any(ids[:n] in own for n in range(len(ids)))
+        }
+
+
+class VqaSettings(BaseModel):
+    """Settings of a scorer that asks about images. They enter keys by the questions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModeSettings(VqaSettings):
+    """The same of a scorer whose benchmark has an evaluator of its own."""
+
+    mode: Mode = DEFAULT_MODE
+    """`official` computes as the released program does, `corrected` without its defects."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionScorer(Scorer):
+    """Asks questions about every image of a document; the value is the mean over images."""
+
+    options: VqaSettings
+    images_only: bool = True
+    settings_of: ClassVar[type[VqaSettings]]
+    about: ClassVar[str]
+    """Scale, unit and direction, for lists."""
+
+    @classmethod
+    def asking(cls, name: str, stage: StageSpec, overrides: Mapping[str, Any]) -> Self:
+        """Return the scorer that asks `stage`; UsageError for unknown settings."""
+        options = with_overrides(cls.settings_of(), overrides, name)
+        return cls(name=name, stage=stage, options=options, scale=cls.scale_of(options))
+
+    @classmethod
+    def scale_of(cls, options: Any) -> str:
+        """Return the scale under these settings."""
+        return "0-100"
+
+    def questions(self, query: Sample) -> Sequence[Question]:
+        """Return what is asked about each image; nothing where it does not apply."""
+        raise NotImplementedError
+
+    def score(
+        self, query: Sample, images: Sequence[Sequence[AnswerRecord]]
+    ) -> Outcome[Score]:
+        """Return the score by the record of each question, for every image."""
+        raise NotImplementedError
+
+    def jobs(self, query: Sample) -> int:
+        """Return how many questions are asked about an image."""
+        return len(self.questions(query))
+
+    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+        """Ask all questions about all images at once.
+
+        What the stage fails or skips is returned as it is.
+        """
+        if not query.wants_images:
+            return NotApplicable("the query asks for no images")
+        if not (questions := self.questions(query)):
+            return NotApplicable("the query has no questions of this benchmark")
+        if not document.images:
+            return Unscored(NO_IMAGE)
+        jobs = [
+            Job(
+                self.stage,
+                Candidate(Document((image,)), (Text(q.text),), answers=q.answers),
+                query.id,
+                f"{query.id} {image.digest[:12]}",
+            )
+            for image in document.images
+            for q in questions
+        ]
+        records = []
+        for outcome in (yield jobs):
+            if not isinstance(outcome, Result):
+                return outcome
+            records.append(AnswerRecord(outcome.value.parts["answers"]))
+        n = len(questions)
+        images = [records[i : i + n] for i in range(0, len(records), n)]
+        return self.score(query, images)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the arithmetic mean of one value or more."""
+    return math.fsum(values) / len(values)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean of one value or more; 0 where one of them is 0."""
+    return math.exp(mean([math.log(v) for v in values])) if all(values) else 0.0

@@ -1,0 +1,172 @@
+"""Probabilities of answers, against transformers alone, one question at a time."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText, AutoProcessor
+from vlm_helpers import BLUE, FAMILIES, GREEN, RED, GenerateStage, checkpoint, loaded
+
+from generators.base import Failure, Fault, Result
+from generators.document import Candidate, Document, Image, Text
+from generators.errors import UsageError
+from generators.pictures import decode
+from pipelines.systems import Models, answers_spec, lvlm_spec
+from pipelines.vlm.answers import AnswerProbabilities
+
+pytestmark = pytest.mark.models
+
+ANSWERS = ("Yes", " the", "the sea", "the sea and a boat", " seven")
+QUESTIONS = ("Is it red?", "How many " + "small boats and " * 20 + "stones are there?")
+TOLERANCE = 1e-4
+"""Of log-probabilities about -10: in another batch float32 sums are rounded otherwise."""
+
+
+def asks(image: Image, question: str, answers: tuple[str, ...] = ANSWERS) -> Candidate:
+    return Candidate(Document((image,)), (Text(question),), answers=answers)
+
+
+ASKED = [asks(*pair) for pair in product((RED, GREEN, BLUE), QUESTIONS)]
+
+
+def logprobs_of(outcome: Any) -> dict[str, list[float]]:
+    assert isinstance(outcome, Result), outcome
+    answers = outcome.value.parts["answers"]
+    return {answer: own["logprobs"] for answer, own in answers.items()}
+
+
+def by_the_library(name: str, candidate: Candidate) -> dict[str, list[float]]:
+    """One forward pass over the prompt and the answer, without padding or cache."""
+    folder = checkpoint(name)
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+    processor = AutoProcessor.from_pretrained(folder)
+    (image,), (question,) = candidate.document.images, candidate.question
+    content = [
+        {"type": "image", "image": decode(image)},
+        {"type": "text", "text": question.text},
+    ]
+    how = {"tokenize": True, "return_dict": True, "return_tensors": "pt"}
+    prompt = processor.apply_chat_template(
+        [{"role": "user", "content": content}], add_generation_prompt=True, **how
+    )
+    start, found = prompt["input_ids"].shape[1], {}
+    for answer in candidate.answers:
+        ids = processor.tokenizer.encode(answer, add_special_tokens=False)
+        more = {
+            name: torch.cat([prompt[name], values], dim=1)
+            for name, values in {
+                "input_ids": torch.tensor([ids]),
+                "attention_mask": torch.ones(1, len(ids), dtype=torch.long),
+                "mm_token_type_ids": torch.zeros(1, len(ids), dtype=torch.long),
+            }.items()
+            if name in prompt
+        }
+        with torch.inference_mode():
+            logits = model(**{**prompt, **more}).logits[0].float()
+        places = logits.log_softmax(-1)[start - 1 : start - 1 + len(ids)]
+        found[answer] = [
+            place[token].item() for place, token in zip(places, ids, strict=True)
+        ]
+    return found
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_batch_and_a_question_alone_are_as_the_library_says(name: str) -> None:
+    stage = loaded(name, AnswerProbabilities)
+    together = stage(ASKED)
+    lengths = set()
+    for candidate, outcome in zip(ASKED, together, strict=True):
+        expected = by_the_library(name, candidate)
+        (alone,) = stage([candidate])
+        for own in (logprobs_of(outcome), logprobs_of(alone)):
+            assert own.keys() == expected.keys()
+            for answer, values in expected.items():
+                assert own[answer] == pytest.approx(values, abs=TOLERANCE)
+        first = expected[ANSWERS[0]]
+        mean = math.exp(sum(first) / len(first))
+        assert outcome.value.value == pytest.approx(mean, rel=TOLERANCE)
+        lengths.add(outcome.usage["input_tokens"])
+    assert len(lengths) > 1, "prompts are padded, or of different lengths"
+
+
+@pytest.mark.parametrize("name", ["qwen2", "llava"])
+def test_streams_and_generate_read_the_same(name: str) -> None:
+    stages = [loaded(name, AnswerProbabilities) for _ in range(2)]
+    stages[1]._write = loaded(name, GenerateStage)._write
+    for one, other in zip(*(stage(ASKED) for stage in stages), strict=True):
+        for answer, values in logprobs_of(one).items():
+            assert logprobs_of(other)[answer] == pytest.approx(values, abs=TOLERANCE)
+
+
+def test_probabilities_of_all_tokens_sum_to_one() -> None:
+    stage = loaded("qwen2", AnswerProbabilities)
+    vocabulary = stage._tokenizer.get_vocab().values()
+    texts = {stage._tokenizer.decode([i]): i for i in vocabulary}
+    whole = tuple(
+        text
+        for text, i in texts.items()
+        if stage._tokenizer.encode(text, add_special_tokens=False) == [i]
+    )
+    (outcome,) = stage([asks(RED, "What is it?", whole)])
+    total = sum(math.exp(value) for (value,) in logprobs_of(outcome).values())
+    assert 0.5 < total <= 1 + TOLERANCE, f"{len(whole)} of {len(vocabulary)} tokens"
+
+
+def test_answers_that_begin_alike_share_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, rows = loaded("qwen2", AnswerProbabilities), list[int]()
+    usual = stage._write
+    monkeypatch.setattr(
+        stage, "_write", lambda batch: rows.append(len(batch.limits)) or usual(batch)
+    )
+    # By the tokens " the", " seven", Y-e-s, Y-e-t, Y-e-s-. and N-o.
+    for answers in ((" the", " seven"), (" the", "Yes", "Yet", "Yes."), ("Yes", "No")):
+        stage([asks(RED, "Is it?", answers)])
+    assert rows == [1, 1, 2]
+
+
+def test_what_cannot_be_asked_fails_alone() -> None:
+    stage = loaded("qwen2", AnswerProbabilities, max_input_tokens=200)
+    good = asks(RED, "Is it red?")
+    bad = [
+        asks(RED, "  "),
+        asks(RED, "Is it red?", ()),
+        asks(RED, "Is it red?", ("Yes", "")),
+        asks(Image.of(b"no image"), "Is it red?"),
+        asks(RED, "word " * 300),
+    ]
+    outcomes = stage([bad[0], good, *bad[1:]])
+    assert [type(o) for o in outcomes] == [Failure, Result, *[Failure] * 4]
+    assert outcomes[1] == stage([good])[0]
+
+
+def test_logits_that_are_no_numbers_are_a_failure() -> None:
+    stage = loaded("qwen2", AnswerProbabilities)
+    with torch.no_grad():
+        stage._model.lm_head.weight[3] = torch.nan
+    (outcome,) = stage([asks(RED, "Is it red?")])
+    assert isinstance(outcome, Failure)
+    assert outcome.fault is Fault.ERROR
+
+
+def test_the_stage_of_a_model_is_named_by_what_is_read_alone() -> None:
+    """How the model writes, as a system of the run, changes no record."""
+    name = "qwen2-vl-7b"
+
+    def spec(**settings: Any) -> Any:
+        return answers_spec(name, Models(weights="tiny", overrides={name: settings}))
+
+    usual = spec()
+    assert spec(temperature=1.0, max_new_tokens=3, batch_size=4).digest == usual.digest
+    assert spec(max_pixels=10_000).digest != usual.digest
+    assert not spec(temperature=1.0).seeded
+    assert usual.digest != lvlm_spec(name, Models(weights="tiny")).digest
+    for other in ("anole", "gpt-4o", "openai:m"):
+        with pytest.raises(UsageError, match="runs itself"):
+            answers_spec(other, Models(weights="tiny"))
+    engine = Models(weights="tiny", overrides={name: {"engine": "vllm"}})
+    with pytest.raises(UsageError, match="engine"):
+        answers_spec(name, engine)
