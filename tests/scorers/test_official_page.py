@@ -209,7 +209,7 @@ def test_a_reply_is_read_as_the_page_says(
 ) -> None:
     text = reply.replace("\\n", "\n")
     for short in ("seven", "six"):
-        text = text.replace(short, SHORT[short])
+        text = text.replace(f"{{{short}", f"{{{SHORT[short]}")
     readings = tuple(told(read(text)) for read in READERS[benchmark])
     assert readings == (official, corrected)
 
