@@ -19,10 +19,10 @@ from benchmarks.results.people import known
 from benchmarks.results.table import ResultTable, json_text
 from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
-    OFFICIAL,
     PageQueries,
     ReportConfig,
     RunConfig,
+    is_run,
     load_config,
     with_settings,
 )
@@ -31,8 +31,12 @@ from benchmarks.runs.experiment import Experiment, ResultReader, reopen
 from benchmarks.runs.forecast.forecast import concluded, kept_forecast
 from benchmarks.runs.joining import joined
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
-from benchmarks.runs.run_directory import read_manifest, refuse_unless_writable
-from benchmarks.tasks.mmie import official
+from benchmarks.runs.run_directory import (
+    former_config,
+    read_manifest,
+    refuse_unless_writable,
+)
+from benchmarks.tasks import answers
 from benchmarks.terminal import progress
 from cluster.counts import totals_of
 from cluster.lock import RunInUse, drivers_of
@@ -98,23 +102,26 @@ def execute_plan(planned: RunPlan, console: Console, *, remake: bool) -> Execute
 
 
 def score(
-    root: AnyPath, scorers: Sequence[str], flags: Mapping[str, Any], console: Console
+    places: Sequence[str],
+    scorers: Sequence[str],
+    flags: Mapping[str, Any],
+    console: Console,
 ) -> int:
-    """Score existing documents: a run's, or a folder in the official format.
+    """Score existing documents: a run's, or answers at `places`, `[NAME=][FORMAT:]PLACE`.
 
-    `flags` are `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set` and
-    `remake`; a run keeps its weights, directory and former scorers.
+    `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set` and
+    `remake`; a run keeps its data, weights, directory and former scorers.
     """
-    if (root / MANIFEST).exists():
-        experiment = _to_score_again(root, scorers, flags)
-    elif not (root.is_file() or (root / official.FILE).exists()):
-        raise UsageError(
-            f"{root} holds neither a run nor answers in MMIE's format: it has no "
-            f"{MANIFEST} and no {official.FILE}"
-        )
+    named = answers.named_places(places)
+    alone = next(iter(named.values())).path if len(named) == 1 else None
+    if alone is not None and is_run(alone) and flags.get("data") is None:
+        experiment = _to_score_again(alone, scorers, flags)
     else:
         values = {k: v for k, v in flags.items() if k not in ("set", "remake")}
-        values |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
+        values["answers"] = {name: str(place) for name, place in named.items()}
+        values["scorers"] = tuple(scorers)
+        if flags.get("data") is None:
+            values |= _queries_of(named.values())
         config = load_config(None, values, flags["set"])
         experiment = _opened(config, console, remake=flags["remake"])
     planned = RunPlan.of(experiment, only_scorers=True)
@@ -125,6 +132,21 @@ def score(
             "scorer and add --remake to score all documents with today's"
         )
     return _execute(planned, console, only_scorers=True).exit_status
+
+
+def _queries_of(places: Iterable[answers.AnswerPlace]) -> dict[str, Any]:
+    """The keys of a config that name the queries in the first of `places` that has some."""
+    for place in places:
+        here = answers.found(place)
+        if here.asks:
+            return {"data": f"{here.format.data}{place.path}"}
+        if here.name == "run":
+            config = former_config(place.path, read_manifest(place.path))
+            return {k: getattr(config, k) for k in ("data", "limit", "ids", "seed")}
+    raise UsageError(
+        "the answers hold no questions: name the data that they answer with --data, such "
+        "as --data ueval:PLACE"
+    )
 
 
 def _to_score_again(
@@ -316,6 +338,8 @@ def write_page(
 def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
     with progress(console, "checking images") as show:
         experiment, added = joined(config, show, remake=remake)
+    for line in answers.remarks(experiment.task.about):
+        console.print(line, soft_wrap=True)
     if (config.mode or config.rubric) and not any(
         name.startswith(JUDGE) for name in experiment.config.scorers
     ):
