@@ -32,6 +32,8 @@ from generators.keys import digest
 from generators.names import validated
 from generators.secrets import know, without_known_keys
 from pipelines.servers.settings import ServerTable
+from scorers.judging.criteria import PREFIX as CRITERIA
+from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.sources import Mode, RubricSource, parse_rubric
 
 OFFICIAL = "official:"
@@ -214,7 +216,26 @@ def load_config(
     refuse_keys(values)
     config = validated(RunConfig, values, "")
     named = file is not None or bool(config.systems or config.answers)
-    return _with_defaults(config, named=named)
+    return _with_defaults(_for_criteria(config), named=named)
+
+
+def _for_criteria(config: RunConfig) -> RunConfig:
+    """`config` whose mode and rubric are settings of its judges of criteria.
+
+    UsageError where judges with rubrics of their own are named besides: no file holds the
+    released texts of both.
+    """
+    given = {k: v for k in ("mode", "rubric") if (v := getattr(config, k)) is not None}
+    named = [name for name in config.scorers if name.startswith(CRITERIA)]
+    if not given or all(given.keys() <= config.models.get(n, {}).keys() for n in named):
+        return config
+    if others := [name for name in config.scorers if name.startswith(JUDGE)]:
+        raise UsageError(
+            f"{' and '.join(given)} cannot be meant for both {named[0]} and {others[0]}; "
+            f'say it of each, as in models."{named[0]}".mode="corrected"'
+        )
+    models = merged(dict.fromkeys(named, given), config.models)
+    return config.model_copy(update={"models": models} | dict.fromkeys(given))
 
 
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
