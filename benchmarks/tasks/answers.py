@@ -19,7 +19,7 @@ from benchmarks.tasks.published import Answer, TaskSet
 from benchmarks.tasks.reading.images import default_folder
 from benchmarks.tasks.reading.rules import TaskError, shown
 from generators.base import Failure, imported
-from generators.buckets import AnyPath, any_path
+from generators.buckets import AnyPath, BucketPath, any_path
 from generators.document import Document
 from generators.errors import UsageError
 from generators.system import System
@@ -117,10 +117,12 @@ class FoundAnswers(NamedTuple):
 
 def found(place: AnswerPlace) -> FoundAnswers:
     """Return which format the place is in; UsageError where none or several match."""
-    if not place.path.exists():
+    if not (place.path.exists() or place.path.is_dir()):
         raise UsageError(f"no answers at {place.path}: there is no such folder or file")
     asked = [place.format] if place.format else list(FORMATS)
-    rows: dict[AnyPath, list[Any]] = {}
+    if isinstance(place.path, BucketPath):
+        asked = ["run"]  # the images of all others are read as files
+    rows: dict[AnyPath, list[Any] | TaskError] = {}
     matches = [match for name in asked if (match := _match(place.path, name, rows))]
     if len(matches) == 1:
         return matches[0]
@@ -128,7 +130,10 @@ def found(place: AnswerPlace) -> FoundAnswers:
         told = "".join(f"\n  {m.name}: {m.format.title} ({m.evidence})" for m in matches)
         valid = " or ".join(f"{m.name}:{place.path}" for m in matches)
         raise UsageError(f"{place.path} may be of several formats:{told}\nName it: {valid}")
-    read = "; ".join(f"{file.name}: {_described(own)}" for file, own in rows.items())
+    read = "; ".join(
+        str(own) if isinstance(own, TaskError) else f"{file.name}: {_described(own)}"
+        for file, own in rows.items()
+    )
     valid = "".join(f"\n  {name}: {FORMATS[name]}" for name in asked)
     raise UsageError(
         f"{place.path} is not in {'this' if place.format else 'any known'} format "
@@ -137,32 +142,49 @@ def found(place: AnswerPlace) -> FoundAnswers:
 
 
 def _match(
-    place: AnyPath, name: str, rows: dict[AnyPath, list[Any]]
+    place: AnyPath, name: str, rows: dict[AnyPath, list[Any] | TaskError]
 ) -> FoundAnswers | None:
-    """Return the files at `place` in the format `name`; None where there are none."""
+    """Return the files at `place` in the format `name`; None where there are none.
+
+    Raises TaskError for a file beside them that cannot be read, since it may be one.
+    """
     format = FORMATS[name]
     inside: Iterable[AnyPath] = place.glob(format.files)
-    files = [place] if place.is_file() else sorted(inside, key=str)
-    for file in files:
+    own: dict[AnyPath, list[Any]] = {}
+    left: list[str] = []
+    wrong: list[TaskError] = []
+    for file in [place] if place.is_file() else sorted(inside, key=str):
         if file not in rows:
-            rows[file] = load_any_rows(file)
-    own = {f: fit for f in files if (fit := [r for r in rows[f] if format.has(r)])}
+            rows[file] = _rows_or_error(file)
+        match rows[file]:
+            case TaskError() as error:
+                wrong.append(error)
+            case list() as those if any(map(format.has, those)):
+                own[file] = those
+            case _:
+                left.append(file.name)
     if not own:
         return None
-    first, fit = next(iter(own.items()))
-    every = f"{len(fit):,} of {len(rows[first]):,} rows of " if rows[first][1:] else ""
+    if wrong:
+        raise wrong[0]
+    first, those = next(iter(own.items()))
+    fit = [row for row in those if format.has(row)]
+    every = f"{len(fit):,} of {len(those):,} rows of " if those[1:] else ""
     others = f" and {len(own) - 1:,} files more" if len(own) > 1 else ""
     keys = " or ".join(
         ", ".join(k) for k in format.keys if any(r.keys() >= {*k} for r in fit)
     )
-    left = ", ".join(file.name for file in files if file not in own)
-    evidence = f"{every}{first.name}{others} with {keys}"
+    unread = f"; not read: {', '.join(left)}" if left else ""
     return FoundAnswers(
-        name,
-        format,
-        {file: rows[file] for file in own},
-        f"{evidence}; not read: {left}" if left else evidence,
+        name, format, own, f"{every}{first.name}{others} with {keys}{unread}"
     )
+
+
+def _rows_or_error(file: AnyPath) -> list[Any] | TaskError:
+    try:
+        return load_any_rows(file)
+    except TaskError as error:
+        return error
 
 
 def load_any_rows(file: AnyPath) -> list[Any]:
@@ -272,9 +294,10 @@ def remarks(about: Mapping[str, Any]) -> Iterator[str]:
         title, evidence = FORMATS[found["format"]].title, found["evidence"]
         yield f"{found['place']} is {title}: {evidence}"
         for name, counts in found["systems"].items():
+            done, failed, without = (counts[k] for k in ("answers", "failed", "without"))
             yield (
-                f"  {name}: {counts['answers']:,} answers, {counts['failed']:,} failed, "
-                f"{counts['without']:,} queries without one"
+                f"  {name}: {done:,} answers, {failed:,} failed; {without:,} of the data's "
+                f"{done + failed + without:,} queries without one"
             )
             if unknown := counts["unknown"]:
                 more = ", ..." if len(unknown) > _MOST_NAMED else ""

@@ -239,9 +239,8 @@ def read_answers(
 ) -> dict[str, dict[str, Answer]]:
     """Return what each model answered in the rows of `files`, by query id.
 
-    Questions and ground truths are not looked at: images of theirs may be elsewhere.
-
-    A row that breaks a rule is a failure of the model it names, otherwise of every model.
+    Questions and ground truths are not looked at: their images may be elsewhere. A row that
+    breaks a rule is a failure of the model it names, otherwise of every model.
     """
     answers: dict[str, dict[str, Answer]] = {}
     of_all: dict[str, Answer] = {}

@@ -197,11 +197,20 @@ def test_what_is_ambiguous_is_refused_until_it_is_named(task: TaskSet) -> None:
 def test_what_no_format_fits_is_refused(task: TaskSet, rows: Any, said: str) -> None:
     written(Path("x/data.json"), rows)
     for place in ("x", "mmie:x"):
-        with pytest.raises((UsageError, TaskError)) as refused:
+        with pytest.raises(UsageError) as refused:
             found(AnswerPlace.of(place))
         assert said in str(refused.value)
-    if rows != "[":
-        assert "ueval: " not in str(refused.value), "only what was asked for is valid"
+    assert "ueval: " not in str(refused.value), "only what was asked for is valid"
+
+
+def test_a_file_that_cannot_be_read_stops_only_its_own_format(task: TaskSet) -> None:
+    place = in_mmie(Path("x"))
+    written(place / "scores.json", '[{"id": 1')
+    assert found(AnswerPlace.of("x")).name == "mmie"
+    several_in_ueval(Path("y"))
+    written(Path("y/c.json"), '[{"id": 1')
+    with pytest.raises(TaskError, match=r"c\.json is neither JSON"):
+        found(AnswerPlace.of("y"))
 
 
 def test_places_have_names(task: TaskSet) -> None:
@@ -248,7 +257,7 @@ def test_places_of_all_formats_stand_side_by_side(task: TaskSet) -> None:
     run_of_gt(Path("runs/mine"))
     places = ("gpt", "v2=emu.json", "runs/mine", "--data", "data")
     said, root = score(*places, "--scorer", "stages:Constant")
-    assert "1 answers, 1 failed, 2 queries without one" in said
+    assert "1 answers, 1 failed; 2 of the data's 4 queries without one" in said
     assert "1 not to a query of the data: SA-404" in said
     rows = board(root)
     of_run = {name.replace("x/", "mine/") for name in FOUND[-1][2]}
