@@ -24,6 +24,7 @@ import typer
 
 from benchmarks.options import (
     Address,
+    Data,
     ExecutorOption,
     Mode,
     Out,
@@ -169,7 +170,8 @@ def submit(
 
 @app.command()
 def score(
-    run: RunOrAnswers,
+    places: RunOrAnswers,
+    data: Data = None,
     scorer: Scorers = None,
     weights: WeightsKind = None,
     out: Out = None,
@@ -180,16 +182,19 @@ def score(
     set_: Settings = None,
     remake: Remake = False,
 ) -> int:
-    """Score a run's documents, or answers in MMIE's format.
+    """Score a run's documents, or anybody's answers to the queries of --data.
 
-    Systems are not run: queries that a run has not answered stay missing.
+    Systems are not run: queries that a run has not answered stay missing. Several places
+    are compared side by side, in a run directory of their own, to which the same command
+    with other scorers adds. Without --data the queries are those of the first place that
+    holds some: answers in MMIE's format, or a run.
     """
     from benchmarks import commands
 
-    flags: dict[str, Any] = {"weights": weights, "out": out}
+    flags: dict[str, Any] = {"data": data, "weights": weights, "out": out}
     flags |= {"executor": executor, "address": address}
     flags |= {"set": set_ or (), "mode": mode, "rubric": rubric, "remake": remake}
-    return commands.score(any_path(run), scorer or (), flags, _console())
+    return commands.score(places, scorer or (), flags, _console())
 
 
 @app.command()

@@ -82,6 +82,7 @@ class RunOptions(TypedDict, total=False):
 
     data: str
     systems: Sequence[str]
+    answers: Mapping[str, str]
     scorers: Sequence[str]
     weights: WeightsName
     out: str | PathLike[str]

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import models_of, scorer_of
+from benchmarks.tasks.answers import FORMATS
 from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.published import is_published
 from generators.base import StageSpec
@@ -126,6 +127,10 @@ def _data() -> Iterator[Any]:
     _add_prefixes(table, Named.DATA)
     table.add_row("module:function", "your own function that returns a TaskSet")
     yield table
+    answers = _table("Formats of answers, for plait score", "name", "how it is told")
+    for name, format in FORMATS.items():
+        answers.add_row(name, str(format))
+    yield answers
 
 
 def _add_prefixes(table: Table, kind: Named) -> None:

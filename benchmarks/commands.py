@@ -19,10 +19,10 @@ from benchmarks.results.people import known
 from benchmarks.results.table import ResultTable, json_text
 from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
-    OFFICIAL,
     PageQueries,
     ReportConfig,
     RunConfig,
+    is_run,
     load_config,
     with_settings,
 )
@@ -31,8 +31,12 @@ from benchmarks.runs.experiment import Experiment, ResultReader, reopen
 from benchmarks.runs.forecast.forecast import concluded, kept_forecast
 from benchmarks.runs.joining import joined
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
-from benchmarks.runs.run_directory import read_manifest, refuse_unless_writable
-from benchmarks.tasks.mmie import official
+from benchmarks.runs.run_directory import (
+    former_config,
+    read_manifest,
+    refuse_unless_writable,
+)
+from benchmarks.tasks import answers
 from benchmarks.terminal import progress
 from cluster.counts import totals_of
 from cluster.lock import RunInUse, drivers_of
@@ -46,6 +50,7 @@ from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import validated
+from scorers.judging.criteria import PREFIX as CRITERIA
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import refuse_mini_lvlm
 
@@ -98,23 +103,26 @@ def execute_plan(planned: RunPlan, console: Console, *, remake: bool) -> Execute
 
 
 def score(
-    root: AnyPath, scorers: Sequence[str], flags: Mapping[str, Any], console: Console
+    places: Sequence[str],
+    scorers: Sequence[str],
+    flags: Mapping[str, Any],
+    console: Console,
 ) -> int:
-    """Score existing documents: a run's, or a folder in the official format.
+    """Score existing documents: a run's, or answers at `places`, `[NAME=][FORMAT:]PLACE`.
 
-    `flags` are `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set` and
-    `remake`; a run keeps its weights, directory and former scorers.
+    `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set` and
+    `remake`; a run keeps its data, weights, directory and former scorers.
     """
-    if (root / MANIFEST).exists():
-        experiment = _to_score_again(root, scorers, flags)
-    elif not (root.is_file() or (root / official.FILE).exists()):
-        raise UsageError(
-            f"{root} holds neither a run nor answers in MMIE's format: it has no "
-            f"{MANIFEST} and no {official.FILE}"
-        )
+    named = answers.named_places(places)
+    alone = next(iter(named.values())).path if len(named) == 1 else None
+    if alone is not None and is_run(alone) and flags.get("data") is None:
+        experiment = _to_score_again(alone, scorers, flags)
     else:
         values = {k: v for k, v in flags.items() if k not in ("set", "remake")}
-        values |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
+        values["answers"] = {name: str(place) for name, place in named.items()}
+        values["scorers"] = tuple(scorers)
+        if flags.get("data") is None:
+            values |= _queries_of(named.values())
         config = load_config(None, values, flags["set"])
         experiment = _opened(config, console, remake=flags["remake"])
     planned = RunPlan.of(experiment, only_scorers=True)
@@ -125,6 +133,21 @@ def score(
             "scorer and add --remake to score all documents with today's"
         )
     return _execute(planned, console, only_scorers=True).exit_status
+
+
+def _queries_of(places: Iterable[answers.AnswerPlace]) -> dict[str, Any]:
+    """The keys of a config that name the queries in the first of `places` that has some."""
+    for place in places:
+        here = answers.found(place)
+        if here.asks:
+            return {"data": f"{here.format.data}{place.path}"}
+        if here.name == "run":
+            config = former_config(place.path, read_manifest(place.path))
+            return {k: getattr(config, k) for k in ("data", "limit", "ids", "seed")}
+    raise UsageError(
+        "the answers hold no questions: name the data that they answer with --data, such "
+        "as --data ueval:PLACE"
+    )
 
 
 def _to_score_again(
@@ -158,7 +181,7 @@ def _judge_changes(
     values = {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
     if not values:
         return {}
-    judges = [n for n in scorers or former.scorers if n.startswith(JUDGE)]
+    judges = [n for n in scorers or former.scorers if n.startswith((JUDGE, CRITERIA))]
     if not judges:
         raise UsageError("--mode and --rubric are for judges; name one with --scorer")
     return {"models": dict.fromkeys(judges, values)}
@@ -316,6 +339,8 @@ def write_page(
 def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
     with progress(console, "checking images") as show:
         experiment, added = joined(config, show, remake=remake)
+    for line in answers.remarks(experiment.task.about):
+        console.print(line, soft_wrap=True)
     if (config.mode or config.rubric) and not any(
         name.startswith(JUDGE) for name in experiment.config.scorers
     ):

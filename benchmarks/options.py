@@ -146,9 +146,11 @@ ShardOption = Annotated[
 ]
 Run = Annotated[str, typer.Argument(help="A run directory, or its URL.")]
 RunOrAnswers = Annotated[
-    str,
+    list[str],
     typer.Argument(
-        help="A run directory, or a folder of answers in MMIE's official format."
+        metavar="RUN|[NAME=][FORMAT:]ANSWERS...",
+        help="A run directory; or folders or files of answers, whose format is told by "
+        "what they hold, to be compared as systems.",
     ),
 ]
 Queries = Annotated[

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE
+from benchmarks.tasks.answers import AnswerPlace
 from benchmarks.tasks.miniature.reader import is_miniature
 from benchmarks.tasks.task_set import data_prefix, is_function
 from cluster.executors.base import ExecutorName
@@ -31,6 +32,8 @@ from generators.keys import digest
 from generators.names import validated
 from generators.secrets import know, without_known_keys
 from pipelines.servers.settings import ServerTable
+from scorers.judging.criteria import PREFIX as CRITERIA
+from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.sources import Mode, RubricSource, parse_rubric
 
 OFFICIAL = "official:"
@@ -107,6 +110,9 @@ class RunConfig(_Section):
     """One of the forms that `plait list data` shows (`generators.registry`)."""
     systems: Names = ()
     """Names as `plait list systems` shows them."""
+    answers: Mapping[str, str] = Field(default_factory=dict)
+    """Answers made elsewhere, by the name of the system: `[FORMAT:]PLACE`, a format of
+    `benchmarks.tasks.answers`."""
     scorers: Names = ()
     weights: WeightsName | None = None
     """Where neither a system nor a config is named, `tiny` for data that is named and
@@ -173,9 +179,12 @@ class RunConfig(_Section):
         values = self.resolved()
         naming = {k: v for k, v in values.items() if k not in _NOT_NAMING}
         # Left out while unset, so that runs older than these fields keep their names.
-        for name in ("mode", "rubric", "servers"):
+        for name in ("answers", "mode", "rubric", "servers"):
             if not naming[name]:
                 del naming[name]
+        if self.answers and not self.systems:
+            # Given answers have one run, to which further scorers are added.
+            naming = {k: v for k, v in naming.items() if k not in _OF_SCORERS}
         return digest(naming)[:10]
 
     @property
@@ -188,6 +197,7 @@ class RunConfig(_Section):
         return (Path("runs") / f"{name}-{self.digest}").resolve()
 
 
+_OF_SCORERS = ("mode", "models", "rubric", "scorers", "servers")
 _NOT_NAMING = ("address", "cluster", "engine", "executor", "out", "report")
 
 
@@ -205,13 +215,33 @@ def load_config(
     values = with_settings(values, settings)
     refuse_keys(values)
     config = validated(RunConfig, values, "")
-    return _with_defaults(config, named=file is not None or bool(config.systems))
+    named = file is not None or bool(config.systems or config.answers)
+    return _with_defaults(_for_criteria(config), named=named)
+
+
+def _for_criteria(config: RunConfig) -> RunConfig:
+    """`config` whose mode and rubric are settings of its judges of criteria.
+
+    UsageError where judges with rubrics of their own are named besides: no file holds the
+    released texts of both.
+    """
+    given = {k: v for k in ("mode", "rubric") if (v := getattr(config, k)) is not None}
+    named = [name for name in config.scorers if name.startswith(CRITERIA)]
+    if not given or all(given.keys() <= config.models.get(n, {}).keys() for n in named):
+        return config
+    if others := [name for name in config.scorers if name.startswith(JUDGE)]:
+        raise UsageError(
+            f"{' and '.join(given)} cannot be meant for both {named[0]} and {others[0]}; "
+            f'say it of each, as in models."{named[0]}".mode="corrected"'
+        )
+    models = merged(dict.fromkeys(named, given), config.models)
+    return config.model_copy(update={"models": models} | dict.fromkeys(given))
 
 
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
     """`config` with defaults; a run in its directory supplies systems and scorers."""
     given = config.model_fields_set
-    answered = config.data.startswith(OFFICIAL)
+    answered = config.data.startswith(OFFICIAL) or bool(config.answers)
     if "systems" in given and not config.systems and not answered:
         raise UsageError("systems is empty: name at least one, or leave the key out")
     whole = config.systems and "scorers" in given
@@ -242,6 +272,7 @@ def anchored(config: RunConfig) -> RunConfig:
         update={
             "report": config.report.model_copy(update={"agreement": files}),
             "data": _absolute(config.data),
+            "answers": {n: str(AnswerPlace.of(at)) for n, at in config.answers.items()},
             "ids": config.ids and config.ids.expanduser().resolve(),
         }
     ).with_rubrics(lambda rubric: rubric.absolute)

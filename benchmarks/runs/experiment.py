@@ -18,8 +18,9 @@ from benchmarks.runs.run_directory import (
     read_manifest,
     stage_facts,
 )
+from benchmarks.tasks import answers
 from benchmarks.tasks.controls import control, is_control
-from benchmarks.tasks.mmie.official import answered
+from benchmarks.tasks.mmie import official
 from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
 from cluster.plan import EngineOptions, Evaluation, Plan, evaluations
@@ -265,6 +266,11 @@ def experiment_of(
         systems, scorers = map(dict.fromkeys, (config.systems, config.scorers))
         named = tuple(_system(name, task, models, config.seed) for name in systems)
         scored = tuple(scorer_of(name, config, models) for name in scorers)
+    if both := {system.name for system in given} & systems.keys():
+        raise UsageError(
+            f"{', '.join(sorted(both))} is a system's name and that of given answers; "
+            "give the answers another"
+        )
     return Experiment(
         config=config,
         task=task,
@@ -317,9 +323,12 @@ def read_task(
     config: RunConfig, on_progress: Callable[[int, int], None] | None = None
 ) -> tuple[TaskSet, tuple[System, ...]]:
     """The queries, and the systems whose answers come with them."""
+    given: tuple[System, ...] = ()
     if config.data.startswith(OFFICIAL):
-        return answered(Path(config.data.removeprefix(OFFICIAL)))
-    return load(config.data, prompts=config.prompts, on_progress=on_progress), ()
+        task, given = official.answered(Path(config.data.removeprefix(OFFICIAL)))
+    else:
+        task = load(config.data, prompts=config.prompts, on_progress=on_progress)
+    return answers.answered(task, config.answers) if config.answers else (task, given)
 
 
 def _selection(

@@ -55,10 +55,11 @@ def joined(
     before = former_config(config.root, manifest)
     both = _union(before, config)
     refuse_settings_of_nothing(both)
-    task, given = read_task(config, on_progress)
+    task, given = read_task(both, on_progress)
     _refuse(config.root, _other_values(before, config, manifest, task))
     known: dict[str, str] = manifest.get("identities", {})
-    former = experiment_of(before, task, given, identities=known, ids=manifest.get("ids"))
+    there = [system for system in given if system.name in manifest.get("systems", ())]
+    former = experiment_of(before, task, there, identities=known, ids=manifest.get("ids"))
     current = experiment_of(config, task, given)
     pins = _pins(current.identities, known)
     union = experiment_of(both, task, given, identities={**known, **pins})
@@ -94,6 +95,10 @@ def _other_values(
         there, here = getattr(before, name), getattr(config, name)
         if there != here:
             yield f"{name} is {_shown(here)}, but {_shown(there)} in the run"
+    for name in before.answers.keys() & config.answers.keys():
+        there, here = before.answers[name], config.answers[name]
+        if there != here:
+            yield f"answers of {name} are at {here}, but at {there} in the run"
     if config.repeats < before.repeats:
         yield f"repeats is {config.repeats}, but {before.repeats} in the run"
 
@@ -163,6 +168,7 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
     return config.model_copy(
         update={
             "systems": _both(before.systems, config.systems),
+            "answers": merged(before.answers, config.answers),
             "scorers": _both(before.scorers, config.scorers),
             "models": merged(judge_settings, merged(before.models, config.models)),
             "mode": source.mode,

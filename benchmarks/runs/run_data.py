@@ -10,9 +10,10 @@ keeps its place everywhere, with its reason; none of it becomes a number.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -32,10 +33,11 @@ from benchmarks.results.reasons import reasons_table
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.experiment import Experiment, reopen
 from benchmarks.runs.run_directory import read_manifest
-from cluster.plan import evaluated, lookup_in
+from benchmarks.tasks.published import Answer
+from cluster.plan import evaluated, evaluations, lookup_in
 from cluster.store import BlobReader, Store
 from cluster.walks import Lookup
-from generators.base import VALUED, Outcome, OutcomeName, Result
+from generators.base import VALUED, Failure, Outcome, OutcomeName, Result, Skip
 from generators.buckets import AnyPath
 from generators.document import Document, Malformed, Sample, Score, key_of
 from generators.errors import UsageError
@@ -169,6 +171,28 @@ class SystemAnswers(Mapping[str, QueryAnswer]):
         counted = Counter(answer.outcome for answer in self.values())
         outcomes = ", ".join(f"{n:,} {name}" for name, n in counted.items())
         return f"{self.system.name}: {len(self):,} answers ({outcomes})"
+
+
+def read_answers(
+    manifests: Collection[AnyPath], cache: Path
+) -> dict[str, dict[str, Answer]]:
+    """Return what the systems of the runs with these manifests answered, by query id.
+
+    Every repeat is a system of its own, and what is not made yet is left out.
+    """
+    answers: dict[str, dict[str, Answer]] = {}
+    for manifest in manifests:
+        run = RunData.at(manifest.parent)
+        plan = replace(run.experiment.plan, scorers=())
+        for made in evaluations(plan, run.store):
+            which = f" (repeat {made.repeat + 1})" if made.repeat else ""
+            own = answers.setdefault(f"{made.system}{which}", {})
+            document = made.document
+            if isinstance(document, Result):
+                own[made.sample.id] = document.value
+            elif isinstance(document, Skip | Failure):
+                own[made.sample.id] = document
+    return answers
 
 
 @dataclass(frozen=True, eq=False, repr=False)

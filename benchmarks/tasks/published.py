@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.tasks.reading.rules import RowError, Rule, of_type, shown
-from generators.base import Failure, Fault
+from generators.base import Failure, Fault, Skip
 from generators.document import Document, Malformed, Sample, Turn, changed
 from generators.names import unknown
 from generators.system import Prompter, System, Variant
 from generators.unicode import trouble
 
 V = TypeVar("V")
-Answer = Document | Failure
-"""A published answer, or what is wrong with it."""
+Answer = Document | Skip | Failure
+"""A given answer, or why there is none."""
 PREFIX = "published:"
 UNKNOWN = "unknown"
 
@@ -127,7 +127,7 @@ def answers_by_query(
     """Return the answers in the file `source` by query; a broken rule is a failure."""
     answers = dict[str, Answer]()
     for i, value in enumerate(rows):
-        id = ""
+        id = f"row-{i}"
         try:
             row = of_type(value, dict, "the answer")
             id = id_of(row)

@@ -67,8 +67,8 @@ def load(place: str, cache: Path) -> TaskSet:
     folder = found.path if found.path.is_dir() else found.path.parent
     files, kept = ImageFolder(folder, cache, found.also), ImageCache(cache / NAME)
     paths = _files(found.path)
-    given = {path.stem: path for path in sorted((folder / ANSWERS).glob("*.json"))}
-    answers = {name: _answers(path, cache) for name, path in given.items()}
+    given = sorted((folder / ANSWERS).glob("*.json"))
+    answers = read_answers({path: load_rows(path)[0] for path in given}, cache)
 
     def make(value: Any) -> ValidRow:
         row = of_type(value, dict, "the row")
@@ -81,7 +81,7 @@ def load(place: str, cache: Path) -> TaskSet:
         NAME,
         place,
         rows,
-        digest=digest_of([*paths, *given.values()]),
+        digest=digest_of([*paths, *given]),
         revision=found.revision,
         categories=dict.fromkeys(KIND_OF, 1),
         fields=("open", CLOSED),
@@ -174,10 +174,19 @@ def _reference(
 # ------------------------------------------------------------------------------ answers
 
 
-def _answers(path: Path, cache: Path) -> dict[str, Answer]:
+def read_answers(
+    files: Mapping[Path, list[Any]], cache: Path
+) -> dict[str, dict[str, Answer]]:
+    """Return the answers in the rows of each file, by the file's name and by query."""
+    return {path.stem: _answers(path, values, cache) for path, values in files.items()}
+
+
+def _answers(path: Path, values: list[Any], cache: Path) -> dict[str, Answer]:
     files = ImageFolder(path.parent, cache)
-    rows = load_rows(path)[0]
-    return answers_by_query(rows, path.name, _id, lambda row: _answer(row, files))
+    rows = (value for value in values if isinstance(value, dict))
+    drawn = (_listed(row.get(image)) for row in rows for _, image in _FIELDS)
+    files.check_all(one for several in drawn for one in several if isinstance(one, str))
+    return answers_by_query(values, path.name, _id, lambda row: _answer(row, files))
 
 
 def _answer(row: Mapping[str, Any], files: ImageFolder) -> Document:

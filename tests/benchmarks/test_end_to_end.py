@@ -165,7 +165,7 @@ def test_scoring_again_writes_and_draws_nothing(finished: Path) -> None:
     names = ("weights", "out", "executor", "address", "mode", "rubric")
     flags: dict[str, Any] = dict.fromkeys(names)
     flags |= {"set": ["models.clipscore.long_text=mean"], "remake": False}
-    status = commands.score(finished, [], flags, PlainConsole(file=said, width=200))
+    status = commands.score([str(finished)], [], flags, PlainConsole(file=said, width=200))
     assert status == 0, said.getvalue()
     after = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
     new = set(after) - set(folders)

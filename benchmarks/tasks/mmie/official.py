@@ -36,7 +36,7 @@ from benchmarks.tasks.mmie.reader import (
     group_of,
     stated_categories,
 )
-from benchmarks.tasks.published import TaskSet, malformed
+from benchmarks.tasks.published import Answer, TaskSet, malformed
 from benchmarks.tasks.reading.images import ImageFolder, default_folder, image_paths
 from benchmarks.tasks.reading.rules import (
     RowError,
@@ -215,12 +215,7 @@ def _output(row: Mapping[str, Any], images: ImageFolder) -> Output:
     category = category_of(id, stated_categories(row))
     model = get(row, "model", str)
     question = content(get(row, "question", list), "question", images)
-    said = row.get("answer")
-    answer: Content = (
-        (Text(get(row, "answer", str)),)
-        if isinstance(said, str)
-        else content(get(row, "answer", list), "answer", images)
-    )
+    answer = _answer(row, images)
     query = Sample(
         id=id,
         category=category,
@@ -230,7 +225,45 @@ def _output(row: Mapping[str, Any], images: ImageFolder) -> Output:
         wants_images=category != "MSR",
         metadata=first_truth(truth),
     )
-    return Output(query, Document(answer), model, benchmark_of(row))
+    return Output(query, answer, model, benchmark_of(row))
+
+
+def _answer(row: Mapping[str, Any], images: ImageFolder) -> Document:
+    if isinstance(row.get("answer"), str):
+        return Document((Text(get(row, "answer", str)),))
+    return Document(content(get(row, "answer", list), "answer", images))
+
+
+def read_answers(
+    files: Mapping[Path, list[Any]], cache: Path
+) -> dict[str, dict[str, Answer]]:
+    """Return what each model answered in the rows of `files`, by query id.
+
+    Questions and ground truths are not looked at: their images may be elsewhere. A row that
+    breaks a rule is a failure of the model it names, otherwise of every model.
+    """
+    answers: dict[str, dict[str, Answer]] = {}
+    of_all: dict[str, Answer] = {}
+    for path, values in files.items():
+        images = ImageFolder(path.parent, cache)
+        images.check_all(
+            image_paths([v.get("answer") for v in values if isinstance(v, dict)])
+        )
+        for i, value in enumerate(values):
+            model = value.get("model") if isinstance(value, dict) else None
+            own = answers.setdefault(model, {}) if isinstance(model, str) else of_all
+            try:
+                id = id_of(of_type(value, dict, "the row"))
+                get(value, "model", str)
+                if id in own:
+                    raise RowError(Rule.DUPLICATE, "an earlier row has it already")
+                own[id] = _answer(value, images)
+            except RowError as error:
+                row = malformed(i, group_of(value), error)
+                own[row.id] = Failure(row.reason, Fault.BAD_INPUT)
+    if not answers:
+        return {"": of_all}
+    return {model: of_all | own for model, own in answers.items()}
 
 
 def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:

@@ -121,6 +121,6 @@ def test_run_stops_before_it_makes_records_again(
     assert (tmp_path / "run" / "leaderboard.json").read_bytes() == leaderboard
     again = {"weights": None, "out": None, "address": None, "set": ()}
     again |= {"mode": None, "rubric": None, "remake": False}
-    assert commands.score(tmp_path / "run", ["bleu"], again, console) == 0
+    assert commands.score([str(tmp_path / "run")], ["bleu"], again, console) == 0
     assert commands.run(config, console, remake=True).exit_status == 0
     assert len(list((tmp_path / "run" / "stages").glob("bleu-*"))) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from benchmarks.runs.experiment import open_experiment, reopen
 from cluster.store import Store
 from generators.base import Result, Unscored
 from generators.errors import UsageError
-from scorers.judging import released
+from scorers.judging import criteria, released
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released
@@ -164,6 +165,42 @@ def test_what_is_said_of_one_judge_goes_over_what_is_said_of_all(place: Path) ->
     assert isinstance(every.examiner, Released)
     assert isinstance(this.examiner, Corrected)
     assert this.texts == OWN_TEXTS
+
+
+def test_judges_of_criteria_hear_them(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {"text": "T", "image_open": "O", "image_closed": "C", "system": "S"}
+    (place / "ueval_eval.py").write_text(
+        "".join(f"{k} = '{t}'\n" for k, t in texts.items())
+    )
+    digests = {k: hashlib.sha256(t.encode()).hexdigest() for k, t in texts.items()}
+    monkeypatch.setattr(criteria, "_DIGESTS", digests)
+    name, data = "criteria:anole", {"systems": ("gt",), "weights": "tiny"}
+    told = {"mode": "official", "rubric": "official:ueval_eval.py"}
+
+    def manner(**flags: Any) -> Any:
+        asked = load_config(None, {**data, "scorers": (name,), **flags})
+        return open_experiment(asked).scorers[0].manner
+
+    assert manner() == "our wording, corrected mode, each criterion by itself"
+    released = "released wording, official mode, each criterion by itself"
+    assert manner(**told) == released
+    of_its_own = {name: {"rubric": told["rubric"]}}
+    assert manner(mode="official", models=of_its_own) == released
+    with pytest.raises(UsageError, match=r"released rubrics.*ueval_eval\.py"):
+        manner(mode="official")
+    # No file holds the texts of both kinds.
+    with pytest.raises(UsageError, match="both criteria:anole and judge:"):
+        manner(scorers=(name, JUDGE), **told)
+    own = {name: {"mode": "corrected", "rubric": "own"}}
+    both = {"scorers": (name, JUDGE), "models": own}
+    assert "corrected" in manner(mode="official", rubric="official:prompts.py", **both)
+    # And in a run that is scored again.
+    root = place / "run"
+    plait("run", *WORDS[:2], *WORDS[4:], "--scorer", "bleu", "--out", str(root))
+    words = ["--mode", "official", "--rubric", "official:ueval_eval.py"]
+    plait("score", str(root), "--scorer", name, *words)
+    of_run = {s.name: s.manner for s in reopen(root).scorers}
+    assert of_run[name] == released
 
 
 @pytest.mark.parametrize("option", [("--mode", "corrected"), ("--rubric", "own")])

@@ -1,0 +1,305 @@
+"""Answers that were made elsewhere, in any format that can be told by its files.
+
+    [NAME=][FORMAT:]PLACE
+
+is a folder or file of answers to the queries of a task set, which are found by their ids.
+They are one system, called NAME or as the place is; where a place holds several, each is
+NAME/ITS-OWN. A format is one entry of `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.tasks.published import Answer, TaskSet
+from benchmarks.tasks.reading.images import default_folder
+from benchmarks.tasks.reading.rules import TaskError, shown
+from generators.base import Failure, imported
+from generators.buckets import AnyPath, BucketPath, any_path
+from generators.document import Document
+from generators.errors import UsageError
+from generators.system import System
+
+_MOST_NAMED = 3
+
+
+class AnswerFormat(NamedTuple):
+    """How a format is told, and how it is read."""
+
+    title: str
+    files: str
+    """Pattern of its files in a folder."""
+    keys: tuple[tuple[str, ...], ...]
+    """A row of it has all keys of one of these."""
+    read: str
+    """`module:function` of (rows by file, cache): by system, its answers by query id."""
+    asks: tuple[str, ...] = ()
+    """Keys of rows that hold their questions too, for a format that may do so."""
+    data: str = ""
+    """Prefix under which `--data` then reads these as queries."""
+
+    def has(self, row: Any) -> bool:
+        """Return whether `row` has the keys of the format."""
+        return isinstance(row, dict) and any(row.keys() >= {*keys} for keys in self.keys)
+
+    def __str__(self) -> str:
+        keys = " or ".join("+".join(keys) for keys in self.keys)
+        return f"{self.title}: {self.files} whose rows have {keys}"
+
+
+FORMATS: Mapping[str, AnswerFormat] = {
+    "mmie": AnswerFormat(
+        "in the layout of MMIE's scorer",
+        "data.json",
+        (("id", "answer", "model"),),
+        "benchmarks.tasks.mmie.official:read_answers",
+        asks=("question", "gt_answer"),
+        data="official:",
+    ),
+    "run": AnswerFormat(
+        "a run directory",
+        "manifest.json",
+        (("plait", "config"),),
+        "benchmarks.runs.run_data:read_answers",
+    ),
+    "ueval": AnswerFormat(
+        "in the layout of UEval's program",
+        "*.json",
+        tuple(
+            ("id", name)
+            for start, end in (("", "_answer"), ("gemini_", "_ans"), ("emu_", ""))
+            for name in (f"{start}text{end}", f"{start}image{end}")
+        ),
+        "benchmarks.tasks.ueval:read_answers",
+    ),
+}
+"""By the name that a place may begin with."""
+
+
+class AnswerPlace(NamedTuple):
+    """A folder or file of answers."""
+
+    path: AnyPath
+    format: str | None = None
+    """None where it is still to be told."""
+
+    @classmethod
+    def of(cls, text: str) -> AnswerPlace:
+        """Return `[FORMAT:]PLACE`, absolute. A path that exists is never a prefix."""
+        format, colon, rest = text.partition(":")
+        known = colon and format in FORMATS and not Path(text).expanduser().exists()
+        path = any_path(rest if known else text).expanduser().resolve()
+        return cls(path, format if known else None)
+
+    def __str__(self) -> str:
+        return f"{self.format}:{self.path}" if self.format else str(self.path)
+
+
+class FoundAnswers(NamedTuple):
+    """A place whose format is known."""
+
+    name: str
+    format: AnswerFormat
+    files: Mapping[AnyPath, list[Any]]
+    """The rows of each of its files."""
+    evidence: str
+
+    @property
+    def asks(self) -> bool:
+        """Whether it holds questions too."""
+        keys, rows = {*self.format.asks}, (r for own in self.files.values() for r in own)
+        return bool(keys) and any(isinstance(r, dict) and r.keys() >= keys for r in rows)
+
+
+def found(place: AnswerPlace) -> FoundAnswers:
+    """Return which format the place is in; UsageError where none or several match."""
+    if not (place.path.exists() or place.path.is_dir()):
+        raise UsageError(f"no answers at {place.path}: there is no such folder or file")
+    asked = [place.format] if place.format else list(FORMATS)
+    if isinstance(place.path, BucketPath):
+        asked = ["run"]  # the images of all others are read as files
+    rows: dict[AnyPath, list[Any] | TaskError] = {}
+    matches = [match for name in asked if (match := _match(place.path, name, rows))]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        told = "".join(f"\n  {m.name}: {m.format.title} ({m.evidence})" for m in matches)
+        valid = " or ".join(f"{m.name}:{place.path}" for m in matches)
+        raise UsageError(f"{place.path} may be of several formats:{told}\nName it: {valid}")
+    read = "; ".join(
+        str(own) if isinstance(own, TaskError) else f"{file.name}: {_described(own)}"
+        for file, own in rows.items()
+    )
+    valid = "".join(f"\n  {name}: {FORMATS[name]}" for name in asked)
+    raise UsageError(
+        f"{place.path} is not in {'this' if place.format else 'any known'} format "
+        f"({read or 'it holds no such file'}). Valid:{valid}"
+    )
+
+
+def _match(
+    place: AnyPath, name: str, rows: dict[AnyPath, list[Any] | TaskError]
+) -> FoundAnswers | None:
+    """Return the files at `place` in the format `name`; None where there are none.
+
+    Raises TaskError for a file beside them that cannot be read, since it may be one.
+    """
+    format = FORMATS[name]
+    inside: Iterable[AnyPath] = place.glob(format.files)
+    own: dict[AnyPath, list[Any]] = {}
+    left: list[str] = []
+    wrong: list[TaskError] = []
+    for file in [place] if place.is_file() else sorted(inside, key=str):
+        if file not in rows:
+            rows[file] = _rows_or_error(file)
+        match rows[file]:
+            case TaskError() as error:
+                wrong.append(error)
+            case list() as those if any(map(format.has, those)):
+                own[file] = those
+            case _:
+                left.append(file.name)
+    if not own:
+        return None
+    if wrong:
+        raise wrong[0]
+    first, those = next(iter(own.items()))
+    fit = [row for row in those if format.has(row)]
+    every = f"{len(fit):,} of {len(those):,} rows of " if those[1:] else ""
+    others = f" and {len(own) - 1:,} files more" if len(own) > 1 else ""
+    keys = " or ".join(
+        ", ".join(k) for k in format.keys if any(r.keys() >= {*k} for r in fit)
+    )
+    unread = f"; not read: {', '.join(left)}" if left else ""
+    return FoundAnswers(
+        name, format, own, f"{every}{first.name}{others} with {keys}{unread}"
+    )
+
+
+def _rows_or_error(file: AnyPath) -> list[Any] | TaskError:
+    try:
+        return load_any_rows(file)
+    except TaskError as error:
+        return error
+
+
+def load_any_rows(file: AnyPath) -> list[Any]:
+    """Return the rows of a JSON list, of a JSON object (one), or of lines of JSON.
+
+    A line that is not JSON is a row that is a string.
+    """
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+        content = json.loads(text)
+    except OSError as error:
+        raise TaskError(f"{file} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{file} is not UTF-8: {error}") from None
+    except (ValueError, RecursionError) as error:
+        content = [_row(line) for line in text.split("\n") if line.strip()]
+        if not any(isinstance(row, dict) for row in content):
+            raise TaskError(f"{file} is neither JSON nor lines of it: {error}") from None
+    return content if isinstance(content, list) else [content]
+
+
+def _row(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+
+
+def _described(rows: list[Any]) -> str:
+    if not rows:
+        return "no rows"
+    first = rows[0]
+    keys = f"has {', '.join(first)}" if isinstance(first, dict) else f"is {shown(first)}"
+    return f"{len(rows):,} rows, the first {keys}"
+
+
+# ------------------------------------------------------------------------------- names
+
+
+def named_places(texts: Iterable[str]) -> dict[str, AnswerPlace]:
+    """Return places by name, from `[NAME=][FORMAT:]PLACE`; UsageError for a name twice."""
+    places: dict[str, AnswerPlace] = {}
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        told = name and equals and not {*"/:"} & {*name} and not Path(text).exists()
+        place = AnswerPlace.of(rest if told else text)
+        own = place.path.stem if place.path.is_file() else place.path.name
+        label = name if told else own
+        if label in places:
+            raise UsageError(
+                f"{places[label].path} and {place.path} would both be called {label!r}; "
+                f"name one, as in NAME={place.path}"
+            )
+        places[label] = place
+    return places
+
+
+# ----------------------------------------------------------------------------- systems
+
+
+def answered(
+    task: TaskSet, places: Mapping[str, str], cache: Path | None = None
+) -> tuple[TaskSet, tuple[System, ...]]:
+    """Return the systems whose answers to `task` lie at `places`, by name.
+
+    The task set's `about` tells of each what was found: its format and the evidence, and
+    which answers and queries have no counterpart.
+    """
+    systems: list[System] = []
+    told: dict[str, Any] = {}
+    ids = {sample.id for sample in task.samples}
+    for label, text in places.items():
+        here = found(AnswerPlace.of(text))
+        read: Callable[..., Mapping[str, Mapping[str, Answer]]] = imported(here.format.read)
+        answers = read(here.files, cache or default_folder())
+        own = {
+            label if len(answers) == 1 else f"{label}/{name}": by_id
+            for name, by_id in answers.items()
+        }
+        systems += [System(name=n, draft=None, answers=by_id) for n, by_id in own.items()]
+        counts = {name: _counted(by_id, ids) for name, by_id in own.items()}
+        about = {"place": text, "format": here.name, "evidence": here.evidence}
+        told[label] = about | {"systems": counts}
+    return replace(task, about={**task.about, "answers": told}), tuple(systems)
+
+
+def _counted(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, Any]:
+    """Count the answers of a system to the queries `ids`, and name those to none.
+
+    A row without a usable id is named with what is wrong with it.
+    """
+    known = [answer for id, answer in answers.items() if id in ids]
+    done = sum(isinstance(answer, Document) for answer in known)
+    failed = sum(isinstance(answer, Failure) for answer in known)
+    unknown = [
+        f"{id} ({answer.reason})" if isinstance(answer, Failure) else id
+        for id, answer in answers.items()
+        if id not in ids
+    ]
+    without = len(ids) - done - failed
+    return {"answers": done, "failed": failed, "without": without, "unknown": unknown}
+
+
+def remarks(about: Mapping[str, Any]) -> Iterator[str]:
+    """What `answered` told of each place and system, for people."""
+    for found in about.get("answers", {}).values():
+        title, evidence = FORMATS[found["format"]].title, found["evidence"]
+        yield f"{found['place']} is {title}: {evidence}"
+        for name, counts in found["systems"].items():
+            done, failed, without = (counts[k] for k in ("answers", "failed", "without"))
+            yield (
+                f"  {name}: {done:,} answers, {failed:,} failed; {without:,} of the data's "
+                f"{done + failed + without:,} queries without one"
+            )
+            if unknown := counts["unknown"]:
+                more = ", ..." if len(unknown) > _MOST_NAMED else ""
+                named = ", ".join(unknown[:_MOST_NAMED])
+                yield f"    {len(unknown):,} not to a query of the data: {named}{more}"

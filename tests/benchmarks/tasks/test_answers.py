@@ -1,0 +1,325 @@
+"""Answers made elsewhere: how their format is told, and how they are compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_helpers import invoke, manifest
+from mmie_helpers import folder, row
+from paths import CHECKOUT
+from picture_helpers import flat
+
+from benchmarks.tasks.answers import FORMATS, AnswerPlace, answered, found, named_places
+from benchmarks.tasks.reading.rules import TaskError
+from benchmarks.tasks.task_set import TaskSet, load
+from generators.base import Failure, Skip
+from generators.document import Document, Image, Text
+from generators.errors import UsageError
+
+IDS = ("SA-1", "SA-2", "SA-3", "MSR-4")
+TINY = ("--weights", "tiny")
+
+
+def theirs(id: str, **changes: Any) -> dict[str, Any]:
+    """A row in the layout of MMIE's scorer; the question's image is not there."""
+    whole = {
+        "id": id,
+        "question": [{"text": "q", "image": "images/of-the-data.png"}],
+        "answer": [{"text": f"to {id}", "image": "images/a.png"}],
+        "model": "m",
+        "gt_answer": [{"text": None, "image": None}],
+    }
+    return {k: v for k, v in (whole | changes).items() if v is not None}
+
+
+def ueval(id: Any, **changes: Any) -> dict[str, Any]:
+    return {"id": id, "text_answer": f"to {id}", "image_answer": ["a.png"], **changes}
+
+
+def written(file: Path, rows: Any) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    (file.parent / "a.png").write_bytes(flat())
+    file.write_text(rows if isinstance(rows, str) else json.dumps(rows))
+    return file
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskSet:
+    """Four queries in `data`, which is beside the answers in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder(tmp_path / "data", [row(id) for id in IDS])
+    return load("data")
+
+
+def run_of_gt(root: Path) -> Path:
+    words = ["--system", "gt", "--system", "gt:no-images", "--scorer", "bleu", *TINY]
+    done = invoke("run", "--data", "data", *words, "--repeats", "2", "--out", str(root))
+    assert done.exit_code in (0, 1), done.output
+    return root
+
+
+def in_mmie(place: Path) -> Path:
+    return folder(place, [theirs(id) for id in IDS])
+
+
+def in_lines(place: Path) -> Path:
+    lines = "\n".join(json.dumps(ueval(id)) for id in IDS)
+    return written(place.with_suffix(".jsonl"), lines)
+
+
+def in_ueval(place: Path) -> Path:
+    return written(place.with_suffix(".json"), [ueval(id) for id in IDS])
+
+
+def several_in_ueval(place: Path) -> Path:
+    for name in "ab":
+        written(place / f"{name}.json", [ueval(id) for id in IDS])
+    written(place / "notes.json", {"made": "today"})
+    return place
+
+
+FOUND: list[tuple[Callable[[Path], Path], str, dict[str, int], str]] = [
+    (in_mmie, "mmie", {"x": 4}, "4 of 4 rows of data.json with id, answer, model"),
+    (in_ueval, "ueval", {"x": 4}, "4 of 4 rows of x.json with id, text_answer"),
+    (in_lines, "ueval", {"x": 4}, "4 of 4 rows of x.jsonl with id, text_answer"),
+    (several_in_ueval, "ueval", {"x/a": 4, "x/b": 4}, "not read: notes.json"),
+    (
+        run_of_gt,
+        "run",
+        {f"x/{s}{n}": 4 for s in ("gt", "gt:no-images") for n in ("", " (repeat 2)")},
+        "manifest.json with plait, config",
+    ),
+]
+
+
+@pytest.mark.usefixtures("worker_threads")
+@pytest.mark.parametrize(("make", "format", "systems", "evidence"), FOUND)
+def test_a_format_is_told_by_what_is_there(
+    task: TaskSet,
+    make: Callable[[Path], Path],
+    format: str,
+    systems: dict[str, int],
+    evidence: str,
+) -> None:
+    place = make(Path.cwd() / "x")
+    with_told, given = answered(task, {"x": str(place)})
+    assert {s.name: len(s.answers or {}) for s in given} == systems
+    told = with_told.about["answers"]["x"]
+    assert told["format"] == format
+    assert evidence in told["evidence"]
+    for counts in told["systems"].values():
+        assert counts["answers"] + counts["failed"] + counts["without"] == len(IDS)
+        assert counts["unknown"] == []
+    assert answered(task, {"x": f"{format}:{place}"})[1] == given
+
+
+def test_all_formats_are_tested() -> None:
+    assert {format for _, format, *_ in FOUND} == FORMATS.keys()
+
+
+@pytest.mark.usefixtures("worker_threads")
+def test_a_run_gives_what_it_made_and_why_it_did_not(task: TaskSet) -> None:
+    folder(Path("data"), [row(id) for id in IDS[:3]] + [row("SA-4", conversations=[])])
+    root = run_of_gt(Path.cwd() / "run")
+    _, systems = answered(load("data"), {"x": str(root)})
+    by_name = {system.name: system.answers for system in systems}
+    whole, blind = by_name["x/gt"], by_name["x/gt:no-images"]
+    assert whole is not None
+    assert blind is not None
+    assert whole["SA-1"] == Document((Text("Step 2: Go on."),))
+    assert isinstance(blind["SA-1"], Skip)
+    assert isinstance(whole["SA-4"], Failure)
+
+
+def test_rows_without_their_query_or_broken_are_counted(task: TaskSet) -> None:
+    rows = [
+        theirs("SA-1"),
+        theirs("SA-2", answer=[{"text": None, "image": "images/gone.png"}]),
+        theirs("SA-404"),
+        theirs(""),
+        theirs("SA-1"),
+        theirs("SA-3", model=None),
+        7,
+    ]
+    told, (system,) = answered(task, {"x": str(folder(Path("x"), rows))})
+    assert system.answers is not None
+    outcomes = {id: type(a).__name__ for id, a in system.answers.items() if id in IDS}
+    assert outcomes == {"SA-1": "Document", "SA-2": "Failure", "SA-3": "Failure"}
+    counts = told.about["answers"]["x"]["systems"]["x"]
+    assert (counts["answers"], counts["failed"], counts["without"]) == (1, 2, 1)
+    assert {text.partition(" ")[0] for text in counts["unknown"]} == {
+        "SA-404",
+        "row-3",
+        "row-4",
+        "row-6",
+    }
+    assert isinstance(system.answers["SA-1"], Document)
+    assert isinstance(system.answers["SA-1"].segments[1], Image)
+
+
+def test_models_in_one_file_are_systems(task: TaskSet) -> None:
+    rows = [theirs("SA-1"), theirs("SA-1", model="n"), theirs("SA-2", model=None)]
+    _, systems = answered(task, {"x": str(folder(Path("x"), rows))})
+    broken = {"SA-1": "Document", "SA-2": "Failure"}  # of which it is, is not known
+    assert {
+        s.name: {id: type(a).__name__ for id, a in (s.answers or {}).items()}
+        for s in systems
+    } == {"x/m": broken, "x/n": broken}
+
+
+def test_what_is_ambiguous_is_refused_until_it_is_named(task: TaskSet) -> None:
+    both = [theirs(id, text_answer="t") for id in IDS]
+    place = folder(Path.cwd() / "x", both)
+    with pytest.raises(UsageError) as refused:
+        found(AnswerPlace.of("x"))
+    assert f"mmie:{place} or ueval:{place}" in str(refused.value)
+    assert str(refused.value).count("4 of 4 rows of data.json with id") == 2
+    for name in ("mmie", "ueval"):
+        assert found(AnswerPlace.of(f"{name}:x")).name == name
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"id": "1", "text": "t"}], "data.json: 1 rows, the first has id, text"),
+        ([], "data.json: no rows"),
+        ("[1, 2]", "the first is 1"),
+        ("[", "neither JSON nor lines"),
+    ],
+)
+def test_what_no_format_fits_is_refused(task: TaskSet, rows: Any, said: str) -> None:
+    written(Path("x/data.json"), rows)
+    for place in ("x", "mmie:x"):
+        with pytest.raises(UsageError) as refused:
+            found(AnswerPlace.of(place))
+        assert said in str(refused.value)
+    assert "ueval: " not in str(refused.value), "only what was asked for is valid"
+
+
+def test_a_file_that_cannot_be_read_stops_only_its_own_format(task: TaskSet) -> None:
+    place = in_mmie(Path("x"))
+    written(place / "scores.json", '[{"id": 1')
+    assert found(AnswerPlace.of("x")).name == "mmie"
+    several_in_ueval(Path("y"))
+    written(Path("y/c.json"), '[{"id": 1')
+    with pytest.raises(TaskError, match=r"c\.json is neither JSON"):
+        found(AnswerPlace.of("y"))
+
+
+def test_places_have_names(task: TaskSet) -> None:
+    for place in ("a/out", "b/out", "gpt-4.1", "x=y"):
+        in_mmie(Path(place))
+    in_ueval(Path("c/gpt"))
+    told = named_places(["a/out", "c/gpt.json", "v2=b/out", "m=mmie:b/out", "x=y"])
+    assert {
+        name: str(place.path.relative_to(Path.cwd())) for name, place in told.items()
+    } == {
+        "out": "a/out",
+        "gpt": "c/gpt.json",
+        "v2": "b/out",
+        "m": "b/out",
+        "x=y": "x=y",
+    }
+    assert told["m"].format == "mmie"
+    assert list(named_places(["gpt-4.1"])) == ["gpt-4.1"]
+    with pytest.raises(UsageError, match="would both be called 'out'"):
+        named_places(["a/out", "b/out"])
+
+
+# ------------------------------------------------------------------------- the command
+
+
+def board(root: Path) -> dict[str, dict[str, Any]]:
+    rows = json.loads((root / "leaderboard.json").read_text())
+    return {row["system"]: row for row in rows}
+
+
+def score(*words: str) -> tuple[str, Path]:
+    """What `plait score` prints, and its run directory."""
+    done = invoke("score", *words, *TINY)
+    (line,) = (t for t in done.output.splitlines() if t.startswith("run directory "))
+    return done.output, Path(line.removeprefix("run directory "))
+
+
+@pytest.mark.usefixtures("worker_threads")
+def test_places_of_all_formats_stand_side_by_side(task: TaskSet) -> None:
+    in_mmie(Path("gpt"))
+    written(
+        Path("emu.json"), [ueval("SA-1"), ueval("SA-404"), ueval("SA-2", text_answer=3)]
+    )
+    run_of_gt(Path("runs/mine"))
+    places = ("gpt", "v2=emu.json", "runs/mine", "--data", "data")
+    said, root = score(*places, "--scorer", "stages:Constant")
+    assert "1 answers, 1 failed; 2 of the data's 4 queries without one" in said
+    assert "1 not to a query of the data: SA-404" in said
+    rows = board(root)
+    of_run = {name.replace("x/", "mine/") for name in FOUND[-1][2]}
+    assert rows.keys() == {"gpt", "v2", *of_run}
+    counts = ("n", "done", "failed", "skipped")
+    assert [rows["gpt"][name] for name in counts] == [4, 4, 0, 0]
+    assert [rows["v2"][name] for name in counts] == [4, 1, 1, 2]
+    # Another scorer is added, and nothing of the first is made again.
+    before = set(root.glob("stages/*/*.parquet"))
+    said, again = score(*places, "--scorer", "bleu")
+    assert again == root
+    assert "added to the run, for all of its queries: scorer bleu" in said
+    assert before <= set(root.glob("stages/*/*.parquet"))
+    assert board(root)["gpt"]["scores"].keys() == {"stages:Constant", "bleu"}
+    assert "nothing is missing" in score(*places, "--scorer", "stages:Constant")[0]
+    # The run directory is one as any other.
+    assert invoke("score", str(root), "--scorer", "ssim").exit_code == 1
+    assert len(board(root)["v2"]["scores"]) == 3
+    assert invoke("report", str(root)).exit_code == 0
+    assert manifest(root)["data"]["answers"]["v2"]["format"] == "ueval"
+
+
+@pytest.mark.usefixtures("worker_threads")
+def test_a_place_is_added_and_none_is_exchanged(task: TaskSet) -> None:
+    for name in ("one", "two", "other/one"):
+        in_mmie(Path(name))
+    words = ("--data", "data", "--scorer", "stages:Constant", "--out", "out")
+    score("one", *words)
+    said, root = score("two", *words)
+    assert "added to the run, for all of its queries: system two" in said
+    assert board(root).keys() == {"one", "two"}
+    with pytest.raises(UsageError, match="answers of one are at"):
+        invoke("score", "other/one", *words, *TINY)
+    with pytest.raises(UsageError, match="gt is a system's name"):
+        invoke("score", "gt=one", "--data", "data", *TINY, "--set", 'systems=["gt"]')
+
+
+@pytest.mark.usefixtures("worker_threads")
+def test_queries_are_those_of_a_place_that_holds_them(task: TaskSet) -> None:
+    in_ueval(Path("a"))
+    with pytest.raises(UsageError, match="--data ueval:PLACE"):
+        invoke("score", "a.json", *TINY)
+    rows = [theirs(id, question=[{"text": "q", "image": None}]) for id in IDS[:2]]
+    folder(Path("b"), rows)
+    run_of_gt(Path("c"))
+    for place, queries in {"b": 2, "c": 4}.items():
+        said, root = score("a.json", place, "--scorer", "stages:Constant")
+        assert board(root)["a"]["done"] == queries, said
+    folder(Path("d"), [theirs(id, gt_answer=None) for id in IDS])
+    with pytest.raises(UsageError, match="--data ueval:PLACE"):
+        invoke("score", "a.json", "d", *TINY)
+
+
+@pytest.mark.models
+@pytest.mark.usefixtures("worker_threads")
+def test_the_command_of_the_readme(task: TaskSet) -> None:
+    in_mmie(Path("gpt-4o"))
+    in_ueval(Path("answers"))
+    run_of_gt(Path("runs/mine"))
+    folder(Path("data/MMIE"), [row(id) for id in IDS])
+    readme = (CHECKOUT / "README.md").read_text()
+    (line,) = re.findall(r"^\$ plait score (.* --data .*)$", readme, re.MULTILINE)
+    _, root = score(*shlex.split(line, comments=True))
+    scored = {name for name, cells in board(root).items() if cells["scores"]["clipscore"]}
+    assert {"gpt-4o", "v2", "mine/gt"} <= scored
