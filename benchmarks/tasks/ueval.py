@@ -68,7 +68,7 @@ def load(place: str, cache: Path) -> TaskSet:
     files, kept = ImageFolder(folder, cache, found.also), ImageCache(cache / NAME)
     paths = _files(found.path)
     given = sorted((folder / ANSWERS).glob("*.json"))
-    answers = read_answers({path: load_rows(path)[0] for path in given}, cache)
+    answers = read_answers({path: list(load_rows(path)[0]) for path in given}, cache)
 
     def make(value: Any) -> ValidRow:
         row = of_type(value, dict, "the row")
