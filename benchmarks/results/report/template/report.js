@@ -133,7 +133,7 @@ function showState() {
 
 function listen() {
   for (const id of CONTROLS) {
-    $(id).addEventListener("input", debounced(() => change({ [id]: $(id).value }), id === "text" ? 200 : 0));
+    $(id).addEventListener($(id).localName === "select" ? "change" : "input", debounced(() => change({ [id]: $(id).value }), id === "text" ? 200 : 0));
   }
   $("columns").addEventListener("change", () => {
     const boxes = [...$("columns").querySelectorAll("input")];
