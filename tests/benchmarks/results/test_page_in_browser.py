@@ -296,9 +296,7 @@ OVERLAPS = """
       Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 6).map(([, y]) => [x, y]));"""
 
 
-HIDDEN = (
-    "script, style, option, svg, thead, .heard, caption, .skip, .scroll, .clamp, .answer h3"
-)
+HIDDEN = "script, style, option, svg, thead, .heard, caption, .skip, .scroll, .clamp, h3"
 """Whose text is not seen, or is cut where it has no room."""
 
 
