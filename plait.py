@@ -208,6 +208,9 @@ def report(
         Path | None,
         typer.Option(help="Folder to copy them to, such as those of a run in a bucket."),
     ] = None,
+    show: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser.")
+    ] = False,
 ) -> int:
     """Write leaderboard.{json,csv,md,tex} and report.html.
 
@@ -216,7 +219,9 @@ def report(
     """
     from benchmarks import commands
 
-    return commands.report(any_path(run), _console(), queries, damaged=damaged, out=out)
+    return commands.report(
+        any_path(run), _console(), queries, damaged=damaged, out=out, show=show
+    )
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import webbrowser
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.results.board import Board
-from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.results.headline import furthest_apart, terminal_table
+from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.people import known
 from benchmarks.results.table import ResultTable, json_text
 from benchmarks.results.timeline import show_times
@@ -295,7 +297,7 @@ def _conclude(board: Board, config: RunConfig, result: RunResult, console: Conso
     page = write_page(board, root, console, config.report.queries)
     if result.traced:
         show_times(root, console)
-    console.print(f"report      {page}", soft_wrap=True)
+    _show_page(page, board, config.report.queries, console)
 
 
 def _counted(result: RunResult) -> str:
@@ -334,6 +336,20 @@ def write_page(
     for damage in read.damage.values():
         console.print(f"Warning: {damage}.", soft_wrap=True)
     return page
+
+
+def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Console) -> None:
+    """Print where the page is, and what to look at first."""
+    from benchmarks.results.report.entries import keys_shown
+    from benchmarks.results.report.page import limit_of
+
+    console.print(f"report      {page}", soft_wrap=True)
+    if apart := furthest_apart(board, keys_shown(board, limit_of(queries))):
+        ends = " and ".join(f"{name} ({score})" for name, score in apart.ends.items())
+        console.print(
+            f"look at     {apart.query}, where {apart.scorer} sets {ends} furthest apart",
+            soft_wrap=True,
+        )
 
 
 def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
@@ -377,13 +393,17 @@ def report(
     *,
     damaged: bool = False,
     out: Path | None = None,
+    show: bool = False,
 ) -> int:
     """Write leaderboard and page again from the records; exit status 1 where some are lost.
 
     The page shows at most `queries` queries, by default as many as the run's config says.
     Where a part is damaged nothing is written, unless tables of `damaged` runs are wanted.
-    All files but the records are copied to the folder `out`, where it is given.
+    All files but the records are copied to the folder `out`, where it is given. `show`
+    opens the page in a browser.
     """
+    if show and not isinstance(out or root, Path):
+        raise UsageError(f"--open needs a page on this machine: copy {root} with --out")
     asked = validated(ReportConfig, {"queries": queries}, "report").queries
     experiment, read = reopen(root), BlobReader()
     try:
@@ -404,7 +424,9 @@ def report(
             below = out / file.parent.name if file.parent != root else out
             write_whole(below / file.name, file.read_bytes())
         page = out / page.name
-    console.print(f"report      {page}", soft_wrap=True)
+    _show_page(page, board, limit, console)
+    if show and not webbrowser.open(Path(str(page)).resolve().as_uri()):
+        console.print("No browser could be opened.")
     return int(bool(read.damage) and not damaged)
 
 

@@ -6,7 +6,7 @@ Tables are functions of a board, whose `leaderboard` and `differences` are compu
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -14,13 +14,11 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from rich.console import Group as RichGroup
-from rich.console import RenderableType
-from rich.text import Text
 
 from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
+from benchmarks.results.costs import MEASURES
 from benchmarks.results.numbers import NumberForm, estimate_of
-from benchmarks.results.pairings.tables import write_pairings
+from benchmarks.results.pairings.tables import AMOUNT, write_pairings
 from benchmarks.results.people import known
 from benchmarks.results.reasons import (
     FAILURES,
@@ -28,7 +26,6 @@ from benchmarks.results.reasons import (
     counted_reasons,
     failures_csv,
     missing_values,
-    most_frequent,
     reasons_table,
 )
 from benchmarks.results.table import (
@@ -39,9 +36,9 @@ from benchmarks.results.table import (
     json_text,
     latex_page,
     plain,
-    printable,
 )
 from benchmarks.results.validity import checks
+from benchmarks.tasks.controls import is_reference
 from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName
 from generators.buckets import AnyPath
 from generators.files import write_whole
@@ -55,11 +52,11 @@ from scorers.statistics.means import Stratum, mean, of_differences, paired, stra
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
 FIXED, MICRO = "avg_fixed", "avg_micro"
 AVERAGES = {FIXED: "fixed weights", MICRO: "per query"}
-_NAMED = {"planned": "answers", "missing": "not made", "not_applicable": "n/a"}
-_HEADINGS = {
+_NAMED = {"planned": "answers", "missing": "not made"}
+HEADINGS = {
     name: _NAMED.get(name, name.replace("_", " ")) for name in COUNTS if name != "scored"
 }
-_ONLY_IF_ANY = ("missing", "failed_scores", "skipped_scores")
+_ALWAYS = ("planned", "done")
 _RELEASED = (
     "Raw scores from 0 to 6, averaged and rounded as the released scorer prints them."
 )
@@ -71,10 +68,15 @@ ABOUT_CONTROLS = (
     "difference is above 0). Blind: equal on every query, as from a scorer that ignores "
     "what the control changes."
 )
+ABOUT_SPENT = (
+    "Seconds are those that stages were busy. What several systems share counts for each "
+    "of them. Money is told where an endpoint has prices."
+)
+_SPENT = ("seconds", "tokens", "cost")
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
 """A mean as `Estimate.as_json` makes it plain, its scale, and counts."""
-Column = tuple[TableColumn, Iterable[TableCell]]
+Column = tuple[TableColumn, Sequence[TableCell]]
 
 
 @lru_cache(maxsize=2)
@@ -290,28 +292,20 @@ def _mean_column(heading: str, scorer: Scorer, cells: Iterable[Cell]) -> Column:
     return TableColumn(heading, scorer.direction, numeric=True), [*map(cell_of, cells)]
 
 
+def _has_value(cells: Iterable[TableCell]) -> bool:
+    return any(cell.span for cell in cells)
+
+
 def _table(title: str, columns: Iterable[Column], notes: Sequence[str] = ()) -> ResultTable:
-    heads, cells = zip(*columns, strict=True)
+    """Return a table of columns; those of means only where there is one."""
+    shown = (c for c in columns if c[0].direction is None or _has_value(c[1]))
+    heads, cells = zip(*shown, strict=True)
     return ResultTable.of(title, heads, zip(*cells, strict=True), notes)
 
 
-def headline_table(board: Board) -> ResultTable:
-    """Return one average per scorer, and the outcomes: what fits into a terminal."""
-    rows = leaderboard(board)
-    columns = [_systems(rows)]
-    for scorer in board.scorers:
-        average = headline(rows, scorer.name)
-        heading = f"{scorer.name} ({scorer.scale}), {AVERAGES[average]}"
-        cells = (row["scores"][scorer.name][average] for row in rows)
-        columns.append(_mean_column(heading, scorer, cells))
-    columns.append(_texts("answers and judgements", map(_outcomes, rows), numeric=False))
-    return _table(board.title, columns, order_notes(board))
-
-
-def _outcomes(row: LeaderboardRow) -> str:
-    others = [k for k in _HEADINGS if k not in ("planned", "done")]
-    counted = [f"{row[k]:,} {_HEADINGS[k]}" for k in others if row[k] or k == "failed"]
-    return ", ".join([f"{row['done']:,} of {row['planned']:,} done", *counted])
+def ranked(board: Board) -> list[dict[str, Any]]:
+    """Return the rows of the leaderboard, the ground truth and its controls last."""
+    return sorted(leaderboard(board), key=lambda row: is_reference(row["system"]))
 
 
 def order_notes(board: Board) -> list[str]:
@@ -336,7 +330,7 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
         f"{row['system']}, {AVERAGES[a]}: {s[a]['reason']}"
         for row, s in zip(rows, scores, strict=True)
         for a in AVERAGES
-        if "reason" in s[a]
+        if "reason" in s[a] and (a == MICRO or any(own[a]["n"] for own in scores))
     ]
     title = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
     return _table(title, columns, missing)
@@ -349,8 +343,8 @@ def _categories(board: Board, scorer: Scorer, scores: Sequence[Cell]) -> list[Co
 
 def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """Return the counts that are worth a column."""
-    shown = (k for k in _HEADINGS if k not in _ONLY_IF_ANY or any(row[k] for row in rows))
-    return [_texts(_HEADINGS[k], [row[k] for row in rows]) for k in shown]
+    shown = (k for k in HEADINGS if k in _ALWAYS or any(row[k] for row in rows))
+    return [_texts(HEADINGS[k], [row[k] for row in rows]) for k in shown]
 
 
 def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
@@ -410,23 +404,6 @@ def criteria_tables(board: Board, scorer: str) -> Iterator[ResultTable]:
         yield ResultTable.of(f"{category}, by criterion", ["system", *order], lines)
 
 
-def matrix_table(board: Board, scorer: str) -> ResultTable | None:
-    """Return LVLM by text-to-image model; None for fewer than two composed systems."""
-    by_name = {row["system"]: row for row in leaderboard(board)}
-    pairs = [(s, by_name[s.name]) for s in board.systems if s.lvlm and s.t2i]
-    if len(pairs) < 2:
-        return None
-    average = headline([row for _, row in pairs], scorer)
-    cells: dict[str, dict[str, TableCell]] = {}
-    for system, row in pairs:
-        cell = cell_of(row["scores"][scorer][average])
-        cells.setdefault(str(system.lvlm), {}).setdefault(str(system.t2i), cell)
-    t2is = dict.fromkeys(t2i for line in cells.values() for t2i in line)
-    lines = [[lvlm, *(line.get(a, "") for a in t2is)] for lvlm, line in cells.items()]
-    title = f"LVLM x text-to-image model ({AVERAGES[average]})"
-    return ResultTable.of(title, ["", *t2is], lines)
-
-
 def pairs_table(board: Board, scorer: str) -> ResultTable | None:
     """Return the paired differences of one scorer; None for a single system."""
     lines = []
@@ -461,6 +438,20 @@ def counts_table(board: Board) -> ResultTable:
 def reasons_of(board: Board) -> list[tuple[str, Reasons]]:
     """Return the most frequent reasons by system, in the order of the leaderboard."""
     return [(row["system"], row["reasons"]) for row in leaderboard(board)]
+
+
+def spent_table(board: Board) -> ResultTable:
+    """Return what the answers of each system took, and the judgements of each scorer."""
+    spent: dict[str, dict[str, float]] = defaultdict(dict)
+    for part, where in (("system", board.is_answer), ("scorer", board.is_score)):
+        for measure in _SPENT:
+            for name, _, amount in board.grouped(where, (part,), measure):
+                spent[name] |= {} if amount is None else {measure: amount}
+    measures = [m for m in _SPENT if any(own.get(m) for own in spent.values())]
+    names = [*(row["system"] for row in ranked(board)), *(s.name for s in board.scorers)]
+    lines = [[n, *(AMOUNT.number(spent[n].get(m)) for m in measures)] for n in names]
+    head = ["answers or judgements of", *(MEASURES.get(m, m) for m in measures)]
+    return ResultTable.of("In all", head, lines, [ABOUT_SPENT])
 
 
 def legend(board: Board) -> str:
@@ -545,7 +536,6 @@ def _markdown(board: Board) -> str:
         parts += _section(field_table(board, scorer), 3)
         for table in criteria_tables(board, scorer.name):
             parts += _section(table, 3)
-        parts += _section(matrix_table(board, scorer.name), 3)
         parts += _section(pairs_table(board, scorer.name), 3, _PAIRED)
     parts += _section(controls_table(board), 2, ABOUT_CONTROLS)
     parts += _section(counts_table(board), 2)
@@ -559,16 +549,3 @@ def _section(table: ResultTable | None, level: int, *remarks: str) -> list[str]:
     if table is None:
         return []
     return [f"{'#' * level} {plain(table.title)}", *remarks, table.markdown]
-
-
-# -------------------------------------------------------------------------- terminal
-
-
-def terminal_table(board: Board) -> RenderableType:
-    """Return averages and outcomes per system, then reasons of failures."""
-    parts: list[RenderableType] = [headline_table(board).rich]
-    parts += [Text(printable(text), style="dim") for text in board.about_scorers]
-    if board.warning:
-        parts.append(Text(printable(f"Warning: {board.warning}."), style="yellow"))
-    reasons = most_frequent("system", reasons_of(board), FAILURES)
-    return RichGroup(*parts, *([reasons.rich] if reasons.rows else []))

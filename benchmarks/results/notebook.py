@@ -58,6 +58,12 @@ def box(*parts: str) -> str:
     return f"<div {_BOX}>{''.join(parts)}</div>"
 
 
+def beside(*parts: str) -> str:
+    """Parts side by side, which scroll where there is no room."""
+    columns = (f'<div style="flex:1 0 12em">{part}</div>' for part in parts)
+    return f'<div style="display:flex;gap:1em;overflow-x:auto">{"".join(columns)}</div>'
+
+
 def heading(text: str) -> str:
     """A line in bold."""
     return f"<div><b>{escape(text)}</b></div>"

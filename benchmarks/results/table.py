@@ -16,13 +16,21 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from rich.console import Group, JustifyMethod, RenderableType
+from markupsafe import Markup, escape
+from rich.cells import cell_len
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    Group,
+    JustifyMethod,
+    RenderableType,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -32,7 +40,13 @@ from scorers.base import Direction
 from scorers.statistics.estimate import Estimate
 
 T = TypeVar("T")
+TIED = "≈"
+ABOUT_TIED = f"{TIED} not shown to be worse than the best, at 95%."
 _NUMBER = re.compile(r"[+-]?\d|-|$")
+_BREAK = re.compile(r"(?<=[+@:/_-])(?=[^\W\d])|(?<= )")
+"""Where a name may be broken: behind its separators, never inside a word."""
+_LEAST_TEXT = 24
+"""Characters to a line of a column of text that a terminal has no room for."""
 _FORMULA = re.compile(r"[=+\-@\t]")
 """How a cell begins that a spreadsheet would compute."""
 _FIGURE = re.compile(r"(-|[+-]?[\d.,]+(e[+-]?\d+)?%?)( \[[\d.,+ -]+\])?( n=[\d,]+)?")
@@ -67,6 +81,10 @@ class TableCell:
     """On the page, the share of colour behind the text in percent; below 0 for harm."""
     marked: bool = False
     """On the page, underlined."""
+    tied: bool = False
+    """Not shown to be worse than the best of the column."""
+    span: tuple[float, float, float] | None = None
+    """Lower end, value and upper end; on the page, a bar where the column has `bars`."""
     link: str = ""
     """On the page, where the text leads to."""
 
@@ -75,10 +93,12 @@ class TableCell:
         cls, estimate: Estimate, form: NumberForm, *, counted: bool = False, **looks: Any
     ) -> TableCell:
         """An estimate, with its interval behind it and, where `counted`, its n."""
-        ends = form.interval(estimate.ci95)
+        ends, value = form.interval(estimate.ci95), estimate.value
+        if value is not None:
+            low, high = estimate.ci95 or (value, value)
+            looks["span"] = low, value, high
         detail = f"{ends} n={estimate.n}".strip() if counted else ends
-        text = form.number(estimate.value)
-        return cls(text, detail, estimate.value, estimate.reason, **looks)
+        return cls(form.number(value), detail, value, estimate.reason, **looks)
 
     @property
     def full(self) -> str:
@@ -95,6 +115,17 @@ class TableColumn:
     """Which values are better; None where no value is marked."""
     numeric: bool | None = None
     """Aligned to the right; None decides by the cells."""
+    bars: bool = False
+    """On the page and in notebooks, intervals are bars on a common axis."""
+    link: str = ""
+    """On the page, where the heading leads to."""
+    detail: str = ""
+    """Shown smaller behind the heading: a scale, a count."""
+
+    @property
+    def full(self) -> str:
+        """Heading and detail on one line."""
+        return f"{self.heading} {self.detail}".strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +171,25 @@ class ResultTable:
         return frozenset(marked)
 
     @property
+    def bars(self) -> dict[tuple[int, int], list[float]]:
+        """Spans by (row, column), in percent of the column's own axis."""
+        found: dict[tuple[int, int], list[float]] = {}
+        for j in (j for j, column in enumerate(self.columns) if column.bars):
+            spans = {i: span for i, row in enumerate(self.rows) if (span := row[j].span)}
+            low = min((span[0] for span in spans.values()), default=0.0)
+            width = max((span[2] for span in spans.values()), default=0.0) - low
+            for i, span in spans.items():
+                places = [100 * (x - low) / width if width else 50.0 for x in span]
+                found[i, j] = [round(place, 1) for place in places]
+        return found
+
+    @property
+    def footnotes(self) -> Sequence[str]:
+        """The notes, and what marks in the cells mean."""
+        tied = any(cell.tied for row in self.rows for cell in row)
+        return [*self.notes, *([ABOUT_TIED] if tied else [])]
+
+    @property
     def right(self) -> list[bool]:
         """Which columns are aligned to the right: those of numbers, dashes and nothing."""
         return [
@@ -160,34 +210,27 @@ class ResultTable:
     @property
     def rich(self) -> RenderableType:
         """For a terminal; details are below the value."""
-        grid = Table(box=None, padding=(0, 1), header_style="dim")
-        for column, right in zip(self.columns, self.right, strict=True):
-            justify: JustifyMethod = "right" if right else "left"
-            heading = Text(printable(column.heading))
-            grid.add_column(heading, justify=justify, overflow="fold")
-        for row in self._cells(_rich_cell):
-            grid.add_row(*row)
-        notes = [Text(f" {printable(note)}", style="dim") for note in self.notes]
-        parts = [grid] if self.rows else []
+        notes = [Text(f" {printable(note)}", style="dim") for note in self.footnotes]
+        parts = [_Grid(self)] if self.rows else []
         return Group(Text(printable(self.title), style="bold"), *parts, *notes, Text())
 
     @property
     def markdown(self) -> str:
         """For a page, without the title."""
-        head = [plain(column.heading) for column in self.columns]
+        head = [plain(column.full) for column in self.columns]
         rule = ["---:" if right else "---" for right in self.right]
         lines = [head, rule, *self._cells(_markdown_cell)] if self.rows else []
         grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        notes = "\n".join(f"- {plain(note)}" for note in self.notes)
+        notes = "\n".join(f"- {plain(note)}" for note in self.footnotes)
         return "\n\n".join(part for part in (grid, notes) if part)
 
     @property
     def latex(self) -> str:
         """For a paper: a float that needs the package booktabs."""
         align = "".join("r" if right else "l" for right in self.right)
-        head = [escaped(column.heading) for column in self.columns]
+        head = [escaped(column.full) for column in self.columns]
         rows = [" & ".join(row) + r" \\" for row in (head, *self._cells(_latex_cell))]
-        caption = " ".join(escaped(text) for text in (f"{self.title}.", *self.notes))
+        caption = " ".join(escaped(text) for text in (f"{self.title}.", *self.footnotes))
         lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
         lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule", rows[0], r"\midrule"]
         lines += [*rows[1:], r"\bottomrule", r"\end{tabular}", r"\end{table}"]
@@ -196,16 +239,22 @@ class ResultTable:
     @property
     def csv(self) -> str:
         """For another program: the headings, then one line per row."""
-        head = [column.heading for column in self.columns]
+        head = [column.full for column in self.columns]
         return csv_text(head, ([cell.full for cell in row] for row in self.rows))
 
     @property
     def html(self) -> str:
-        """For a notebook and for the page, whose style hides the title."""
-        return environment().get_template("table.html.j2").render(table=self)
+        """For a notebook."""
+        return self._html()
+
+    def _html(self, *, linked: bool = False) -> str:
+        about = {"tied": TIED, "about_tied": ABOUT_TIED}
+        template = environment().get_template("table.html.j2")
+        return template.render(table=self, linked=linked, **about)
 
     def __html__(self) -> str:
-        return self.html
+        """For the page, whose style hides the title."""
+        return self._html(linked=True)
 
     def _repr_html_(self) -> str:
         return self.html
@@ -224,7 +273,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["printable"] = printable
+    made.filters |= {"printable": printable, "breakable": breakable}
     return made
 
 
@@ -233,9 +282,72 @@ def printable(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
-def _rich_cell(cell: TableCell, best: bool) -> Text:
-    parts: list[tuple[str, str]] = [(printable(cell.text), "bold" if best else "")]
-    parts += [(f"\n{printable(cell.detail)}", "dim")] if cell.detail else []
+def breakable(text: str) -> Markup:
+    """`text` as HTML that a browser breaks where names may be broken."""
+    return Markup("<wbr>").join(map(escape, _BREAK.split(printable(text))))
+
+
+def _lines(text: str, width: int) -> str:
+    """`text` in lines of `width` characters, longer where a word is longer."""
+    lines = [""]
+    for part in _BREAK.split(printable(text)):
+        if lines[-1] and cell_len(lines[-1] + part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The rows in a terminal; columns without room stand below the others."""
+
+    table: ResultTable
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        table, room, columns = self.table, options.max_width, list[Column]()
+        used: list[int] = []
+        for j, column in enumerate(table.columns):
+            # Text flows; names and numbers are never broken but where names may be.
+            flows = j > 0 and not table.right[j]
+            cells = [
+                _rich_cell(row[j], (i, j) in table.best, room if flows else room // 4)
+                for i, row in enumerate(table.rows)
+            ]
+            widest = max(_width(cell.plain) for cell in cells)
+            head = _lines(column.full, max(widest, room // 8))
+            used.append(
+                2 + max(_width(head), min(widest, _LEAST_TEXT) if flows else widest)
+            )
+            if len(columns) > 1 and sum(used) > room:
+                yield from (_grid(columns), Text())
+                columns, used = columns[:1], [used[0], used[-1]]
+            side: JustifyMethod = "right" if table.right[j] else "left"
+            columns.append((head, side, flows, cells))
+        yield _grid(columns)
+
+
+Column = tuple[str, JustifyMethod, bool, Sequence[Text]]
+
+
+def _grid(columns: Sequence[Column]) -> Table:
+    grid = Table(box=None, padding=(0, 1), header_style="dim")
+    for head, side, flows, _ in columns:
+        grid.add_column(Text(head), justify=side, overflow="fold", no_wrap=not flows)
+    for row in zip(*(cells for *_, cells in columns), strict=True):
+        grid.add_row(*row)
+    return grid
+
+
+def _width(text: str) -> int:
+    return max(map(cell_len, text.split("\n")))
+
+
+def _rich_cell(cell: TableCell, best: bool, width: int) -> Text:
+    text = (f"{TIED} " if cell.tied else "") + _lines(cell.text, width)
+    parts = [(text, "bold" if best else "")]
+    parts += [(f"\n{line}", "dim") for line in map(printable, cell.detail.splitlines())]
     return Text.assemble(*parts)
 
 
@@ -246,7 +358,7 @@ def plain(text: str) -> str:
 
 def _markdown_cell(cell: TableCell, best: bool) -> str:
     text = f"**{plain(cell.text)}**" if best else plain(cell.text)
-    return f"{text} {plain(cell.detail)}".strip()
+    return f"{f'{TIED} ' if cell.tied else ''}{text} {plain(cell.detail)}".strip()
 
 
 def escaped(text: str) -> str:

@@ -20,9 +20,11 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.results.board import Board, outcome_of, score_value
-from benchmarks.results.leaderboard import headline_table, reasons_of
+from benchmarks.results.headline import furthest_apart, headline_table, outcomes_note
+from benchmarks.results.leaderboard import ranked, reasons_of
 from benchmarks.results.notebook import (
     NotebookDocument,
+    beside,
     box,
     content_html,
     heading,
@@ -134,12 +136,18 @@ class QueryAnswer:
         )
 
     def _repr_html_(self) -> str:
+        return box(self.query._repr_html_(), self.html)
+
+    @property
+    def html(self) -> str:
+        """The answer without its query."""
         repeat = f", repeat {self.repeat}" if self.repeat > 1 else ""
-        parts = [self.query._repr_html_(), heading(f"{self.system}{repeat}")]
+        name = heading(f"{self.system}{repeat}")
         if self.document is None:
-            return box(*parts, missing_note(_why(self)))
-        parts.append(content_html(self.document.segments, self.document.read))
-        return box(*parts, *(heading(f"{n}: {v}") for n, v in self.scores.items()))
+            return name + missing_note(_why(self))
+        content = content_html(self.document.segments, self.document.read)
+        scores = (heading(f"{n}: {v}") for n, v in self.scores.items())
+        return "".join([name, content, *scores])
 
 
 def _why(answer: ScorerVerdict | QueryAnswer) -> str:
@@ -293,7 +301,8 @@ class RunData:
         board = self.board
         table = headline_table(board)
         warning = [f"Warning: {board.warning}."] if board.warning else []
-        return replace(table, notes=(*warning, *board.about_scorers, *table.notes))
+        notes = (*warning, outcomes_note(board), *table.notes, *board.about_scorers)
+        return replace(table, notes=notes)
 
     @property
     def reasons(self) -> ResultTable:
@@ -310,8 +319,19 @@ class RunData:
         return f"RunData({str(self.root)!r}: {asked}, {len(self.scorers)} scorers)"
 
     def _repr_html_(self) -> str:
+        table, answers = self.leaderboard.html, self._answers_html()
         notes = "".join(missing_note(text) for text in self.damage)
-        return heading(str(self.root)) + self.leaderboard.html + notes
+        return heading(str(self.root)) + table + answers + notes
+
+    def _answers_html(self) -> str:
+        """One query, where systems differ most, with their answers side by side."""
+        apart = furthest_apart(self.board, self.queries)
+        id = apart.query if apart else next(iter(self.queries), None)
+        if id is None:
+            return ""
+        names = (row["system"] for row in ranked(self.board))
+        answers = (self.documents(name)[id].html for name in names)
+        return self.queries[id]._repr_html_() + beside(*answers)
 
     @cached_property
     def _lookup(self) -> Lookup:

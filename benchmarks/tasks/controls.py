@@ -161,6 +161,11 @@ CONTROLS: Mapping[str, Control] = {
 }
 
 
+def is_reference(name: str) -> bool:
+    """Return whether a system is the ground truth or one of its controls."""
+    return name == TRUTH or is_control(name)
+
+
 def is_control(name: str) -> bool:
     """Return whether `name` names a control, known or not."""
     return name.startswith(PREFIX)

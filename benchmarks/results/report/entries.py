@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,9 @@ from benchmarks.results.board import (
     score_value,
     weights_of,
 )
+from benchmarks.results.leaderboard import ranked
 from benchmarks.results.numbers import NumberForm
+from benchmarks.tasks.controls import is_reference
 from cluster.plan import Evaluation
 from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, Outcome, Result
 from generators.buckets import AnyPath
@@ -52,18 +54,21 @@ class ReportEntry:
                 yield from answer.document.value.images
 
 
-def entries_of(board: Board, limit: int | None = None) -> list[ReportEntry]:
-    """Return entries in the order of their first answer, of at most `limit` queries.
+def keys_shown(board: Board, limit: int | None) -> list[str]:
+    """Return the keys of at most `limit` queries.
 
-    The selection depends on the queries' keys alone, so that pages of several runs over
-    the same data show the same queries.
+    They are chosen by the keys alone, so that pages of several runs over the same data
+    show the same queries.
     """
+    return sorted(board.keys, key=lambda k: hashlib.sha256(k.encode()).hexdigest())[:limit]
+
+
+def entries_of(board: Board, keys: Collection[str]) -> list[ReportEntry]:
+    """Return the entries of some queries in the order of their first answer."""
     column = {s.name: i for i, s in enumerate(board.systems)}
-    drawn = sorted(board.keys, key=lambda key: hashlib.sha256(key.encode()).hexdigest())
-    shown = set(drawn[:limit])
     rows: dict[tuple[str, int], list[Evaluation | None]] = {}
     queries: dict[str, Sample | Malformed] = {}
-    for e in board.reading(shown):
+    for e in board.reading(keys):
         if e.complete:
             key = key_of(e.sample)
             queries.setdefault(key, e.sample)
@@ -79,10 +84,19 @@ def entries_of(board: Board, limit: int | None = None) -> list[ReportEntry]:
 def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
     """Return what the page needs before it can show anything."""
     categories, fields = board.category_names, board.field_names
+    names = [system.name for system in board.systems]
     scores = (name.of_scores for name in SCORE_OUTCOMES[1:])
     return {
         "repeats": board.rounds,
-        "systems": [{"name": s.name, "weights": weights_of(s)} for s in board.systems],
+        "systems": [
+            {
+                "name": s.name,
+                "weights": weights_of(s),
+                "reference": is_reference(s.name),
+            }
+            for s in board.systems
+        ],
+        "order": [names.index(row["system"]) for row in ranked(board)],
         "scorers": [_scorer(s.name, s.scale) for s in board.scorers],
         "categories": categories,
         "fields": fields,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,31 +18,30 @@ from markupsafe import Markup
 
 from benchmarks.provenance import provenance_facts
 from benchmarks.results import leaderboard as tables
-from benchmarks.results.board import Board, score_value
+from benchmarks.results.board import Board
+from benchmarks.results.headline import headline_table, outcome_texts
 from benchmarks.results.pairings.page import pairings_section
-from benchmarks.results.reasons import FAILURES
+from benchmarks.results.reasons import FAILURES, reasons_table
 from benchmarks.results.report.entries import (
     ReportEntry,
     entries_of,
     index_of,
+    keys_shown,
     row_of,
     write_script,
 )
 from benchmarks.results.report.images import PACK, Progress, Read, pack_images
-from benchmarks.results.report.panels import ScorerPanel, panel_of
+from benchmarks.results.report.panels import panel_of
 from benchmarks.results.table import ResultTable, environment
 from benchmarks.results.timeline import timeline_of
 from cluster.tracing.summary import TRACE
-from generators.base import Result
 from generators.buckets import AnyPath
-from generators.document import key_of
 from generators.files import write_whole
 
 QUERIES = 200
 """Queries on a page for which no other number is asked; the tables always cover all."""
 CHUNK = 20
 """Queries in one file of text."""
-_EXAMPLES = 2
 _INDEX = "index.js"
 _FORMER = ("thumbs", "images")
 """Folders of images that earlier versions wrote."""
@@ -68,12 +66,9 @@ def write_report(
     of text or images is in memory at a time. `on_progress` is called with (done, total)
     images. Until all are written, the page of an earlier report stays as it was.
     """
-    limit = None if queries == "all" else queries or QUERIES
-    entries = entries_of(board, limit)
-    shown = list(dict.fromkeys(key_of(entry.query) for entry in entries))
-    panels = [panel_of(board, scorer, shown) for scorer in board.scorers]
-    examples = examples_of(board, entries, panels)
-    _write_data(board, root / "report", entries, examples, read, on_progress)
+    shown = keys_shown(board, limit_of(queries))
+    entries = entries_of(board, shown)
+    _write_data(board, root / "report", entries, read, on_progress)
     page = (
         environment()
         .get_template("report.html.j2")
@@ -81,12 +76,17 @@ def write_report(
             board=board,
             name=root.resolve().name,
             tables=tables,
-            panels=panels,
+            main=headline_table(board),
+            outcomes=outcome_texts(board),
+            reasons=reasons_table("system", tables.reasons_of(board)),
+            controls=tables.controls_table(board),
+            panels=[panel_of(board, scorer) for scorer in board.scorers],
             pairings=pairings_section(board),
             failures=FAILURES,
             queries_shown=len(shown),
             facts=facts_of(manifest),
             stages=stages_table(manifest),
+            cost=tables.spent_table(board),
             timeline=timeline_of(root),
             trace=TRACE,
             manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
@@ -96,6 +96,11 @@ def write_report(
     )
     write_whole(root / "report.html", page)
     return root / "report.html"
+
+
+def limit_of(queries: int | Literal["all"] | None) -> int | None:
+    """Return how many queries a page shows; None for all."""
+    return None if queries == "all" else queries or QUERIES
 
 
 def _sources(*files: str) -> Markup:
@@ -108,7 +113,6 @@ def _write_data(
     board: Board,
     folder: AnyPath,
     entries: Sequence[ReportEntry],
-    examples: Mapping[str, Any],
     read: Read,
     on_progress: Progress,
 ) -> None:
@@ -121,50 +125,13 @@ def _write_data(
         rows = [row_of(board, e, numbers) for e in entries[start : start + CHUNK]]
         written.add(write_script(folder, f"data-{i:03d}.js", rows))
     index = index_of(board, entries) | {"chunk": CHUNK, "pack": PACK, "packs": packs}
-    write_script(folder, _INDEX, index | {"examples": examples})
+    write_script(folder, _INDEX, index)
     for path in folder.glob("*.js"):
         if path.name not in written:
             path.unlink()
     if isinstance(folder, Path):
         for name in _FORMER:
             shutil.rmtree(folder / name, ignore_errors=True)
-
-
-def examples_of(
-    board: Board, entries: Sequence[ReportEntry], panels: Sequence[ScorerPanel]
-) -> dict[str, Any]:
-    """Return which entries the first screen shows, and the positions of two systems each.
-
-    The widest disagreements of the first scorer that has some; else the first answers.
-    """
-    systems = [system.name for system in board.systems]
-    repeats: dict[str, list[int]] = defaultdict(list)
-    for i, entry in enumerate(entries):
-        repeats[key_of(entry.query)].append(i)
-    for panel in panels:
-        shown = []
-        for query, _, *ends in panel.apart.rows:
-            pair = [systems.index(end.detail) for end in ends]
-            gaps = {i: _gap(entries[i], pair, panel.name) for i in repeats[query.text]}
-            known = {i: gap for i, gap in gaps.items() if gap is not None}
-            # Means over repeats are apart: of the repeats, the one that shows it best.
-            shown += [[max(known, key=known.__getitem__), pair]] if known else []
-        if shown:
-            what = f"the best and the worst answer where {panel.name} sets them"
-            return {"choice": f"{what} furthest apart", "shown": shown[:_EXAMPLES]}
-    done = [
-        [k for k, a in enumerate(entry.answers) if a and isinstance(a.document, Result)]
-        for entry in entries
-    ]
-    shown = [[i, own[:2]] for i, own in enumerate(done) if own]
-    return {"choice": "", "shown": shown[:_EXAMPLES]}
-
-
-def _gap(entry: ReportEntry, pair: Sequence[int], scorer: str) -> float | None:
-    """How far one system's score is above another's; None where one has no score."""
-    scored = [answer.scores.get(scorer) for k in pair if (answer := entry.answers[k])]
-    values = [value for s in scored if (value := score_value(s)) is not None]
-    return values[0] - values[1] if len(values) == len(pair) else None
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -187,7 +154,7 @@ def stages_table(manifest: Mapping[str, Any]) -> ResultTable:
     for folder, stage in manifest.get("stages", {}).items():
         name = folder.rpartition("-")[0]
         used = manifest.get("usage", {}).get(name, {})
-        usage = ", ".join(f"{n:,} {what.replace('_', ' ')}" for what, n in used.items())
+        usage = ", ".join(f"{n:,.12g} {what.replace('_', ' ')}" for what, n in used.items())
         known = (str(stage.get(key) or "") for key in ("kind", "weights", "identity"))
         lines.append([name, *known, usage])
     head = ["stage", "kind", "weights", "identity", "usage"]

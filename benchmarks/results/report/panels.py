@@ -1,14 +1,13 @@
-"""What the page shows of a scorer: tables, a plot, and where systems disagree."""
+"""What the page shows of a scorer: tables and histograms."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -16,9 +15,7 @@ from markupsafe import Markup
 from benchmarks.results import leaderboard as tables
 from benchmarks.results.board import Board
 from benchmarks.results.figures import ACCENT, drawn, name_rows, short
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable, TableCell
-from benchmarks.tasks.controls import TRUTH, is_control
+from benchmarks.results.table import ResultTable
 from scorers.base import Scorer, bounds
 from scorers.statistics.estimate import Floats
 
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 _BINS = 12
 _MOST_WHOLE = 20
 """Widest scale on which whole numbers have a bar each."""
-_DISAGREEMENTS = 10
 _SIZE = re.compile(r"n=\d+,? ?")
 
 
@@ -39,19 +35,14 @@ class ScorerPanel:
     name: str
     main: ResultTable
     plot: Markup
-    apart: ResultTable
-    """The queries on which it sets systems furthest apart, the largest first."""
     folded: Sequence[ResultTable]
 
 
-def panel_of(board: Board, scorer: Scorer, shown: Sequence[str]) -> ScorerPanel:
-    """Return one scorer's part; `shown` are the keys of the queries on the page."""
-    name, rows = scorer.name, tables.leaderboard(board)
-    average = tables.headline(rows, name)
-    means = {row["system"]: row["scores"][name][average] for row in rows}
+def panel_of(board: Board, scorer: Scorer) -> ScorerPanel:
+    """Return one scorer's part."""
+    name = scorer.name
     folded = (
         tables.released_table(board, name),
-        tables.matrix_table(board, name),
         _noted(tables.field_table(board, scorer)),
         *tables.criteria_tables(board, name),
         tables.pairs_table(board, name),
@@ -59,8 +50,7 @@ def panel_of(board: Board, scorer: Scorer, shown: Sequence[str]) -> ScorerPanel:
     return ScorerPanel(
         name=name,
         main=_noted(tables.scorer_table(board, scorer)),
-        plot=scores_plot(board, scorer, means, tables.AVERAGES[average]),
-        apart=disagreements_of(board, scorer, shown),
+        plot=scores_plot(board, scorer),
         folded=[table for table in folded if table is not None],
     )
 
@@ -85,38 +75,23 @@ def _noted(table: ResultTable) -> ResultTable:
 # ------------------------------------------------------------------------------ plot
 
 
-def scores_plot(
-    board: Board, scorer: Scorer, means: Mapping[str, Mapping[str, Any]], heading: str
-) -> Markup:
-    """Draw each system's mean with its interval, and a histogram for each category.
-
-    Empty where nothing is scored.
-    """
+def scores_plot(board: Board, scorer: Scorer) -> Markup:
+    """Draw a histogram of each system's scores for each category; empty without scores."""
     edges, counts = histograms_of(board, scorer)
+    names = [row["system"] for row in tables.ranked(board)]
     shares = [n.max() / n.sum() for own in counts.values() for n in own.values()]
     if not shares:
         return Markup("")
 
     def paint(figure: Figure) -> None:
         figure.set_layout_engine("constrained", w_pad=0.15)
-        widths = [1.6, *(1.0 for _ in counts)]
-        first, *others = figure.subplots(1, len(widths), sharey=True, width_ratios=widths)
-        first.set_title(f"{heading}, 95% interval")
-        first.grid(True, axis="x")
-        for row, cell in enumerate(means.values()):
-            if cell["ci95"]:
-                first.hlines(row, *cell["ci95"], color=ACCENT, linewidth=5, alpha=0.35)
-            if cell["mean"] is not None:
-                about = {"markersize": 12, "markeredgewidth": 2.5}
-                first.plot(cell["mean"], row, "|", color=ACCENT, **about)
-        name_rows(first, [*means])
-        for axes, (category, own) in zip(others, counts.items(), strict=True):
+        (every,) = figure.subplots(1, len(counts), sharey=True, squeeze=False)
+        for axes, (category, own) in zip(every, counts.items(), strict=True):
+            name_rows(axes, names)
             axes.set_title(short(category, 18))
             axes.set_xticks([edges[0], edges[-1]])
             axes.xaxis.set_major_formatter("{x:.3g}")
-            axes.tick_params(axis="y", length=0)
-            axes.spines["left"].set_visible(False)
-            for row, name in enumerate(means):
+            for row, name in enumerate(names):
                 if name in own:
                     # Equal shares are equally high in all histograms.
                     heights = 0.85 * own[name] / own[name].sum() / max(shares)
@@ -125,8 +100,8 @@ def scores_plot(
                         base - heights, edges, baseline=base, fill=True, color=ACCENT
                     )
 
-    words = f"means of {len(means)} systems with intervals, histograms of their scores"
-    return drawn(420 + 140 * len(counts), 60 + 40 * len(means), words, paint)
+    words = f"histograms of the scores of {len(names)} systems"
+    return drawn(240 + 120 * len(counts), 40 + 40 * len(names), words, paint)
 
 
 def histograms_of(
@@ -160,37 +135,3 @@ def _edges(known: Floats, scale: str) -> Floats:
     # Values too close together to distinguish share one bin of some width.
     high = high if high > low else low + max(abs(low), 1.0) * 1e-6
     return np.linspace(low, high, _BINS + 1)
-
-
-# --------------------------------------------------------------------- disagreements
-
-
-def disagreements_of(board: Board, scorer: Scorer, shown: Sequence[str]) -> ResultTable:
-    """Return the queries of `shown` on which systems are furthest apart, largest first.
-
-    Among equal disagreements, those on which the other systems are split too come first.
-    The ground truth and its controls count only where there are no two other systems.
-    """
-    names = [s.name for s in board.systems]
-    models = [i for i, n in enumerate(names) if n != TRUTH and not is_control(n)]
-    columns = models if len(models) > 1 else list(range(len(names)))
-    on_page = set(shown)
-    at = [i for i, key in enumerate(board.keys) if key in on_page]
-    values = board.values[scorer.name][np.ix_(at, columns)]
-    several = np.flatnonzero((~np.isnan(values)).sum(axis=1) > 1)
-    values, at = values[several], [at[i] for i in several]
-    spread = np.nanmax(values, axis=1) - np.nanmin(values, axis=1)
-    order = np.lexsort((-np.nanstd(values, axis=1), -spread))[:_DISAGREEMENTS]
-    category_of = {q.key: q.category for q in board.queries}
-    form = NumberForm.of(scorer.scale)
-
-    def line(i: int) -> list[str | TableCell]:
-        key, ends = board.keys[at[i]], (np.nanargmax(values[i]), np.nanargmin(values[i]))
-        link = f"#{quote(key, safe='')}"
-        texts = [(form.number(float(values[i, j])), names[columns[j]]) for j in ends]
-        about = TableCell(key, link=link), category_of[key]
-        return [*about, *(TableCell(*text) for text in texts)]
-
-    head = ("query", "category", "highest score", "lowest score")
-    rows = [line(i) for i in order.tolist() if spread[i] > 0]
-    return ResultTable.of("Where systems disagree most", head, rows, numeric=False)

@@ -25,12 +25,12 @@ from report_helpers import (
 )
 
 from benchmarks.plain_console import PlainConsole
+from benchmarks.results.headline import terminal_table
 from benchmarks.results.leaderboard import (
     criteria_tables,
     differences,
     leaderboard,
     legend,
-    terminal_table,
     write_leaderboard,
 )
 from benchmarks.results.reasons import failures_csv

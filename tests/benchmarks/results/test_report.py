@@ -32,7 +32,7 @@ from benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
 from benchmarks.results.report import write_report
 from benchmarks.results.report.entries import entries_of, plain
 from benchmarks.results.report.page import facts_of
-from benchmarks.results.report.panels import disagreements_of, histograms_of, panel_of
+from benchmarks.results.report.panels import histograms_of, panel_of
 from generators.base import Failure, Fault, Result, Skip, Unscored
 from generators.document import Image, Malformed, Score
 
@@ -261,52 +261,30 @@ def test_an_earlier_page_stays_until_all_images_are_written_and_none_is_made_twi
 # ---------------------------------------------------------------------------- the page
 
 
-def test_the_first_screen_says_what_the_run_is_and_how_it_went(tmp_path):
+def test_the_page_says_what_the_run_is_and_how_it_went(tmp_path):
     scores = {"w+s": [1, 2, 3, 4, 5, 6], "v+s": [2, 2, 2, 2, 2, None]}
     about = {"missing": 3, "selection": "6 of 99 queries"}
-    words = words_of(write(board_of(scores, categories={}, **about), tmp_path))
-    first = words[: words.index("Paired differences")]
-    assert "2 systems answered 6 of 99 queries of sample; judge scored the answers" in first
-    assert "3 answers are missing" in first
-    assert re.search(r"w\+s .*3\.50 \[\d\.\d\d, \d\.\d\d\] n=6", first)
-    assert "5 of 7 done, 1 failed, 1 not made" in first
-    assert "LVLM x text-to-image model" in words
+    page = write(board_of(scores, categories={}, **about), tmp_path)
+    words = words_of(page)
+    assert "2 systems, 6 of 99 queries of sample" in words
+    # The mean leads to the system's worst answers; no column is of weights nobody has.
+    assert re.search(
+        r'<b><a href="#order=worst&amp;scorer=0&amp;system=0">3.50<', page.read_text()
+    )
+    assert "fixed weights" not in words
+    assert "11 of 14 answers done" in words
+    assert re.search(r'href="#outcome=failed"[^>]*>1 failed<', page.read_text())
     assert "0123456789ab with changes" in words
     assert "1,234 input tokens" in words
     assert "random weights" not in words
-    # The widest disagreement comes first among the examples, with both its answers.
-    examples = data_of(tmp_path)[0]["examples"]
-    assert "judge" in examples["choice"]
-    assert examples["shown"] == [[4, [0, 1]], [3, [0, 1]]]
-
-
-def test_examples_of_repeats_are_those_that_are_furthest_apart(tmp_path):
-    scores = {"a": (Unscored("unread"), 5, 6), "b": (1, 2, 1)}
-    found = [
-        evaluation(name, sample(0), score, repeat=r)
-        for name, own in scores.items()
-        for r, score in enumerate(own)
-    ]
-    write(board(found), tmp_path)
-    index, _ = data_of(tmp_path)
-    assert index["entries"][2][0] == "Q-0000~3"
-    assert index["examples"]["shown"] == [[2, [0, 1]]]
-
-
-def test_examples_of_one_system_are_its_first_answers(tmp_path):
-    failed = Failure("ran out", Fault.ERROR)
-    found = [evaluation("a", sample(0), None, document=failed)]
-    found += [evaluation("a", sample(i), 3) for i in (1, 2, 3)]
-    write(board(found), tmp_path)
-    assert data_of(tmp_path)[0]["examples"] == {"choice": "", "shown": [[1, [0]], [2, [0]]]}
 
 
 def test_a_run_without_answers_or_facts_has_a_page(tmp_path):
     made = board([], systems=[system("a", "tiny")], missing=4)
     words = words_of(write_report(made, tmp_path, {}, Image.read))
     index, rows = data_of(tmp_path)
-    assert (index["entries"], rows, index["examples"]["shown"]) == ([], [], [])
-    assert "4 answers are missing" in words
+    assert (index["entries"], rows) == ([], [])
+    assert "4 not made" in words
     assert "random weights (tiny: a)" in words
     assert facts_of({"git": None, "data": "x"}) == {"data": "x"}
 
@@ -315,7 +293,7 @@ def test_malformed_rows_and_repeats_have_addresses_and_odd_values_a_text():
     broken = Malformed(id="Q-0000", row=3, reason="row 3: duplicate id")
     found = [evaluation("a", sample(0), 1, repeat=r) for r in (0, 1)]
     found.append(evaluation("a", broken, None, document=Failure(broken.reason)))
-    entries = entries_of(board(found), 10)
+    entries = entries_of(made := board(found), made.keys)
     assert [e.anchor for e in entries] == ["Q-0000", "Q-0000~2", "Q-0000 (row 3)"]
     odd = {1: (1.5, None, True), "x": float("inf"), "p": Path("a")}
     assert plain(odd) == {"1": [1.5, None, True], "x": "inf", "p": "a"}
@@ -346,45 +324,19 @@ def test_histograms_hold_every_score_in_common_bins(scores, scale, bins, ends):
             assert row[name].sum() == sum(isinstance(s, int | float) for s in own)
 
 
-def test_means_and_histograms_are_drawn_for_every_system():
+def test_a_histogram_is_drawn_for_every_system_with_scores():
     made = board_of({"a": [1, 2, 3, 2, 1, 3], "b": [5, 5, 4, 5, 4, None], "c": [None] * 6})
-    panel = panel_of(made, Judge(), [])
+    panel = panel_of(made, Judge())
     root = ElementTree.fromstring(panel.plot.replace("xlink:href", "href"))
     assert {"a", "b", "c"} <= {e.text for e in root.iter("text")}
     filled = [e for e in root.iter("path") if "fill: var(--accent)" in e.get("style", "")]
-    assert len(filled) == 2  # a histogram for each system with scores
+    assert len(filled) == 2
     # One reason is shared by two means; the numbers of values stand in the cells.
     few = board_of({"a": [1, 2], "b": [3]}, categories={})
-    (note,) = panel_of(few, Judge(), []).main.notes
+    (note,) = panel_of(few, Judge()).main.notes
     assert note == (
         "No interval for per query, situational analysis: too few values (fewer than 5)."
     )
-
-
-def test_widest_disagreements_come_first_without_controls():
-    scores = {
-        "a": [3, 6, 5, 1, None],
-        "b": [3, 0, 1, 5, 6],
-        "c": [3, 3, 1, 1, Unscored("no")],
-        "gt": [0, 6, 6, 6, 6],
-    }
-    keys = [f"Q-{i:04d}" for i in range(5)]
-
-    def apart(made, shown) -> list[list[str]]:
-        return [
-            [c.full for c in row] for row in disagreements_of(made, Judge(), shown).rows
-        ]
-
-    found = apart(board_of(scores), keys)
-    assert [row[0] for row in found] == ["Q-0001", "Q-0002", "Q-0003"]
-    assert found[0][2:] == ["6.00 a", "0.00 b"]
-    assert [row[0] for row in apart(board_of(scores), keys[2:])] == keys[2:4]
-    alone = {name: scores[name] for name in ("a", "gt")}
-    assert apart(board_of(alone), keys)[0][2:] == ["6.00 gt", "1.00 a"]
-    asked = replace(sample(0), id="a/b c#?")
-    one = board([evaluation(n, asked, v) for n, v in (("a", 1), ("b", 5))])
-    (row,) = disagreements_of(one, Judge(), ["a/b c#?"]).rows
-    assert row[0].link == "#a%2Fb%20c%23%3F"
 
 
 def bars(figure) -> None:

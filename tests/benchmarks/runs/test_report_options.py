@@ -16,6 +16,8 @@ from benchmarks.results import report
 from benchmarks.results.report.page import QUERIES
 from benchmarks.runs.config import RunConfig, load_config
 from benchmarks.terminal import LONG, progress
+from generators.buckets import any_path
+from generators.errors import UsageError
 
 
 class Reopened:
@@ -90,3 +92,23 @@ def test_a_long_task_is_shown_with_the_time_left_or_named_once(total: int) -> No
     long = total > LONG
     assert re.findall(r"\d:\d\d:\d\d", shown(terminal=True))[-1:] == ["0:00:00"] * long
     assert shown(terminal=False) == f"pictures: {total}\n" * long
+
+
+def test_the_page_is_opened_and_what_to_look_at_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = board_of({"a": [1, 6], "b": [2, 1]})
+    opened = Reopened(load_config(None, {}))
+    monkeypatch.setattr(Reopened, "board", lambda self, store: made)
+    monkeypatch.setattr(commands, "reopen", lambda root: opened)
+    addresses: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: addresses.append(url) or True)
+    (tmp_path / "manifest.json").write_text("{}")
+    file = io.StringIO()
+    assert commands.report(tmp_path, PlainConsole(file=file, width=200), show=True) == 0
+    assert addresses == [(tmp_path / "report.html").as_uri()]
+    last = file.getvalue().splitlines()[-1]
+    assert all(text in last for text in ("Q-0001", "a (6.00)", "b (1.00)"))
+    bucket = any_path("s3://bucket/run")
+    with pytest.raises(UsageError, match="--out"):
+        commands.report(bucket, PlainConsole(file=file), show=True)

@@ -1,21 +1,21 @@
 "use strict";
-// One card per query: what was asked, and what each system answered.
+// One query: what was asked, and what each system answered, side by side.
 
 // An outcome by its name in the tables, as text.
 function outcomeText(name) {
   return name === "missing" ? "not made" : name.replaceAll("_", " ");
 }
 
-function card(index, entry, full, systems) {
+// `scorer` is the one whose scores stand beside the systems' names.
+function card(index, entry, full, systems, scorer) {
   const [anchor, category, field, cells] = entry;
-  const repeat = index.repeats > 1 ? el("span", { class: "tag" }, "repeat " + (full.repeat + 1)) : null;
+  const repeat = index.repeats > 1 ? `, repeat ${full.repeat + 1}` : "";
   const header = el("header", {},
-    el("h3", {}, el("a", { href: linkTo(anchor), dir: "auto" }, anchor)),
-    el("span", { class: "tag" }, index.categories[category]),
-    el("span", { class: "tag" }, index.fields[field]), repeat);
-  const answers = systems.map((i) => answer(index, i, cells[i], full.answers[i]));
-  const node = el("article", { class: "card", tabindex: "-1" }, header, asked(full),
-    el("div", { class: "answers" }, answers));
+    el("h2", {}, el("a", { href: linkTo(anchor), dir: "auto" }, anchor)),
+    el("span", { class: "scale" }, `${index.categories[category]}, ${index.fields[field]}${repeat}`));
+  const answers = systems.map((i) => answer(index, i, cells[i], full.answers[i], scorer));
+  const node = el("article", { class: "card" }, header, asked(full),
+    el("div", { class: "answers", tabindex: "0", role: "region", "aria-label": "Answers side by side" }, answers));
   node.dataset.anchor = anchor;
   return node;
 }
@@ -30,36 +30,38 @@ function linkTo(anchor) {
 
 function asked(full) {
   if (full.malformed !== undefined) {
-    return el("div", { class: "ask" }, el("div", {}, el("h4", {}, "Malformed row"),
-      el("p", { class: "reason", dir: "auto" }, full.malformed)));
+    return el("div", { class: "ask" }, el("p", { class: "reason", dir: "auto" }, "Malformed row: ", full.malformed));
   }
   const several = full.turns.length > 1;
   const turns = full.turns.map(([role, segments]) => [
     several ? el("p", { class: "role" }, role === "assistant" ? "published answer" : role) : null,
-    content(segments, "Image of the question", !several),
+    content(segments, QUESTION),
   ]);
-  const question = el("div", {}, el("h4", {}, "Question"), turns.flat());
   const truth = full.truth ? folded("Ground truth", content(full.truth, "Image of the ground truth")) : null;
   const criteria = full.criteria
     ? folded("Criteria", el("p", { class: "reason", dir: "auto" }, full.criteria)) : null;
-  return el("div", { class: "ask" }, question, el("div", {}, truth, criteria));
+  return el("div", { class: "ask" }, el("div", { class: "clamp" }, turns.flat()), el("div", {}, truth, criteria));
 }
 
-function answer(index, i, cell, full) {
+function answer(index, i, cell, full, scorer) {
   const system = index.systems[i];
   const weights = ["mini", "dummy", "tiny"].includes(system.weights)
     ? el("span", { class: "scale" }, system.weights + " weights") : null;
-  const head = el("h4", { dir: "auto" }, system.name, weights);
+  const name = el("h3", { dir: "auto" }, breakable(system.name));
+  const attributes = { class: "answer", "aria-label": system.name };
   if (!Array.isArray(cell)) {
-    const chips = el("ul", { class: "scores" }, el("li", { class: "chip " + cell }, outcomeText(cell)));
+    const chip = el("p", { class: "chip " + cell }, outcomeText(cell));
     const why = full ? reason(full) : el("p", { class: "reason" }, "This answer is not made yet.");
-    return el("section", { class: "answer" }, head, chips, why, full ? notes(full.notes) : null);
+    return el("section", attributes, el("header", {}, name, chip), why,
+      el("div", {}, full?.notes ? folded("Details", datum(full.notes)) : null, weights));
   }
-  const chips = index.scorers.map((scorer, k) => chip(scorer, cell[k]));
+  const chips = index.scorers.map((one, k) => chip(one, cell[k], k === scorer));
   const caption = "Image by " + system.name;
   const body = full.ends ? dialogue(full, caption) : written(full.segments, caption);
-  return el("section", { class: "answer" }, head, el("ul", { class: "scores" }, chips),
-    unjudged(index, cell, full.scores), foldable(body), order(full), judged(index, full.scores), notes(full.notes));
+  const details = [...judged(index, full.scores), full.notes ? ["notes", datum(full.notes)] : []].flat();
+  return el("section", attributes, el("header", {}, name, chips[scorer]), el("div", { class: "clamp" }, body),
+    el("div", {}, chips.filter((_, k) => k !== scorer), unjudged(index, cell, full.scores), order(full),
+      details.length ? folded("Details", details) : null, weights));
 }
 
 // Said where a server gave its images apart from the text.
@@ -87,19 +89,11 @@ function reason(full) {
   return el("p", { class: "reason", dir: "auto" }, fault, full.reason);
 }
 
-function chip(scorer, score) {
-  if (typeof score === "string") {
-    return el("li", { class: "chip " + score }, scorer.name, el("b", {}, outcomeText(score)));
-  }
-  const node = el("li", { class: "chip value", title: scorer.name + " on a scale of " + scorer.scale },
-    scorer.name, el("b", {}, score.toFixed(scorer.decimals)));
-  if (scorer.low !== null && scorer.high > scorer.low) {
-    const share = Math.min(1, Math.max(0, (score - scorer.low) / (scorer.high - scorer.low)));
-    const bar = el("i", { "aria-hidden": "true" });
-    bar.style.width = share * 100 + "%";
-    node.append(bar);
-  }
-  return node;
+function chip(scorer, score, alone) {
+  const value = typeof score === "number";
+  const about = { class: "chip " + (value ? "value" : score), title: `${scorer.name} (${scorer.scale})` };
+  return el("p", about, el("span", { class: alone && "heard" }, breakable(scorer.name), " "),
+    el("b", {}, value ? score.toFixed(scorer.decimals) : outcomeText(score)));
 }
 
 // Why a scorer gave no score; "not applicable" needs no further reason.
@@ -111,30 +105,8 @@ function unjudged(index, cell, scores) {
 }
 
 function judged(index, scores) {
-  const details = scores.map((score, k) => {
+  return scores.map((score, k) => {
     const parts = [score?.parts, score?.notes].filter(Boolean).map(datum);
-    return parts.length ? folded(index.scorers[k].name + " in detail", parts) : null;
+    return parts.length ? [el("h4", {}, index.scorers[k].name), ...parts] : [];
   });
-  return details.some(Boolean) ? el("div", {}, details) : null;
-}
-
-function notes(noted) {
-  return noted ? folded("Notes", datum(noted)) : null;
-}
-
-function foldable(body) {
-  const box = el("div", { class: "clamp" }, body);
-  const button = el("button", { type: "button", class: "unfold" }, "Show all");
-  button.addEventListener("click", () => { box.classList.remove("clamp"); button.remove(); });
-  return [box, button];
-}
-
-// Short answers need no folding; heights are known once the card is in the page.
-function unfoldShort(node) {
-  for (const box of node.querySelectorAll(".clamp")) {
-    if (box.scrollHeight <= box.clientHeight + 48) {
-      box.classList.remove("clamp");
-      box.nextElementSibling.remove();
-    }
-  }
 }

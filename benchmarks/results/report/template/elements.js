@@ -13,7 +13,12 @@ function el(tag, attributes, ...children) {
   return node;
 }
 
+const BREAK = /(?<=[+@:/_-])(?=[^\W\d])/; // where a name may be broken: never inside a word
 const CARD_SIDE = 256; // largest width and height of an image in a card
+
+function breakable(name) {
+  return name.split(BREAK).flatMap((part, i) => (i ? [el("wbr"), part] : [part]));
+}
 
 function segment(part, caption) {
   if (typeof part === "string") return el("p", { dir: "auto" }, part);
@@ -25,9 +30,8 @@ function segment(part, caption) {
   return el("figure", {}, el("button", { type: "button", class: "image" }, image));
 }
 
-function content(segments, caption, row) {
-  const parts = segments.map((part) => segment(part, caption));
-  return el("div", { class: row ? "content row" : "content" }, parts);
+function content(segments, caption) {
+  return el("div", { class: "content" }, segments.map((part) => segment(part, caption)));
 }
 
 function isObject(value) {

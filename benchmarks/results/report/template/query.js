@@ -3,14 +3,15 @@
 
 const DEFAULTS = {
   text: "", category: "", field: "", system: "", outcome: "", scorer: "0",
-  low: "", high: "", order: "task", size: "10", page: "1", hide: "",
+  low: "", high: "", order: "apart", at: "1", hide: "", full: "",
 };
 const ORDERS = {
-  task: "task order", worst: "worst first", best: "best first", apart: "biggest disagreement",
+  apart: "biggest disagreement", worst: "worst first", best: "best first", task: "task order",
 };
+
 function shownSystems(index, state) {
   const hidden = new Set(state.hide.split(",").filter(Boolean).map(Number));
-  return index.systems.map((_, i) => i).filter((i) => !hidden.has(i));
+  return index.order.filter((i) => !hidden.has(i));
 }
 
 function consideredSystems(index, state) {
@@ -18,10 +19,10 @@ function consideredSystems(index, state) {
 }
 
 // A cell is an answer's outcome or, where it is done, each scorer's value or outcome.
-function hasOutcome(cell, outcome, scorer) {
+function hasOutcome(cell, outcome) {
   if (!Array.isArray(cell)) return cell === outcome;
-  const judged = ["failed", "skipped"].includes(cell[scorer]) ? cell[scorer] + "_scores" : cell[scorer];
-  return outcome === "done" || judged === outcome;
+  const judged = (name) => ["failed", "skipped"].includes(name) ? name + "_scores" : name;
+  return outcome === "done" || cell.some((name) => judged(name) === outcome);
 }
 
 function scoresOf(entry, systems, scorer) {
@@ -41,7 +42,7 @@ function select(index, state) {
     const entry = index.entries[i];
     if (state.category !== "" && entry[1] !== Number(state.category)) return false;
     if (state.field !== "" && entry[2] !== Number(state.field)) return false;
-    if (state.outcome && !systems.some((s) => hasOutcome(entry[3][s], state.outcome, scorer))) return false;
+    if (state.outcome && !systems.some((s) => hasOutcome(entry[3][s], state.outcome))) return false;
     if (ranged && !scoresOf(entry, systems, scorer).some((v) => v >= low && v <= high)) return false;
     return true;
   });
@@ -50,7 +51,9 @@ function select(index, state) {
 
 // Entries without a score come last, whatever the order.
 function ordered(index, entries, order, systems, scorer) {
+  const models = systems.filter((i) => !index.systems[i].reference);
   if (order === "task") return entries;
+  if (order === "apart" && models.length > 1) systems = models;
   const weight = new Map(entries.map((i) => [i, rank(scoresOf(index.entries[i], systems, scorer), order)]));
   return entries.sort((a, b) => weight.get(a) - weight.get(b) || a - b);
 }
@@ -60,6 +63,12 @@ function rank(scores, order) {
   if (!scores.length) return Number.MAX_VALUE;
   const mean = scores.reduce((a, b) => a + b, 0) / scores.length;
   return order === "worst" ? mean : -mean;
+}
+
+// Whether a scorer gives any two systems different scores on a query.
+function tellsApart(index, scorer) {
+  const systems = shownSystems(index, DEFAULTS);
+  return index.entries.some((entry) => rank(scoresOf(entry, systems, scorer), "apart") < 0);
 }
 
 function stateFrom(hash) {

@@ -1,28 +1,16 @@
 "use strict";
-// Ties data, filters and cards together: what is shown follows from `state` alone, and
+// Ties data, filters and answers together: what is shown follows from `state` alone, and
 // the address's fragment holds whatever of it is not the default.
 
 let state = { ...DEFAULTS };
+let matches = []; // the entries that the filters leave, in their order
 let turn = 0;
-const REDRAW_MS = 250; // how often matches are shown while a search goes on
 
 function start() {
+  DEFAULTS.scorer = String(Math.max(0, store.index.scorers.findIndex((_, k) => tellsApart(store.index, k))));
   buildControls();
   listen();
   follow();
-  showExamples();
-}
-
-// The first screen: a few answers of two systems.
-async function showExamples() {
-  const { choice, shown } = store.index.examples;
-  const rows = await store.rowsOf(shown.map(([i]) => i));
-  const cards = shown.map(([i, systems], k) => card(store.index, store.index.entries[i], rows[k], systems));
-  cards.forEach((node) => { node.className = "example"; });
-  $("choice").textContent = choice;
-  $("examples").append(...cards);
-  $("examples").hidden = !cards.length;
-  cards.forEach(unfoldShort);
 }
 
 async function update() {
@@ -32,7 +20,7 @@ async function update() {
   try {
     const candidates = select(store.index, state);
     if (text) await showMatches(candidates, text, mine);
-    else await showPage(candidates, mine, countOf(candidates.length));
+    else await show(candidates, mine);
   } catch (error) {
     $("cards").replaceChildren(el("p", { class: "broken" },
       `${error.message}. The folder "report" must be beside this file.`));
@@ -40,115 +28,80 @@ async function update() {
   if (mine === turn) $("cards").removeAttribute("aria-busy");
 }
 
-// Shows matches while the search goes on; a newer search ends this one.
+// Shows the first match while the search goes on; a newer search ends this one.
 async function showMatches(candidates, text, mine) {
   const matched = new Set();
-  const matching = () => candidates.filter((i) => matched.has(i));
   $("count").value = "searching";
-  let drawn = -Infinity;
   for await (const part of store.search(candidates, text)) {
     if (mine !== turn) return;
     part.matches.forEach((i) => matched.add(i));
-    if (part.files < part.of && performance.now() - drawn > REDRAW_MS) {
-      drawn = performance.now();
-      const progress = `${countOf(matched.size)}; searched ${part.files} of ${part.of} files`;
-      await showPage(matching(), mine, progress);
-    }
+    const progress = part.files < part.of ? `; searched ${part.files} of ${part.of} files` : "";
+    if (matched.size || !progress) await show(candidates.filter((i) => matched.has(i)), mine, progress);
   }
-  if (mine === turn) await showPage(matching(), mine, countOf(matched.size));
 }
 
-async function showPage(entries, mine, count) {
-  const size = Number(state.size);
-  const last = Math.max(1, Math.ceil(entries.length / size));
-  const page = Math.min(Math.max(1, Number(state.page) || 1), last);
-  const slice = entries.slice((page - 1) * size, page * size);
-  const rows = await store.rowsOf(slice);
-  if (mine === turn) draw(slice, rows, page, last, count);
+async function show(entries, mine, progress = "") {
+  const at = Math.min(Math.max(1, Number(state.at) || 1), entries.length);
+  const row = at && (await store.rowOf(entries[at - 1]));
+  if (mine !== turn) return;
+  matches = entries;
+  $("at").value = at;
+  $("at").max = entries.length;
+  $("count").value = countOf(entries.length) + progress;
+  $("back").disabled = at <= 1;
+  $("next").disabled = at >= entries.length;
+  $("full").setAttribute("aria-pressed", String(Boolean(state.full)));
+  $("reset").disabled = !hashOf({ ...state, at: "1", full: "" });
+  draw(entries[at - 1], row);
+  if (at < entries.length) store.rowOf(entries[at]).catch(() => {}); // at hand for the next step
 }
 
 function countOf(number) {
   const all = store.index.entries.length;
-  return number === all ? `${all.toLocaleString("en")} queries`
-    : `${number.toLocaleString("en")} of ${all.toLocaleString("en")} queries`;
+  return `of ${number.toLocaleString("en")}` + (number < all ? `, from ${all.toLocaleString("en")}` : "");
 }
 
-function draw(slice, rows, page, last, count) {
-  const systems = shownSystems(store.index, state);
-  const shown = JSON.stringify([slice, systems]);
-  $("count").value = count;
-  $("reset").hidden = !hashOf({ ...state, page: "1", size: DEFAULTS.size });
-  $("pages").replaceChildren(...pager(page, last));
-  if (shown === $("cards").dataset.shown) return;
-  $("cards").dataset.shown = shown;
-  const cards = slice.map((i, k) => card(store.index, store.index.entries[i], rows[k], systems));
+function draw(i, row) {
   const empty = el("p", { class: "remarks" }, "No query matches these filters.");
-  $("cards").replaceChildren(...(cards.length ? cards : [empty]));
-  cards.forEach(unfoldShort);
-}
-
-function pager(page, last) {
-  if (last === 1) return [];
-  const to = (label, target, name) => {
-    const button = el("button", { type: "button", "aria-label": name, disabled: target < 1 || target > last }, label);
-    button.addEventListener("click", () => turnTo(target));
-    return button;
-  };
-  return [to("\u00ab", page === 1 ? 0 : 1, "First page"), to("\u2039 Previous", page - 1, "Previous page"),
-    pageInput(page, last),
-    to("Next \u203a", page + 1, "Next page"), to("\u00bb", page === last ? last + 1 : last, "Last page")];
-}
-
-function pageInput(page, last) {
-  const input = el("input", { type: "number", min: 1, max: last, value: page, "aria-label": "Page number" });
-  input.addEventListener("change", () => turnTo(Math.min(last, Math.max(1, Number(input.value) || 1))));
-  return el("label", {}, "Page ", input, ` of ${last.toLocaleString("en")}`);
-}
-
-async function turnTo(page) {
-  await change({ page: String(page) });
-  $("section-answers").scrollIntoView();
+  const systems = shownSystems(store.index, state);
+  const node = i === undefined ? empty
+    : card(store.index, store.index.entries[i], row, systems, Number(state.scorer));
+  node.classList.toggle("full", Boolean(state.full));
+  $("cards").replaceChildren(node);
+  for (const box of node.querySelectorAll(".clamp")) {
+    box.classList.toggle("cut", box.scrollHeight > box.clientHeight + 8);
+  }
 }
 
 function change(values) {
   sayUnknown("");
-  state = { ...state, page: "1", ...values };
+  state = { ...state, at: "1", ...values };
   history.replaceState(null, "", location.pathname + location.search + hashOf(state));
   return update();
 }
 
+// A fragment names a part of the page, a query or a state.
 async function follow() {
   let target = location.hash.slice(1);
   try { target = decodeURIComponent(target); } catch { /* a bare percent sign in an id */ }
-  if (target.startsWith("section-") && $("cards").dataset.shown) return;
-  const at = store.index.entries.findIndex((entry) => entry[0] === target);
-  const known = at >= 0 || isState(location.hash.slice(1)) || target.startsWith("section-");
+  const part = target.startsWith("section-") && $(target);
+  if (part?.localName === "details") part.open = true;
+  if (part) part.scrollIntoView();
+  if (part && matches.length) return;
+  const i = store.index.entries.findIndex((entry) => entry[0] === target);
+  const known = i >= 0 || part || isState(location.hash.slice(1));
   sayUnknown(known ? "" : target);
-  if (at < 0) {
-    state = stateFrom(location.hash.slice(1));
-  } else {
-    state = { ...DEFAULTS, size: state.size, hide: state.hide };
-    state.page = String(Math.floor(at / Number(state.size)) + 1);
-  }
+  state = i < 0 ? stateFrom(location.hash.slice(1)) : { ...DEFAULTS, hide: state.hide, full: state.full };
+  if (i >= 0) state.at = String(1 + select(store.index, state).indexOf(i));
   showState();
   await update();
-  if (at >= 0) mark(cardNodes().find((node) => node.dataset.anchor === target));
-  if (!known) $("unknown").scrollIntoView({ block: "center" });
+  if (target && !part) $("section-answers").scrollIntoView();
 }
 
 // A link to a query that is not on this page must not pass for a link to the first one.
 function sayUnknown(target) {
   $("unknown").hidden = !target;
   $("unknown").textContent = target ? `This report has no query with the id "${target}".` : "";
-}
-
-const cardNodes = () => [...document.querySelectorAll(".card")];
-
-function mark(node) {
-  if (!node) return;
-  cardNodes().forEach((other) => other.classList.toggle("here", other === node));
-  node.focus({ preventScroll: true });
-  node.scrollIntoView({ block: "start" });
 }
 
 function options(id, names) {
@@ -161,18 +114,16 @@ function buildControls() {
   options("field", [["", "all"], ...numbered(store.index.fields)]);
   options("system", [["", "any shown"], ...numbered(store.index.systems.map((s) => s.name))]);
   options("outcome", [["", "any"], ...store.index.outcomes.map((name) => [name, outcomeText(name)])]);
-  options("scorer", numbered(store.index.scorers.map((s) => `${s.name} (${s.scale})`)));
+  options("scorer", numbered(store.index.scorers.map((s) => s.name)));
   options("order", Object.entries(ORDERS));
-  options("size", ["10", "25", "50"].map((n) => [n, n]));
-  if (!store.index.scorers.length) {
-    for (const id of ["scorer", "low", "order"]) $(id).closest("label").hidden = true;
-  }
-  $("columns").replaceChildren(...store.index.systems.map((system, i) =>
-    el("label", { dir: "auto" }, el("input", { type: "checkbox", value: String(i) }), system.name)));
-  $("columns").hidden = store.index.systems.length < 2;
+  const idle = store.index.scorers.length ? [] : ["scorer", "low", "high", "order"];
+  for (const id of idle) $(id).closest("label").hidden = true;
+  $("columns").replaceChildren(...store.index.order.map((i) =>
+    el("label", {}, el("input", { type: "checkbox", value: String(i) }), breakable(store.index.systems[i].name))));
 }
 
-const CONTROLS = ["text", "category", "field", "system", "outcome", "scorer", "low", "high", "order", "size"];
+const CONTROLS = ["text", "category", "field", "system", "outcome", "scorer", "low", "high", "order"];
+const KEYS = { j: "next", k: "back", ArrowRight: "next", ArrowLeft: "back", f: "full" };
 
 function showState() {
   CONTROLS.forEach((id) => { $(id).value = state[id]; });
@@ -182,26 +133,25 @@ function showState() {
 
 function listen() {
   for (const id of CONTROLS) {
-    $(id).addEventListener(id === "text" || id === "low" || id === "high" ? "input" : "change",
-      debounced(() => change({ [id]: $(id).value }), id === "text" ? 200 : 0));
+    $(id).addEventListener($(id).localName === "select" ? "change" : "input", debounced(() => change({ [id]: $(id).value }), id === "text" ? 200 : 0));
   }
   $("columns").addEventListener("change", () => {
     const boxes = [...$("columns").querySelectorAll("input")];
-    change({ hide: boxes.filter((b) => !b.checked).map((b) => b.value).join(","), page: state.page });
+    change({ hide: boxes.filter((b) => !b.checked).map((b) => b.value).join(","), at: state.at });
   });
   $("filters").addEventListener("submit", (event) => event.preventDefault());
-  $("reset").addEventListener("click", () => { state = { ...DEFAULTS }; showState(); change({}); });
+  $("reset").addEventListener("click", () => { state = { ...DEFAULTS, full: state.full }; showState(); change({}); });
   $("more").addEventListener("click", () => {
-    const open = $("filters").classList.toggle("open");
-    $("more").setAttribute("aria-expanded", String(open));
+    $("more").setAttribute("aria-expanded", String($("filters").classList.toggle("open")));
   });
+  $("back").addEventListener("click", () => change({ at: String(Number($("at").value) - 1) }));
+  $("next").addEventListener("click", () => change({ at: String(Number($("at").value) + 1) }));
+  $("at").addEventListener("change", () => change({ at: $("at").value }));
+  $("full").addEventListener("click", () => change({ at: state.at, full: state.full ? "" : "1" }));
   document.addEventListener("click", (event) => viewer.open(event));
   viewer.listen();
   document.addEventListener("keydown", pressed);
-  window.addEventListener("hashchange", async () => {
-    await follow();
-    if (location.hash && isState(location.hash.slice(1))) $("section-answers").scrollIntoView();
-  });
+  window.addEventListener("hashchange", follow);
 }
 
 function debounced(action, wait) {
@@ -210,18 +160,10 @@ function debounced(action, wait) {
 }
 
 function pressed(event) {
-  const typing = event.target.closest("input, select, textarea, dialog");
-  if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === "/") { event.preventDefault(); $("text").focus(); }
-  if (event.key === "j" || event.key === "k") step(event.key === "j" ? 1 : -1);
-  if (event.key === "n") document.querySelector('[aria-label="Next page"]:enabled')?.click();
-  if (event.key === "p") document.querySelector('[aria-label="Previous page"]:enabled')?.click();
-}
-
-function step(by) {
-  const nodes = cardNodes();
-  const at = nodes.findIndex((node) => node.classList.contains("here"));
-  mark(nodes[at < 0 ? 0 : Math.min(nodes.length - 1, Math.max(0, at + by))]);
+  const elsewhere = event.target.closest("input, select, textarea, dialog, .scroll, .answers");
+  if (event.ctrlKey || event.metaKey || event.altKey || (elsewhere && event.target !== document.body)) return;
+  if (event.key === "/") { event.preventDefault(); $("filters").classList.add("open"); $("text").focus(); }
+  if (KEYS[event.key]) $(KEYS[event.key]).click();
 }
 
 read("index.js").then((index) => { store.index = index; start(); }, () => {

@@ -47,10 +47,7 @@ const store = {
 
   rowIn(rows, i) { return rows[i % this.index.chunk]; },
 
-  rowsOf(entries) {
-    return Promise.all(entries.map(async (i) =>
-      this.illustrated(this.rowIn(await this.text(this.fileOf(i)), i))));
-  },
+  async rowOf(i) { return this.illustrated(this.rowIn(await this.text(this.fileOf(i)), i)); },
 
   // A row with its images in place of their numbers.
   async illustrated(row) {

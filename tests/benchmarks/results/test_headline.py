@@ -1,0 +1,85 @@
+"""Who is best, what ties with it, and which answers to look at first."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from report_helpers import Judge, board_of
+
+from benchmarks.plain_console import PlainConsole
+from benchmarks.results.headline import (
+    furthest_apart,
+    headline_table,
+    outcome_texts,
+    terminal_table,
+)
+from generators.base import NotApplicable, Unscored
+
+
+def test_the_best_and_its_ties_are_marked_and_the_ground_truth_is_neither():
+    high, close = [5, 6, 5, 6, 5, 6], [5, 6, 5, 6, 6, 4]
+    scores = {"gt": [6] * 6, "close": close, "low": [1, 2, 0, 3, 2, 1], "high": high}
+    for direction, best, tied in (("higher", "high", {"close"}), ("lower", "low", set())):
+        made = board_of(scores, scorers=(Judge(direction=direction),))
+        table = headline_table(made)
+        names = [row[0].text for row in table.rows]
+        assert names[-1] == "gt"
+        assert {names[i] for i, _ in table.best} == {best}
+        assert {row[0].text for row in table.rows if row[1].tied} == tied
+        assert any("≈" in note for note in table.footnotes) == bool(tied)
+
+
+def test_intervals_are_bars_on_the_axis_of_their_column():
+    scores = {"a": [6, 6, 6, 6, 6, 6, 6, 5, 4, 0], "b": [1, 2, 3, 4, 5] * 2}
+    table = headline_table(board_of(scores))
+    spans = [row[1].span for row in table.rows]
+    low, high = min(span[0] for span in spans), max(span[2] for span in spans)
+    for (i, j), places in table.bars.items():
+        expected = [100 * (x - low) / (high - low) for x in table.rows[i][j].span]
+        assert places == pytest.approx(expected, abs=0.06)
+    assert table.html.count("<svg") == 2
+    assert "<a" not in table.html, "a notebook has no page to lead to"
+
+
+def test_a_scorer_without_scores_has_no_column():
+    none = board_of({"a": [Unscored("unread")] * 3, "b": [NotApplicable("no")] * 3})
+    assert [c.heading for c in headline_table(none).columns] == ["system"]
+    texts = outcome_texts(none)
+    assert texts["unscored"] == "3 unscored"
+    assert texts["not_applicable"] == "3 not applicable"
+
+
+def test_the_widest_disagreement_is_between_models():
+    scores = {
+        "a": [3, 6, 5, None],
+        "b": [3, 0, 1, 6],
+        "c": [3, 3, 1, Unscored("no")],
+        "gt": [6, 6, 6, 0],
+    }
+    made = board_of(scores)
+    found = furthest_apart(made, made.keys)
+    assert found == ("Q-0001", "judge", {"a": "6.00", "b": "0.00"})
+    assert furthest_apart(made, ["Q-0000", "Q-0002"]).query == "Q-0002"
+    assert furthest_apart(made, ["Q-0000"]) is None
+    alone = board_of({name: scores[name] for name in ("a", "gt")})
+    assert furthest_apart(alone, alone.keys).ends == {"gt": "6.00", "a": "3.00"}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_breaks_no_name_inside_a_word(width):
+    names = ["qwen2-vl-72b+sdxl-turbo@outline", "gemini:gemini-3.8-flash-image", "anole"]
+    scorers = [Judge(f"judge:{n}", "0-100") for n in ("mmie-score", "opening", "ueval")]
+    made = board_of(
+        {name: [6, 3, 4, 5, 2, 6] for name in names},
+        scorers=[Judge(), *scorers],
+    )
+    file = io.StringIO()
+    PlainConsole(file=file, width=width).print(terminal_table(made))
+    lines = file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    words = {"qwen2-", "sdxl-", "turbo@", "gemini:", "image", "anole"}
+    assert all(any(word in line for line in lines) for word in words)
+    rows = [i for i, line in enumerate(lines) if line.startswith(" anole")]
+    assert rows
+    assert all("[" in lines[i + 1] for i in rows)
