@@ -165,5 +165,5 @@ def tables_page(title: str, remarks: Sequence[str], shown: Sequence[ResultTable]
     """Return a page of tables alone, in the style of the report."""
     page = environment().get_template("tables.html.j2")
     style, script = _sources("report.css"), _sources("elements.js", "theme.js")
-    about = {"title": title, "remarks": remarks, "tables": shown}
+    about = {"name": title, "remarks": remarks, "tables": shown}
     return page.render(style=style, script=script, **about)
