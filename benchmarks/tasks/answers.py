@@ -60,6 +60,18 @@ FORMATS: Mapping[str, AnswerFormat] = {
         asks=("question", "gt_answer"),
         data="official:",
     ),
+    "isg": AnswerFormat(
+        "in the layout of ISG-Bench's program",
+        "*.jsonl",
+        (("id", "output"),),
+        "benchmarks.tasks.isg:read_answers",
+    ),
+    "opening": AnswerFormat(
+        "in the layout of OpenING's programs, a file for each query",
+        "*.json*",
+        (("meta_task_name", "subtask_name", "conversations"),),
+        "benchmarks.tasks.opening:read_answers",
+    ),
     "run": AnswerFormat(
         "a run directory",
         "manifest.json",

@@ -78,8 +78,8 @@ def load(place: str, cache: Path) -> TaskSet:
     values = load_lines(file)
     images = ImageFolder(file.parent, cache, found.also)
     images.check_all(_paths(values))
-    given = {path.stem: path for path in sorted((file.parent / ANSWERS).glob("*.jsonl"))}
-    answers = {name: _answers(path, cache) for name, path in given.items()}
+    given = sorted((file.parent / ANSWERS).glob("*.jsonl"))
+    answers = read_answers({path: load_lines(path) for path in given}, cache)
     last = len(values) - 1
 
     def make(value: tuple[int, Any]) -> ValidRow:
@@ -93,7 +93,7 @@ def load(place: str, cache: Path) -> TaskSet:
         NAME,
         place,
         rows,
-        digest=digest_of([file, *given.values()]),
+        digest=digest_of([file, *given]),
         revision=found.revision,
         categories=dict.fromkeys(GROUPS, 1),
         published_answers=rows.published,
@@ -183,8 +183,15 @@ def _questions(
     return [{key: (also | row)[key] for key in keys} for row in complete]
 
 
-def _answers(path: Path, cache: Path) -> dict[str, Answer]:
-    files, rows = ImageFolder(path.parent, cache), load_lines(path)
+def read_answers(
+    files: Mapping[Path, list[Any]], cache: Path
+) -> dict[str, dict[str, Answer]]:
+    """Return the answers in the rows of each file, by the file's name and by query."""
+    return {path.stem: _answers(path, rows, cache) for path, rows in files.items()}
+
+
+def _answers(path: Path, rows: list[Any], cache: Path) -> dict[str, Answer]:
+    files = ImageFolder(path.parent, cache)
 
     def answer(row: Mapping[str, Any]) -> Document:
         return Document(_content(row, "output", files))

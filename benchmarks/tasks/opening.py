@@ -8,8 +8,7 @@ id, and systems by the name MODEL.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,7 +30,9 @@ from benchmarks.tasks.reading.rules import (
     id_of,
     is_id,
     load_json,
+    load_lines,
     of_type,
+    shown,
 )
 from benchmarks.tasks.reading.sources import digest_of, located
 from generators.base import Failure, Fault
@@ -58,7 +59,7 @@ def load(place: str, cache: Path) -> TaskSet:
     file = found.path if found.path.is_file() else next(filter(Path.is_file, files), None)
     if file is None:
         raise TaskError(f"{root} does not hold {DATA}, nor does OpenING-benchmark/ in it")
-    values = list(_lines(file))
+    values = load_lines(file)
     images = ImageFolder(file.parent, cache, found.also)
     images.check_all(image_paths(values))
     folders = sorted(
@@ -67,10 +68,9 @@ def load(place: str, cache: Path) -> TaskSet:
         for path in root.glob(pattern)
         if path.is_dir()
     )
-    answers = {
-        folder.name.removesuffix(_OUTPUT): _answers(_files(folder), folder, cache)
-        for folder in folders
-    }
+    answers = read_answers(
+        {path: _row(path) for folder in folders for path in _files(folder)}, cache
+    )
 
     def make(value: Any) -> ValidRow:
         query = _query(of_type(value, dict, "the row"), images)
@@ -86,19 +86,6 @@ def load(place: str, cache: Path) -> TaskSet:
         revision=found.revision,
         published_answers=rows.published,
     )
-
-
-def _lines(file: Path) -> Iterator[Any]:
-    try:
-        text = file.read_text("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise TaskError(f"{file} cannot be read: {error}") from None
-    for number, line in enumerate(text.split("\n"), start=1):
-        try:
-            if line.strip():
-                yield json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise TaskError(f"{file}, line {number} is not JSON: {error}") from None
 
 
 def _known(value: Any) -> RowGroup:
@@ -166,27 +153,45 @@ def _files(folder: Path) -> list[Path]:
     )
 
 
-def _answers(files: Sequence[Path], folder: Path, cache: Path) -> dict[str, Answer]:
+def read_answers(
+    files: Mapping[Path, list[Any]], cache: Path
+) -> dict[str, dict[str, Answer]]:
+    """Return the answers in files of one row each, by folder's MODEL and by query."""
+    read: dict[str, dict[str, Answer]] = {}
+    for folder in dict.fromkeys(path.parent for path in files):
+        own = {path: rows for path, rows in files.items() if path.parent == folder}
+        read[folder.name.removesuffix(_OUTPUT)] = _answers(own, folder, cache)
+    return read
+
+
+def _row(path: Path) -> list[Any]:
+    """Return the one row of a file, a string where it cannot be read."""
+    try:
+        return [load_json(path, dict, "an object")[0]]
+    except TaskError as error:
+        return [str(error)]
+
+
+def _answers(
+    files: Mapping[Path, list[Any]], folder: Path, cache: Path
+) -> dict[str, Answer]:
     """Return a model's answers by query; one that breaks a rule is a failure."""
-    images, read = ImageFolder(folder, cache), dict[Path, dict[str, Any] | TaskError]()
-    for path in files:
-        try:
-            read[path], _ = load_json(path, dict, "an object")
-        except TaskError as error:
-            read[path] = error
+    images = ImageFolder(folder, cache)
 
     def image(path: str) -> Image:
         """As the released programs: whatever folder is named, in the folder of answers."""
         return images.image(PurePosixPath(path).name)
 
-    images.check_all(PurePosixPath(path).name for path in image_paths([*read.values()]))
+    images.check_all(PurePosixPath(path).name for path in image_paths([*files.values()]))
     answers: dict[str, Answer] = {}
-    for path, row in read.items():
+    for path, rows in files.items():
         try:
-            if isinstance(row, TaskError):
-                raise row
+            if len(rows) != 1 or not isinstance(rows[0], dict):
+                said = rows[0] if isinstance(rows[0], str) else shown(rows)
+                raise RowError(Rule.WRONG_TYPE, f"not one object: {said}")
+            row = rows[0]
             answer = Document(_content(_items(row, 1, "output"), image, (_IMAGE,)))
-        except (RowError, TaskError) as error:
+        except RowError as error:
             reason = f"{folder.name}/{path.name}: {error}"
             answers[path.stem] = Failure(reason, Fault.BAD_INPUT)
         else:

@@ -78,6 +78,20 @@ def in_ueval(place: Path) -> Path:
     return written(place.with_suffix(".json"), [ueval(id) for id in IDS])
 
 
+def in_isg(place: Path) -> Path:
+    parts = [{"type": "text", "content": "t"}, {"type": "image", "content": "a.png"}]
+    lines = "\n".join(json.dumps({"id": id, "output": parts}) for id in IDS)
+    return written(place.with_suffix(".jsonl"), lines)
+
+
+def in_opening(place: Path) -> Path:
+    about = {"meta_task_name": "m", "subtask_name": "s"}
+    said = [{"input": []}, {"output": [{"text": "t", "image": "a.png"}]}]
+    for i, id in enumerate(IDS):
+        written(place / f"{id}.json{'l' * (i % 2)}", about | {"conversations": said})
+    return place
+
+
 def several_in_ueval(place: Path) -> Path:
     for name in "ab":
         written(place / f"{name}.json", [ueval(id) for id in IDS])
@@ -89,6 +103,8 @@ FOUND: list[tuple[Callable[[Path], Path], str, dict[str, int], str]] = [
     (in_mmie, "mmie", {"x": 4}, "4 of 4 rows of data.json with id, answer, model"),
     (in_ueval, "ueval", {"x": 4}, "4 of 4 rows of x.json with id, text_answer"),
     (in_lines, "ueval", {"x": 4}, "4 of 4 rows of x.jsonl with id, text_answer"),
+    (in_isg, "isg", {"x": 4}, "4 of 4 rows of x.jsonl with id, output"),
+    (in_opening, "opening", {"x": 4}, "3 files more with meta_task_name"),
     (several_in_ueval, "ueval", {"x/a": 4, "x/b": 4}, "not read: notes.json"),
     (
         run_of_gt,
