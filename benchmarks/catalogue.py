@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.results.people import published_of
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import models_of, scorer_of
 from benchmarks.tasks.answers import FORMATS
@@ -101,9 +102,12 @@ def _systems() -> Iterator[Any]:
 
 
 def _scorers() -> Iterator[Any]:
-    table = _table("Scorers", "name", "scale")
+    table = _table("Scorers", "name", "scale", "better", "unit", "licence", "people")
     for name in SCORERS:
-        table.add_row(name, resolve_scorer(name, "tiny", {}).scale)
+        scorer = resolve_scorer(name, "tiny", {})
+        about = (scorer.scale, scorer.direction, scorer.unit, scorer.licence)
+        agreed = "; ".join(f"{f.text}, {f.split} of {f.source}" for f in published_of(name))
+        table.add_row(name, *about, agreed)
     table.add_row("judge:mmie-score", "0-100")
     natives = ", ".join(NATIVE)
     table.add_row(

@@ -75,7 +75,9 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     for repeat, sample in product(range(plan.repeats), plan.samples):
         if isinstance(sample, Malformed):
             continue
-        jobs = tuple(scorer.jobs(sample) for scorer in plan.scorers)
+        turns = len(sample.openings)
+        images = max((s.max_images * s.rounds * turns for s in plan.systems), default=0)
+        jobs = tuple(scorer.jobs(sample, images) for scorer in plan.scorers)
         for alike in opening_alike.values():
             for i, system in enumerate(alike):
                 steps: list[list[Job]] = []

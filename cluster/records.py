@@ -31,7 +31,7 @@ from generators.base import (
     Unscored,
     outcome_name,
 )
-from generators.document import Draft, Image, ImageRequest, Payload, Score, Text
+from generators.document import Draft, Embedding, Image, ImageRequest, Payload, Score, Text
 from generators.unicode import valid_text, with_valid_text
 
 _COMMON = [
@@ -60,6 +60,7 @@ _COLUMNS: dict[Kind, list[tuple[str, pa.DataType]]] = {
         ("image", _PICTURE),
     ],
     Kind.SCORE: [("value", pa.float64()), ("parts", pa.string())],
+    Kind.EMBED: [("vector", pa.binary())],
 }
 ADDED: dict[Kind, frozenset[str]] = {Kind.DRAFT: frozenset({"images"})}
 """Columns that parts of earlier versions lack; none of their records needs them."""
@@ -68,6 +69,7 @@ LIGHT: dict[Kind, tuple[str, ...]] = {
     Kind.CONDITION: ("digest",),
     Kind.RENDER: ("digest",),
     Kind.SCORE: ("value", "parts"),
+    Kind.EMBED: ("vector",),
 }
 """Columns small enough to keep in memory for every record; others are read if needed."""
 
@@ -192,6 +194,8 @@ def _body(kind: Kind, item: Item, outcome: Outcome[Any]) -> dict[str, Any]:
             return {"digest": image.digest, "image": _cell(image), "prompt": prompt}
         case Kind.SCORE:
             return {"value": float(value.value), "parts": _json(dict(value.parts))}
+        case Kind.EMBED:
+            return {"vector": value.vector}
 
 
 def _cell(image: Image) -> dict[str, Any]:
@@ -275,6 +279,8 @@ def _result(kind: Kind, row: RecordRow) -> Result[Any]:
             return Result(Image(row.light[0], place=f"{where}#image.bytes"))
         case Kind.SCORE:
             return Result(Score(row.light[0], json.loads(row.light[1])))
+        case Kind.EMBED:
+            return Result(Embedding(row.light[0]))
 
 
 def _draft(segments_json: str, where: str) -> Draft:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
-from generators.document import Candidate, ImageRequest, Request
+from generators.document import Candidate, Embedding, ImageRequest, Request
 from generators.files import safe_name
 from generators.keys import canonical_text, digest, digest_of_texts
 from generators.work import Work
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Kind(StrEnum):
-    """The four kinds of stage, each with one stored form."""
+    """The kinds of stage, each with one stored form."""
 
     DRAFT = "draft"
     """Request -> Draft: an LVLM, a native model's LM, a judge."""
@@ -46,6 +46,8 @@ class Kind(StrEnum):
     """ImageRequest -> Image: a text-to-image model or a native image decoder."""
     SCORE = "score"
     """Candidate -> Score."""
+    EMBED = "embed"
+    """Candidate -> Embedding: its document is one image or one text."""
 
 
 class Fault(StrEnum):
@@ -117,6 +119,14 @@ class NotApplicable:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class SetMember(NotApplicable):
+    """What a document adds to a metric of sets of images, which has no value of one."""
+
+    answer: tuple[Embedding, ...] = ()
+    truth: tuple[Embedding, ...] = ()
+
+
 class OutcomeName(StrEnum):
     """Everything that can come of a document or of a judgement, as tables name it."""
 
@@ -153,6 +163,7 @@ _NAMES: Mapping[type, OutcomeName] = {
     Failure: OutcomeName.FAILED,
     Skip: OutcomeName.SKIPPED,
     NotApplicable: OutcomeName.NOT_APPLICABLE,
+    SetMember: OutcomeName.NOT_APPLICABLE,
 }
 
 

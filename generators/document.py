@@ -179,6 +179,14 @@ class Score:
     """Components of the value: per pair, per criterion, other scalings."""
 
 
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """What a model makes of one image or one text: a vector that metrics share."""
+
+    vector: bytes = field(repr=False)
+    """float32, little endian."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One query of a task set."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from generators.base import (
     Failure,
@@ -15,6 +15,7 @@ from generators.base import (
     NotApplicable,
     Outcome,
     Result,
+    SetMember,
     StageSpec,
     Unread,
     Unscored,
@@ -24,6 +25,9 @@ from generators.base import (
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import with_overrides
 from generators.settings import StageSettings
+
+if TYPE_CHECKING:
+    from scorers.statistics.estimate import Estimate
 
 Direction = Literal["higher", "lower"]
 """Which values are better."""
@@ -51,6 +55,10 @@ class Scorer:
     A value beyond it is not counted: see `admitted`."""
     direction: Direction = "higher"
     """Whether `higher` or `lower` values are better."""
+    unit: str = ""
+    """What a value is: `cosine`, `logit`."""
+    licence: str = ""
+    """Of the published weights; empty where there are none, or the user names them."""
     images_only: bool = False
     """Whether it does not apply where a query asks for no images."""
     settings: ClassVar[type[StageSettings]]
@@ -67,6 +75,15 @@ class Scorer:
         """Return the scorer with the default settings of its stage, but for `overrides`."""
         settings = with_overrides(cls.settings(), overrides, name)
         return cls(name, settings.spec(settings.stage, weights, gpu_gib))
+
+    @property
+    def of_sets(self) -> bool:
+        """Whether a system has a figure of all its documents, which have no values."""
+        return False
+
+    def figure(self, members: Mapping[str, Sequence[SetMember]]) -> Estimate:
+        """Return the figure of what the documents of each query add, by the query's key."""
+        raise NotImplementedError
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -86,8 +103,8 @@ class Scorer:
         """
         return 1
 
-    def jobs(self, query: Sample) -> int:
-        """Return the most jobs of one round."""
+    def jobs(self, query: Sample, images: int = 1) -> int:
+        """Return the most jobs of one round for an answer of so many images."""
         return 1
 
     def candidate(

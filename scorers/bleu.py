@@ -107,6 +107,7 @@ class BleuScorer(Scorer):
 
     settings = BleuSettings
     scale: str = "0-100"
+    unit: str = "BLEU"
 
     def candidate(
         self, query: Sample, document: Document

@@ -41,6 +41,7 @@ from generators.work import SCORED, FigureRange, Work
 from scorers.base import Scorer
 
 LongText = Literal["truncate", "mean", "max"]
+Processor = Literal["open_clip", "transformers", "hpsv2"]
 SHARE_OF_GPU = 0.2
 """Share of a GPU that a CLIP model takes by default."""
 NO_IMAGE = "the document holds no image"
@@ -64,35 +65,30 @@ PUBLISHED: Mapping[str, PublishedClip] = {
 
 
 _CONTEXT = 77
-_READING_S = FigureRange.between(0.02, 0.1)
+READING_S = FigureRange.between(0.02, 0.1)
 """Seconds of a CPU core to decode an image and resize it: measured for PNG of 1024 x 1024
 pixels, on an idle machine and on a busy one."""
 
 
-class ClipSettings(ModelSettings):
-    """How pairs of text and image are compared."""
+class ClipModelSettings(ModelSettings):
+    """Which CLIP model, and how it is run."""
 
     kind: ClassVar[Kind] = Kind.SCORE
-    stage: ClassVar[str] = "clipscore"
-    target: ClassVar[str] = "scorers.clip.stage:ClipScore"
-    version: ClassVar[int] = 2
+    weights_file: ClassVar[str | None] = None
+    """The file of weights, where it does not have one of the usual names."""
+    prepares_as: ClassVar[Processor] = "open_clip"
+    """Whose preparation of images is followed."""
 
     batch_size: int = unkeyed(32, ge=1)
-    """Documents scored at once."""
+    """Records computed at once."""
     model: str = unkeyed("ViT-B-32:openai")
-    """A name in PUBLISHED, a Hub id, a folder, or a weights file. The default are the
-    weights of the official code (github.com/jmhessel/clipscore)."""
+    """A name in PUBLISHED, a Hub id, a folder, or a weights file."""
     dtype: Dtype = "float32"
     """The official code computes in float16 on a GPU and in float32 on a CPU; float32
     everywhere keeps a score from depending on the machine."""
     architecture: str | None = None
     """Configuration of open_clip to build (`ViT-B-32-quickgelu`). Needed for a weights
     file, and for `dummy` weights of a Hub id; by default the checkpoint's own."""
-    prefix: str = "A photo depicts "
-    """Words before every text, as in the official code; torchmetrics has none."""
-    long_text: LongText = "truncate"
-    """Text beyond the context: cut after its first tokens as in the official code, or
-    read in windows whose features are averaged (`mean`) or whose best counts (`max`)."""
     forward_size: int = unkeyed(64, ge=1)
     """Most images or texts in one forward pass."""
     decoders: int = unkeyed(4, ge=1)
@@ -101,7 +97,7 @@ class ClipSettings(ModelSettings):
     """Features kept from earlier batches, of images and of texts each."""
 
     @model_validator(mode="after")
-    def _names_weights(self) -> "ClipSettings":
+    def _names_weights(self) -> "ClipModelSettings":
         is_path = looks_like_path(self.model)
         if self.model not in PUBLISHED and "/" not in self.model and not is_path:
             choices = [*PUBLISHED, "a Hub id `org/name`", "a folder", "a weights file"]
@@ -144,14 +140,14 @@ class ClipSettings(ModelSettings):
 
     def memory_estimate_gib(self, weights: Weights) -> float:
         """Return weights plus a fifth, by the published size where none is given."""
-        return super(ClipSettings, self._sized).memory_estimate_gib(weights)
+        return super(ClipModelSettings, self._sized).memory_estimate_gib(weights)
 
     def work(self, weights: Weights) -> Work | None:
         """Return the work of a document with one image, by the published size likewise."""
-        return super(ClipSettings, self._sized).work(weights)
+        return super(ClipModelSettings, self._sized).work(weights)
 
     @property
-    def _sized(self) -> "ClipSettings":
+    def _sized(self) -> "ClipModelSettings":
         if self.params_b is not None or self.model not in PUBLISHED:
             return self
         return self.model_copy(update={"params_b": PUBLISHED[self.model].params_b})
@@ -169,7 +165,7 @@ class ClipSettings(ModelSettings):
         return Work(
             weight_bytes=self.weight_bytes,
             flops=FigureRange.exact(flops),
-            cpu_s=_READING_S,
+            cpu_s=READING_S,
             usage=SCORED,
         )
 
@@ -177,6 +173,23 @@ class ClipSettings(ModelSettings):
         # Small enough to share a GPU with the models whose images it scores.
         shared = 0.0 if weights == "tiny" else SHARE_OF_GPU
         return shared if self.num_gpus is None else self.num_gpus
+
+
+class ClipSettings(ClipModelSettings):
+    """How pairs of text and image are compared.
+
+    The default weights are those of the official code (github.com/jmhessel/clipscore).
+    """
+
+    stage: ClassVar[str] = "clipscore"
+    target: ClassVar[str] = "scorers.clip.stage:ClipScore"
+    version: ClassVar[int] = 2
+
+    prefix: str = "A photo depicts "
+    """Words before every text, as in the official code; torchmetrics has none."""
+    long_text: LongText = "truncate"
+    """Text beyond the context: cut after its first tokens as in the official code, or
+    read in windows whose features are averaged (`mean`) or whose best counts (`max`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +229,8 @@ class ClipScorer(Scorer):
 
     settings = ClipSettings
     scale: str = "0-2.5"
+    unit: str = "2.5 * cosine"
+    licence: str = "MIT"
     images_only: bool = True
 
     def candidate(self, query: Sample, document: Document) -> Candidate | Unscored:
@@ -242,6 +257,8 @@ class ConsistencyScorer(Scorer):
 
     settings = ClipSettings
     scale: str = "-1-1"
+    unit: str = "cosine"
+    licence: str = "MIT"
     images_only: bool = True
 
     def candidate(self, query: Sample, document: Document) -> Candidate | Unscored:

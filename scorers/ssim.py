@@ -144,6 +144,7 @@ class SsimScorer(Scorer):
 
     settings = SsimSettings
     scale: str = "-1-1"
+    unit: str = "SSIM"
     images_only: bool = True
 
     def candidate(

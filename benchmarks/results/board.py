@@ -15,9 +15,9 @@ wherever there is no score, and `reason` says why. All tables and plots are made
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,12 +30,20 @@ from benchmarks.results.costs import DocumentCost, RecordCosts
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
 from benchmarks.results.people import known
 from cluster.plan import Evaluation
-from generators.base import RANDOM, Failure, Outcome, OutcomeName, Result, outcome_name
+from generators.base import (
+    RANDOM,
+    Failure,
+    Outcome,
+    OutcomeName,
+    Result,
+    SetMember,
+    outcome_name,
+)
 from generators.document import Score, key_of
 from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import System
 from scorers.base import Scorer
-from scorers.statistics.estimate import Floats
+from scorers.statistics.estimate import Estimate, Floats
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
@@ -67,6 +75,10 @@ RAW = "raw"
 PENALTY = "penalty"
 
 
+Members = defaultdict[tuple[str, str], dict[str, list[SetMember]]]
+"""By scorer and system, what the documents of each query add to a set."""
+
+
 class TableBuilder:
     """Makes the table of a run from its evaluations, one at a time."""
 
@@ -76,6 +88,7 @@ class TableBuilder:
         self._paired = {s.name: s for m in matrices_of(systems) for s in m.cells}
         self._documents: list[DocumentCost] = []
         self._rows: list[tuple[Any, ...]] = []
+        self._members: Members = defaultdict(lambda: defaultdict(list))
         self._chunks: list[pa.Table] = []
 
     def add(self, e: Evaluation, scorers: Iterable[str]) -> None:
@@ -97,6 +110,8 @@ class TableBuilder:
 
     def _add_score(self, about: tuple[Any, ...], scorer: str, e: Evaluation) -> None:
         outcome = e.scores[scorer]
+        if isinstance(outcome, SetMember):
+            self._members[scorer, e.system][key_of(e.sample)].append(outcome)
         name, reason, fault = outcome_of(outcome)
         name = SCORED if isinstance(outcome, Result) else name
         about_score = name, score_value(outcome), reason, fault, *self._spent(e, scorer)
@@ -123,6 +138,14 @@ class TableBuilder:
         amounts = self._costs.spent(jobs)
         tokens = [amounts[n] for n in ("input_tokens", "output_tokens") if n in amounts]
         return amounts.get("seconds"), sum(tokens) if tokens else None, amounts.get("cost")
+
+    def figures(self, scorers: Iterable[Scorer]) -> dict[str, list[Estimate]]:
+        """Return the figure of every system, by the name of each scorer of sets."""
+        return {
+            s.name: [s.figure(self._members[s.name, system]) for system in self._parts]
+            for s in scorers
+            if s.of_sets
+        }
 
     @property
     def documents(self) -> list[DocumentCost] | None:
@@ -226,6 +249,8 @@ class Board:
     """Answers per query; at least as many as the table shows."""
     costs: Sequence[DocumentCost] | None = None
     """Of the documents of composed systems; None where no records are at hand."""
+    figures: Mapping[str, Sequence[Estimate]] = field(default_factory=dict)
+    """By the name of a scorer of sets, the figure of each of `systems`."""
     damaged: int = 0
     """Damaged parts of the run, whose records count as missing."""
     agreement: Sequence[Path] = ()
@@ -241,6 +266,7 @@ class Board:
             builder.add(evaluation, [scorer.name for scorer in about["scorers"]])
         return cls(
             table=builder.table(),
+            figures=builder.figures(about["scorers"]),
             reading=lambda keys: (e for e in known if key_of(e.sample) in keys),
             **about,
         )

@@ -43,6 +43,7 @@ def headline_table(board: Board) -> ResultTable:
         if any(cell.span for cell in cells):
             columns.append((column, cells))
             average = AVERAGES[headline(leaderboard(board), scorer.name)]
+            average = "all images" if scorer.of_sets else average
             kinds.setdefault(average, []).append(scorer.name)
     names = [row["system"] for row in ranked(board)]
     head = [TableColumn("system", numeric=False), *(column for column, _ in columns)]

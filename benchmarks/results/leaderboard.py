@@ -161,6 +161,11 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
     silent = {c for c, names in given.items() if names == {OutcomeName.NOT_APPLICABLE}}
     fixed = _fixed(board, scorer, [c for c in board.categories if c not in silent])
     micro = _part(board, scorer, [*board.groups], (), board.answers)
+    if scorer.of_sets:
+        figures = board.figures[scorer.name]
+        micro = _cells(board, scorer, [*board.groups], figures, board.answers)
+        whole = [Estimate(None, reason="a figure of all images alone")] * len(figures)
+        fixed = _cells(board, scorer, [*board.groups], whole)
     people = [figure.as_json for figure in known(scorer, board.agreement)]
     categories, fields = (
         {name: _part(board, scorer, board.groups_of(name, i), silent) for name in names}

@@ -80,8 +80,13 @@ def known(scorer: Scorer, measured: Iterable[Path] = ()) -> Iterator[Agreement]:
     for file in measured:
         yield from _measured(scorer, file)
     if {stage.weights for stage in scorer.stages} == {"pretrained"}:
-        names = {n for n, own in _judges().items() if scorer.name in own.get("scorers", ())}
-        yield from (f for f in published(_table()["splits"]) if f.name in names)
+        yield from published_of(scorer.name)
+
+
+def published_of(scorer: str) -> list[Agreement]:
+    """Return the published figures of the metric that plait calls `scorer`."""
+    names = {name for name, own in _judges().items() if scorer in own.get("scorers", ())}
+    return [f for f in published(_table()["splits"]) if f.name in names]
 
 
 def _measured(scorer: Scorer, file: Path) -> Iterator[Agreement]:

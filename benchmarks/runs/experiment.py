@@ -186,6 +186,7 @@ class ResultReader:
         made, task = self._experiment, self._experiment.task
         return Board(
             table=self._builder.table(),
+            figures=self._builder.figures(made.scorers),
             systems=made.systems,
             scorers=made.scorers,
             categories=task.categories,

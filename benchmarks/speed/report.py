@@ -17,7 +17,7 @@ from benchmarks.provenance import machine_of, versions_of
 from benchmarks.results.table import ResultTable, markdown_page
 from benchmarks.speed.figures import Figure, Figures, Speed, Surroundings
 from generators.base import PEAKS
-from generators.document import Draft, Image, ImageRequest, Payload, Score, Text
+from generators.document import Draft, Embedding, Image, ImageRequest, Payload, Score, Text
 from generators.files import safe_name
 from generators.pictures import Drawing
 
@@ -213,6 +213,9 @@ def same(one: Any, other: Any) -> bool:
         return bool(np.abs(difference).max() <= 1)
     if isinstance(one, Score) and isinstance(other, Score):
         return math.isclose(one.value, other.value, abs_tol=1e-4)
+    if isinstance(one, Embedding) and isinstance(other, Embedding):
+        a, b = (np.frombuffer(each.vector, "<f4") for each in (one, other))
+        return a.shape == b.shape and np.allclose(a, b, 1e-4, 1e-4)
     if isinstance(one, Payload) and isinstance(other, Payload):
         return _same_tensors(load(one.read()), load(other.read()))
     if isinstance(one, Draft) and isinstance(other, Draft):

@@ -145,12 +145,15 @@ def _quotient(above: Floats, below: Floats) -> Floats:
 
 
 def benchmarks_of(runs: Iterable[AnyPath]) -> list[Benchmark]:
-    """Return the benchmarks of finished runs; UsageError where there is no run."""
+    """Return the benchmarks of finished runs; UsageError where there is no run.
+
+    Metrics of sets are none: they have no values to draw ranks from.
+    """
     found: dict[Any, list[Part]] = {}
     for root in runs:
         experiment = reopen(root)
         board = experiment.board(Store(root, strict=True))
-        for scorer in board.scorers:
+        for scorer in (s for s in board.scorers if not s.of_sets):
             about = experiment.config.data, str(dict(experiment.task.about)["digest"])
             part = Part(root, *about, board, scorer)
             found.setdefault(part.benchmark, []).append(part)

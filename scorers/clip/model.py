@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,8 @@ import open_clip
 import torch
 from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
 from PIL import Image as Pillow
+from torchvision.transforms import CenterCrop, InterpolationMode
+from torchvision.transforms import functional as F
 
 from generators.base import Weights
 from generators.document import Image
@@ -22,7 +24,7 @@ from generators.memo import Memo
 from generators.pictures import PictureError, decode
 from scorers.clip.checkpoints import read_checkpoint
 from scorers.clip.text import TokenIds
-from scorers.clipscore import PUBLISHED, ClipSettings
+from scorers.clipscore import PUBLISHED, ClipModelSettings, Processor
 
 Transform = Callable[[Pillow.Image], torch.Tensor]
 """An RGB image to float32 (3, height, width), normalised."""
@@ -31,17 +33,55 @@ MAX_ASPECT = 16
 """Of a longer image only the middle is resized: the centre crop keeps no more."""
 
 
-def transform_of(size: tuple[int, int], about: Mapping[str, Any]) -> Transform:
-    """open_clip's evaluation transform for towers of `size` (height, width).
+def transform_of(
+    size: tuple[int, int], about: Mapping[str, Any], processor: Processor = "open_clip"
+) -> Transform:
+    """The evaluation transform of a library for towers of `size` (height, width).
 
     `about` holds those fields of open_clip's `PreprocessCfg` that differ from OpenAI's:
     shorter side resized with Pillow's bicubic filter, centre cropped.
     """
     merged = {**merge_preprocess_dict(PreprocessCfg(), dict(about)), "size": size}
+    if processor == "hpsv2":
+        return _padded(size[0], merged["mean"], merged["std"])
     transform = image_transform_v2(PreprocessCfg(**merged), is_train=False)
     if merged["resize_mode"] == "shortest":
         transform.transforms.insert(0, middle)
+    if processor == "transformers":
+        steps = transform.transforms
+        transform.transforms = [
+            _cropped(s.size) if isinstance(s, CenterCrop) else s for s in steps
+        ]
     return transform  # type: ignore[no-any-return]
+
+
+def _cropped(size: tuple[int, int]) -> Callable[[Pillow.Image], Pillow.Image]:
+    """The middle of an image, rounded down; torchvision rounds half a pixel to even."""
+
+    def crop(image: Pillow.Image) -> Pillow.Image:
+        left, top = (image.width - size[1]) // 2, (image.height - size[0]) // 2
+        return image.crop((left, top, left + size[1], top + size[0]))
+
+    return crop
+
+
+def _padded(side: int, mean: Sequence[float], std: Sequence[float]) -> Transform:
+    """HPSv2's transform for square towers.
+
+    The longer side is resized as a tensor, antialiased as by torchvision since 0.17, and
+    black is added on both sides (`ResizeMaxSize` in its open_clip/transform.py).
+    """
+
+    def transform(image: Pillow.Image) -> torch.Tensor:
+        scale = side / max(image.size)
+        width, height = (max(1, round(length * scale)) for length in image.size)
+        pixels = F.resize(F.to_tensor(image), [height, width], InterpolationMode.BICUBIC)
+        left, top = (side - width) // 2, (side - height) // 2
+        ends = [left, top, side - width - left, side - height - top]
+        prepared: torch.Tensor = F.normalize(F.pad(pixels, ends), mean, std)
+        return prepared
+
+    return transform
 
 
 def middle(image: Pillow.Image) -> Pillow.Image:
@@ -89,7 +129,7 @@ class Clip:
     """Of the image tower's input."""
 
 
-def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
+def load_clip(settings: ClipModelSettings, weights: Weights) -> Clip:
     """Return the model that `settings` name.
 
     Raises CheckpointError when the weights cannot be found, are not those of a plain
@@ -117,7 +157,7 @@ def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
         with torch.random.fork_rng([source] * (source.type == "cuda")), source:
             torch.manual_seed(SEED)
             model = build(config, settings.dtype)
-    transform = transform_of(model.visual.image_size, about)
+    transform = transform_of(model.visual.image_size, about, settings.prepares_as)
     return Clip(model.to(device), transform, device, getattr(torch, settings.dtype))
 
 
@@ -165,7 +205,7 @@ def _refuse_foreign(config: Mapping[str, Any]) -> None:
         )
 
 
-def _listed(settings: ClipSettings) -> Mapping[str, Any]:
+def _listed(settings: ClipModelSettings) -> Mapping[str, Any]:
     """Return the preprocessing that open_clip lists beside a published tag."""
     if settings.model not in PUBLISHED:
         return {}
@@ -173,14 +213,17 @@ def _listed(settings: ClipSettings) -> Mapping[str, Any]:
 
 
 Features = npt.NDArray[np.float64]
-"""(width,), of length 1."""
+"""(width,)"""
 
 
 class ClipEncoder:
     """The two towers of a CLIP model."""
 
-    def __init__(self, clip: Clip, settings: ClipSettings) -> None:
-        self._clip = clip
+    def __init__(
+        self, clip: Clip, settings: ClipModelSettings, *, unit: bool = True
+    ) -> None:
+        """Features have length 1, or where not `unit` the one that the towers give."""
+        self._clip, self._unit = clip, unit
         self._decoders = ThreadPoolExecutor(settings.decoders, "decode")
         sizes = settings.forward_size, settings.remembered
         self._images = Memo[str, Image, Features | PictureError](
@@ -224,4 +267,6 @@ class ClipEncoder:
     def _forward(self, tower: Callable[..., Any], batch: torch.Tensor) -> Features:
         with torch.inference_mode():
             rows = tower(batch.to(self._clip.device)).double().cpu().numpy()
+        if not self._unit:
+            return np.asarray(rows)
         return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))

@@ -37,8 +37,15 @@ class ClipText:
     """Fits texts into the context of a CLIP model."""
 
     def __init__(
-        self, prefix: str = "", long_text: LongText = "truncate", context: int = 77
+        self,
+        prefix: str = "",
+        long_text: LongText = "truncate",
+        context: int = 77,
+        *,
+        repair: bool = True,
     ) -> None:
+        """Fit texts into `context` tokens; `clean` changes nothing where not `repair`."""
+        self._repair = repair
         self._tokenizer = open_clip.SimpleTokenizer()
         # `clean` has resolved entities already; a third time would be one too many.
         self._tokenizer.clean_fn = _lowered
@@ -51,10 +58,9 @@ class ClipText:
                 f"for text in a context of {context}"
             )
 
-    @staticmethod
-    def clean(text: str) -> str:
+    def clean(self, text: str) -> str:
         """`text` repaired and stripped; line breaks stay, to tell sentences apart."""
-        return str(basic_clean(text))
+        return str(basic_clean(text)) if self._repair else text
 
     def encode(self, text: str) -> list[int]:
         """Return tokens of a cleaned text, without start and end."""

@@ -124,7 +124,7 @@ class CriteriaJudge(QuestionsJudge[Ruling]):
         """The object that holds a ruling."""
         return _FORM
 
-    def jobs(self, query: Sample) -> int:
+    def jobs(self, query: Sample, images: int = 1) -> int:
         """Return how many criteria the query has."""
         return len(criteria_of(query))
 

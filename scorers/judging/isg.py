@@ -178,7 +178,7 @@ class IsgJudge(QuestionsJudge[Any]):
         """Whether to ask and count as the released program."""
         return self.mode == "official"
 
-    def jobs(self, query: Sample) -> int:
+    def jobs(self, query: Sample, images: int = 1) -> int:
         """Return how many questions the query has."""
         images = len(_questions(query, IMAGE))
         if self.level == "image":

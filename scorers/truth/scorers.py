@@ -44,6 +44,7 @@ class TruthScorer(Scorer):
 
     settings = TruthSettings
     scale: str = "0-100"
+    unit: str = "F1"
 
     @property
     def part(self) -> str:

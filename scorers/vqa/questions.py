@@ -131,7 +131,7 @@ class QuestionScorer(Scorer):
         """Return the score by the record of each question, for every image."""
         raise NotImplementedError
 
-    def jobs(self, query: Sample) -> int:
+    def jobs(self, query: Sample, images: int = 1) -> int:
         """Return how many questions are asked about an image."""
         return len(self.questions(query))
 

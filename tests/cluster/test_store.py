@@ -20,7 +20,7 @@ from trial import painter
 from cluster import parts
 from cluster.local import LocalEngine
 from cluster.parts import Committer
-from cluster.records import SCHEMAS, Item, decode, encode
+from cluster.records import SCHEMAS, Item, decode, encode, kind_of
 from cluster.store import Store, StoreError, notes_of, read_blob, write_part
 from generators.base import (
     Failure,
@@ -34,6 +34,7 @@ from generators.base import (
 )
 from generators.document import (
     Draft,
+    Embedding,
     Image,
     ImageRequest,
     Payload,
@@ -258,3 +259,12 @@ def test_half_characters_are_replaced_and_counted(
     stored = pq.read_table(next(tmp_path.glob("stages/*/part-*")))
     assert "\ufffd" in str(stored.to_pylist())
     assert "ud83d" not in str(stored.to_pylist())
+
+
+def test_vectors_come_back_as_they_were(tmp_path: Path) -> None:
+    spec = replace(SPEC, kind=Kind.EMBED)
+    made = Result(Embedding(bytes(range(16))))
+    table = encode(Kind.EMBED, [item("k")], [made], 0.1)
+    Store(tmp_path).commit(spec, table)
+    assert decode(Kind.EMBED, Store(tmp_path).rows(spec)["k"]) == made
+    assert kind_of(table.column_names) is Kind.EMBED

@@ -47,6 +47,7 @@ class Judge:
     scale: str = "0-6"
     direction: str = "higher"
     manner: str = ""
+    of_sets: bool = False
     rounds: int = 1
     stages: tuple[StageSpec, ...] = ()
 

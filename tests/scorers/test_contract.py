@@ -10,11 +10,13 @@ from dataclasses import replace
 import pytest
 from scorer_helpers import JUDGE, SAMPLES, STAGES, first, made, scored, truth_of
 
+from benchmarks.speed.report import same
 from generators.base import (
     Failure,
     Fault,
     NotApplicable,
     Result,
+    SetMember,
     StageSpec,
     Unread,
     Unscored,
@@ -22,7 +24,7 @@ from generators.base import (
 from generators.document import Document, Image, Sample, Score, Text
 from generators.errors import UsageError
 from scorers import SCORERS, resolve_scorer
-from scorers.base import DIRECTIONS, admitted, bounds
+from scorers.base import DIRECTIONS, UNBOUNDED, admitted, bounds
 
 COMPARED = ("isg-structure", "known-answer")
 """Read no content: `test_answers.py` is about them."""
@@ -31,6 +33,8 @@ OF_TRUTH = ("bleu", "ssim", "truth:answer", "truth:image", "truth:text")
 """Scorers that compare with the ground truth."""
 OF_IMAGES = (
     *("clipscore", "clipscore-prompt", "consistency", "ssim"),
+    *("hpsv2", "hpsv2.1", "imagereward", "pickscore"),
+    *("clip-fid", "clip-kid", "diversity"),
     *("truth:image", "truth:match"),
 )
 """Scorers that do not apply where a query asks for no images."""
@@ -42,11 +46,14 @@ pytestmark = pytest.mark.models
 @pytest.mark.parametrize("name", NAMES)
 def test_a_value_is_on_the_scale_that_a_scorer_declares(name: str) -> None:
     scorer = made(name)
-    assert (scorer.name, bounds(scorer.scale) is not None) == (name, True)
+    assert scorer.name == name
+    assert scorer.scale == UNBOUNDED or bounds(scorer.scale) is not None
     assert scorer.direction in DIRECTIONS
     outcome = scored(name, QUERY, truth_of(QUERY))
     if name == JUDGE:
         assert isinstance(outcome, Unscored)  # random weights write no verdict
+    elif scorer.of_sets:
+        assert isinstance(outcome, SetMember)
     else:
         assert isinstance(outcome, Result)
         assert admitted(outcome, scorer.scale) is outcome
@@ -76,7 +83,7 @@ def test_a_stage_gives_each_input_its_own_outcome_whatever_stands_beside_it(
         Document(truth_of(QUERY).segments[::-1]),
     ]
     walks = [made(name).judge(QUERY, answer) for answer in answers]
-    inputs = [next(walk)[0].input for walk in walks]
+    inputs = [next(walk)[-1].input for walk in walks]
     stage = STAGES.stage(made(name).stages[0])
     together, alone = stage(inputs), [stage([one])[0] for one in inputs]
     assert [type(o) for o in together] == [type(o) for o in alone]
@@ -84,7 +91,7 @@ def test_a_stage_gives_each_input_its_own_outcome_whatever_stands_beside_it(
         if isinstance(one, Result) and isinstance(one.value, Score):
             assert one.value.value == pytest.approx(other.value.value, abs=1e-5)
         elif isinstance(one, Result):
-            assert one.value == other.value
+            assert same(one.value, other.value)
     if name != "bleu":
         assert isinstance(together[2], Failure), "an image that cannot be decoded"
     assert stage([]) == []
@@ -114,10 +121,10 @@ def test_settings_name_a_record_where_they_change_it(name: str) -> None:
     assert (again.digest, again.placement.batch_size) == (usual.digest, 3)
     with pytest.raises(UsageError, match="did you mean 'batch_size'"):
         made(name, batch_sze=3)
-    jobs = [next(made(name).judge(QUERY, truth_of(s)))[0] for s in (QUERY, OTHER)]
+    jobs = [next(made(name).judge(QUERY, truth_of(s)))[-1] for s in (QUERY, OTHER)]
     assert len({job.key for job in jobs}) == 2
-    same = next(made(name, batch_size=3).judge(QUERY, truth_of(QUERY)))[0]
-    assert same.key == jobs[0].key
+    batched = next(made(name, batch_size=3).judge(QUERY, truth_of(QUERY)))[-1]
+    assert batched.key == jobs[0].key
 
 
 def test_naming_scorers_loads_no_model_code() -> None:

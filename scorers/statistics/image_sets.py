@@ -1,0 +1,135 @@
+"""Figures of whole sets of images, from the vectors of each query's images."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torchmetrics.image.fid import FrechetInceptionDistance
+from torchmetrics.image.kid import KernelInceptionDistance
+
+from generators.document import Embedding
+from scorers.preferences import vectors
+from scorers.statistics.estimate import (
+    Estimate,
+    Floats,
+    bootstrap_estimate,
+    bootstrap_weights,
+)
+
+UNBIASED = 10_000
+"""Images from which on FID's bias is small beside its differences (Chong and Forsyth, CVPR
+2020, figure 1)."""
+SUBSETS, SUBSET_SIZE = 100, 1000
+"""Of KID, as in torchmetrics and in the authors' program."""
+SEED = 0
+"""Of the subsets."""
+TOO_FEW = "fewer than two images in one of the sets"
+Sets = Sequence[Sequence[Embedding]]
+"""By query, the vectors of its images."""
+
+
+def _rows(sets: Sets) -> Floats:
+    return vectors(e for own in sets for e in own)
+
+
+def _fid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
+    """Torchmetrics' figure. No interval: resampled images make the distance larger."""
+    own, true = _rows(answer), _rows(truth)
+    if min(len(own), len(true)) < 2:
+        return Estimate(None, n=len(queries), reason=TOO_FEW)
+    metric = FrechetInceptionDistance(feature=_given(own.shape[1])).set_dtype(torch.float64)
+    value = _computed(metric, own, true)
+    few = min(len(own), len(true))
+    bias = f", and too large below {UNBIASED:,} images" if few < UNBIASED else ""
+    reason = f"{few:,} images: no interval, as resampling raises a distance{bias}"
+    return Estimate(float(value), n=len(queries), reason=reason)
+
+
+def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
+    """Torchmetrics' mean over seeded subsets, its interval by resampled queries."""
+    own, true = _rows(answer), _rows(truth)
+    size = min(SUBSET_SIZE, len(own), len(true))
+    if size < 2:
+        return Estimate(None, n=len(queries), reason=TOO_FEW)
+    with torch.random.fork_rng([]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that the features are kept
+        torch.manual_seed(SEED)
+        features = _given(own.shape[1])
+        metric = KernelInceptionDistance(features, subsets=SUBSETS, subset_size=size)
+        value, _ = _computed(metric, own, true)
+
+    def kernel(x: Floats, y: Floats) -> Floats:
+        cubic: Floats = (x @ y.T / x.shape[1] + 1) ** 3
+        return cubic
+
+    pairs = [(answer, answer), (truth, truth), (answer, truth)]
+    own_own, true_true, own_true = (_over_pairs(queries, a, b, kernel) for a, b in pairs)
+    return _with_interval(float(value), own_own + true_true - 2 * own_true, queries)
+
+
+def _diversity(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
+    if sum(map(len, answer)) < 2:
+        return Estimate(None, n=len(queries), reason=TOO_FEW)
+    samples = 1 - _over_pairs(queries, answer, answer, _cosine)
+    return _with_interval(float(samples[0]), samples, queries)
+
+
+def _cosine(x: Floats, y: Floats) -> Floats:
+    lengths = [np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y)]
+    cosines: Floats = (x / lengths[0]) @ (y / lengths[1]).T
+    return cosines
+
+
+def _over_pairs(queries: Sequence[str], a: Sets, b: Sets, kernel: Any) -> Floats:
+    """Return the mean of a kernel over pairs of different images.
+
+    First as observed, then in every draw of the bootstrap over queries.
+    """
+    weights = np.vstack([np.ones(len(queries)), bootstrap_weights(queries)])
+    sizes = [np.array([len(own) for own in each]) for each in (a, b)]
+    starts = [np.cumsum([0, *n[:-1]]) for n in sizes]
+    values, counts = kernel(_rows(a), _rows(b)), np.outer(*sizes).astype(float)
+    if a is b:
+        np.fill_diagonal(values, 0.0)
+        counts -= np.diag(sizes[0])
+    by_query = np.add.reduceat(values, starts[0], axis=0)
+    sums = np.add.reduceat(by_query, starts[1], axis=1)
+    # In a draw a query may come several times; its copies are not paired with each other.
+    copies = weights - weights**2
+    totals = [
+        ((weights @ matrix) * weights).sum(axis=1) + copies @ matrix.diagonal()
+        for matrix in (sums, counts)
+    ]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means: Floats = totals[0] / totals[1]
+    return means
+
+
+def _with_interval(value: float, samples: Floats, queries: Sequence[str]) -> Estimate:
+    return bootstrap_estimate(value, samples[1:], len(queries))
+
+
+def _given(width: int) -> nn.Module:
+    """Return what torchmetrics takes for a network: the features are given already."""
+    network = nn.Identity()
+    network.num_features = width  # type: ignore[assignment]
+    return network
+
+
+def _computed(metric: Any, own: Floats, true: Floats) -> Any:
+    metric.update(torch.from_numpy(true), real=True)
+    metric.update(torch.from_numpy(own), real=False)
+    return metric.compute()
+
+
+FIGURES: Mapping[str, Callable[[Sequence[str], Sets, Sets], Estimate]] = {
+    "clip-fid": _fid,
+    "clip-kid": _kid,
+    "diversity": _diversity,
+}
+"""By the name of the metric: of queries, answers and ground truth."""

@@ -1,0 +1,212 @@
+"""PickScore and HPSv2 against their published programs' arithmetic, on tiny weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from clipscore_helpers import LONG, picture, pixels, save_transformers_clip
+from contents import document, query_of
+from stages import StagesHere
+from torchvision.transforms import (
+    CenterCrop,
+    Compose,
+    InterpolationMode,
+    Normalize,
+    Resize,
+    ToTensor,
+)
+from torchvision.transforms import functional as F
+from transformers import BertTokenizer
+
+from cluster.walks import drive
+from generators.architectures import config_of
+from generators.base import Failure, NotApplicable, Result, Unscored
+from generators.document import Image
+from generators.errors import CheckpointError
+from scorers import resolve_scorer
+from scorers.clip.model import TINY, build
+from scorers.imagereward import ImageReward
+
+pytestmark = pytest.mark.models
+
+SIZES = [(32, 32), (90, 31), (31, 47), (200, 33), (35, 32)]
+TEXTS = ["a cat on a table", "The QUICK  fox; jumps,\nover 12 dogs.", "été &amp; Co", LONG]
+
+
+def scored(scorer: Any, text: str, *images: Image) -> Any:
+    """The outcome of a document of images, with a stage that is loaded for it alone."""
+    walk = scorer.judge(query_of(text), document(*images))
+    return drive(walk, StagesHere().outcomes)
+
+
+def values(scorer: Any, text: str, images: Sequence[Image]) -> list[float]:
+    outcome = scored(scorer, text, *images)
+    assert outcome.value.value == pytest.approx(np.mean(outcome.value.parts["images"]))
+    return outcome.value.parts["images"]
+
+
+IMAGES = [picture(i, size) for i, size in enumerate(SIZES)]
+PIXELS = [pixels(i, size) for i, size in enumerate(SIZES)]
+
+
+def test_pickscore_is_what_its_authors_program_computes(tmp_path: Path) -> None:
+    """README of yuvalkirstain/PickScore, with transformers 5's `pooler_output`."""
+    model, processor = save_transformers_clip(tmp_path, 4)
+    model.logit_scale.data.fill_(3.5)
+    model.save_pretrained(tmp_path)
+    settings = {"model": str(tmp_path), "architecture": None}
+    for text in TEXTS:
+        own = values(resolve_scorer("pickscore", "pretrained", settings), text, IMAGES)
+        sizes = {"padding": True, "truncation": True, "max_length": 77}
+        asked = processor.tokenizer(text, return_tensors="pt", **sizes)
+        shown = _slow(processor, PIXELS)
+        with torch.no_grad():
+            image_embs = model.get_image_features(shown).pooler_output
+            image_embs = image_embs / torch.norm(image_embs, dim=-1, keepdim=True)
+            text_embs = model.get_text_features(**asked).pooler_output
+            text_embs = text_embs / torch.norm(text_embs, dim=-1, keepdim=True)
+            scores = model.logit_scale.exp() * (text_embs @ image_embs.T)[0]
+        np.testing.assert_allclose(own, scores.numpy(), atol=1e-4)
+        assert np.ptp(own) > 0.5
+
+
+def _slow(processor: Any, images: Sequence[Any]) -> torch.Tensor:
+    """Pixels by Pillow, as transformers prepared them when the checkpoint was published."""
+    from transformers import CLIPImageProcessorPil
+
+    sizes = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    prepared = CLIPImageProcessorPil(**sizes)(images, return_tensors="pt")
+    return prepared["pixel_values"]
+
+
+@pytest.fixture
+def hps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dict[str, Any]]:
+    """A toy model, and the settings of its weights under a name as HPSv2's."""
+    monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, "toy", TINY)
+    torch.manual_seed(12)
+    model = build(TINY, "float32")
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "HPS_v2.1_compressed.pt")
+    return model, {"model": str(tmp_path), "architecture": "toy"}
+
+
+def test_hpsv2_is_what_its_authors_program_computes(hps: Any) -> None:
+    """`hpsv2/img_score.py` and `ResizeMaxSize` of its `open_clip/transform.py`."""
+    model, settings = hps
+    for text in TEXTS:
+        own = values(resolve_scorer("hpsv2.1", "pretrained", settings), text, IMAGES)
+        with torch.no_grad():
+            images = torch.stack([_padded(image) for image in PIXELS])
+            image_features = model.encode_image(images, normalize=True)
+            text_features = model.encode_text(open_clip.tokenize([text]), normalize=True)
+            scores = (image_features @ text_features.T)[:, 0]
+        np.testing.assert_allclose(own, scores.numpy(), atol=2e-6)
+        assert np.ptp(own) > 0.01
+
+
+def _padded(image: Any, side: int = 32) -> torch.Tensor:
+    pixels = F.to_tensor(image)
+    height, width = pixels.shape[1:]
+    scale = side / float(max(height, width))
+    if scale != 1.0:
+        new_size = tuple(round(dim * scale) for dim in (height, width))
+        pixels = F.resize(pixels, new_size, InterpolationMode.BICUBIC)
+        pad_h, pad_w = side - new_size[0], side - new_size[1]
+        ends = [pad_w // 2, pad_h // 2, pad_w - pad_w // 2, pad_h - pad_h // 2]
+        pixels = F.pad(pixels, ends, fill=0)
+    mean, std = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
+    return F.normalize(pixels, mean, std)
+
+
+@pytest.fixture
+def rewards(tmp_path: Path) -> tuple[Any, dict[str, Any]]:
+    """The tiny ImageReward saved in the published layout, and the settings that name it."""
+    stage = ImageReward(weights="tiny")
+    model, sizes = stage._model, config_of("imagereward", tiny=True)["text"]
+    extra = {"blip.vision_proj.weight": torch.zeros(2, 64)}
+    torch.save(model.state_dict() | extra, tmp_path / "ImageReward.pt")
+    config = {"add_cross_attention": True, "encoder_width": 768, "hidden_act": "gelu"}
+    (tmp_path / "med_config.json").write_text(json.dumps(sizes | config))
+    stage._tokenizer.no_padding()
+    stage._tokenizer.no_truncation()
+    stage._tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return model, {"model": str(tmp_path), "tokenizer": str(tmp_path)}
+
+
+def test_imagereward_is_what_its_authors_program_computes(rewards: Any) -> None:
+    """`ImageReward.score` in ImageReward/ImageReward.py."""
+    model, settings = rewards
+    tokenizer = BertTokenizer.from_pretrained(settings["tokenizer"])
+    preprocess = Compose(
+        [
+            Resize(32, interpolation=InterpolationMode.BICUBIC),
+            CenterCrop(32),
+            ToTensor(),
+            Normalize(open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD),
+        ]
+    )
+    sizes = {"padding": "max_length", "truncation": True, "max_length": 35}
+    for text in TEXTS:
+        own = values(resolve_scorer("imagereward", "pretrained", settings), text, IMAGES)
+        asked = tokenizer(text, return_tensors="pt", **sizes)
+        theirs = []
+        for image in PIXELS:
+            with torch.no_grad():
+                image_embeds = model.blip.visual_encoder(preprocess(image)[None])
+                image_atts = torch.ones(image_embeds.size()[:-1], dtype=torch.long)
+                text_output = model.blip.text_encoder(
+                    asked.input_ids,
+                    attention_mask=asked.attention_mask,
+                    encoder_hidden_states=image_embeds,
+                    encoder_attention_mask=image_atts,
+                )
+                reward = model.mlp.layers(text_output.last_hidden_state[:, 0, :].float())
+            theirs.append(((reward - 0.16717362830052426) / 1.0333394966054072).item())
+        np.testing.assert_allclose(own, theirs, atol=1e-5)
+        assert np.ptp(own) > 0.01
+
+
+def test_other_keys_and_a_missing_file_are_named(hps: Any, tmp_path: Path) -> None:
+    _, settings = hps
+    stored = torch.load(tmp_path / "HPS_v2.1_compressed.pt")
+    stored["state_dict"]["extra"] = stored["state_dict"].pop("logit_scale")
+    torch.save(stored, tmp_path / "HPS_v2.1_compressed.pt")
+    with pytest.raises(CheckpointError, match=r"missing: logit_scale.*unexpected: extra"):
+        scored(resolve_scorer("hpsv2.1", "pretrained", settings), "a", IMAGES[0])
+    with pytest.raises(CheckpointError, match=r"no file 'HPS_v2_compressed\.pt'"):
+        scored(resolve_scorer("hpsv2", "pretrained", settings), "a", IMAGES[0])
+
+
+def test_each_image_and_question_is_encoded_once_for_all_answers() -> None:
+    scorer = resolve_scorer("pickscore", "tiny", {})
+    asked = query_of("a cat")
+    walks = [scorer.judge(asked, document(*images)) for images in (IMAGES[:2], IMAGES[1:3])]
+    keys = [[job.key for job in next(walk)] for walk in walks]
+    assert keys[0][0] == keys[1][0]
+    assert keys[0][2] == keys[1][1]
+    assert len({key for both in keys for key in both}) == 4
+    # Text between the images changes nothing.
+    beside = next(scorer.judge(asked, document("here:", IMAGES[0], "and", IMAGES[1])))
+    assert [job.key for job in beside] == keys[0]
+
+
+@pytest.mark.parametrize("name", ["hpsv2", "hpsv2.1", "imagereward", "pickscore"])
+def test_what_cannot_be_scored_says_why(name: str) -> None:
+    scorer = resolve_scorer(name, "tiny", {})
+    assert isinstance(scored(scorer, "a cat"), Unscored)
+    assert isinstance(scored(scorer, " ", IMAGES[0]), NotApplicable)
+    broken = scored(scorer, "a cat", IMAGES[0], Image.of(b"no image"))
+    assert isinstance(broken, Failure)
+    assert broken.fault.final
+    assert isinstance(scored(scorer, "a cat", IMAGES[0]), Result)
+
+
+def test_dummy_weights_have_the_published_size() -> None:
+    for name in ("hpsv2", "pickscore"):
+        assert resolve_scorer(name, "dummy", {}).stage.identity == "ViT-H-14"
