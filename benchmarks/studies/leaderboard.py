@@ -130,8 +130,10 @@ class Benchmark:
         known, filled = ~np.isnan(values), np.nan_to_num(values)
         if self.average != FIXED:
             return _quotient(weights @ filled, weights @ known)
-        groups = {c: board.rows_of(board.groups_of(c)) for c in board.categories}
-        shares = np.array([*board.categories.values()], float)
+        rows = {c: board.rows_of(board.groups_of(c)) for c in board.categories}
+        # A scorer does not apply to a category without any score.
+        groups = {c: own for c, own in rows.items() if known[own].any()}
+        shares = np.array([board.categories[c] for c in groups], float)
         means = [
             _quotient(weights[:, own] @ filled[own], weights[:, own] @ known[own])
             for own in groups.values()

@@ -14,20 +14,26 @@ from typer.testing import CliRunner
 
 from benchmarks.results.leaderboard import FIXED
 from benchmarks.studies.leaderboard import Benchmark, Overview, Part
-from generators.base import Unscored
+from generators.base import NotApplicable, Unscored
 from plait import app
 
 CATEGORIES = ("situational analysis", "project-based learning", "multi-step reasoning")
 
 
-def part(means: dict[str, float], seed: int, n: int = 30, **judge: str) -> Part:
+def part(
+    means: dict[str, float], seed: int, n: int = 30, silent: bool = False, **judge: str
+) -> Part:
     """A run whose systems have these means, some answers of the first unscored."""
-    rng = np.random.default_rng(seed)
+    rng, not_applicable = np.random.default_rng(seed), NotApplicable("never")
     evaluations = [
         evaluation(
             name,
             sample(i, CATEGORIES[i % 3]),
-            Unscored("no") if i < 4 and name == "a" else float(rng.normal(mean, 0.5)),
+            not_applicable
+            if i % 3 == 2 and silent
+            else Unscored("no")
+            if i < 4 and name == "a"
+            else float(rng.normal(mean, 0.5)),
             scorer=judge.get("name", "judge"),
         )
         for name, mean in means.items()
@@ -47,7 +53,7 @@ def overview() -> Overview:
     two = Benchmark(
         [part({s: MEANS[s] for s in "abc"}, 1), part({s: MEANS[s] for s in "def"}, 2)]
     )
-    three = Benchmark([part(others, 3, name="errors", direction="lower")])
+    three = Benchmark([part(others, 3, silent=True, name="errors", direction="lower")])
     return Overview([two, three])
 
 
