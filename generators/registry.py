@@ -65,6 +65,7 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "vqascore:LVLM": "how likely an LVLM says that an image shows the question's text",
         "geneval2:LVLM": "GenEval 2's Soft-TIFA, for queries of geneval2:PLACE",
         "dpg:LVLM": "DPG-like: propositions that hold, for queries of dpg:PLACE",
+        "criteria-probability:LVLM": "how likely each criterion of a query is met (UEval)",
         "truth:PART": "known truth of the miniature world",
     },
     Named.DATA: {

@@ -1,7 +1,7 @@
-"""Scorers that ask an LVLM about each image: how likely is the right answer?
+"""Scorers that ask an LVLM, mostly about images: how likely is the right answer?
 
 A scorer is `PREFIX:LVLM`. All use the records of one stage, the log-probabilities of the
-possible answers to one question about one image.
+possible answers to one question behind what is shown.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from generators.base import StageSpec
 from scorers.base import Scorer
+from scorers.vqa.criteria import CriteriaScorer
 from scorers.vqa.dpg import DpgScorer
 from scorers.vqa.geneval2 import GenEval2Scorer
 from scorers.vqa.questions import QuestionScorer
@@ -20,6 +21,7 @@ VQA: Mapping[str, type[QuestionScorer]] = {
     "vqascore": VqaScorer,
     "geneval2": GenEval2Scorer,
     "dpg": DpgScorer,
+    "criteria-probability": CriteriaScorer,
 }
 """Prefix of a scorer's name -> its class."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -19,6 +19,7 @@ from generators.base import (
     Walk,
 )
 from generators.document import Candidate, Document, Sample, Score, Text
+from generators.keys import digest
 from generators.names import with_overrides
 from scorers.base import Scorer
 from scorers.clipscore import NO_IMAGE
@@ -146,24 +147,34 @@ class QuestionScorer(Scorer):
             return NotApplicable("the query has no questions of this benchmark")
         if not document.images:
             return Unscored(NO_IMAGE)
+        shown = [Document((image,)) for image in document.images]
+        asked = [(image, question) for image in shown for question in questions]
+        records = yield from self.records(query, asked)
+        if not isinstance(records, list):
+            return records
+        n = len(questions)
+        images = [records[i : i + n] for i in range(0, len(records), n)]
+        return self.score(query, images)
+
+    def records(
+        self, query: Sample, asked: Sequence[tuple[Document, Question]]
+    ) -> Generator[list[Job], list[Outcome[Any]], list[AnswerRecord] | Outcome[Score]]:
+        """Return the records of questions, each behind what is shown, or what has none."""
         jobs = [
             Job(
                 self.stage,
-                Candidate(Document((image,)), (Text(q.text),), answers=q.answers),
+                Candidate(shown, (Text(q.text),), answers=q.answers),
                 query.id,
-                f"{query.id} {image.digest[:12]}",
+                f"{query.id} {digest(shown)[:12]}",
             )
-            for image in document.images
-            for q in questions
+            for shown, q in asked
         ]
         records = []
         for outcome in (yield jobs):
             if not isinstance(outcome, Result):
                 return outcome
             records.append(AnswerRecord(outcome.value.parts["answers"]))
-        n = len(questions)
-        images = [records[i : i + n] for i in range(0, len(records), n)]
-        return self.score(query, images)
+        return records
 
 
 def mean(values: Sequence[float]) -> float:

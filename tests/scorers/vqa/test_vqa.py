@@ -30,7 +30,7 @@ from scorers.vqa.dpg import (
     zeroed_in_order,
 )
 from scorers.vqa.geneval2 import ATOMS
-from scorers.vqa.questions import AnswerRecord
+from scorers.vqa.questions import AnswerRecord, forms
 
 pytestmark = pytest.mark.models
 
@@ -88,13 +88,19 @@ def model() -> tuple[Any, Any]:
     return random_weights.tiny("Qwen/Qwen2-VL-7B-Instruct")
 
 
-@cache
 def logprobs(image: Image, question: str, answer: str) -> list[float]:
+    return logprobs_of((image, question), answer)
+
+
+@cache
+def logprobs_of(content: tuple[Image | str, ...], answer: str) -> list[float]:
     """One forward pass over a question and its answer, by transformers alone."""
     network, processor = model()
     parts = [
-        {"type": "image", "image": decode(image)},
-        {"type": "text", "text": question},
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {"type": "image", "image": decode(part)}
+        for part in content
     ]
     inputs = processor.apply_chat_template(
         [{"role": "user", "content": parts}],
@@ -267,6 +273,51 @@ def test_the_first_row_of_dpg_is_officially_not_read() -> None:
 
 
 # -------------------------------------------------------------------------------- records
+
+
+@pytest.mark.parametrize("field", ["open", "closed"])
+def test_criteria_are_shares_of_yes_and_no(field: str) -> None:
+    """About the text, and about the images: of closed questions without the text."""
+    lists = {"text_criteria": ["It is short.", "It is true."], "image_criteria": ["Red?"]}
+    about = {key: json.dumps(own) for key, own in lists.items()}
+    query = replace(QUERY, field=field, metadata=about)
+    document = Document((Text("A cup:"), RED))
+    walk = made("criteria-probability").judge(query, document)
+    outcome = drive(walk, STAGES[16].outcomes)
+    assert isinstance(outcome, Result), outcome
+    before = ("### Question\none red cup {} by seven stones\n### Answer\n",)
+    image = ("Image-0: ", RED, "\n\n")
+    texts = ("A cup:\n", *image)
+
+    def share(kind: str, criterion: str) -> float:
+        shown = image if (kind, field) == ("image", "closed") else texts
+        asked = (
+            f"Does the answer meet this criterion about its {kind}, in full? {criterion}"
+        )
+        content = (*before, *shown, f"{asked}\nPlease answer Yes or No.")
+        yes, no = (
+            sum(math.exp(sum(logprobs_of(_joined(content), form))) for form in forms(word))
+            for word in ("Yes", "No")
+        )
+        return yes / (yes + no)
+
+    text, drawn = [share("text", c) for c in lists["text_criteria"]], share("image", "Red?")
+    parts = outcome.value.parts
+    assert parts["probabilities"]["text"] == pytest.approx(text, rel=TOLERANCE)
+    assert parts["probabilities"]["image"] == pytest.approx([drawn], rel=TOLERANCE)
+    assert outcome.value.value == pytest.approx(50 * (mean(text) + drawn), rel=TOLERANCE)
+    assert isinstance(judged("criteria-probability", RED), NotApplicable)
+
+
+def _joined(content: tuple[Image | str, ...]) -> tuple[Image | str, ...]:
+    """Texts side by side as one."""
+    parts: list[Image | str] = []
+    for part in content:
+        if isinstance(part, str) and parts and isinstance(parts[-1], str):
+            parts[-1] += part
+        else:
+            parts.append(part)
+    return tuple(parts)
 
 
 def test_both_modes_and_means_read_the_same_records() -> None:

@@ -1,0 +1,83 @@
+"""Criteria of a query, each by how likely an LVLM says that it is met.
+
+The criteria and what is shown with them are those of `criteria:NAME` (UEval), in our
+wording. The value of a criterion is the probability of yes over that of yes or no, so that
+no reply is read and none is unread; a document's is the mean of the means about its text
+and about its images, in percent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from generators.base import NotApplicable, Result, Unread, Walk
+from generators.document import Document, Sample, Score, Text
+from scorers.judging.corrected import Pages
+from scorers.judging.criteria import CLOSED, About, criteria_of
+from scorers.vqa.questions import (
+    NO,
+    YES,
+    YES_NO,
+    Question,
+    QuestionScorer,
+    VqaSettings,
+    mean,
+)
+
+
+class CriteriaSettings(VqaSettings):
+    """The wording."""
+
+    question: str = (
+        "Does the answer meet this criterion about its {about}, in full? {criterion}\n"
+        "Please answer Yes or No."
+    )
+    """What is asked behind question and answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriteriaScorer(QuestionScorer):
+    """Scores documents by the probability that each criterion of the query is met."""
+
+    settings_of = CriteriaSettings
+    about = "0-100; percent of a query's criteria, by probability; higher is better"
+    options: CriteriaSettings
+    images_only: bool = False
+
+    def jobs(self, query: Sample, images: int = 1) -> int:
+        """Return how many criteria the query has."""
+        return len(criteria_of(query))
+
+    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+        """Ask about all criteria at once."""
+        if not (criteria := criteria_of(query)):
+            return NotApplicable("the query has no criteria of its own")
+        asked = [
+            (
+                _shown(query, document, about),
+                Question(self.options.question.format(about=about, criterion=text), YES_NO),
+            )
+            for about, text in criteria
+        ]
+        records = yield from self.records(query, asked)
+        if not isinstance(records, list):
+            return records
+        met: dict[str, list[float]] = {}
+        for (about, _), record in zip(criteria, records, strict=True):
+            yes, no = record.probability(YES), record.probability(NO)
+            if yes + no == 0:
+                return Unread("neither yes nor no has a probability above 0")
+            met.setdefault(about, []).append(yes / (yes + no))
+        rates = {about: mean(values) for about, values in met.items()}
+        parts = {"criteria": rates, "probabilities": met}
+        return Result(Score(100 * mean([*rates.values()]), parts))
+
+
+def _shown(query: Sample, document: Document, about: About) -> Document:
+    """Question and answer; of closed questions the images alone where they are meant."""
+    closed, pages = query.field == CLOSED and about == "image", Pages(None)
+    asked = pages.written(query.question)
+    answer = pages.written(document.images if closed else document.segments)
+    return Document(
+        (Text("### Question\n"), *asked, Text("### Answer\n"), *answer, Text("\n"))
+    )
