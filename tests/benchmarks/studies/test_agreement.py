@@ -349,7 +349,7 @@ def test_scores_are_votes_where_people_compared(tmp_path):
         found += [evaluation("a", query(i), one), evaluation("b", query(i), other)]
     made = board(found)
     ids = [f"Q-{i:04d}" for i in range(4)]
-    votes = ["a", "a", "tie", "b"]
+    votes = ["a", "b", "a", "b"]
     people = rows(ids, "a", baseline=["b"] * 4, vote=votes) + rows(["Q-9"], "a", vote=["a"])
     people[-1]["baseline"] = "b"
     read = human(write(tmp_path, "h.json", people))
@@ -357,10 +357,10 @@ def test_scores_are_votes_where_people_compared(tmp_path):
     assert judge["counts"]["no_score"] == {"unscored": 1}
     assert judge["counts"]["unmatched"] == {"unknown id": 1}
     assert judge["agreement"]["majority"]["all"]["value"] == pytest.approx(200 / 3)
-    (judge,) = compared(
-        of_board(board(found, scorers=[Judge(direction="lower")])), read, FEW
-    )["judges"]
-    assert judge["agreement"]["majority"]["decided"]["value"] == 50.0
+    assert judge["agreement"]["majority"]["decided"]["value"] == 100.0
+    lower = board(found, scorers=[Judge(direction="lower")])
+    (judge,) = compared(of_board(lower), read, FEW)["judges"]
+    assert judge["agreement"]["majority"]["decided"]["value"] == 0.0
 
 
 def test_nothing_in_common_and_other_forms_are_refused(tmp_path):
