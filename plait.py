@@ -350,6 +350,63 @@ def agreement(
 
 
 @app.command()
+def annotate(
+    run: Run,
+    answers: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[ANSWERS]...",
+            help="With --collect: raters' files; by default those that --serve wrote.",
+        ),
+    ] = None,
+    collect: Annotated[
+        bool, typer.Option("--collect", help="Write the answers as annotations.csv.")
+    ] = False,
+    serve: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, metavar="PORT", help="Serve the page on 127.0.0.1."),
+    ] = None,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Have two answers compared, not one rated.")
+    ] = False,
+    items: Annotated[int, typer.Option(min=1, help="Items to draw at random.")] = 50,
+    repeated: Annotated[
+        int, typer.Option(min=0, help="How many of them raters see a second time.")
+    ] = 5,
+    gold: Annotated[
+        Path | None,
+        typer.Option(help="Annotations known to be right, to test raters with."),
+    ] = None,
+    system: Systems = None,
+    seed: Annotated[int, typer.Option(help="Which items are drawn.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder; by default annotate in the run's.")
+    ] = None,
+) -> int:
+    """Have people rate a run's answers, or compare two, blind.
+
+    Writes a page that opens from disk, with the rubrics' criteria and without names of
+    systems; hand out the folder page, and collect the files that raters send back. Served,
+    it keeps their answers itself. `plait agreement` reads what is collected.
+    """
+    from benchmarks import commands
+    from benchmarks.studies.annotate import AnnotateOptions
+
+    options = AnnotateOptions(
+        pairs=pairs,
+        items=items,
+        repeated=repeated,
+        systems=tuple(system or ()),
+        gold=None if gold is None else str(gold),
+        seed=seed,
+    )
+    place, files = any_path(run).resolve(), answers or ()
+    if not collect:
+        return commands.annotate(place, out, options, serve, _console())
+    return commands.collect(place, out, files, _console())
+
+
+@app.command()
 def compare(
     run: Run,
     protocol: Protocol,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -55,6 +55,9 @@ from generators.names import validated
 from scorers.judging.criteria import PREFIX as CRITERIA
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import refuse_mini_lvlm
+
+if TYPE_CHECKING:
+    from benchmarks.studies.annotate import AnnotateOptions
 
 FINISHED = 0
 _STOPPED = "Stopped. Run the same command again to continue."
@@ -482,6 +485,57 @@ def leaderboard(runs: Sequence[AnyPath], out: Path, console: Console) -> int:
         console.print(table.rich)
     console.print(f"page {out / 'index.html'}", soft_wrap=True)
     return FINISHED
+
+
+def annotate(
+    root: AnyPath,
+    out: Path | None,
+    options: AnnotateOptions,
+    port: int | None,
+    console: Console,
+) -> int:
+    """Write a page for raters, and serve it on `port` where that is given."""
+    from benchmarks.studies import annotate as study
+
+    folder = _annotated(root, out)
+    study.annotate(root, folder, options, console)
+    if port is None:
+        page = folder / study.PAGE / "index.html"
+        console.print(f"page        {page}", soft_wrap=True)
+        console.print(
+            f"Hand out the folder {page.parent}, and nothing else of {folder}; "
+            f"`plait annotate {root} --collect FILES` reads what comes back.",
+            soft_wrap=True,
+        )
+        return FINISHED
+    from benchmarks.studies import annotation_server
+
+    server = annotation_server.server_of(folder, port)
+    console.print(f"http://{annotation_server.HOST}:{server.server_port}/ until Ctrl-C")
+    annotation_server.serve(server)
+    return FINISHED
+
+
+def collect(
+    root: AnyPath, out: Path | None, files: Sequence[Path], console: Console
+) -> int:
+    """Write raters' answers as the file that `agreement` reads, and show the raters."""
+    from benchmarks.studies.collected import CSV, annotations_csv, collected
+
+    folder = _annotated(root, out)
+    rows, table = collected(folder, files)
+    write_whole(folder / CSV, annotations_csv(rows))
+    console.print(table.rich)
+    console.print(f"{len(rows):,} annotations written to {folder / CSV}", soft_wrap=True)
+    return FINISHED
+
+
+def _annotated(root: AnyPath, out: Path | None) -> Path:
+    if out is not None:
+        return out
+    if not isinstance(root, Path):
+        raise UsageError(f"{root} is in a bucket; name a folder for the page with --out")
+    return root / "annotate"
 
 
 def diff(

@@ -35,6 +35,7 @@ from generators.buckets import AnyPath
 from generators.errors import UsageError
 from scorers.base import bounds
 from scorers.statistics.agreement import COEFFICIENTS, ScoredPair, agreement
+from scorers.statistics.alpha import Level, krippendorff
 from scorers.statistics.estimate import DRAWS
 from scorers.statistics.preferences import (
     Measures,
@@ -114,7 +115,13 @@ def _with_truth(
 def compared(
     judges: RatedDocuments, people: RatedDocuments, settings: AgreementSettings
 ) -> dict[str, Any]:
-    """Return all measures as plain data; UsageError where nothing matches."""
+    """Return all measures as plain data; UsageError where nothing matches.
+
+    Where people compared answers, each score is a vote for the better of two.
+    """
+    pairs = {unit for unit in people.about if unit.baseline}
+    if judges.form == "score" and people.form == "vote" and pairs:
+        judges = judges.votes(pairs)
     if judges.form != people.form:
         raise UsageError(
             f"people gave each a {people.form} and judges a {judges.form}; both files need "
@@ -140,6 +147,7 @@ def compared(
             for name in sorted(judges.raters)
         ],
         "people": _people(people.form, rated, settings),
+        "alpha": _alpha(people, rated, settings) if len(people.values) > 1 else {},
     }
 
 
@@ -234,6 +242,25 @@ def _people(form: Form, rated: Rated, settings: AgreementSettings) -> dict[str, 
     }
 
 
+def _alpha(
+    people: RatedDocuments, rated: Rated, settings: AgreementSettings
+) -> dict[str, Any]:
+    """Krippendorff's alpha of the values, and of the rulings on each criterion."""
+    given: dict[str, Mapping[Unit, Mapping[str, Value]]] = {people.form: rated}
+    ruled: dict[str, dict[Unit, dict[str, Value]]] = {}
+    for annotator, by_unit in people.rulings.items():
+        for unit, rulings in by_unit.items():
+            for name, ruling in rulings.items():
+                ruled.setdefault(name, {}).setdefault(unit, {})[annotator] = ruling
+    shown = {}
+    for name, units in (given | ruled).items():
+        level: Level = "nominal" if name in ruled or name == "vote" else "interval"
+        ratings = [(unit.id, values) for unit, values in units.items()]
+        alpha = krippendorff(ratings, level, settings.draws)
+        shown[name] = {"level": level} | alpha.as_json()
+    return shown
+
+
 def _numbers(values: Mapping[str, Value]) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
@@ -274,7 +301,19 @@ def tables(content: Mapping[str, Any]) -> list[ResultTable]:
             title = "people: every two"
         people = ((TableCell(who), cells) for who, cells in content["people"].items())
         shown.append(_table(title, "", people))
+    if content["alpha"]:
+        shown.append(_alphas(content["alpha"]))
     return shown
+
+
+def _alphas(alphas: Mapping[str, Mapping[str, Any]]) -> ResultTable:
+    form, rows = NumberForm(3), []
+    for name, plain in alphas.items():
+        alpha = TableCell.of(estimate_of(plain, "value"), form)
+        rows.append([TableCell(name, plain["level"]), alpha, TableCell(f"{plain['n']:,}")])
+    reasons = dict.fromkeys(f"- {p['reason']}" for p in alphas.values() if "reason" in p)
+    title = "people among themselves: Krippendorff's alpha"
+    return ResultTable.of(title, ["", "alpha", "rated by several"], rows, [*reasons])
 
 
 def _judge(judge: Mapping[str, Any], content: Mapping[str, Any]) -> ResultTable:

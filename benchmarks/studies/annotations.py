@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+
 from benchmarks.results.board import Board
 from benchmarks.runs.experiment import reopen
 from benchmarks.tasks.controls import TRUTH, is_control
@@ -27,6 +29,8 @@ from generators.buckets import AnyPath, BucketPath
 from generators.errors import UsageError
 from generators.names import unknown
 from scorers.base import bounds
+from scorers.judging.rubrics import OWN
+from scorers.statistics.means import paired
 from scorers.statistics.preferences import Vote
 
 BLANK = "left blank"
@@ -48,6 +52,11 @@ class Unit(NamedTuple):
     repeat: int = 0
     baseline: str = ""
 
+    @property
+    def sides(self) -> tuple["Unit", "Unit"]:
+        """The two documents of a pair."""
+        return self._replace(baseline=""), Unit(self.id, self.baseline, self.repeat)
+
 
 class About(NamedTuple):
     """The group of a unit, as far as a file states it."""
@@ -68,6 +77,12 @@ class RatedDocuments:
     """By every known unit, with a value or without."""
     scales: dict[str, str] = field(default_factory=dict)
     """By rater, the scale of scores."""
+    rulings: dict[str, dict[Unit, Mapping[str, int]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """By rater, 0 or 1 by criterion and for the penalty, where scores were made of them."""
+    reversed: frozenset[str] = frozenset()
+    """Raters whose lower scores are better."""
 
     @property
     def raters(self) -> set[str]:
@@ -83,6 +98,24 @@ class RatedDocuments:
         values = {name: rated for name, rated in self.values.items() if name in chosen}
         missing = {name: why for name, why in self.missing.items() if name in chosen}
         return replace(self, values=values, missing=missing)
+
+    def votes(self, pairs: Collection[Unit]) -> "RatedDocuments":
+        """Return scores as votes on `pairs`, for the answer that has the better one."""
+        sides = {pair: pair.sides for pair in pairs}
+        known = {p: About() for p, own in sides.items() if self.about.keys() >= {*own}}
+        voted = RatedDocuments("vote", about=known)
+        for rater in self.raters:
+            scores, missing = self.values.get(rater, {}), self.missing.get(rater, {})
+            for pair in known:
+                if reasons := [missing[s] for s in sides[pair] if s in missing]:
+                    voted.missing[rater][pair] = reasons[0]
+                elif all(side in scores for side in sides[pair]):
+                    one, other = (np.array([float(scores[s])]) for s in sides[pair])
+                    better = float(paired(one, other)[0])
+                    better *= -1 if rater in self.reversed else 1
+                    vote: Vote = "system" if better > 0 else "baseline"
+                    voted.values[rater][pair] = vote if better else "undecided"
+        return voted
 
 
 def read_scores(
@@ -101,7 +134,11 @@ def of_board(board: Board) -> RatedDocuments:
     """Return the scores of a run; what has none is missing, with its outcome as reason."""
     scales = {scorer.name: scorer.scale for scorer in board.scorers}
     ratings = RatedDocuments(
-        "score", {n: {} for n in scales}, {n: {} for n in scales}, {}, scales
+        "score",
+        values={n: {} for n in scales},
+        missing={n: {} for n in scales},
+        scales=scales,
+        reversed=frozenset(s.name for s in board.scorers if s.direction == "lower"),
     )
     columns = ("query", "system", "repeat", "category", "outcome", "value", "scorer")
     rows = board.is_complete & (board.column["criterion"].codes < 0)
@@ -152,8 +189,11 @@ def read_ratings(
         value = value_of(row, ratings.form, own)
         if value is None:
             ratings.missing[name][unit] = BLANK
-        else:
-            ratings.values[name][unit] = value
+            continue
+        ratings.values[name][unit] = value
+        category = mmies_category(unit.id, [about.category])
+        if ratings.form == "score" and (rulings := rulings_of(row, category)):
+            ratings.rulings[name][unit] = rulings
     return ratings
 
 
@@ -313,6 +353,7 @@ def kind_of(system: str) -> str:
 
 
 _VERDICTS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
+_POINTS = {"0": 0, "1": 1, "false": 0, "true": 1}
 
 
 def value_of(row: RatingRow, form: Form, scale: str) -> Value | None:
@@ -361,17 +402,38 @@ def _refuse_other_criteria(rows: Sequence[RatingRow], form: Form) -> None:
 
 def _sum_of_criteria(row: RatingRow, verdicts: Sequence[str], scale: str) -> float:
     """Criteria met, less the penalty, at least 0."""
-    points = {"0": 0, "1": 1, "false": 0, "true": 1}
-    penalty = row.values.get(PENALTY)
-    fine = "0" if row.is_blank(PENALTY) else str(penalty).strip().lower().removeprefix("-")
-    if not all(v in points for v in verdicts):
+    fine = _penalty(row)
+    if not all(v in _POINTS for v in verdicts):
         raise row.wrong(CRITERIA, _VERDICTS)
-    if fine not in points:
+    if fine not in _POINTS:
         raise row.wrong(PENALTY, "it must be 0 or 1")
-    total = max(0, sum(points[v] for v in verdicts) - points[fine])
+    total = max(0, sum(_POINTS[v] for v in verdicts) - _POINTS[fine])
     if not ends_of(scale)[0] <= total <= ends_of(scale)[1]:
         raise row.wrong(CRITERIA, f"they sum to {total}, which is not on the scale {scale}")
     return float(total)
+
+
+def _penalty(row: RatingRow) -> str:
+    value = "0" if row.is_blank(PENALTY) else str(row.values[PENALTY])
+    return value.strip().lower().removeprefix("-")
+
+
+def rulings_of(row: RatingRow, category: str) -> dict[str, int]:
+    """Return what a valid row's score was made of: 0 or 1 by criterion and for the penalty.
+
+    Criteria have the names that the row gives them, else those of the category's rubric
+    where it has as many, else numbers.
+    """
+    verdicts, stated = criteria_of(row), row.values.get(CRITERIA)
+    names: Collection[str] = [f"criterion {i}" for i in range(1, len(verdicts) + 1)]
+    if isinstance(stated, Mapping):
+        names = [str(name) for name in stated]
+    elif category in OWN and len(OWN[category].criteria) == len(verdicts):
+        names = OWN[category].criteria
+    rulings = {name: _POINTS[v] for name, v in zip(names, verdicts, strict=True)}
+    if rulings and not row.is_blank(PENALTY):
+        rulings[PENALTY] = _POINTS[_penalty(row)]
+    return rulings
 
 
 def _vote(row: RatingRow) -> Vote:

@@ -79,11 +79,11 @@ def _own(category: str, wording: Mapping[str, Any]) -> Rubric:
     return Rubric(f"own:{category}", template, form, names, penalty)
 
 
-def _read() -> Mapping[str, Rubric]:
-    text = Path(__file__).with_name("rubrics.toml").read_text(encoding="utf-8")
-    wording = tomllib.loads(text)
-    return MappingProxyType({c: _own(c, wording) for c in wording["categories"]})
-
-
-OWN: Mapping[str, Rubric] = _read()
+WORDING: Mapping[str, Any] = MappingProxyType(
+    tomllib.loads(Path(__file__).with_name("rubrics.toml").read_text(encoding="utf-8"))
+)
+"""What our rubrics say: `penalty`, `criteria` by name, `categories` with their `task`."""
+OWN: Mapping[str, Rubric] = MappingProxyType(
+    {category: _own(category, WORDING) for category in WORDING["categories"]}
+)
 """Our rubrics, by category."""

@@ -74,11 +74,18 @@ class Browser:
         """End the session and its browser."""
         self._ask("DELETE", "")
 
-    def open(self, page: Path, fragment: str = "") -> None:
-        """Load a page from disk afresh, and forget what was logged before."""
+    def open(self, page: Path | str, fragment: str = "") -> None:
+        """Load a page, from disk or a URL, afresh; forget what was logged before."""
+        address = page if isinstance(page, str) else page.as_uri()
         self._ask("POST", "/url", {"url": "about:blank"})
         self.logs("browser"), self.logs("performance")
-        self._ask("POST", "/url", {"url": page.as_uri() + fragment})
+        self._ask("POST", "/url", {"url": address + fragment})
+
+    def close_window(self) -> None:
+        """Close the window, as a user does, and open an empty one."""
+        other = self._ask("POST", "/window/new", {"type": "window"})["handle"]
+        self._ask("DELETE", "/window")
+        self._ask("POST", "/window", {"handle": other})
 
     def run(self, script: str, *arguments: Any) -> Any:
         """The value of a script; `arguments` are its `arguments`."""

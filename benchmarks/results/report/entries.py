@@ -139,15 +139,16 @@ def row_of(board: Board, entry: ReportEntry, numbers: Mapping[str, int]) -> dict
     full: dict[str, Any] = {"repeat": entry.repeat, "answers": answers}
     if isinstance(query, Malformed):
         return full | {"turns": [], "malformed": query.reason}
-    full["turns"] = [[t.role, _segments(t.content, numbers)] for t in query.turns]
+    full["turns"] = [[t.role, segments_of(t.content, numbers)] for t in query.turns]
     if query.reference is not None:
-        full["truth"] = _segments(query.reference.segments, numbers)
+        full["truth"] = segments_of(query.reference.segments, numbers)
     if query.criteria:
         full["criteria"] = query.criteria
     return full
 
 
-def _segments(content: Content, numbers: Mapping[str, int]) -> list[str | int]:
+def segments_of(content: Content, numbers: Mapping[str, int]) -> list[str | int]:
+    """Return texts, and images as their numbers."""
     return [numbers[s.digest] if isinstance(s, Image) else s.text for s in content]
 
 
@@ -158,7 +159,7 @@ def _answer(
         return None
     document, shown = answer.document, dict[str, Any]()
     if isinstance(document, Result):
-        shown["segments"] = _segments(document.value.segments, numbers)
+        shown["segments"] = segments_of(document.value.segments, numbers)
         if document.value.ends:
             shown["ends"] = list(document.value.ends)
         shown["scores"] = [_score(answer.scores.get(s.name)) for s in board.scorers]

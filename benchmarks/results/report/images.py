@@ -53,9 +53,15 @@ def web_image(data: bytes, side: int) -> WebImage:
 
 
 def pack_images(
-    folder: AnyPath, images: Sequence[Image], read: Read, on_progress: Progress
+    folder: AnyPath,
+    images: Sequence[Image],
+    read: Read,
+    on_progress: Progress,
+    side: int = SIDE,
 ) -> list[str]:
     """Write `images` under `folder`, PACK to a file; return the files' names, in order.
+
+    They are at most `side` pixels wide and high, which is one number for a folder.
 
     A file is named by its images, and kept where an earlier report wrote it. In place of
     an image that cannot be read stands the reason; such a file is named by the reasons
@@ -70,7 +76,7 @@ def pack_images(
             name = _name(digests)
             if not (folder / name).exists():
                 rows: list[WebImage | tuple[None, str]] = []
-                for row in pool.map(partial(_row, read), pack):
+                for row in pool.map(partial(_row, read, side), pack):
                     rows.append(row)
                     on_progress(start + len(rows), len(images))
                 reasons = [str(row[1]) for row in rows if row[0] is None]
@@ -79,9 +85,9 @@ def pack_images(
     return names
 
 
-def _row(read: Read, image: Image) -> WebImage | tuple[None, str]:
+def _row(read: Read, side: int, image: Image) -> WebImage | tuple[None, str]:
     try:
-        return web_image(read(image), SIDE)
+        return web_image(read(image), side)
     except PictureError as error:
         return None, str(error)
     except Exception as error:

@@ -90,8 +90,8 @@ def write_report(
             timeline=timeline_of(root),
             trace=TRACE,
             manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
-            style=_sources("report.css"),
-            script=_sources(*_SCRIPTS),
+            style=sources("report.css"),
+            script=sources(*_SCRIPTS),
         )
     )
     write_whole(root / "report.html", page)
@@ -103,7 +103,7 @@ def limit_of(queries: int | Literal["all"] | None) -> int | None:
     return None if queries == "all" else queries or QUERIES
 
 
-def _sources(*files: str) -> Markup:
+def sources(*files: str) -> Markup:
     """Return styles or scripts beside the templates as they are, in order."""
     folder = Path(__file__).parent / "template"
     return Markup("\n".join((folder / file).read_text() for file in files))
@@ -164,6 +164,6 @@ def stages_table(manifest: Mapping[str, Any]) -> ResultTable:
 def tables_page(title: str, remarks: Sequence[str], shown: Sequence[ResultTable]) -> str:
     """Return a page of tables alone, in the style of the report."""
     page = environment().get_template("tables.html.j2")
-    style, script = _sources("report.css"), _sources("elements.js", "theme.js")
+    style, script = sources("report.css"), sources("elements.js", "theme.js")
     about = {"name": title, "remarks": remarks, "tables": shown}
     return page.render(style=style, script=script, **about)

@@ -30,7 +30,9 @@ from benchmarks.studies.annotations import (
 )
 from generators.base import Failure, Fault, NotApplicable, Skip, Unscored
 from generators.errors import UsageError
+from scorers.judging.rubrics import OWN
 from scorers.statistics.agreement import COEFFICIENTS
+from scorers.statistics.alpha import krippendorff
 
 FEW = AgreementSettings(draws=50)
 IDS = [f"SA-{i}" for i in range(8)]
@@ -308,6 +310,59 @@ def test_preferences_and_votes_are_measured_as_their_benchmarks_do(tmp_path):
     assert len(tables(content)[0].columns) == 3
 
 
+def test_alpha_of_scores_and_of_each_criterion(tmp_path):
+    """By the ratings' own numbers, whoever rated them; a blank is no rating."""
+    ann = ["1;0;1;0;1;0", "1;1;1;1;1;1", "0;0;0;0;0;0", "1;0;1;1;0;1", "1;1;0;0;1;1", ""]
+    bo = [
+        "1;1;1;0;1;0",
+        "1;1;1;0;1;1",
+        "1;0;0;0;0;0",
+        "1;0;0;1;0;1",
+        "0;1;0;0;1;1",
+        "1;" * 6,
+    ]
+    people = [
+        row | {"annotator": name, "penalty": 0}
+        for name, verdicts in (("ann", ann), ("bo", bo))
+        for row in rows(IDS[:6], criteria=verdicts)
+    ]
+    alpha = both(tmp_path, rows(IDS, score=SCORED), people)["alpha"]
+    assert list(alpha) == ["score", *OWN["SA"].criteria, "penalty"]
+    sums = {
+        name: [float(text.count("1")) for text in verdicts[:5]]
+        for name, verdicts in (("ann", ann), ("bo", bo))
+    }
+    pairs = [(i, {"ann": a, "bo": b}) for i, a, b in zip(IDS, *sums.values(), strict=False)]
+    expected = krippendorff(pairs, "interval", FEW.draws)
+    assert alpha["score"] == {"level": "interval"} | expected.as_json()
+    # Of ten verdicts two are 0, and two of five answers are disputed.
+    text = alpha["Text Quality"]
+    assert (text["level"], text["n"]) == ("nominal", 5)
+    assert text["value"] == pytest.approx(1 - 9 * 2 * 2 / (2 * 2 * 8))
+    assert alpha["penalty"]["reason"]
+
+
+def test_scores_are_votes_where_people_compared(tmp_path):
+    """The better score is the vote, the lower one where less is better; ties are none."""
+    found = []
+    for i, (one, other) in enumerate([(5, 1), (2, 3), (4, 4), (6, Unscored("?"))]):
+        found += [evaluation("a", query(i), one), evaluation("b", query(i), other)]
+    made = board(found)
+    ids = [f"Q-{i:04d}" for i in range(4)]
+    votes = ["a", "b", "a", "b"]
+    people = rows(ids, "a", baseline=["b"] * 4, vote=votes) + rows(["Q-9"], "a", vote=["a"])
+    people[-1]["baseline"] = "b"
+    read = human(write(tmp_path, "h.json", people))
+    (judge,) = compared(of_board(made), read, FEW)["judges"]
+    assert judge["counts"]["no_score"] == {"unscored": 1}
+    assert judge["counts"]["unmatched"] == {"unknown id": 1}
+    assert judge["agreement"]["majority"]["all"]["value"] == pytest.approx(200 / 3)
+    assert judge["agreement"]["majority"]["decided"]["value"] == 100.0
+    lower = board(found, scorers=[Judge(direction="lower")])
+    (judge,) = compared(of_board(lower), read, FEW)["judges"]
+    assert judge["agreement"]["majority"]["decided"]["value"] == 0.0
+
+
 def test_nothing_in_common_and_other_forms_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"SA-9 of anole / SA-0 of"):
         both(tmp_path, rows(IDS, score=SCORED), rows(["SA-9"], score=[1]))
@@ -348,9 +403,12 @@ def test_tables_show_the_numbers_and_reasons_once(tmp_path):
     people = [r | {"annotator": n} for n in "ab" for r in rows(IDS, score=RATED)]
     for scores, told in ((SCORED, 0), ([3] * 8, 1)):
         content = both(tmp_path, rows(IDS, score=scores), people)
-        judged, among = tables(content)
+        judged, among, alpha = tables(content)
         assert [row[0].text for row in judged.rows] == ["all categories", "SA"]
         assert [row[0].text for row in among.rows] == ["a", "b"]
+        assert [[cell.text for cell in row] for row in alpha.rows] == [
+            ["score", "1.000", "8"]
+        ]
         found = content["judges"][0]["groups"][0]["coefficients"].values()
         values = [cell.value for cell in judged.rows[0][1:]]
         assert values == [estimate["value"] for estimate in found]

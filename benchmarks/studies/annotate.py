@@ -1,0 +1,278 @@
+"""`plait annotate`: a page on which people rate answers, or compare two, without names.
+
+    annotate(root, folder, AnnotateOptions(), console)
+
+Raters get `page/`, a folder that opens from disk. It knows items by random tokens; what a
+token stands for (answer, gold, repeated item) is in `key.json` beside it alone. An item is
+an answer, or a pair of answers; a form is the questions about an item, which are answered
+by single keys.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.results.board import DONE, Board
+from benchmarks.results.report.entries import segments_of, write_script
+from benchmarks.results.report.images import PACK, pack_images
+from benchmarks.results.report.page import sources
+from benchmarks.results.table import environment, json_text
+from benchmarks.runs.experiment import reopen
+from benchmarks.studies.annotations import PENALTY, Unit, read_ratings
+from benchmarks.terminal import progress
+from cluster.store import BlobReader, Store
+from generators.base import Result
+from generators.buckets import AnyPath
+from generators.document import Content, Image, Sample
+from generators.errors import UsageError
+from generators.files import write_whole
+from generators.names import unknown
+from scorers.judging.rubrics import OWN, RUBRIC, TOP, WORDING
+
+KEY, PAGE, ANSWERS = "key.json", "page", "answers"
+VOTES = {"1": "left", "2": "undecided", "3": "right"}
+SIDE = 1024
+"""Largest width and height of an image, in pixels."""
+_PAIR, _WHOLE = "pair", "whole"
+_YES_NO = {"1": "yes", "0": "no"}
+_SCRIPTS = ("elements.js", "annotate.js", "theme.js")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnotateOptions:
+    """What raters are shown."""
+
+    pairs: bool = False
+    """Two answers side by side, instead of one."""
+    items: int = 50
+    """Drawn at random, besides gold and repeated ones."""
+    repeated: int = 5
+    """How many of them come a second time, to see whether a rater answers alike."""
+    systems: tuple[str, ...] = ()
+    gold: str | None = None
+    """File of annotations that are known to be right."""
+    seed: int = 0
+
+
+def annotate(
+    root: AnyPath, folder: Path, options: AnnotateOptions, console: Console
+) -> None:
+    """Write the page and its key into `folder`; UsageError where that is impossible.
+
+    A page that is there already is kept, since answers may have been given on it.
+    """
+    settings = json.loads(json.dumps(asdict(options)))
+    if (folder / KEY).exists():
+        if read_key(folder)["settings"] != settings:
+            raise UsageError(
+                f"{folder} holds a page made with other options, which raters may have "
+                "begun; name another folder with --out"
+            )
+        return
+    board = reopen(root).board(Store(root, strict=True))
+    known = sorted(_units(board, options))
+    gold = _gold(Path(options.gold), options, known) if options.gold else {}
+    blocks = _blocks(known, gold, options)
+    contents = _contents(board, [unit for block in blocks for unit in block])
+    items: dict[str, dict[str, Any]] = {}
+    tokens: list[list[str]] = []
+    first: dict[Unit, str] = {}
+    sides = random.Random(options.seed)
+    for block in blocks:
+        named = {secrets.token_hex(8): unit for unit in block}
+        tokens.append(sorted(named))  # an order that says nothing
+        for token, unit in named.items():
+            sample, _ = contents[unit.sides[0]]
+            items[token] = unit._asdict() | {
+                "category": sample.category,
+                "form": _PAIR if options.pairs else _form_of(sample),
+                "flipped": options.pairs and sides.random() < 0.5,
+                "gold": gold.get(unit),
+                "again": first.get(unit),
+            }
+            first.setdefault(unit, token)
+    forms = {name: _form(name) for name in sorted({i["form"] for i in items.values()})}
+    for item in items.values():
+        asked = [question["name"] for question in forms[item["form"]]["questions"]]
+        if not (item["gold"] or {}).keys() <= {*asked}:
+            raise UsageError(
+                f"{options.gold}: {item['id']} of {item['system']} answers "
+                f"{', '.join(item['gold'])}; raters are asked for {', '.join(asked)}"
+            )
+    key = {"study": secrets.token_hex(8), "settings": settings}
+    key |= {"forms": forms, "items": items}
+    with progress(console, "preparing images") as show:
+        _write_page(folder / PAGE, key, tokens, contents, show)
+    # The last file: where it is, the page is whole.
+    write_whole(folder / KEY, json_text(key))
+
+
+def _blocks(
+    known: Sequence[Unit], gold: Collection[Unit], options: AnnotateOptions
+) -> list[list[Unit]]:
+    """Return what is shown in three parts, each in any order; UsageError.
+
+    What is repeated is in the first part and again in the last one.
+    """
+    rng, others = random.Random(options.seed), [unit for unit in known if unit not in gold]
+    drawn = rng.sample(others, min(options.items, len(others)))
+    total = len(drawn) + len(gold)
+    if not total or options.repeated > min(total // 3, len(drawn)):
+        raise UsageError(
+            f"{len(known):,} items can be shown and {total:,} would be; there must be "
+            f"some, and three times as many as repeated ones ({options.repeated})"
+        )
+    again, rest = drawn[: options.repeated], [*drawn[options.repeated :], *gold]
+    rng.shuffle(rest)
+    one, two = total // 3 - len(again), 2 * (total // 3) - len(again)
+    return [again + rest[:one], rest[one:two], rest[two:] + again]
+
+
+def read_key(folder: Path) -> dict[str, Any]:
+    """Return the key of the page in `folder`; UsageError where there is none."""
+    try:
+        key: dict[str, Any] = json.loads((folder / KEY).read_text("utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{folder} holds no page: it has no {KEY}") from None
+    return key
+
+
+def _units(board: Board, options: AnnotateOptions) -> Iterator[Unit]:
+    """Yield every answer, or pair of answers, of the chosen systems."""
+    names = [system.name for system in board.systems]
+    for name in options.systems:
+        if name not in names:
+            raise unknown("system", name, names)
+    chosen, answered = (
+        options.systems or names,
+        defaultdict[tuple[str, int], list[str]](list),
+    )
+    done = board.is_answer & board.column["outcome"].is_(DONE)
+    for id, repeat, system in board.rows(done, "query", "repeat", "system"):
+        if system in chosen:
+            answered[id, repeat - 1].append(system)
+    for (id, repeat), systems in answered.items():
+        if options.pairs:
+            for one, other in combinations(sorted(systems), 2):
+                yield Unit(id, one, repeat, other)
+        else:
+            yield from (Unit(id, system, repeat) for system in systems)
+
+
+def _gold(
+    path: Path, options: AnnotateOptions, known: Sequence[Unit]
+) -> dict[Unit, dict[str, Any]]:
+    """Return the right answer to each question, by item."""
+    ratings = read_ratings(path, rater="annotator", unnamed="gold", scale=f"0-{TOP}")
+    form = "vote" if options.pairs else "score"
+    if ratings.form != form or len(ratings.values) != 1:
+        raise UsageError(f"{path} must give one {form} for each item, by one annotator")
+    (name, values), gold, valid = *ratings.values.items(), dict[Unit, Any](), {*known}
+    turned = {"system": "baseline", "baseline": "system"}
+    for unit, value in values.items():
+        right: dict[str, Any] = {**ratings.rulings[name].get(unit, {})} or {form: value}
+        if unit not in valid and unit.baseline:
+            unit = unit.sides[1]._replace(baseline=unit.system)
+            right = {form: turned.get(str(value), value)}
+        if unit not in valid:
+            raise UsageError(f"{path}: the run has no answer {' of '.join(unit[:2])}")
+        gold[unit] = right
+    return gold
+
+
+def _contents(board: Board, units: Sequence[Unit]) -> dict[Unit, tuple[Sample, Content]]:
+    wanted = {side for unit in units for side in unit.sides}
+    found = {}
+    for e in board.reading({unit.id for unit in units}):
+        unit = Unit(e.sample.id, e.system, e.repeat)
+        if (
+            unit in wanted
+            and isinstance(e.document, Result)
+            and isinstance(e.sample, Sample)
+        ):
+            found[unit] = e.sample, e.document.value.segments
+    return found
+
+
+def _form_of(sample: Sample) -> str:
+    """The rubric that judges follow too, else one question about the whole."""
+    category = sample.metadata.get(RUBRIC, sample.category)
+    return category if category in OWN else _WHOLE
+
+
+def _form(name: str) -> dict[str, Any]:
+    """What is asked about an item: each question with its name, sense and keys."""
+    if name == _PAIR:
+        keys = {"1": "the left one", "2": "neither", "3": "the right one"}
+        return {
+            "task": "",
+            "questions": [_question("vote", "Which answer is better?", keys)],
+        }
+    if name == _WHOLE:
+        keys = {str(n): str(n) for n in range(TOP + 1)}
+        about = f"How good is the answer, from 0 (useless) to {TOP} (excellent)?"
+        return {"task": "", "questions": [_question("score", about, keys)]}
+    rubric, meanings = OWN[name], WORDING["criteria"]
+    asked = [_question(n, meanings[n], _YES_NO, n) for n in rubric.criteria]
+    if rubric.penalty:
+        asked.append(_question(PENALTY, WORDING["penalty"], _YES_NO, rubric.penalty))
+    return {"task": WORDING["categories"][name]["task"], "questions": asked}
+
+
+def _question(
+    name: str, about: str, keys: Mapping[str, str], title: str = ""
+) -> dict[str, Any]:
+    return {"name": name, "title": title, "about": about, "keys": [*keys.items()]}
+
+
+def _write_page(
+    folder: Path,
+    key: Mapping[str, Any],
+    blocks: Sequence[Sequence[str]],
+    contents: Mapping[Unit, tuple[Sample, Content]],
+    on_progress: Any,
+) -> None:
+    shown: dict[str, tuple[Sample, list[Content], Content | None]] = {}
+    for token in sorted(key["items"]):
+        item = key["items"][token]
+        unit = Unit(*(item[name] for name in Unit._fields))
+        sides = unit.sides if unit.baseline else unit.sides[:1]
+        sample, _ = contents[sides[0]]
+        answers = [contents[side][1] for side in sides][:: -1 if item["flipped"] else 1]
+        # As for judges: solutions are graded against the truth.
+        solved = item["form"] == "MSR" and sample.reference is not None
+        truth = sample.reference.segments if solved and sample.reference else None
+        shown[token] = sample, answers, truth
+    images = {
+        segment.digest: segment
+        for sample, answers, truth in shown.values()
+        for content in (*(t.content for t in sample.turns), *answers, truth or ())
+        for segment in content
+        if isinstance(segment, Image)
+    }
+    numbers = {digest: number for number, digest in enumerate(images)}
+    packs = pack_images(folder, [*images.values()], BlobReader(), on_progress, SIDE)
+    items = {
+        token: {
+            "form": key["items"][token]["form"],
+            "turns": [[t.role, segments_of(t.content, numbers)] for t in sample.turns],
+            "truth": truth and segments_of(truth, numbers),
+            "answers": [segments_of(answer, numbers) for answer in answers],
+        }
+        for token, (sample, answers, truth) in shown.items()
+    }
+    about = {"study": key["study"], "forms": key["forms"], "pack": PACK, "packs": packs}
+    write_script(folder, "items.js", about | {"blocks": blocks, "items": items})
+    template = environment().get_template("annotate.html.j2")
+    style, script = sources("report.css", "annotate.css"), sources(*_SCRIPTS)
+    write_whole(folder / "index.html", template.render(style=style, script=script))

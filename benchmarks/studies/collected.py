@@ -1,0 +1,186 @@
+"""`plait annotate --collect`: raters' answers as the CSV file that `plait agreement` reads.
+
+    rows, table = collected(folder, files)
+
+Gold and second answers to repeated items are not among the rows; they measure the raters.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results.numbers import NumberForm
+from benchmarks.results.table import ResultTable, TableCell, TableColumn, csv_text
+from benchmarks.studies.annotate import ANSWERS, VOTES, read_key
+from benchmarks.studies.annotations import CRITERIA, PENALTY
+from generators.errors import UsageError
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import PERCENT, pooled_mean
+
+CSV = "annotations.csv"
+_ABOUT = ("id", "system", "repeat", "baseline", "category", "annotator")
+_MORE = ("position", "shown_left", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class RatedItem:
+    """What a rater said of one item."""
+
+    position: int
+    """In the rater's own order, from 1."""
+    item: Mapping[str, Any]
+    """As the key has it."""
+    left: str
+    """The system shown on the left side, of a pair."""
+    given: Mapping[str, Any] | None
+    """By question; None for "cannot say"."""
+    seconds: float
+
+    def equal(self, right: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+        """Yield (query, 100 where an answer is as in `right`, else 0)."""
+        for name, value in (self.given or {}).items():
+            if name in right:
+                yield self.item["id"], 100.0 * (value == right[name])
+
+
+def collected(
+    folder: Path, files: Sequence[Path]
+) -> tuple[list[dict[str, Any]], ResultTable]:
+    """Return a row for each rated item, and what is known of each rater.
+
+    From `files`, or from those that the server wrote. UsageError for other files.
+    """
+    key = read_key(folder)
+    paths = list(files) or sorted((folder / ANSWERS).glob("*.json"))
+    if not paths:
+        raise UsageError(f"no rater's file is named, and {folder / ANSWERS} holds none")
+    places: dict[str, Path] = {}
+    rows: list[dict[str, Any]] = []
+    raters = []
+    for path in paths:
+        rater, rated = _read(path, key)
+        if rater in places:
+            raise UsageError(f"{path} and {places[rater]} are both of {rater!r}; name one")
+        places[rater] = path
+        raters.append(_rater(rater, rated, key))
+        rows += [_row(rater, one) for one in rated if not _is_check(one.item)]
+    pairs = key["settings"]["pairs"]
+    head = ["rater", "answered", "cannot say", "gold %", "repeated %"]
+    head += ["left %", "median s"] if pairs else ["median s"]
+    notes = [
+        "Gold: answers to questions that are as the gold file says. Repeated: second "
+        "answers that are like the first. With 95% intervals by query; n counts queries."
+    ]
+    columns = [TableColumn(name, numeric=i > 0) for i, name in enumerate(head)]
+    return rows, ResultTable.of("Raters", columns, raters, notes)
+
+
+def annotations_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rows as text; columns that are empty throughout are left out."""
+    columns = [*_ABOUT, "vote", "score", CRITERIA, PENALTY, *_MORE]
+    used = [c for c in columns if any(row.get(c, "") != "" for row in rows)]
+    return csv_text(used, ([row.get(c, "") for c in used] for row in rows))
+
+
+def _is_check(item: Mapping[str, Any]) -> bool:
+    return item["gold"] is not None or item["again"] is not None
+
+
+def _read(path: Path, key: Mapping[str, Any]) -> tuple[str, list[RatedItem]]:
+    try:
+        state = json.loads(path.read_text("utf-8"))
+        if state["study"] != key["study"]:
+            raise UsageError(f"{path} holds answers given on another page")
+        return str(state["rater"]), [*_rated(state, key)]
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise UsageError(f"{path} is not a rater's file of this page: {error!r}") from None
+
+
+def _rated(state: Mapping[str, Any], key: Mapping[str, Any]) -> Iterator[RatedItem]:
+    """Yield the items of which every question is answered, in the rater's order."""
+    given: dict[int, dict[int, str] | None] = {}
+    seconds: dict[int, float] = {}
+    before = None
+    for position, question, pressed, time_ms in state["log"]:
+        answered = given.get(position) or {}
+        given[position] = None if question < 0 else answered | {question: pressed}
+        passed = 0.0 if before is None else max(0, time_ms - before) / 1000
+        seconds[position] = seconds.get(position, 0.0) + passed
+        before = time_ms
+    for position in sorted(given):
+        token, swapped = state["order"][position]
+        item, answers = key["items"][token], given[position]
+        questions = key["forms"][item["form"]]["questions"]
+        left = "baseline" if item["flipped"] != bool(swapped) else "system"
+        values = None
+        if answers is not None:
+            if len(answers) < len(questions):
+                continue
+            values = {
+                q["name"]: _value(q, answers[i], left) for i, q in enumerate(questions)
+            }
+        shown = item[left] if item["baseline"] else ""
+        yield RatedItem(position + 1, item, shown, values, round(seconds[position], 1))
+
+
+def _value(question: Mapping[str, Any], pressed: str, left: str) -> Any:
+    """The value of a key; that of a vote by the system that was on that side."""
+    if pressed not in dict(question["keys"]):
+        raise ValueError(f"{pressed!r} answers no question")
+    if question["name"] != "vote":
+        return int(pressed)
+    right = "system" if left == "baseline" else "baseline"
+    return {"left": left, "right": right}.get(VOTES[pressed], VOTES[pressed])
+
+
+def _row(rater: str, rated: RatedItem) -> dict[str, Any]:
+    """The row of an item; blank where the rater could not say."""
+    row = {name: rated.item.get(name, "") for name in _ABOUT}
+    row |= {"annotator": rater, "position": rated.position, "seconds": rated.seconds}
+    given = dict(rated.given or {})
+    row |= {name: given.pop(name, "") for name in ("vote", "score", PENALTY)}
+    return row | {CRITERIA: ";".join(map(str, given.values())), "shown_left": rated.left}
+
+
+def _rater(
+    name: str, rated: Sequence[RatedItem], key: Mapping[str, Any]
+) -> list[str | TableCell]:
+    items, pairs = key["items"], key["settings"]["pairs"]
+    by_item = {id(items[token]): token for token in items}
+    first = {by_item[id(one.item)]: one for one in rated}
+    gold = [e for one in rated if one.item["gold"] for e in one.equal(one.item["gold"])]
+    again = [
+        e
+        for one in rated
+        if (former := first.get(one.item["again"] or "")) and former.given
+        for e in one.equal(former.given)
+    ]
+    sided = [
+        (one.item["id"], 100.0 * (one.item[one.given["vote"]] == one.left))
+        for one in rated
+        if pairs and one.given and one.given["vote"] != "undecided"
+    ]
+    shares = [
+        _share(values) for values in ([gold, again, sided] if pairs else [gold, again])
+    ]
+    spent = [one.seconds for one in rated[1:]]
+    return [
+        name,
+        f"{sum(one.given is not None for one in rated)} of {len(items)}",
+        str(sum(one.given is None for one in rated)),
+        *shares,
+        f"{statistics.median(spent):.1f}" if spent else "-",
+    ]
+
+
+def _share(values: Iterable[tuple[str, float]]) -> TableCell:
+    queries, shares = [q for q, _ in values], [v for _, v in values]
+    estimate = pooled_mean(queries, shares, PERCENT) if shares else Estimate(None)
+    return TableCell.of(estimate, NumberForm(0), counted=bool(shares))
