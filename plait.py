@@ -371,8 +371,12 @@ def annotate(
     ] = False,
     items: Annotated[int, typer.Option(min=1, help="Items to draw at random.")] = 50,
     repeated: Annotated[
-        int, typer.Option(min=0, help="How many of them raters see a second time.")
-    ] = 5,
+        int | None,
+        typer.Option(
+            min=0,
+            help="How many of them raters see a second time; by default 5, at most a third.",
+        ),
+    ] = None,
     gold: Annotated[
         Path | None,
         typer.Option(help="Annotations known to be right, to test raters with."),

@@ -48,6 +48,10 @@ _YES_NO = {"1": "yes", "0": "no"}
 _SCRIPTS = ("elements.js", "annotate.js", "theme.js")
 
 
+REPEATED = 5
+"""Items that raters see twice, unless another number is asked for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnotateOptions:
     """What raters are shown."""
@@ -56,7 +60,8 @@ class AnnotateOptions:
     """Two answers side by side, instead of one."""
     items: int = 50
     """Drawn at random, besides gold and repeated ones."""
-    repeated: int = 5
+    repeated: int | None = None
+    """None for REPEATED, or as many as there can be."""
     """How many of them come a second time, to see whether a rater answers alike."""
     systems: tuple[str, ...] = ()
     gold: str | None = None
@@ -127,12 +132,14 @@ def _blocks(
     rng, others = random.Random(options.seed), [unit for unit in known if unit not in gold]
     drawn = rng.sample(others, min(options.items, len(others)))
     total = len(drawn) + len(gold)
-    if not total or options.repeated > min(total // 3, len(drawn)):
+    most = min(total // 3, len(drawn))
+    repeated = min(REPEATED, most) if options.repeated is None else options.repeated
+    if not total or repeated > most:
         raise UsageError(
             f"{len(known):,} items can be shown and {total:,} would be; there must be "
-            f"some, and three times as many as repeated ones ({options.repeated})"
+            f"some, and three times as many as repeated ones ({repeated})"
         )
-    again, rest = drawn[: options.repeated], [*drawn[options.repeated :], *gold]
+    again, rest = drawn[:repeated], [*drawn[repeated:], *gold]
     rng.shuffle(rest)
     one, two = total // 3 - len(again), 2 * (total // 3) - len(again)
     return [again + rest[:one], rest[one:two], rest[two:] + again]

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import typer
+from api_helpers import SYSTEM, fill
 from paths import CHECKOUT
 from stages import stage_by_stage
+from typer.testing import CliRunner
 
 import plait
 from benchmarks.runs.config import load_config
@@ -163,3 +165,40 @@ def test_plait_from_python(
     exec(code, {})
     assert capsys.readouterr().out.startswith("scored ")
     assert (tmp_path / "runs" / "gt" / "report.html").exists()
+
+
+FINISHED = [
+    words
+    for words in commands()
+    if {"RUN", "RUN..."} & {*words}
+    and "gpt-6.1-sol" not in " ".join(words)
+    and words[0] != "ctl"
+]
+"""Commands on a finished run that need neither keys nor a running job."""
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("words", FINISHED, ids=" ".join)
+def test_the_commands_on_a_run_work_as_printed(
+    words: list[str], finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(finished)
+    names = {"RUN": "run", "RUN...": "run", "OTHER": "other", "anole": SYSTEM}
+    names |= {"NEW": f"new-{len(words)}", "SA-0001": "SA-004"}
+    done = CliRunner().invoke(
+        plait.app, [names.get(w, w) for w in words], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs of the bundled queries and people's scores of one."""
+    folder = tmp_path_factory.mktemp("readme")
+    about = {"data": "sample", "weights": "tiny", "scorers": ["bleu"], "limit": 6}
+    for name in ("run", "other"):
+        fill(folder / name, **about, systems=[SYSTEM, "gt"])
+    samples = load("sample").samples
+    rows = [f"{sample.id},gt,{i % 7}" for i, sample in enumerate(samples)]
+    (folder / "human.csv").write_text("\n".join(["id,system,score", *rows]))
+    return folder
