@@ -374,7 +374,7 @@ def annotate(
         int | None,
         typer.Option(
             min=0,
-            help="How many of them raters see a second time; by default 5, at most a third.",
+            help="How many of them raters see twice; by default 5, at most a third.",
         ),
     ] = None,
     gold: Annotated[
