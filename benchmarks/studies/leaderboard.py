@@ -147,9 +147,10 @@ def _quotient(above: Floats, below: Floats) -> Floats:
 
 
 def benchmarks_of(runs: Iterable[AnyPath]) -> list[Benchmark]:
-    """Return the benchmarks of finished runs; UsageError where there is no run.
+    """Return the benchmarks of finished runs; UsageError where there is none.
 
-    Metrics of sets are none: they have no values to draw ranks from.
+    Metrics of sets are none: they have no values to draw ranks from. Nor is a scorer that
+    gave no system a score, beside which no system would have one on every benchmark.
     """
     found: dict[Any, list[Part]] = {}
     for root in runs:
@@ -159,11 +160,16 @@ def benchmarks_of(runs: Iterable[AnyPath]) -> list[Benchmark]:
             about = experiment.config.data, str(dict(experiment.task.about)["digest"])
             part = Part(root, *about, board, scorer)
             found.setdefault(part.benchmark, []).append(part)
-    if not found:
+    benchmarks = [Benchmark(parts) for parts in found.values()]
+    if not benchmarks:
         raise UsageError(
             "these runs have no scorer; `plait score RUN --scorer NAME` adds one"
         )
-    return [Benchmark(parts) for parts in found.values()]
+    scored = [b for b in benchmarks if any(c["mean"] is not None for c in b.cells.values())]
+    if not scored:
+        names = ", ".join(dict.fromkeys(b.scorer.name for b in benchmarks))
+        raise UsageError(f"no query of these runs has a score of {names}")
+    return scored
 
 
 @dataclass(frozen=True)

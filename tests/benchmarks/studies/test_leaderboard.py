@@ -91,7 +91,8 @@ def test_a_system_of_two_runs_is_one_unless_it_answered_otherwise() -> None:
 
 
 def test_runs_of_the_same_queries_are_one_benchmark(tmp_path: Path) -> None:
-    about = {"data": "api_helpers:queries", "scorers": [SCORER], "weights": "tiny"}
+    scorers = [SCORER, "known-answer"]  # which applies to none of these queries
+    about = {"data": "api_helpers:queries", "scorers": scorers, "weights": "tiny"}
     for name, system in (("one", SYSTEM), ("two", "gt")):
         fill(tmp_path / name, **about, systems=[system])
     out = tmp_path / "out"
