@@ -52,9 +52,8 @@ from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import validated
-from scorers.judging.criteria import PREFIX as CRITERIA
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import refuse_mini_lvlm
+from scorers.judging.resolve import PREFIXES, refuse_mini_lvlm
 
 if TYPE_CHECKING:
     from benchmarks.studies.annotate import AnnotateOptions
@@ -186,7 +185,7 @@ def _judge_changes(
     values = {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
     if not values:
         return {}
-    judges = [n for n in scorers or former.scorers if n.startswith((JUDGE, CRITERIA))]
+    judges = [n for n in scorers or former.scorers if n.startswith((*PREFIXES,))]
     if not judges:
         raise UsageError("--mode and --rubric are for judges; name one with --scorer")
     return {"models": dict.fromkeys(judges, values)}

@@ -32,8 +32,8 @@ from generators.keys import digest
 from generators.names import validated
 from generators.secrets import know, without_known_keys
 from pipelines.servers.settings import ServerTable
-from scorers.judging.criteria import PREFIX as CRITERIA
 from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.resolve import PREFIXES
 from scorers.judging.sources import Mode, RubricSource, parse_rubric
 
 OFFICIAL = "official:"
@@ -216,24 +216,30 @@ def load_config(
     refuse_keys(values)
     config = validated(RunConfig, values, "")
     named = file is not None or bool(config.systems or config.answers)
-    return _with_defaults(_for_criteria(config), named=named)
+    return _with_defaults(_for_judges(config), named=named)
 
 
-def _for_criteria(config: RunConfig) -> RunConfig:
-    """`config` whose mode and rubric are settings of its judges of criteria.
+def _for_judges(config: RunConfig) -> RunConfig:
+    """`config` whose mode and rubric are settings of its judges, unless of `judge:NAME`.
 
-    UsageError where judges with rubrics of their own are named besides: no file holds the
-    released texts of both.
+    UsageError where they would be meant for two kinds of judges: no file holds the released
+    texts of both.
     """
     given = {k: v for k in ("mode", "rubric") if (v := getattr(config, k)) is not None}
-    named = [name for name in config.scorers if name.startswith(CRITERIA)]
-    if not given or all(given.keys() <= config.models.get(n, {}).keys() for n in named):
-        return config
-    if others := [name for name in config.scorers if name.startswith(JUDGE)]:
+    named = {
+        name: PREFIXES[prefix]
+        for name in config.scorers
+        if (prefix := f"{name.partition(':')[0]}:") in PREFIXES
+        and not given.keys() <= config.models.get(name, {}).keys()
+    }
+    one, *others = {kind: name for name, kind in named.items()}.values() or ("",)
+    if others and given:
         raise UsageError(
-            f"{' and '.join(given)} cannot be meant for both {named[0]} and {others[0]}; "
-            f'say it of each, as in models."{named[0]}".mode="corrected"'
+            f"{' and '.join(given)} cannot be meant for both {one} and {others[0]}; "
+            f'say it of each, as in models."{one}".mode="corrected"'
         )
+    if not one or one.startswith(JUDGE):
+        return config
     models = merged(dict.fromkeys(named, given), config.models)
     return config.model_copy(update={"models": models} | dict.fromkeys(given))
 

@@ -194,11 +194,11 @@ def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:
 
 
 def _criteria_judge(name: str, stage: StageSpec, settings: CriteriaSettings) -> ChatJudge:
-    path = settings.source.path
+    file = settings.source.file
     return CriteriaJudge(
         name=name,
         stage=stage,
-        wording=criteria.OWN if path is None else released_criteria(path),
+        wording=criteria.OWN if file is None else released_criteria(file),
         mode=settings.mode,
         cached=settings.cached,
         retries=settings.most_retries,
@@ -210,14 +210,14 @@ def _criteria_judge(name: str, stage: StageSpec, settings: CriteriaSettings) -> 
 def _isg_judge(
     name: str, stage: StageSpec, settings: IsgSettings, level: isg.Level
 ) -> ChatJudge:
-    path, official = settings.source.path, settings.mode == "official"
+    file, official = settings.source.file, settings.mode == "official"
     return IsgJudge(
         name=name,
         stage=stage,
         # The program counts scores beyond the scale that it asks for.
         scale=UNBOUNDED if official else isg.SCALES[level],
         level=level,
-        wording=isg.OWN if path is None else released_isg(path),
+        wording=isg.OWN if file is None else released_isg(file),
         mode=settings.mode,
         retries=settings.most_retries,
         max_images=settings.max_images,
@@ -226,13 +226,13 @@ def _isg_judge(
 
 
 def _aspects_judge(name: str, stage: StageSpec, settings: AspectsSettings) -> ChatJudge:
-    path, official = settings.source.path, settings.mode == "official"
+    file, official = settings.source.file, settings.mode == "official"
     return AspectsJudge(
         name=name,
         stage=stage,
         # As with ISG-Bench's levels.
         scale=UNBOUNDED if official else "0-100",
-        wording=aspects.OWN if path is None else released_aspects(path),
+        wording=aspects.OWN if file is None else released_aspects(file),
         mode=settings.mode,
         retries=settings.most_retries,
         max_images=settings.max_images,

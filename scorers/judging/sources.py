@@ -30,6 +30,13 @@ OFFICIAL = "official:"
 """Prefix of a rubric before the path of a released program's prompts."""
 PROMPTS = "prompts.py"
 """MMIE's file of prompts."""
+INSIDE = (
+    PROMPTS,
+    "ueval_eval.py",
+    "ISG_eval/get_judge_prompt.py",
+    "prompts/detailed_score_system.txt",
+)
+"""Where a checkout of MMIE, UEval, ISG-Bench or OpenING holds the text of its judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,11 @@ class RubricSource:
 
     @property
     def file(self) -> AnyPath | None:
-        """MMIE's file of prompts: `path`, or the one in it where it is a folder."""
-        return None if self.path is None else file_in(self.path, PROMPTS)
+        """The file of prompts: `path`, or the one in it where it is a folder."""
+        if self.path is None:
+            return None
+        files = [file_in(self.path, inside) for inside in INSIDE]
+        return next((file for file in files if file.is_file()), files[0])
 
     def keep(self, folder: AnyPath) -> None:
         """Copy the released prompts into `folder`, unless it has them already.

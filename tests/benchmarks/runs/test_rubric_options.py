@@ -17,7 +17,7 @@ from benchmarks.runs.experiment import open_experiment, reopen
 from cluster.store import Store
 from generators.base import Result, Unscored
 from generators.errors import UsageError
-from scorers.judging import criteria, released
+from scorers.judging import aspects, criteria, released
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released
@@ -201,6 +201,35 @@ def test_judges_of_criteria_hear_them(place: Path, monkeypatch: pytest.MonkeyPat
     plait("score", str(root), "--scorer", name, *words)
     of_run = {s.name: s.manner for s in reopen(root).scorers}
     assert of_run[name] == released
+
+
+@pytest.mark.usefixtures("worker_threads")
+@pytest.mark.parametrize("again", [False, True])
+def test_judges_of_aspects_hear_them_and_a_checkout_holds_their_text(
+    place: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    monkeypatch.setattr(aspects, "_DIGEST", hashlib.sha256(b"Score it.").hexdigest())
+    file = place / "OpenING" / aspects.FILE
+    file.parent.mkdir(parents=True)
+    file.write_text("Score it.")
+    name, root = "aspects:judging_helpers:Halves", place / "run"
+    words = ["--system", "gt", "--weights", "tiny", "--limit", "3", "--out", str(root)]
+    asked = ["--scorer", name, "--mode", "official", "--rubric", "official:OpenING"]
+    if again:
+        plait("run", *words, "--scorer", "bleu")
+        plait("score", str(root), *asked)
+    else:
+        plait("run", *words, *asked)
+    of_run = {s.name: s.manner for s in reopen(root).scorers}
+    assert of_run[name] == "released wording, official mode, seven aspects"
+    assert (root / file.name).read_text() == "Score it."
+
+
+@pytest.mark.parametrize("others", ["aspects:anole", "isg-block:anole", "criteria:anole"])
+def test_options_are_not_meant_for_two_kinds_of_judges(place: Path, others: str) -> None:
+    told = {"systems": ("gt",), "scorers": (JUDGE, others), "mode": "corrected"}
+    with pytest.raises(UsageError, match=f"both {JUDGE} and {others}"):
+        load_config(None, told)
 
 
 @pytest.mark.parametrize("option", [("--mode", "corrected"), ("--rubric", "own")])
