@@ -74,7 +74,12 @@ def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]
 
 
 def _tied(board: Board, scorer: Scorer) -> set[str]:
-    """Return the systems that a scorer does not show to be worse than its best one."""
+    """Return the systems that a scorer does not show to be worse than its best one.
+
+    Figures of sets are not compared.
+    """
+    if scorer.of_sets:
+        return set()
     rows = leaderboard(board)
     place = placing(rows, scorer)
     known = [r for r in rows if place(r) < math.inf and not is_reference(r["system"])]

@@ -112,7 +112,7 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
 def differences(board: Board) -> list[dict[str, Any]]:
     """Return the mean of `a` - `b` over the queries both have a score of.
 
-    Of every two systems and each scorer.
+    Of every two systems and each scorer that has values of single documents.
     """
     names = [system.name for system in board.systems]
     return [
@@ -124,6 +124,7 @@ def differences(board: Board) -> list[dict[str, Any]]:
         }
         | {"scale": s.scale, "direction": s.direction, **board.mark}
         for s in board.scorers
+        if not s.of_sets
         for (a, x), (b, y) in combinations(
             zip(names, board.values[s.name].T, strict=True), 2
         )

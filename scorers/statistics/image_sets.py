@@ -47,7 +47,8 @@ def _fid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
     few = min(len(own), len(true))
     bias = f", and too large below {UNBIASED:,} images" if few < UNBIASED else ""
     reason = f"{few:,} images: no interval, as resampling raises a distance{bias}"
-    return Estimate(float(value), n=len(queries), reason=reason)
+    # That of equal sets is below 0 by rounding.
+    return Estimate(max(0.0, float(value)), n=len(queries), reason=reason)
 
 
 def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:

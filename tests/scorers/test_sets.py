@@ -15,7 +15,8 @@ from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
 from benchmarks.results.board import Board
-from benchmarks.results.leaderboard import leaderboard
+from benchmarks.results.headline import headline_table
+from benchmarks.results.leaderboard import differences, leaderboard
 from cluster.plan import Evaluation
 from generators.base import Result, SetMember
 from generators.document import Embedding
@@ -120,14 +121,20 @@ def test_the_figure_stands_where_the_mean_of_other_scorers_stands() -> None:
     scorer = resolve_scorer("clip-fid", "tiny", {})
     done = Result(document("an image"))
     board = Board.of(
-        [Evaluation("a", q, 0, done, {"clip-fid": MEMBERS[q.id][0]}) for q in asked],
-        systems=[System(name="a", draft=None)],
+        [
+            Evaluation(s, q, 0, done, {"clip-fid": MEMBERS[q.id][0]})
+            for s in "ab"
+            for q in asked
+        ],
+        systems=[System(name=s, draft=None) for s in "ab"],
         scorers=[scorer],
         categories={},
         fields=[],
         weights="tiny",
     )
-    (row,) = leaderboard(board)
+    assert differences(board) == [], "no document has a value of its own"
+    assert not any(cell.tied for own in headline_table(board).rows for cell in own)
+    row, _ = leaderboard(board)
     cells = row["scores"]["clip-fid"]
     assert cells["avg_micro"]["mean"] == pytest.approx(figure("clip-fid").value, rel=1e-5)
     assert (cells["avg_micro"]["n"], cells["avg_fixed"]["mean"]) == (20, None)

@@ -171,7 +171,7 @@ def pairings_of(board: Board) -> list[Pairings]:
         Pairings(
             matrix=matrix,
             queries=board.n,
-            scores=[_scores(board, matrix, scorer) for scorer in board.scorers],
+            scores=[_scores(board, matrix, s) for s in board.scorers if not s.of_sets],
             costs=None if board.costs is None else _costs(board.costs, matrix),
         )
         for matrix in matrices_of(board.systems)
