@@ -32,6 +32,9 @@ from generators.document import Content, Image, Malformed, Sample, Score, key_of
 from generators.files import write_whole
 from scorers.base import bounds
 
+_LARGEST = 2**53 - 1
+"""JavaScript's Number.MAX_SAFE_INTEGER."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReportEntry:
@@ -185,11 +188,14 @@ def _reason(outcome: Outcome[Any] | None) -> dict[str, str]:
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as JSON data; what JSON lacks becomes its text."""
+    """Return `value` as JSON data; what JSON or JavaScript lacks becomes its text."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
+    # Of larger whole numbers, such as seeds, a page would show the nearest double.
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, str | int | float) else str(value)

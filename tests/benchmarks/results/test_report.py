@@ -297,6 +297,9 @@ def test_malformed_rows_and_repeats_have_addresses_and_odd_values_a_text():
     assert [e.anchor for e in entries] == ["Q-0000", "Q-0000~2", "Q-0000 (row 3)"]
     odd = {1: (1.5, None, True), "x": float("inf"), "p": Path("a")}
     assert plain(odd) == {"1": [1.5, None, True], "x": "inf", "p": "a"}
+    # JavaScript would show 2809229582395504000.
+    seeds = {"seed": 2809229582395504207, "other": 2**53 - 1}
+    assert plain(seeds) == {"seed": "2809229582395504207", "other": 2**53 - 1}
 
 
 # --------------------------------------------------------------- plots, disagreements
