@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from generators.base import (
     Failure,
@@ -37,6 +37,17 @@ UNBOUNDED = "unbounded"
 _ENDS = re.compile(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)")
 _ROUNDING = 1e-6
 """Part of a scale by which a value may exceed its ends: cosines in float32 do."""
+
+
+class Preset(NamedTuple):
+    """What the name of a scorer stands for."""
+
+    settings: StageSettings
+    """Of its stage."""
+    stage: str
+    """Name of the stage."""
+    properties: Mapping[str, Any] = {}
+    """Fields of the scorer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +83,15 @@ class Scorer:
         overrides: Mapping[str, Any],
         gpu_gib: float = 80.0,
     ) -> Self:
-        """Return the scorer with the default settings of its stage, but for `overrides`."""
-        settings = with_overrides(cls.settings(), overrides, name)
-        return cls(name, settings.spec(settings.stage, weights, gpu_gib))
+        """Return the scorer as its preset says, but for `overrides` of settings."""
+        preset = cls.preset(name)
+        settings = with_overrides(preset.settings, overrides, name)
+        return cls(name, settings.spec(preset.stage, weights, gpu_gib), **preset.properties)
+
+    @classmethod
+    def preset(cls, name: str) -> Preset:
+        """Return what the name stands for; by default the stage with its own settings."""
+        return Preset(cls.settings(), cls.settings.stage)
 
     @property
     def of_sets(self) -> bool:

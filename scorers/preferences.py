@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from generators.base import (
     Failure,
@@ -34,10 +34,9 @@ from generators.base import (
     Weights,
 )
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
-from generators.names import with_overrides
 from generators.settings import ModelSettings, unkeyed
 from generators.work import SCORED, FigureRange, Work
-from scorers.base import Scorer
+from scorers.base import Preset, Scorer
 from scorers.clipscore import (
     NO_IMAGE,
     READING_S,
@@ -183,19 +182,10 @@ class CosineScorer(PromptScorer):
     """Whether cosines are multiplied by the scale that the checkpoint has learned."""
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        weights: Weights,
-        overrides: Mapping[str, Any],
-        gpu_gib: float = 80.0,
-    ) -> Self:
-        """Return the scorer with the published weights of its name."""
-        settings = with_overrides(
-            ClipEmbedSettings(**_SIZE, **_PRESETS[name]), overrides, name
-        )
-        spec = settings.spec(name, weights, gpu_gib)
-        return cls(name, spec, **_SCORES.get(name, {}))
+    def preset(cls, name: str) -> Preset:
+        """Return the published weights of that name."""
+        settings = ClipEmbedSettings(**_SIZE, **_PRESETS[name])
+        return Preset(settings, name, _SCORES.get(name, {}))
 
     def inputs(self, asked: str, images: Sequence[Image]) -> list[Candidate]:
         """Return the question and every image, each by itself."""

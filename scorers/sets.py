@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
-from generators.base import Job, NotApplicable, SetMember, Unscored, Walk, Weights
+from generators.base import Job, NotApplicable, SetMember, Unscored, Walk
 from generators.document import Candidate, Document, Sample, Score
-from generators.names import with_overrides
-from scorers.base import Direction, Scorer
+from scorers.base import Direction, Preset, Scorer
 from scorers.clipscore import NO_IMAGE
 from scorers.preferences import ClipEmbedSettings, first_missing
 
@@ -83,18 +82,11 @@ class SetScorer(Scorer):
         return FIGURES[self.name](list(added), answer, truth)
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        weights: Weights,
-        overrides: Mapping[str, Any],
-        gpu_gib: float = 80.0,
-    ) -> Self:
+    def preset(cls, name: str) -> Preset:
         """Return the metric of that name."""
-        settings = with_overrides(ClipEmbedSettings(), overrides, name)
-        spec = settings.spec("clip", weights, gpu_gib)
         direction: Direction = "higher" if name == "diversity" else "lower"
-        return cls(name, spec, _SCALES[name], direction, unit=_UNITS[name])
+        about = {"scale": _SCALES[name], "direction": direction, "unit": _UNITS[name]}
+        return Preset(ClipEmbedSettings(), "clip", about)
 
 
 _SCALES = {"clip-fid": "unbounded", "clip-kid": "unbounded", "diversity": "0-2"}

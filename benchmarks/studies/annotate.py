@@ -46,8 +46,6 @@ SIDE = 1024
 _PAIR, _WHOLE = "pair", "whole"
 _YES_NO = {"1": "yes", "0": "no"}
 _SCRIPTS = ("elements.js", "annotate.js", "theme.js")
-
-
 REPEATED = 5
 """Items that raters see twice, unless another number is asked for."""
 
@@ -61,8 +59,8 @@ class AnnotateOptions:
     items: int = 50
     """Drawn at random, besides gold and repeated ones."""
     repeated: int | None = None
-    """None for REPEATED, or as many as there can be."""
-    """How many of them come a second time, to see whether a rater answers alike."""
+    """How many of them come a second time, to see whether a rater answers alike; None for
+    REPEATED, or as many as there can be."""
     systems: tuple[str, ...] = ()
     gold: str | None = None
     """File of annotations that are known to be right."""
@@ -160,10 +158,8 @@ def _units(board: Board, options: AnnotateOptions) -> Iterator[Unit]:
     for name in options.systems:
         if name not in names:
             raise unknown("system", name, names)
-    chosen, answered = (
-        options.systems or names,
-        defaultdict[tuple[str, int], list[str]](list),
-    )
+    chosen = options.systems or names
+    answered: dict[tuple[str, int], list[str]] = defaultdict(list)
     done = board.is_answer & board.column["outcome"].is_(DONE)
     for id, repeat, system in board.rows(done, "query", "repeat", "system"):
         if system in chosen:

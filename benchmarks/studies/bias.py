@@ -33,7 +33,6 @@ from generators.names import validated
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import JudgeSettings
-from scorers.judging.resolve import judge as judge_of
 from scorers.judging.sources import OWN_WORDING, RubricSource
 from scorers.statistics.estimate import (
     Estimate,
@@ -596,7 +595,7 @@ def reworded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJud
 
 def _with(one: RubricJudge, **settings: str) -> RubricJudge:
     """The judge with another rubric or mode, and otherwise with its own settings."""
-    other = judge_of(one.name, one.stage, validated(JudgeSettings, settings, one.name))
+    other = validated(JudgeSettings, settings, one.name).judge(one.name, one.stage)
     if isinstance(one.examiner, Corrected) and isinstance(other.examiner, Corrected):
         examiner = replace(one.examiner, rubrics=other.examiner.rubrics)
         return replace(one, examiner=examiner)

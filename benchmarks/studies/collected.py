@@ -33,6 +33,7 @@ class RatedItem:
 
     position: int
     """In the rater's own order, from 1."""
+    token: str
     item: Mapping[str, Any]
     """As the key has it."""
     left: str
@@ -127,7 +128,9 @@ def _rated(state: Mapping[str, Any], key: Mapping[str, Any]) -> Iterator[RatedIt
                 q["name"]: _value(q, answers[i], left) for i, q in enumerate(questions)
             }
         shown = item[left] if item["baseline"] else ""
-        yield RatedItem(position + 1, item, shown, values, round(seconds[position], 1))
+        yield RatedItem(
+            position + 1, token, item, shown, values, round(seconds[position], 1)
+        )
 
 
 def _value(question: Mapping[str, Any], pressed: str, left: str) -> Any:
@@ -153,8 +156,7 @@ def _rater(
     name: str, rated: Sequence[RatedItem], key: Mapping[str, Any]
 ) -> list[str | TableCell]:
     items, pairs = key["items"], key["settings"]["pairs"]
-    by_item = {id(items[token]): token for token in items}
-    first = {by_item[id(one.item)]: one for one in rated}
+    first = {one.token: one for one in rated}
     gold = [e for one in rated if one.item["gold"] for e in one.equal(one.item["gold"])]
     again = [
         e

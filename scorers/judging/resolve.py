@@ -26,14 +26,15 @@ from scorers.judging.sources import DEFAULT_MODE, Mode, RubricSource, parse_rubr
 from scorers.vqa import VQA
 
 
-class JudgeSettings(BaseModel):
+class ChatJudgeSettings(BaseModel):
     """What a judge is asked and how its reply is read.
 
     None of it enters a key by itself: the request, which is the chat stage's input, does.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    released: ClassVar[str] = "prompts.py from github.com/Lillianwei-h/MMIE"
+    released: ClassVar[str]
+    """Which file holds the released texts."""
 
     rubric: str = "own"
     """`own`, our wording with a verdict for each criterion, or `official:PATH`: the
@@ -82,8 +83,38 @@ class JudgeSettings(BaseModel):
             return self.retries
         return 1 if self.mode == "corrected" else 0
 
+    def judge(self, name: str, stage: StageSpec) -> ChatJudge:
+        """The judge that asks `stage`; UsageError where the official texts are missing."""
+        raise NotImplementedError
 
-class CriteriaSettings(JudgeSettings):
+    def asking(self, name: str, stage: StageSpec) -> dict[str, Any]:
+        """Return what all judges have that ask in a wording of their own."""
+        return {
+            "name": name,
+            "stage": stage,
+            "mode": self.mode,
+            "retries": self.most_retries,
+            "max_images": self.max_images,
+            "seed": self.seed,
+        }
+
+
+class JudgeSettings(ChatJudgeSettings):
+    """Those of a judge with a rubric."""
+
+    released: ClassVar[str] = "prompts.py from github.com/Lillianwei-h/MMIE"
+
+    def judge(self, name: str, stage: StageSpec) -> RubricJudge:
+        """The judge that asks `stage`; UsageError where the official texts are missing."""
+        rubrics, official = rubrics_of(self), self.mode == "official"
+        examiner = Released(rubrics) if official else Corrected(rubrics, self.max_images)
+        retries = self.most_retries
+        return RubricJudge(
+            name=name, stage=stage, examiner=examiner, retries=retries, seed=self.seed
+        )
+
+
+class CriteriaSettings(ChatJudgeSettings):
     """The same of a judge of single criteria; its rubric are the questions around them."""
 
     released: ClassVar[str] = "ueval_eval.py from github.com/zlab-princeton/UEval"
@@ -92,23 +123,46 @@ class CriteriaSettings(JudgeSettings):
     """In official mode, whether to ask as through the released program's cache of
     contexts: with its system turn, the criterion in a turn of its own."""
 
+    def judge(self, name: str, stage: StageSpec) -> ChatJudge:
+        """The judge of criteria that asks `stage`."""
+        file, own = self.source.file, self.asking(name, stage)
+        wording = criteria.OWN if file is None else released_criteria(file)
+        return CriteriaJudge(**own, wording=wording, cached=self.cached)
 
-class IsgSettings(JudgeSettings):
+
+class IsgSettings(ChatJudgeSettings):
     """The same of a judge of one of ISG-Bench's levels."""
 
     released: ClassVar[str] = (
         "ISG_eval/get_judge_prompt.py from github.com/Dongping-Chen/ISG"
     )
 
+    def judge(self, name: str, stage: StageSpec) -> ChatJudge:
+        """The judge of the level that `name` begins with."""
+        file, own = self.source.file, self.asking(name, stage)
+        level = isg.PREFIXES[f"{name.partition(':')[0]}:"]
+        # The program counts scores beyond the scale that it asks for.
+        scale = UNBOUNDED if self.mode == "official" else isg.SCALES[level]
+        wording = isg.OWN if file is None else released_isg(file)
+        return IsgJudge(**own, scale=scale, level=level, wording=wording)
 
-class AspectsSettings(JudgeSettings):
+
+class AspectsSettings(ChatJudgeSettings):
     """The same of a judge of seven aspects; its rubric is the whole task."""
 
     released: ClassVar[str] = f"{aspects.FILE} from github.com/LanceZPF/OpenING"
 
+    def judge(self, name: str, stage: StageSpec) -> ChatJudge:
+        """The judge of aspects that asks `stage`."""
+        file, own = self.source.file, self.asking(name, stage)
+        # As with ISG-Bench's levels.
+        scale = UNBOUNDED if self.mode == "official" else "0-100"
+        wording = aspects.OWN if file is None else released_aspects(file)
+        return AspectsJudge(**own, scale=scale, wording=wording)
+
 
 PREFIX = "judge:"
-PREFIXES: Mapping[str, type[JudgeSettings]] = {
+PREFIXES: Mapping[str, type[ChatJudgeSettings]] = {
     PREFIX: JudgeSettings,
     criteria.PREFIX: CriteriaSettings,
     aspects.PREFIX: AspectsSettings,
@@ -151,13 +205,7 @@ def resolve_judge(
     else:
         settings = with_overrides(kind(), overrides, name)
         stage = _chat_stage(name, model, chat)
-    if isinstance(settings, CriteriaSettings):
-        return _criteria_judge(name, stage, settings)
-    if isinstance(settings, IsgSettings):
-        return _isg_judge(name, stage, settings, isg.PREFIXES[f"{prefix}:"])
-    if isinstance(settings, AspectsSettings):
-        return _aspects_judge(name, stage, settings)
-    return judge(name, stage, settings)
+    return settings.judge(name, stage)
 
 
 def refuse_mini_lvlm(name: str, weights: WeightsName) -> None:
@@ -180,69 +228,9 @@ def rubrics_of(settings: JudgeSettings) -> Mapping[str, Rubric]:
     return OWN if file is None else released_rubrics(file)
 
 
-def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:
-    """The judge that asks `stage`; UsageError where the official rubrics are missing."""
-    rubrics = rubrics_of(settings)
-    official = settings.mode == "official"
-    return RubricJudge(
-        name=name,
-        stage=stage,
-        examiner=Released(rubrics) if official else Corrected(rubrics, settings.max_images),
-        retries=settings.most_retries,
-        seed=settings.seed,
-    )
-
-
-def _criteria_judge(name: str, stage: StageSpec, settings: CriteriaSettings) -> ChatJudge:
-    file = settings.source.file
-    return CriteriaJudge(
-        name=name,
-        stage=stage,
-        wording=criteria.OWN if file is None else released_criteria(file),
-        mode=settings.mode,
-        cached=settings.cached,
-        retries=settings.most_retries,
-        max_images=settings.max_images,
-        seed=settings.seed,
-    )
-
-
-def _isg_judge(
-    name: str, stage: StageSpec, settings: IsgSettings, level: isg.Level
-) -> ChatJudge:
-    file, official = settings.source.file, settings.mode == "official"
-    return IsgJudge(
-        name=name,
-        stage=stage,
-        # The program counts scores beyond the scale that it asks for.
-        scale=UNBOUNDED if official else isg.SCALES[level],
-        level=level,
-        wording=isg.OWN if file is None else released_isg(file),
-        mode=settings.mode,
-        retries=settings.most_retries,
-        max_images=settings.max_images,
-        seed=settings.seed,
-    )
-
-
-def _aspects_judge(name: str, stage: StageSpec, settings: AspectsSettings) -> ChatJudge:
-    file, official = settings.source.file, settings.mode == "official"
-    return AspectsJudge(
-        name=name,
-        stage=stage,
-        # As with ISG-Bench's levels.
-        scale=UNBOUNDED if official else "0-100",
-        wording=aspects.OWN if file is None else released_aspects(file),
-        mode=settings.mode,
-        retries=settings.most_retries,
-        max_images=settings.max_images,
-        seed=settings.seed,
-    )
-
-
 def _split(
     name: str,
-    judge: type[JudgeSettings],
+    judge: type[ChatJudgeSettings],
     model: type[StageSettings],
     overrides: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,6 +9,7 @@ and about its images, in percent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from generators.base import NotApplicable, Result, Unread, Walk
 from generators.document import Document, Sample, Score, Text
@@ -20,14 +21,15 @@ from scorers.vqa.questions import (
     YES_NO,
     Question,
     QuestionScorer,
-    VqaSettings,
+    WordedSettings,
     mean,
 )
 
 
-class CriteriaSettings(VqaSettings):
+class CriteriaSettings(WordedSettings):
     """The wording."""
 
+    holes: ClassVar[tuple[str, ...]] = ("{criterion}",)
     question: str = (
         "Does the answer meet this criterion about its {about}, in full? {criterion}\n"
         "Please answer Yes or No."
@@ -55,7 +57,7 @@ class CriteriaScorer(QuestionScorer):
         asked = [
             (
                 _shown(query, document, about),
-                Question(self.options.question.format(about=about, criterion=text), YES_NO),
+                Question(self._worded(about, text), YES_NO),
             )
             for about, text in criteria
         ]
@@ -71,6 +73,10 @@ class CriteriaScorer(QuestionScorer):
         rates = {about: mean(values) for about, values in met.items()}
         parts = {"criteria": rates, "probabilities": met}
         return Result(Score(100 * mean([*rates.values()]), parts))
+
+    def _worded(self, about: About, criterion: str) -> str:
+        worded = self.options.question.replace("{about}", about)
+        return worded.replace("{criterion}", criterion)
 
 
 def _shown(query: Sample, document: Document, about: About) -> Document:

@@ -12,8 +12,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import field_validator
-
 from generators.base import Outcome, Result, Unscored
 from generators.document import Sample, Score
 from scorers.vqa.questions import (
@@ -24,6 +22,7 @@ from scorers.vqa.questions import (
     ModeSettings,
     Question,
     QuestionScorer,
+    WordedSettings,
     mean,
 )
 
@@ -31,21 +30,13 @@ PROPOSITIONS = "dpg_propositions"
 """Metadata of a query, as a JSON list of `[id, ids it depends on, category, question]`."""
 FIRST_ROW = "dpg_first_row"
 """Metadata of the query whose first proposition is the first row of the file."""
-_HOLE = "{}"
 
 
-class DpgSettings(ModeSettings):
+class DpgSettings(WordedSettings, ModeSettings):
     """Mode and wording."""
 
     question: str = "{} Please answer Yes or No."
     """What is asked, with `{}` in the place of the benchmark's question."""
-
-    @field_validator("question")
-    @classmethod
-    def _has_hole(cls, question: str) -> str:
-        if _HOLE not in question:
-            raise ValueError(f"the question needs {_HOLE} in the place of the benchmark's")
-        return question
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ class DpgScorer(QuestionScorer):
     def questions(self, query: Sample) -> Sequence[Question]:
         """Ask whether each proposition holds."""
         propositions = self._propositions(query)
-        asked = (self.options.question.replace(_HOLE, p.question) for p in propositions)
+        asked = (self.options.question.replace("{}", p.question) for p in propositions)
         return [Question(text, YES_NO) for text in asked]
 
     def score(

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from generators.base import (
     Job,
@@ -92,6 +92,22 @@ class VqaSettings(BaseModel):
     """Settings of a scorer that asks about images. They enter keys by the questions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WordedSettings(VqaSettings):
+    """The same of a scorer whose question may be worded."""
+
+    holes: ClassVar[tuple[str, ...]] = ("{}",)
+    """Which stand in `question` for what is asked about."""
+    question: str
+
+    @field_validator("question")
+    @classmethod
+    def _has_holes(cls, question: str) -> str:
+        for hole in cls.holes:
+            if hole not in question:
+                raise ValueError(f"the question needs {hole} for what is asked about")
+        return question
 
 
 class ModeSettings(VqaSettings):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from generators.base import Outcome, Result
 from generators.document import Document, Sample, Score
@@ -21,27 +21,18 @@ from scorers.vqa.questions import (
     AnswerRecord,
     Question,
     QuestionScorer,
-    VqaSettings,
+    WordedSettings,
     mean,
 )
 
-_HOLE = "{}"
 
-
-class VqaScoreSettings(VqaSettings):
+class VqaScoreSettings(WordedSettings):
     """The wording."""
 
     question: str = 'Does this figure show "{}"? Please answer Yes or No.'
     """What is asked, with `{}` in the place of the text."""
     answer: str = Field(default="Yes", min_length=1)
     """Whose probability is the value."""
-
-    @field_validator("question")
-    @classmethod
-    def _has_hole(cls, question: str) -> str:
-        if _HOLE not in question:
-            raise ValueError(f"the question needs {_HOLE} in the place of the text")
-        return question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +53,7 @@ class VqaScorer(QuestionScorer):
         text = Document(query.question).text
         answer = self.options.answer
         answers = YES_NO if answer in YES_NO else (answer,)
-        return [Question(self.options.question.replace(_HOLE, text), answers)]
+        return [Question(self.options.question.replace("{}", text), answers)]
 
     def score(
         self, query: Sample, images: Sequence[Sequence[AnswerRecord]]

@@ -30,7 +30,7 @@ from generators.document import (
     Text,
 )
 from scorers.judging.judge import RubricJudge
-from scorers.judging.resolve import JudgeSettings, judge
+from scorers.judging.resolve import JudgeSettings
 from scorers.judging.rubrics import OWN
 
 STAND_IN = '''
@@ -83,7 +83,7 @@ def chat_spec(**about: Any) -> StageSpec:
 
 
 def judge_of(stage: StageSpec | None = None, **settings: Any) -> RubricJudge:
-    return judge("judge:chatty", stage or chat_spec(), JudgeSettings(**settings))
+    return JudgeSettings(**settings).judge("judge:chatty", stage or chat_spec())
 
 
 Reply = str | Outcome[Draft]
