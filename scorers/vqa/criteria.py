@@ -9,6 +9,7 @@ and about its images, in percent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import fmean
 from typing import ClassVar
 
 from generators.base import NotApplicable, Result, Unread, Walk
@@ -22,7 +23,6 @@ from scorers.vqa.questions import (
     Question,
     QuestionScorer,
     WordedSettings,
-    mean,
 )
 
 
@@ -70,9 +70,9 @@ class CriteriaScorer(QuestionScorer):
             if yes + no == 0:
                 return Unread("neither yes nor no has a probability above 0")
             met.setdefault(about, []).append(yes / (yes + no))
-        rates = {about: mean(values) for about, values in met.items()}
+        rates = {about: fmean(values) for about, values in met.items()}
         parts = {"criteria": rates, "probabilities": met}
-        return Result(Score(100 * mean([*rates.values()]), parts))
+        return Result(Score(100 * fmean([*rates.values()]), parts))
 
     def _worded(self, about: About, criterion: str) -> str:
         worded = self.options.question.replace("{about}", about)

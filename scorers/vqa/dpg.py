@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from generators.base import Outcome, Result, Unscored
 from generators.document import Sample, Score
@@ -23,7 +24,6 @@ from scorers.vqa.questions import (
     Question,
     QuestionScorer,
     WordedSettings,
-    mean,
 )
 
 PROPOSITIONS = "dpg_propositions"
@@ -96,8 +96,8 @@ class DpgScorer(QuestionScorer):
         for own in said[-1:] if official else held:
             for p in propositions:
                 by_category.setdefault(p.category, []).append(own[p.id])
-        categories = {name: mean(values) for name, values in by_category.items()}
-        value = 100 * mean([mean([*own.values()]) for own in held])
+        categories = {name: fmean(values) for name, values in by_category.items()}
+        value = 100 * fmean([fmean([*own.values()]) for own in held])
         return Result(Score(value, {"criteria": categories, "said": said, "held": held}))
 
     def _propositions(self, query: Sample) -> list[Proposition]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Literal
 
 from generators.base import Outcome, Result
@@ -24,7 +25,6 @@ from scorers.vqa.questions import (
     QuestionScorer,
     forms,
     geometric_mean,
-    mean,
 )
 
 ATOMS = "geneval2_atoms"
@@ -90,14 +90,14 @@ class GenEval2Scorer(QuestionScorer):
             for image in images
         ]
         means = {
-            "arithmetic": 100 * mean([mean(own) for own in scores]),
-            "geometric": 100 * mean([geometric_mean(own) for own in scores]),
+            "arithmetic": 100 * fmean([fmean(own) for own in scores]),
+            "geometric": 100 * fmean([geometric_mean(own) for own in scores]),
         }
         by_skill: dict[str, list[float]] = {}
         for own in scores:
             for (*_, skill), value in zip(atoms, own, strict=True):
                 by_skill.setdefault(skill, []).append(value)
-        skills = {skill: mean(values) for skill, values in by_skill.items()}
+        skills = {skill: fmean(values) for skill, values in by_skill.items()}
         parts = {**means, "criteria": skills, "atoms": scores}
         return Result(Score(means[self.options.mean], parts))
 

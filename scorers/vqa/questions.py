@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -193,11 +194,6 @@ class QuestionScorer(Scorer):
         return records
 
 
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean of one value or more."""
-    return math.fsum(values) / len(values)
-
-
 def geometric_mean(values: Sequence[float]) -> float:
     """Return the geometric mean of one value or more; 0 where one of them is 0."""
-    return math.exp(mean([math.log(v) for v in values])) if all(values) else 0.0
+    return math.exp(fmean([math.log(v) for v in values])) if all(values) else 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from pydantic import Field
@@ -22,7 +23,6 @@ from scorers.vqa.questions import (
     Question,
     QuestionScorer,
     WordedSettings,
-    mean,
 )
 
 
@@ -60,4 +60,4 @@ class VqaScorer(QuestionScorer):
     ) -> Outcome[Score]:
         """Return the mean over the images."""
         values = [record.geometric_mean(self.options.answer) for (record,) in images]
-        return Result(Score(mean(values), {"images": values}))
+        return Result(Score(fmean(values), {"images": values}))

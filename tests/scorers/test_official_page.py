@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -58,7 +59,7 @@ from scorers.pairwise.readers import (
 )
 from scorers.vqa.dpg import PROPOSITIONS, DpgScorer
 from scorers.vqa.geneval2 import asked_answers, corrected_atom, official_atom
-from scorers.vqa.questions import YES_NO, AnswerRecord, geometric_mean, mean
+from scorers.vqa.questions import YES_NO, AnswerRecord, geometric_mean
 
 RUBRIC = OWN["SA"]
 Reader = Callable[[str], Any]
@@ -218,7 +219,7 @@ def test_the_atoms_of_geneval2_together_are_as_the_page_says() -> None:
     page = (CHECKOUT / "benchmarks" / "tasks" / "OFFICIAL.md").read_text()
     replies = [reply for benchmark, reply, *_ in rows() if benchmark == "GenEval 2"]
     both = [[atom(r, read) for r in replies] for read in (official_atom, corrected_atom)]
-    am, gm = ([f"{100 * how(own):.1f}" for own in both] for how in (mean, geometric_mean))
+    am, gm = ([f"{100 * how(own):.1f}" for own in both] for how in (fmean, geometric_mean))
     told = f"AM {am[0]} officially and {am[1]} corrected, GM {gm[0]} and {gm[1]}"
     assert told in page
 
