@@ -83,8 +83,8 @@ class System:
     @property
     def opening(self) -> tuple[Any, ...]:
         """Equal for systems whose answers to any query begin with the same job."""
-        draft = self.draft and self.draft.digest
-        return draft, self.variant, self.instruction, self.tells_modality
+        first = self.stages[0].digest if self.stages else None
+        return first, self.variant, self.instruction, self.tells_modality
 
 
 def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
