@@ -1,4 +1,4 @@
-"""Scripts and manifests of batch jobs; one runs on a real Slurm in test_two_machines."""
+"""Scripts and manifests of batch jobs; one runs on a real Slurm in test_slurm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on two machines, with Ray over them or Slurm, whose faults are real ones.
+"""Runs on two machines with Ray over them, whose faults are real ones.
 
 The machines are namespaces with an address each; see `helpers/two_machines.py`. Whatever
 happens to a run, its tables are those of one that nothing disturbs. `make soak` tries many
@@ -14,20 +14,16 @@ import psutil
 import pytest
 from machine_faults import (
     AHEAD_S,
-    CONFIG_FILE,
     FAULTS,
     HELD,
     RECORDS,
-    SLOW,
-    STOPS,
     Run,
-    Slurm,
     Way,
     World,
     printed,
     wait_until,
 )
-from two_machines import TwoMachines, missing
+from two_machines import missing
 
 WHY_NOT = missing()
 pytestmark = [
@@ -188,85 +184,4 @@ def test_a_driver_that_is_told_to_stop_is_resumed(
     printed(world.start(run, nodes))
     run.check_finished()
     assert len(run.seen) - before == RECORDS - done
-    assert run.tables() == calm.tables()
-
-
-@pytest.fixture(scope="module")
-def slurm_of_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
-    if reason := missing(slurm=True):
-        pytest.skip(reason)
-    with TwoMachines() as two:
-        yield Slurm(two, tmp_path_factory.mktemp("home"))
-
-
-@pytest.fixture
-def slurm(slurm_of_two: Slurm) -> Iterator[Slurm]:
-    yield slurm_of_two
-    slurm_of_two.cancel_all()
-
-
-NOTHING_OF_ONES_OWN = """
-data = "sample"
-limit = 4
-systems = ["gt"]
-scorers = ["bleu"]
-weights = "tiny"
-out = "out"
-cluster = { nodes = 2 }
-"""
-
-
-def test_a_job_of_slurm_needs_no_checkout(
-    slurm: Slurm, installed: Path, tmp_path: Path
-) -> None:
-    run = Run(tmp_path / "run", "wheel")
-    (run.folder / CONFIG_FILE).write_text(NOTHING_OF_ONES_OWN)
-    job = slurm.submit(run, installed)
-    slurm.wait_for(job, "COMPLETED")
-    about = run.manifest()
-    assert (about["status"], about["counts"]["done"]) == ("finished", 4)
-
-
-def test_a_job_of_slurm_is_requeued_pre_empted_cancelled_and_resumed(
-    slurm: Slurm, nodes: Path, calm: Run, tmp_path: Path
-) -> None:
-    run = Run(tmp_path / "run")
-    small = ("--set", f'models."{SLOW}".batch_size=1')
-    job, done = slurm.submit(run, nodes, *small), 0
-    for stop in STOPS:
-        allowed = run.most + 1
-        run.allow(allowed)
-        if done:
-            slurm.start_again(job)
-        run.wait_for(allowed)
-        slurm.stop(run, job, stop)
-        former, done = done, run.check_stopped()
-        assert former < done
-        assert stop != "its time is nearly over" or len(run.seen) == done
-    run.allow()
-    before = len(run.seen)
-    job = slurm.submit(run, nodes, *small)
-    slurm.wait_for(job, "COMPLETED")
-    run.check_finished()
-    assert len(run.seen) - before == RECORDS - done
-    assert run.tables() == calm.tables()
-
-
-def test_jobs_of_an_array_make_one_run_and_are_requeued_one_by_one(
-    slurm: Slurm, nodes: Path, calm: Run, tmp_path: Path
-) -> None:
-    """The last of them has the number of the array itself."""
-    run = Run(tmp_path / "run")
-    run.allow(HELD)
-    array = slurm.submit(run, nodes, "--array", "2", "--set", "executor=local")
-    run.wait_for(HELD)
-    first, last = f"{array}_1", f"{array}_2"
-    slurm.stop(run, last, "its time is nearly over")
-    assert slurm.state(first) != "PENDING"
-    run.allow()
-    slurm.start_again(last)
-    for job in (first, last):
-        slurm.wait_for(job, "COMPLETED")
-    run.check_finished()
-    assert len(run.seen) == len(run.keys()) == RECORDS
     assert run.tables() == calm.tables()
