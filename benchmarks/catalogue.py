@@ -96,7 +96,7 @@ def _systems() -> Iterator[Any]:
     others.add_row(CUSTOM, "your own class")
     yield others
     yield (
-        "LVLM+T2I[@mmie|outline|text]: the default is mmie, one picture made from the "
+        "LVLM+T2I[@mmie|outline|text]: the default is mmie, one image made from the "
         f"whole text.\nControls: {', '.join(CONTROLS)}."
     )
 

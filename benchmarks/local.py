@@ -38,8 +38,8 @@ from generators.document import (
     changed,
 )
 from generators.errors import PlaitError, UsageError
+from generators.images import encode
 from generators.names import unknown
-from generators.pictures import encode
 from generators.registry import is_custom
 from generators.system import Prompter, Repetition, System, answer
 from generators.unicode import trouble, valid_text
@@ -58,7 +58,7 @@ from scorers.base import Scorer, admitted
 from scorers.judging.resolve import refuse_mini_lvlm
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
+    from PIL.Image import Image as PILImage
 
 T = TypeVar("T")
 Settings = Mapping[str, Mapping[str, Any]]
@@ -70,18 +70,18 @@ class NoDocument(PlaitError, RuntimeError):
     """A system failed on a query or cannot take it; the message says why."""
 
 
-def question(*parts: "str | Picture | Image", id: str = "query") -> Sample:
+def question(*parts: "str | PILImage | Image", id: str = "query") -> Sample:
     """A query of text and images in order; `id` decides the seeds of its answer.
 
     UsageError where there is nothing, or something that is neither text nor image.
     """
     if not parts:
-        raise UsageError("a query needs text or a picture")
+        raise UsageError("a query needs text or an image")
     turns = (Turn("user", tuple(_part(part) for part in parts)),)
     return Sample(id=id, category="query", field="query", turns=turns)
 
 
-def _part(part: "str | Picture | Image") -> Text | Image:
+def _part(part: "str | PILImage | Image") -> Text | Image:
     from PIL import Image as Pillow
 
     if isinstance(part, str):
@@ -91,7 +91,7 @@ def _part(part: "str | Picture | Image") -> Text | Image:
     if isinstance(part, Pillow.Image):
         return encode(part)
     raise UsageError(
-        f"a query is made of text and pictures (PIL), not of {type(part).__name__}"
+        f"a query is made of text and images (PIL), not of {type(part).__name__}"
     )
 
 
@@ -122,7 +122,7 @@ class LocalSystem:
         return cls(system=system, seed=seed, prompt=prompt)
 
     def __call__(
-        self, *query: "str | Picture | Image | Sample | TaskQuery"
+        self, *query: "str | PILImage | Image | Sample | TaskQuery"
     ) -> NotebookDocument:
         """The document that answers one query; NoDocument where there is none.
 
@@ -154,12 +154,12 @@ class LocalSystem:
 
 
 def _query(
-    parts: "tuple[str | Picture | Image | Sample | TaskQuery, ...]",
+    parts: "tuple[str | PILImage | Image | Sample | TaskQuery, ...]",
 ) -> Sample | TaskQuery:
     if len(parts) == 1 and isinstance(parts[0], Sample | TaskQuery):
         return parts[0]
     if any(isinstance(part, Sample | TaskQuery) for part in parts):
-        raise UsageError("give one sample alone, or text and pictures")
+        raise UsageError("give one sample alone, or text and images")
     return question(*parts)  # type: ignore[arg-type]
 
 

@@ -45,19 +45,19 @@ _COMMON = [
     ("seconds", pa.float64()),
     ("at", pa.int64()),
 ]
-_PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _COLUMNS: dict[Kind, list[tuple[str, pa.DataType]]] = {
     Kind.DRAFT: [
         ("text", pa.string()),
         ("segments", pa.string()),
         ("payload", pa.list_(pa.binary())),
-        ("images", pa.list_(_PICTURE)),
+        ("images", pa.list_(_IMAGE)),
     ],
     Kind.CONDITION: [("digest", pa.string()), ("payload", pa.list_(pa.binary()))],
     Kind.RENDER: [
         ("digest", pa.string()),
         ("prompt", pa.string()),
-        ("image", _PICTURE),
+        ("image", _IMAGE),
     ],
     Kind.SCORE: [("value", pa.float64()), ("parts", pa.string())],
     Kind.EMBED: [("vector", pa.binary())],

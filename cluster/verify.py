@@ -31,7 +31,7 @@ from cluster.parts import (
 from cluster.records import kind_of
 from generators.base import Kind
 from generators.buckets import AnyPath, local_copy
-from generators.pictures import PictureError, decode
+from generators.images import ImageError, decode
 
 _BLOCK = 1 << 22
 _JSON = ("usage", "notes", "segments", "parts")
@@ -44,7 +44,7 @@ class PartCheck:
     part: AnyPath
     records: int | None = None
     """Their number; None where not even that can be read."""
-    pictures: int = 0
+    images: int = 0
     """Images whose digest was compared."""
     undecodable: list[str] = field(default_factory=list)
     """Keys of records whose bytes are intact but cannot be decoded as an image."""
@@ -54,8 +54,8 @@ class PartCheck:
     """What is wrong with the bytes; None for an intact part."""
 
 
-def check_part(part: AnyPath, *, pictures: bool = False) -> PartCheck:
-    """Read all of a part; with `pictures`, decode them too. Changes nothing.
+def check_part(part: AnyPath, *, images: bool = False) -> PartCheck:
+    """Read all of a part; with `images`, decode them too. Changes nothing.
 
     Raises FileNotFoundError for a part that is gone, StoreError where it cannot be read.
     """
@@ -64,7 +64,7 @@ def check_part(part: AnyPath, *, pictures: bool = False) -> PartCheck:
         with reading(str(part)), local_copy(part) as copy:
             _read_keys(check, copy)
             with open_part(copy) as file:
-                _check_groups(file, check, pictures)
+                _check_groups(file, check, images)
             _compare_name(part, copy)
     except DamagedPart as damage:
         check.damage = damage.reason
@@ -79,7 +79,7 @@ def _read_keys(check: PartCheck, part: Path) -> None:
     check.records, check.keys = len(keys), frozenset(keys)
 
 
-def _check_groups(file: pq.ParquetFile, check: PartCheck, pictures: bool) -> None:
+def _check_groups(file: pq.ParquetFile, check: PartCheck, images: bool) -> None:
     kind = kind_of(file.schema_arrow.names)
     check.records = file.metadata.num_rows
     for group in range(file.metadata.num_row_groups):
@@ -88,8 +88,8 @@ def _check_groups(file: pq.ParquetFile, check: PartCheck, pictures: bool) -> Non
         for record in table.to_pylist():
             _check_record(kind, record)
             stored = _images_of(record)
-            check.pictures += len(stored)
-            if pictures and not all(map(_is_image, stored)):
+            check.images += len(stored)
+            if images and not all(map(_is_image, stored)):
                 check.undecodable.append(record["key"])
 
 
@@ -138,7 +138,7 @@ def _images_of(record: Mapping[str, Any]) -> list[bytes]:
 def _is_image(data: bytes) -> bool:
     try:
         decode(data)
-    except PictureError:
+    except ImageError:
         return False
     return True
 
@@ -170,9 +170,9 @@ class StageCheck:
         return sum(check.records or 0 for check in self.checks)
 
     @property
-    def pictures(self) -> int:
+    def images(self) -> int:
         """Images whose digest was compared and that were decoded."""
-        return sum(check.pictures for check in self.checks)
+        return sum(check.images for check in self.checks)
 
     @property
     def damaged(self) -> list[PartCheck]:
@@ -222,6 +222,6 @@ def _checked(parts: Sequence[AnyPath]) -> list[PartCheck]:
 
 def _check(part: AnyPath) -> PartCheck | None:
     try:
-        return check_part(part, pictures=True)
+        return check_part(part, images=True)
     except FileNotFoundError:
         return None  # joined with others by a run that is under way

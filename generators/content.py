@@ -69,7 +69,7 @@ def empty(content: Iterable[Text | Image]) -> Failure | None:
     """Return the failure of content with neither images nor text but white space."""
     if any(isinstance(s, Image) or s.text.strip() for s in content):
         return None
-    return Failure("the request holds neither text nor pictures")
+    return Failure("the request holds neither text nor images")
 
 
 def answered(

@@ -32,7 +32,7 @@ from generators.settings import StageSettings
 from generators.system import System
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
+    from PIL.Image import Image as PILImage
 
 
 def custom_spec(
@@ -98,8 +98,8 @@ def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any])
     return System(name=name, draft=draft, render=as_drawn, max_images=4)
 
 
-def drawn(picture: Picture) -> ImageRequest:
-    """Return a request for a picture that a stage has drawn while it wrote.
+def drawn(pil_image: PILImage) -> ImageRequest:
+    """Return a request for an image that a stage has drawn while it wrote.
 
     Drafts of earlier versions hold such requests; a draft may hold the image itself.
     """
@@ -107,7 +107,7 @@ def drawn(picture: Picture) -> ImageRequest:
     from safetensors.numpy import save
 
     file = io.BytesIO()
-    picture.save(file, "PNG")
+    pil_image.save(file, "PNG")
     data = np.frombuffer(file.getvalue(), dtype=np.uint8)
     return ImageRequest(payload=Payload.of(save({"png": data})))
 

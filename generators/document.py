@@ -47,7 +47,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Image(Blob):
-    """An encoded image (PNG, JPEG, WebP, ...); `generators.pictures` decodes it."""
+    """An encoded image (PNG, JPEG, WebP, ...); `generators.images` decodes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "images:MODEL": "any /v1/images/generations endpoint, at OPENAI_BASE_URL",
     },
     Named.SYSTEM: {
-        "gemini:MODEL": "answers with pictures by Gemini's own API",
+        "gemini:MODEL": "answers with images by Gemini's own API",
         "responses:MODEL": "by OpenAI's Responses API with its image tool",
         "omni:MODEL": "by SGLang-Omni: ordered segments",
         "chat-images:MODEL": "by a chat endpoint that draws, such as OpenRouter",
@@ -71,7 +71,7 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
     Named.DATA: {
         "hf:ORG/NAME@REVISION": "a data set of the Hub in MMIE's format",
         "creation:PLACE": "Creation-MMBench: its TSV file or hf:ORG/NAME",
-        "creation-text:PLACE": "Creation-MMBench without its pictures",
+        "creation-text:PLACE": "Creation-MMBench without its images",
         "interleavedbench:PLACE": "InterleavedBench: a folder; its evaluator is not here",
         "isg:PLACE": "ISG-Bench: a checkout, or a folder with ISG-Bench.jsonl and images/",
         "mllm-bench:PLACE": "MLLM-Bench: a checkout of its repository",

@@ -277,7 +277,7 @@ def _lost_images(draft: Draft, composed: Draft) -> Failure | None:
     if not lost:
         return None
     return Failure(
-        f"the LVLM answered with {lost.total()} picture(s) of its own, which this system "
+        f"the LVLM answered with {lost.total()} image(s) of its own, which this system "
         "does not keep; use the model alone as a system"
     )
 

@@ -48,7 +48,7 @@ def text_only(draft: Draft, sample: Sample) -> Draft:
     return Draft((Text(draft.text),))
 
 
-def one_picture(draft: Draft, sample: Sample) -> Draft:
+def one_image(draft: Draft, sample: Sample) -> Draft:
     """Take the whole text as the prompt of one image after it (MMIE, section 4.1).
 
     Multi-step reasoning stays text: its answers hold no images (Table 10).
@@ -99,7 +99,7 @@ def protocol(name: str, max_images: int = 4) -> CompositionProtocol:
     if name == "text":
         return CompositionProtocol("text", text_only, "text", 0)
     if name == "mmie":
-        return CompositionProtocol("mmie", one_picture, "text", 1)
+        return CompositionProtocol("mmie", one_image, "text", 1)
     if name == "outline":
         read = partial(outlined, max_images=max_images)
         instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)

@@ -154,7 +154,7 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
     """Return a model behind a server that draws its own images: one drafting stage."""
     if parts != SystemName(name):
         raise UsageError(
-            f"system {name!r}: {parts.lvlm!r} answers with pictures of its own; it takes "
+            f"system {name!r}: {parts.lvlm!r} answers with images of its own; it takes "
             "neither a text-to-image model nor a protocol"
         )
     prefix, _, model = name.partition(":")
@@ -181,7 +181,7 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
         return text_alone(name, lvlm_spec(lvlm, models), lvlm)
     if t2i is None:
         raise UsageError(
-            f"system {name!r}: protocol {rule.name!r} draws pictures; name a text-to-image "
+            f"system {name!r}: protocol {rule.name!r} draws images; name a text-to-image "
             f"model, as in '{lvlm}+sdxl-turbo@{rule.name}'"
         )
     _refuse_unknown_protocol(t2i, models)

@@ -11,7 +11,7 @@ from generators.content import answered
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.prompts import readers_of, readings
 from generators.document import ImageRequest
-from generators.pictures import Drawing
+from generators.images import Drawing
 from pipelines.presets import TextToImageSettings
 from pipelines.prompts import prompt_and_seed
 

@@ -25,6 +25,7 @@ from generators.architectures import config_of, stored
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.checkpoints import with_revision
 from generators.document import Candidate, Document, Score
+from generators.images import ImageError, decode
 from generators.loading.files import (
     Files,
     configured,
@@ -34,7 +35,6 @@ from generators.loading.files import (
     shape_of,
 )
 from generators.loading.strict import device_of, fill, identical, randomised
-from generators.pictures import PictureError, decode
 from scorers.clip.model import Transform, transform_of
 from scorers.preferences import ImageRewardSettings
 
@@ -123,7 +123,7 @@ class ImageReward:
     def _pixels(self, given: Candidate) -> Tensor | Failure:
         try:
             return self._transform(decode(given.document.images[0]))
-        except PictureError as error:
+        except ImageError as error:
             return Failure(str(error))
 
     def _rewards(self, pairs: Sequence[tuple[Tensor, Candidate]]) -> list[float]:

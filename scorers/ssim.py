@@ -70,7 +70,7 @@ class Ssim:
         return [self._outcome(candidate) for candidate in inputs]
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:
-        from generators.pictures import PictureError
+        from generators.images import ImageError
 
         images = _images(candidate.document, candidate.reference)
         if not isinstance(images, tuple):
@@ -80,7 +80,7 @@ class Ssim:
         for number, (own, other) in enumerate(zip(answer, truth, strict=False), 1):
             try:
                 values.append(self._similarity(own, other))
-            except PictureError as error:
+            except ImageError as error:
                 return Failure(f"image {number} or its ground truth: {error}")
         unpaired = {
             "answer": max(0, len(answer) - len(truth)),
@@ -90,7 +90,7 @@ class Ssim:
         return Result(Score(sum(values) / len(values), parts), {"images": len(values)})
 
     def _similarity(self, own: Image, other: Image) -> float:
-        from generators.pictures import decode
+        from generators.images import decode
 
         true = decode(other)
         return similarity(decode(own), true, common_size(true.size, self._longest))

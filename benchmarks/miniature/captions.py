@@ -21,7 +21,7 @@ from benchmarks.results.table import ResultTable
 from cluster.walks import drive, together
 from generators.base import Outcome
 from generators.document import Document, Sample, Score, Text, Turn
-from generators.pictures import encode
+from generators.images import encode
 from scorers.statistics.agreement import estimated
 from scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
 from scorers.statistics.means import mean

@@ -38,7 +38,7 @@ from benchmarks.tasks.miniature.queries import (
     random_problem,
 )
 from generators.document import Document, Image, Text
-from generators.pictures import Drawing
+from generators.images import Drawing
 from scorers.truth.drawing import SIDE, draw
 from scorers.truth.language import (
     NUMBERS,

@@ -22,7 +22,7 @@ from benchmarks.tasks.miniature.reader import sample_of
 from generators.base import Result
 from generators.document import Document, Image, ImageRequest
 from generators.errors import PlaitError
-from generators.pictures import Drawing, decode
+from generators.images import Drawing, decode
 from scorers.clipscore import pairs_of
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import mean, pooled_mean

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from benchmarks.results.report.images import web_image
 from cluster.store import read_blob
 from generators.document import Blob, Document, Image, Malformed, Sample, Text
-from generators.pictures import PictureError, decode
+from generators.images import ImageError, decode
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
+    from PIL.Image import Image as PILImage
 
 SIDE = 256
 """Largest width and height of an image, in pixels."""
@@ -45,8 +45,8 @@ class NotebookDocument(Document):
         return Document(self.segments, self.ends)
 
     @property
-    def pictures(self) -> list["Picture"]:
-        """The images, decoded; DamagedPart, StoreError, OSError or PictureError."""
+    def pictures(self) -> list["PILImage"]:
+        """The images, decoded; DamagedPart, StoreError, OSError or ImageError."""
         return [decode(self.read(image)) for image in self.images]
 
     def _repr_html_(self) -> str:
@@ -93,7 +93,7 @@ def _image(image: Image, number: int, read: Read) -> str:
     """A thumbnail as a data URL, or why there is none; `number` counts from 1."""
     try:
         url = web_image(read(image), SIDE).url
-    except PictureError as error:
+    except ImageError as error:
         return missing_note(f"[image {number}: {error}]")
     except Exception as error:
         # Whatever a store or a file system raises: the notebook shows all the rest.

@@ -92,7 +92,7 @@ def _input(value: Request | ImageRequest | Candidate) -> Iterator[str]:
 
 
 def _shown(part: Text | Image) -> str:
-    return part.text if isinstance(part, Text) else f"(picture {part.place or part.digest})"
+    return part.text if isinstance(part, Text) else f"(image {part.place or part.digest})"
 
 
 def _output(job: Job, row: RecordRow) -> Iterator[str]:
@@ -113,6 +113,6 @@ def _reply(draft: Draft) -> Iterator[str]:
         yield f"reply: {draft.text}"
     for segment in draft.segments:
         if isinstance(segment, ImageRequest):
-            yield f"asks for a picture: {segment.prompt or '(payload)'}"
+            yield f"asks for an image: {segment.prompt or '(payload)'}"
         elif draft.images:
             yield f"reply: {_shown(segment)}"

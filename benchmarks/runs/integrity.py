@@ -43,9 +43,9 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
 def _table(stages: Sequence[StageCheck]) -> ResultTable:
     rows = []
     for stage in stages:
-        numbers = (len(stage.checks), stage.records, stage.pictures, len(stage.damaged))
+        numbers = (len(stage.checks), stage.records, stage.images, len(stage.damaged))
         rows.append((stage.name, *(f"{n:,}" for n in numbers)))
-    head = ("stage", "parts", "records", "pictures", "damaged")
+    head = ("stage", "parts", "records", "images", "damaged")
     return ResultTable.of("Parts by stage", head, rows)
 
 
@@ -58,10 +58,10 @@ def _remarks(
         if keys := stage.undecodable:
             shown = ", ".join(keys[:_MOST_KEYS]) + (", ..." if keys[_MOST_KEYS:] else "")
             text = f" {len(keys):,} of {stage.name}, as the stage made them: {shown}"
-            yield Text.assemble(("not a picture", "red"), text)
+            yield Text.assemble(("not an image", "red"), text)
     if unsigned := sum(stage.unsigned for stage in stages):
         yield (
-            f"{unsigned:,} parts of an earlier version carry no checksums: pictures and "
+            f"{unsigned:,} parts of an earlier version carry no checksums: images and "
             "payloads were compared with their digests, text was only read."
         )
     if not any(stage.damaged for stage in stages):

@@ -18,7 +18,7 @@ from benchmarks.serving.schemas import ChatMessage, ChatRequest, TextPart
 from benchmarks.serving.served import ServedModel
 from generators.base import Job, Kind, Result, StageSpec
 from generators.document import Content, Document, Image, Request, Sample, Text, Turn
-from pipelines.endpoints.media import Media, MediaError, embedded, picture_of
+from pipelines.endpoints.media import Media, MediaError, embedded, image_of
 
 QUERY = "query"
 """Id of every sample: with it `seed` gives the answer that `LocalSystem` gives in Python
@@ -83,16 +83,18 @@ def _content(message: ChatMessage, where: str) -> Content:
         parts = [p.text if isinstance(p, TextPart) else p for p in told]
         parts += message.images or ()
         parts = [getattr(part, "image_url", part) for part in parts]
-    return tuple(Text(p) if isinstance(p, str) else image_of(p.url, where) for p in parts)
+    return tuple(
+        Text(p) if isinstance(p, str) else embedded_image(p.url, where) for p in parts
+    )
 
 
-def image_of(url: str, where: str) -> Image:
+def embedded_image(url: str, where: str) -> Image:
     """Return the image of a data URL; RequestRefused where none can be read."""
     media = Media(url)
     reason = "only data URLs are read (data:image/png;base64,...); nothing is fetched"
     try:
         if not media.is_remote:
-            return picture_of(embedded(media))
+            return image_of(embedded(media))
     except MediaError as error:
         reason = str(error)
     raise RequestRefused("invalid_image", f"{where}: {reason}", where)

@@ -16,7 +16,7 @@ import numpy as np
 
 from generators.base import Kind, Outcome, Result, add_usage
 from generators.document import Document, Draft, Image
-from generators.pictures import Drawing, decode
+from generators.images import Drawing, decode
 
 SERVER = "the model runs in a server"
 STREAMED = "the stage reads the server's replies whole, not token by token"

@@ -19,7 +19,7 @@ from benchmarks.speed.figures import Figure, Figures, Speed, Surroundings
 from generators.base import PEAKS
 from generators.document import Draft, Embedding, Image, ImageRequest, Payload, Score, Text
 from generators.files import safe_name
-from generators.pictures import Drawing
+from generators.images import Drawing
 
 FORMS = (".json", ".md")
 BANDWIDTH = "memory_bandwidth_utilization"

@@ -298,11 +298,11 @@ class MmieScoreLoop(OneByOne):
         self._stage, self._judge = stage, stage.judge
 
     def _answer(self, request: Request) -> Outcome[Draft]:
-        pictures = self._stage.decoded([request])
-        prompt = self._stage.prompt(request, pictures)
+        images = self._stage.decoded([request])
+        prompt = self._stage.prompt(request, images)
         if not isinstance(prompt, JudgePrompt):
             return prompt
-        (embedded,) = self._stage.embedded([prompt], pictures)
+        (embedded,) = self._stage.embedded([prompt], images)
         return self._stage.drafted(prompt, self._written(embedded, prompt.budget.reply))
 
     def _written(self, prompt: Tensor, limit: int) -> TextTrack:

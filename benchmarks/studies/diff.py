@@ -31,8 +31,8 @@ from generators.buckets import AnyPath
 from generators.checkpoints import looks_like_path
 from generators.document import Document, Image, Malformed, Sample, Text, key_of
 from generators.errors import UsageError
+from generators.images import ImageError, decode
 from generators.names import unknown
-from generators.pictures import PictureError, decode
 from generators.system import System
 from scorers.base import ends_of
 from scorers.statistics.means import mean, of_differences, paired
@@ -244,7 +244,7 @@ does not vanish in AlexNet's last layers."""
 def image_difference(one: Image, other: Image) -> ImageDifference | None:
     """Compare the decoded images, 8-bit RGB; None where all pixels are equal.
 
-    PictureError where an image cannot be decoded, DamagedPart where it cannot be read.
+    ImageError where an image cannot be decoded, DamagedPart where it cannot be read.
     """
     if one.digest == other.digest:
         return None
@@ -389,8 +389,8 @@ def answer_pair(
     ours, theirs = one.value, other.value
     try:
         images = tuple(map(image_difference, ours.images, theirs.images))
-    except PictureError as error:
-        raise PictureError(f"an answer to {query} holds a broken image: {error}") from error
+    except ImageError as error:
+        raise ImageError(f"an answer to {query} holds a broken image: {error}") from error
     return AnswerPair(
         query,
         repeat,

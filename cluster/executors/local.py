@@ -29,7 +29,7 @@ from cluster.placement import Node, Resources
 from cluster.records import Item
 from cluster.worker import Lane, Receipt, Worker, WorkerInfo, in_background
 from generators.base import Outcome, Placement, Result, StageSpec
-from generators.pictures import Drawing
+from generators.images import Drawing
 from generators.secrets import MaskedStream
 from generators.unicode import with_valid_text
 

@@ -23,17 +23,17 @@ from torch import Tensor
 
 from generators.document import Image
 from generators.errors import CheckpointError
-from generators.pictures import MAX_PIXELS, PictureError, decode
+from generators.images import MAX_PIXELS, ImageError, decode
 
 
 def encoder_input(image: Image, resolution: int) -> torch.Tensor:
     """Return the encoder's input: (3, resolution, resolution), float32 in [-1, 1].
 
-    Raises PictureError for what `decode` refuses, and for images so long that they would
+    Raises ImageError for what `decode` refuses, and for images so long that they would
     exceed MAX_PIXELS once their shorter side has `resolution` pixels.
     """
-    picture = centre_crop(on_white(image), resolution)
-    values = np.asarray(picture) / 255.0 * 2 - 1
+    pil_image = centre_crop(on_white(image), resolution)
+    values = np.asarray(pil_image) / 255.0 * 2 - 1
     return torch.from_numpy(values).permute(2, 0, 1).float()
 
 
@@ -50,26 +50,26 @@ def on_white(image: Image) -> Pillow.Image:
 
 def _rgba(image: Image) -> npt.NDArray[np.uint8] | None:
     """Return the upright image with its transparency; None where it has none."""
-    picture: Pillow.Image = Pillow.open(io.BytesIO(image.read()))
-    layered = picture.mode in ("RGBA", "LA", "PA", "RGBa", "La")
-    if not layered and (picture.mode != "P" or "transparency" not in picture.info):
+    pil_image: Pillow.Image = Pillow.open(io.BytesIO(image.read()))
+    layered = pil_image.mode in ("RGBA", "LA", "PA", "RGBa", "La")
+    if not layered and (pil_image.mode != "P" or "transparency" not in pil_image.info):
         return None
     # Broken metadata does not matter: `decode` has already read the pixels.
     with contextlib.suppress(Exception):
-        picture = ImageOps.exif_transpose(picture)
-    return np.asarray(picture.convert("RGBA"))
+        pil_image = ImageOps.exif_transpose(pil_image)
+    return np.asarray(pil_image.convert("RGBA"))
 
 
-def centre_crop(picture: Pillow.Image, resolution: int) -> Pillow.Image:
+def centre_crop(pil_image: Pillow.Image, resolution: int) -> Pillow.Image:
     """Return the centre square of the image, scaled to `resolution` pixels a side."""
-    scale = resolution / min(picture.size)
-    width, height = (round(scale * side) for side in picture.size)
+    scale = resolution / min(pil_image.size)
+    width, height = (round(scale * side) for side in pil_image.size)
     if width * height > MAX_PIXELS:
-        raise PictureError(
-            f"the picture is too long for its width: {picture.width} x {picture.height} "
+        raise ImageError(
+            f"the image is too long for its width: {pil_image.width} x {pil_image.height} "
             f"pixels would become {width} x {height}; at most {MAX_PIXELS:,} are read"
         )
-    scaled = picture.resize((width, height), Pillow.Resampling.LANCZOS)
+    scaled = pil_image.resize((width, height), Pillow.Resampling.LANCZOS)
     left, top = (width - resolution) // 2, (height - resolution) // 2
     return scaled.crop((left, top, left + resolution, top + resolution))
 

@@ -20,8 +20,8 @@ from generators.decoding.sampling import NO_NUMBERS, NONE, NoNumbers, Sampler, r
 from generators.decoding.streams import Stream, Streams
 from generators.document import Content, Draft, Image, ImageRequest, Request, Text
 from generators.errors import CheckpointError
+from generators.images import ImageError
 from generators.overflow import SCORES, no_numbers
-from generators.pictures import PictureError
 
 Piece = str | Image
 Segment = Text | ImageRequest
@@ -202,7 +202,7 @@ class InterleavedDraft(Drafting[TrackT]):
         ids = iter(texts)
         try:
             read = [self._read(p) if isinstance(p, Image) else next(ids) for p in parts]
-        except PictureError as error:
+        except ImageError as error:
             return Failure(str(error))
         pieces = ([*self.leading], *read) if self.leading else tuple(read)
         shown = display_text(parts, self.mark)
@@ -218,7 +218,7 @@ class InterleavedDraft(Drafting[TrackT]):
 
     @abstractmethod
     def _read(self, image: Image) -> list[int] | Tensor:
-        """Return the ids of an image, or its pixels; PictureError where it is broken."""
+        """Return the ids of an image, or its pixels; ImageError where it is broken."""
 
     def _encoded(self, pixels: Tensor) -> Tensor:
         """Return embeddings (images, positions, width) of pixels (images, 3, ...)."""
@@ -337,7 +337,7 @@ DEVIATION = (0.26862954, 0.26130258, 0.27577711)
 """CLIP's, by channel."""
 
 
-def clip_pixels(picture: Pillow.Image) -> Tensor:
+def clip_pixels(pil_image: Pillow.Image) -> Tensor:
     """Return an RGB image as CLIP reads it: (3, height, width), float32, normalised."""
-    values = torch.from_numpy(np.asarray(picture).astype(np.float32) / 255.0)
+    values = torch.from_numpy(np.asarray(pil_image).astype(np.float32) / 255.0)
     return ((values - torch.tensor(MEAN)) / torch.tensor(DEVIATION)).permute(2, 0, 1)

@@ -21,9 +21,9 @@ from generators.diffusion.placing import (
     use_attention,
 )
 from generators.diffusion.settings import DiffusionSettings, architecture_of
+from generators.images import Drawing
 from generators.loading.strict import device_of
 from generators.overflow import no_numbers
-from generators.pictures import Drawing
 
 ROUNDING = 1e-3
 """How far values may lie beyond black and white."""
@@ -198,19 +198,19 @@ class Drawer:
         height, width = image.shape[:2]
         notes = {"size": [width, height], **self.notes}
         if unsafe:
-            reason = "the checkpoint's safety checker blocked the picture"
+            reason = "the checkpoint's safety checker blocked the image"
             return Failure(reason, Fault.UNSAFE, usage, notes)
         if not np.isfinite(image).all():
-            return no_numbers("values of the picture", self.settings.dtype, usage, notes)
+            return no_numbers("values of the image", self.settings.dtype, usage, notes)
         if image.min() < -ROUNDING or image.max() > 1 + ROUNDING:
             reason = (
                 f"the pipeline returned values from {image.min():.3g} to "
-                f"{image.max():.3g}; those of a picture lie between 0 and 1"
+                f"{image.max():.3g}; those of an image lie between 0 and 1"
             )
             return Failure(reason, Fault.ERROR, usage, notes)
         pixels = np.rint(image.clip(0, 1) * 255).astype(np.uint8)
         if not pixels.any():
-            return Failure("the picture is wholly black", Fault.ERROR, usage, notes)
+            return Failure("the image is wholly black", Fault.ERROR, usage, notes)
         return Result(Drawing(pixels), usage, notes)
 
 

@@ -31,9 +31,9 @@ PLAIT_SETS: Mapping[str, str] = {
     "max_sequence_length": "set max_sequence_length",
     "prompt": "it is the request's",
     "generator": "it is made from the request's seed",
-    "num_images_per_prompt": "a request is for one picture",
-    "output_type": "pictures are read as arrays",
-    "return_dict": "pictures are read by name",
+    "num_images_per_prompt": "a request is for one image",
+    "output_type": "images are read as arrays",
+    "return_dict": "images are read by name",
 }
 """Arguments of a pipeline that `arguments` may not hold, and what to do instead."""
 

@@ -26,7 +26,7 @@ from generators.decoding.drafting import NativePrompt, Piece, clip_pixels, too_l
 from generators.decoding.streams import Streams
 from generators.document import Image
 from generators.emu2.tokens import IMAGE, Emu2Tokens
-from generators.pictures import PictureError, decode
+from generators.images import ImageError, decode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ def encoder_input(image: Image, side: int) -> Tensor:
     """Return the encoder's input: (3, side, side), float32, normalised.
 
     Both sides are scaled to `side` by bicubic interpolation, without a crop
-    (`transform`, emu/chat.py). PictureError where the image cannot be read.
+    (`transform`, emu/chat.py). ImageError where the image cannot be read.
     """
     return clip_pixels(decode(image).resize((side, side), Pillow.Resampling.BICUBIC))
 
@@ -181,7 +181,7 @@ class Emu2:
             return skip
         try:
             pixels = [encoder_input(image, self.vision.side) for image in images]
-        except PictureError as error:
+        except ImageError as error:
             return Failure(str(error))
         return NativePrompt((ids, *pixels), display_text(parts), len(ids), len(images), 0)
 

@@ -35,9 +35,9 @@ from generators.document import ImageRequest
 from generators.emu2.models import native_file, shapes_in, stored_in
 from generators.emu2.settings import Emu2RenderSettings
 from generators.errors import CheckpointError
+from generators.images import Drawing
 from generators.loading.files import Files, read_json
 from generators.loading.strict import device_of, fill, identical
-from generators.pictures import Drawing
 
 DESIGN = DESIGNS["emu2"]
 KINDS: Mapping[str, type[Any]] = {
@@ -215,5 +215,5 @@ class Emu2Render:
             return outcome
         if not self._checker.blocks(outcome.value.pixels):
             return outcome
-        reason = "the checkpoint's safety checker blocked the picture"
+        reason = "the checkpoint's safety checker blocked the image"
         return Failure(reason, Fault.UNSAFE, outcome.usage, outcome.notes)

@@ -26,6 +26,7 @@ from generators.document import Image
 from generators.errors import CheckpointError
 from generators.gill.settings import GillDraftSettings
 from generators.gill.tokens import BOS, PAD, GillTokens, byte_level, opt_tokenizer
+from generators.images import decode
 from generators.loading.files import (
     Files,
     configured,
@@ -45,7 +46,6 @@ from generators.loading.strict import (
     identical,
     randomised,
 )
-from generators.pictures import decode
 from generators.toys import BYTE_LEVEL
 
 SEED = 20_230_526
@@ -70,17 +70,17 @@ class GillVision:
         """Embeddings per image."""
 
     def pixels(self, image: Image, resize: Literal["squash", "crop"]) -> Tensor:
-        """Return the tower's input (3, side, side); PictureError for a broken image.
+        """Return the tower's input (3, side, side); ImageError for a broken image.
 
         `squash` is the bicubic resize of upstream's demo and notebook before CLIP's own
         processor, which then only scales the values.
         """
-        picture = decode(image)
+        pil_image = decode(image)
         if resize == "squash":
             crop = self._processor.crop_size
             side = (crop["width"], crop["height"])
-            picture = picture.resize(side, Pillow.Resampling.BICUBIC)
-        pixels = self._processor(picture, return_tensors="np").pixel_values
+            pil_image = pil_image.resize(side, Pillow.Resampling.BICUBIC)
+        pixels = self._processor(pil_image, return_tensors="np").pixel_values
         return torch.from_numpy(pixels[0])
 
     @torch.inference_mode()

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from generators.decoding.drafting import clip_pixels
 from generators.document import Image
 from generators.errors import CheckpointError
+from generators.images import decode
 from generators.loading.files import (
     Files,
     configured,
@@ -34,7 +35,6 @@ from generators.loading.files import (
     stored_tensors,
 )
 from generators.loading.strict import Place, Put, identical, renamed
-from generators.pictures import decode
 
 _LONGEST = 8192
 """Longer images are scaled down first: their margins would make huge squares."""
@@ -43,37 +43,37 @@ _LONGEST = 8192
 def encoder_pixels(image: Image, side: int, fit: Literal["pad", "crop"]) -> Tensor:
     """Return the encoder's input: (3, side, side), float32, normalised.
 
-    Raises PictureError for an image that cannot be decoded.
+    Raises ImageError for an image that cannot be decoded.
     """
-    picture = _shrunk(decode(image))
-    square = padded(picture, side) if fit == "pad" else cropped(picture, side)
+    pil_image = _shrunk(decode(image))
+    square = padded(pil_image, side) if fit == "pad" else cropped(pil_image, side)
     return clip_pixels(square)
 
 
-def padded(picture: Pillow.Image, side: int) -> Pillow.Image:
+def padded(pil_image: Pillow.Image, side: int) -> Pillow.Image:
     """Return the whole image in the middle of a white square, scaled to `side` pixels."""
-    longest = max(picture.size)
+    longest = max(pil_image.size)
     square = Pillow.new("RGB", (longest, longest), (255, 255, 255))
-    left, top = ((longest - length) // 2 for length in picture.size)
-    square.paste(picture, (left, top))
+    left, top = ((longest - length) // 2 for length in pil_image.size)
+    square.paste(pil_image, (left, top))
     return square.resize((side, side), Pillow.Resampling.BILINEAR)
 
 
-def cropped(picture: Pillow.Image, side: int) -> Pillow.Image:
+def cropped(pil_image: Pillow.Image, side: int) -> Pillow.Image:
     """Return the centre square, the shorter side scaled to `side` pixels.
 
     The long side is truncated and the margin rounded, as torchvision does.
     """
-    shortest = min(picture.size)
-    width, height = (side * length // shortest for length in picture.size)
-    scaled = picture.resize((width, height), Pillow.Resampling.BILINEAR)
+    shortest = min(pil_image.size)
+    width, height = (side * length // shortest for length in pil_image.size)
+    scaled = pil_image.resize((width, height), Pillow.Resampling.BILINEAR)
     left, top = (round((length - side) / 2) for length in (width, height))
     return scaled.crop((left, top, left + side, top + side))
 
 
-def _shrunk(picture: Pillow.Image) -> Pillow.Image:
-    factor = math.ceil(max(picture.size) / _LONGEST)
-    return picture if factor == 1 else picture.reduce(factor)
+def _shrunk(pil_image: Pillow.Image) -> Pillow.Image:
+    factor = math.ceil(max(pil_image.size) / _LONGEST)
+    return pil_image if factor == 1 else pil_image.reduce(factor)
 
 
 _LAVIS_NORM = 1e-5

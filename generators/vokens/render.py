@@ -22,9 +22,9 @@ from generators.diffusion.placing import denoiser_of
 from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
 from generators.errors import CheckpointError
+from generators.images import Drawing
 from generators.loading.files import shape_of
 from generators.loading.strict import Layout, Place
-from generators.pictures import Drawing
 
 
 class VokenMapper(nn.Module):

@@ -46,7 +46,7 @@ class VokenRenderSettings(DiffusionSettings):
         """Refuse settings of prompts: images are drawn from states."""
         if self.prompt_prefix or self.max_sequence_length is not None:
             raise ValueError(
-                "prompt_prefix and max_sequence_length have no effect: pictures are drawn "
+                "prompt_prefix and max_sequence_length have no effect: images are drawn "
                 "from hidden states, not from prompts"
             )
         return self

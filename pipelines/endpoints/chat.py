@@ -78,7 +78,7 @@ class ChatEndpoint(CompletionEndpoint):
         if not reply.images:
             return Result(Draft((Text(reply.text),)), reply.usage, reply.notes)
         reason = (
-            f"the reply holds {len(reply.images)} picture(s), which an LVLM's answer "
+            f"the reply holds {len(reply.images)} image(s), which an LVLM's answer "
             "cannot keep; as a system of its own, chat-images:MODEL, the model keeps them"
         )
         return reply.failure(reason, Fault.ERROR)

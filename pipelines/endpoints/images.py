@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.document import Image, ImageRequest
-from generators.pictures import decode
+from generators.images import decode
 from pipelines.endpoints.errors import EndpointError, MalformedReply, StatusError
 from pipelines.endpoints.media import Media, MediaError
 from pipelines.endpoints.replies import Counts, EndpointReply, read_body
@@ -168,12 +168,12 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         self._accepted = True
         if len(reply.images) != 1:
             count = len(reply.images) or "no"
-            reason = f"the reply holds {count} pictures; one was asked for"
+            reason = f"the reply holds {count} images; one was asked for"
             return reply.failure(reason, Fault.ENDPOINT)
         try:
             image = await self._media.read(reply.images[0])
         except MediaError as error:
-            reason = f"the picture cannot be read: {error}"
+            reason = f"the image cannot be read: {error}"
             return reply.failure(reason, Fault.ENDPOINT)
         # Decoding megapixels would hold up the loop of all other requests.
         return await asyncio.to_thread(self._checked, image, reply)
@@ -185,6 +185,6 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         if asked not in (None, f"{pixels.width}x{pixels.height}"):
             notes["size_asked_for"] = asked
         if not pixels.getbbox():
-            reason = "the picture is wholly black"
+            reason = "the image is wholly black"
             return Failure(reason, Fault.ERROR, reply.usage, notes)
         return Result(image, reply.usage, notes)

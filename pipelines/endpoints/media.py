@@ -23,10 +23,10 @@ import httpx2
 from PIL import Image as Pillow
 
 from generators.document import Image
-from generators.pictures import PictureError, decode, encode
+from generators.images import ImageError, decode, encode
 from pipelines.endpoints.errors import ReplyTooLarge, certificates, read_bounded
 
-MAX_PICTURE_BYTES = 64 << 20
+MAX_IMAGE_BYTES = 64 << 20
 """Longer encoded images are refused."""
 
 _STORED = ("JPEG", "PNG", "WEBP")
@@ -45,7 +45,7 @@ class MediaError(ValueError):
     """An image of a reply cannot be read; the message says why."""
 
 
-class UnreachablePicture(MediaError):
+class UnreachableImage(MediaError):
     """An image that cannot be fetched now, but perhaps a moment later."""
 
 
@@ -92,40 +92,40 @@ def embedded(media: Media) -> bytes:
 def _refuse_other_media(mime: str | None) -> None:
     # Servers that do not know better say octet-stream.
     if mime and not mime.startswith("image/") and mime != "application/octet-stream":
-        raise MediaError(f"media of type {mime!r} are not a picture")
+        raise MediaError(f"media of type {mime!r} are not an image")
 
 
 def _from_base64(text: str) -> bytes:
-    if len(text) > MAX_PICTURE_BYTES * 4 // 3 + (1 << 16):
+    if len(text) > MAX_IMAGE_BYTES * 4 // 3 + (1 << 16):
         raise MediaError(_too_long())
     text = _SPACE.sub("", text)
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise MediaError(f"a picture is not valid base64: {error}") from None
+        raise MediaError(f"an image is not valid base64: {error}") from None
 
 
-def picture_of(data: bytes, sha256: str | None = None) -> Image:
+def image_of(data: bytes, sha256: str | None = None) -> Image:
     """Return the bytes as an image; MediaError where they are not one.
 
     Formats that records and pages show are kept unchanged, all others become PNG.
     """
     if not data:
-        raise MediaError("a picture has no bytes")
-    if len(data) > MAX_PICTURE_BYTES:
+        raise MediaError("an image has no bytes")
+    if len(data) > MAX_IMAGE_BYTES:
         raise MediaError(_too_long())
     if sha256 and hashlib.sha256(data).hexdigest() != sha256.lower():
-        raise MediaError("a picture's bytes do not have the SHA-256 that the server gives")
+        raise MediaError("an image's bytes do not have the SHA-256 that the server gives")
     try:
         pixels = decode(data)
-    except PictureError as error:
+    except ImageError as error:
         raise MediaError(str(error)) from None
     with Pillow.open(io.BytesIO(data)) as image:
         return Image.of(data) if image.format in _STORED else encode(pixels)
 
 
 def _too_long() -> str:
-    return f"a picture has more than {MAX_PICTURE_BYTES >> 20} MiB"
+    return f"an image has more than {MAX_IMAGE_BYTES >> 20} MiB"
 
 
 def networks_of(host: str) -> tuple[Network, ...]:
@@ -172,14 +172,14 @@ class MediaReader:
             data = await self._fetched(media.source)
         else:
             data = await asyncio.to_thread(embedded, media)
-        return await asyncio.to_thread(picture_of, data, media.sha256)
+        return await asyncio.to_thread(image_of, data, media.sha256)
 
     async def _fetched(self, url: str) -> bytes:
         """Return the bytes at `url`; MediaError says what failed or is not allowed."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return await self._attempt(url)
-            except UnreachablePicture:
+            except UnreachableImage:
                 await asyncio.sleep(_PAUSE_S)
         return await self._attempt(url)
 
@@ -188,13 +188,13 @@ class MediaReader:
             async with asyncio.timeout(self._timeout_s):
                 return await self._followed(url)
         except TimeoutError:
-            reason = f"no picture in {self._timeout_s:g} s"
-            raise UnreachablePicture(f"{_shown(url)}: {reason}") from None
+            reason = f"no image in {self._timeout_s:g} s"
+            raise UnreachableImage(f"{_shown(url)}: {reason}") from None
         except ReplyTooLarge:
             raise MediaError(f"{_shown(url)}: {_too_long()}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             reason = str(error) or type(error).__name__
-            raise UnreachablePicture(f"{_shown(url)} cannot be fetched: {reason}") from None
+            raise UnreachableImage(f"{_shown(url)} cannot be fetched: {reason}") from None
 
     async def _followed(self, url: str) -> bytes:
         # Proxies of the environment would resolve names themselves, unchecked. The limit is
@@ -226,9 +226,9 @@ class MediaReader:
                 return b"", response.headers["location"]
             if not response.is_success:
                 status = response.status_code
-                kind = UnreachablePicture if status >= 500 else MediaError
+                kind = UnreachableImage if status >= 500 else MediaError
                 raise kind(f"{_shown(url)}: HTTP {status}")
-            return await read_bounded(response, MAX_PICTURE_BYTES), None
+            return await read_bounded(response, MAX_IMAGE_BYTES), None
         finally:
             await response.aclose()
 
@@ -240,10 +240,10 @@ class MediaReader:
         except ValueError as error:
             raise MediaError(f"{_shown(url)} is not a valid URL: {error}") from None
         if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
-            raise MediaError(f"{_shown(url)} is not a valid http(s) URL of a picture")
+            raise MediaError(f"{_shown(url)} is not a valid http(s) URL of an image")
         if not self._lists(host):
             raise MediaError(
-                f"{_shown(url)}: pictures are not fetched from {host!r}; list the host in "
+                f"{_shown(url)}: images are not fetched from {host!r}; list the host in "
                 "image_hosts to allow it"
             )
         return parts

@@ -14,7 +14,7 @@ from generators.document import Text
 from pipelines.endpoints.errors import MalformedReply, start_of
 from pipelines.endpoints.media import Media
 
-ORDER_UNKNOWN = "unknown: the server gives pictures apart from the text"
+ORDER_UNKNOWN = "unknown: the server gives images apart from the text"
 
 _TEXTS = ("text", "output_text", "input_text")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text")
@@ -66,7 +66,7 @@ class EndpointReply:
             return self.failure(self.blocked, Fault.REFUSED)
         if self.unreadable:
             parts = ", ".join(dict.fromkeys(self.unreadable))
-            reason = f"the reply holds what is neither text nor a picture: {parts}"
+            reason = f"the reply holds what is neither text nor an image: {parts}"
             return self.failure(reason, Fault.ERROR)
         if self.stopped:
             return self.failure(self.stopped, Fault.ERROR)
@@ -156,7 +156,7 @@ class ReplyParts:
     def add_image(self, media: Media | None, what: str) -> None:
         """Add an image; `what` names it where its bytes are missing."""
         if media is None:
-            self.unreadable.append(f"{what} without picture data")
+            self.unreadable.append(f"{what} without image data")
         else:
             self.segments.append(media)
 

@@ -145,4 +145,4 @@ def _add_image(parts: ReplyParts, item: Mapping[str, Any]) -> None:
     error = item.get("error")
     about: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
     reason = about.get("message") or f"status {item.get('status')}"
-    _add_problem(parts, about.get("code"), f"a picture was not drawn: {reason}")
+    _add_problem(parts, about.get("code"), f"an image was not drawn: {reason}")

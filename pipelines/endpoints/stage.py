@@ -17,7 +17,7 @@ from PIL import Image as Pillow
 from generators.base import Failure, Fault, Outcome, Result, Skip, Weights
 from generators.content import answered, joined
 from generators.document import Draft, Image, Request, Text, Turn
-from generators.pictures import PictureError, decode
+from generators.images import ImageError, decode
 from pipelines.chat.settings import ConversationSettings, ServerSettings
 from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 from pipelines.endpoints.client import EndpointClient
@@ -160,7 +160,7 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
             return skip
         try:
             images = {i.digest: SentImage.of(i, self.settings) for i in request.images}
-        except PictureError as error:
+        except ImageError as error:
             return Failure(str(error))
         turns, broken = self._control.neutralise(turns_of(request, self.settings.system))
         messages = messages_of(turns, self.own_images)
@@ -186,7 +186,7 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
             try:
                 segments.append(await self._media.read(segment))
             except MediaError as error:
-                reason = f"picture (part {number} of the reply) cannot be read: {error}"
+                reason = f"image (part {number} of the reply) cannot be read: {error}"
                 return reply.failure(reason, Fault.ENDPOINT)
         whole = joined(segments)
         trimmed = (Text(s.text.strip()) if isinstance(s, Text) else s for s in whole)
@@ -262,7 +262,7 @@ class SentImage(NamedTuple):
 
         JPEG and PNG bytes that every server reads alike are sent unchanged; images that
         are too large, rotated, transparent or in another format are encoded again.
-        PictureError for bytes that are not an image.
+        ImageError for bytes that are not an image.
         """
         pixels, most = decode(image), settings.image_max_side
         data, mime = image.read(), _sendable(image.read(), most)

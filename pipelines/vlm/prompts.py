@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from generators.base import Failure, Skip
 from generators.content import unseeded
 from generators.document import Request, Text, Turn
-from generators.pictures import PictureError, decode
+from generators.images import ImageError, decode
 from pipelines.chat.settings import ChatSettings
 from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 
@@ -63,7 +63,7 @@ class ChatPromptWriter:
             text: str = self._processor.apply_chat_template(
                 [_message(t) for t in plain], tokenize=False, add_generation_prompt=True
             )
-        except PictureError as error:
+        except ImageError as error:
             return Failure(str(error))
         except jinja2.TemplateError as error:
             return Failure(f"the chat template refuses the conversation: {error}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.document import Candidate, Embedding, Image
-from generators.pictures import PictureError
+from generators.images import ImageError
 from scorers.clip.model import ClipEncoder, Features, load_clip
 from scorers.clip.text import ClipText, TextWindows, TokenIds
 from scorers.preferences import ClipEmbedSettings
@@ -47,8 +47,8 @@ class ClipEmbed:
             for p in parts
         ]
 
-    def _of_image(self, vector: Features | PictureError) -> Outcome[Embedding]:
-        if isinstance(vector, PictureError):
+    def _of_image(self, vector: Features | ImageError) -> Outcome[Embedding]:
+        if isinstance(vector, ImageError):
             return Failure(str(vector))
         return embedded(vector, {"images": 1})
 

@@ -19,9 +19,9 @@ from torchvision.transforms import functional as F
 from generators.base import Weights
 from generators.document import Image
 from generators.errors import CheckpointError
+from generators.images import ImageError, decode
 from generators.loading.strict import device_of, fill, identical
 from generators.memo import Memo
-from generators.pictures import PictureError, decode
 from scorers.clip.checkpoints import read_checkpoint
 from scorers.clip.text import TokenIds
 from scorers.clipscore import PUBLISHED, ClipModelSettings, Processor
@@ -226,15 +226,13 @@ class ClipEncoder:
         self._clip, self._unit = clip, unit
         self._decoders = ThreadPoolExecutor(settings.decoders, "decode")
         sizes = settings.forward_size, settings.remembered
-        self._images = Memo[str, Image, Features | PictureError](
-            self._encode_images, *sizes
-        )
+        self._images = Memo[str, Image, Features | ImageError](self._encode_images, *sizes)
         self._texts = Memo[TokenIds, TokenIds, Features](self._encode_texts, *sizes)
 
-    def images(self, images: Iterable[Image]) -> dict[str, Features | PictureError]:
+    def images(self, images: Iterable[Image]) -> dict[str, Features | ImageError]:
         """Features by digest; for an image that cannot be read, the error that says why.
 
-        An image is decoded by `generators.pictures` and prepared as `pixels` says.
+        An image is decoded by `generators.images` and prepared as `pixels` says.
         """
         return self._images({image.digest: image for image in images})
 
@@ -242,7 +240,7 @@ class ClipEncoder:
         """Return features of token windows that start and end as CLIP expects."""
         return self._texts({window: window for window in windows})
 
-    def _encode_images(self, images: list[Image]) -> list[Features | PictureError]:
+    def _encode_images(self, images: list[Image]) -> list[Features | ImageError]:
         pixels = list(self._decoders.map(self._pixels, images))
         readable = [p for p in pixels if isinstance(p, torch.Tensor)]
         rows: Iterable[Features] = ()
@@ -250,12 +248,12 @@ class ClipEncoder:
             batch = torch.stack(readable).to(self._clip.dtype)
             rows = self._forward(self._clip.model.encode_image, batch)
         features = iter(rows)
-        return [p if isinstance(p, PictureError) else next(features) for p in pixels]
+        return [p if isinstance(p, ImageError) else next(features) for p in pixels]
 
-    def _pixels(self, image: Image) -> torch.Tensor | PictureError:
+    def _pixels(self, image: Image) -> torch.Tensor | ImageError:
         try:
             return self._clip.transform(decode(image))
-        except PictureError as error:
+        except ImageError as error:
             return error
 
     def _encode_texts(self, windows: list[TokenIds]) -> list[Features]:

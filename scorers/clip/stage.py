@@ -10,7 +10,7 @@ import numpy as np
 
 from generators.base import Failure, Fault, Outcome, Result, Unscored, Weights
 from generators.document import Candidate, Score
-from generators.pictures import PictureError
+from generators.images import ImageError
 from scorers.clip.model import ClipEncoder, Features, load_clip
 from scorers.clip.text import ClipText, TextWindows, TokenIds
 from scorers.clipscore import NO_IMAGE, ClipSettings, ImageTextPair, pairs_of
@@ -67,7 +67,7 @@ class ClipScore:
     def _outcome(
         self,
         group: list[Comparison],
-        images: Mapping[str, Features | PictureError],
+        images: Mapping[str, Features | ImageError],
         texts: Mapping[TokenIds, Features],
     ) -> Outcome[Score]:
         if not group:
@@ -78,7 +78,7 @@ class ClipScore:
         shown: list[Features] = []
         for comparison in scored:
             image = images[comparison.pair.image.digest]
-            if isinstance(image, PictureError):
+            if isinstance(image, ImageError):
                 number = comparison.pair.position + 1
                 return Failure(f"image {number} of {len(group)}: {image}")
             shown.append(image)

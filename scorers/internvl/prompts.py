@@ -3,7 +3,7 @@
 Tiles follow `dynamic_preprocess` and `build_transform` (main.py, Lillianwei-h/MMIE@eb0fd6e;
 the same in OpenGVLab/InternVL): the grid whose shape is closest to the image's, bicubic
 resizing to it, and the whole image as a thumbnail. Images come from
-`generators.pictures`, upright and with transparency over white, where upstream drops both
+`generators.images`, upright and with transparency over white, where upstream drops both
 silently.
 """
 
@@ -23,7 +23,7 @@ from torch import Tensor
 from generators.base import Failure, Skip
 from generators.content import empty
 from generators.document import Image, Request
-from generators.pictures import PictureError, decode
+from generators.images import ImageError, decode
 from scorers.internvl.models import JudgeModel
 from scorers.internvl.settings import MmieScoreSettings
 from scorers.internvl.tokenizer import (
@@ -135,7 +135,7 @@ class DecodedImages:
         self._decoded = {d: threads.submit(decode, image) for d, image in images.items()}
 
     def __call__(self, image: Image) -> Pillow.Image:
-        """The image; PictureError when it cannot be read."""
+        """The image; ImageError when it cannot be read."""
         return self._decoded[image.digest].result()
 
 
@@ -174,7 +174,7 @@ class PromptWriter:
             return failure
         try:
             sizes = tuple(decoded(image).size for image in request.images)
-        except PictureError as error:
+        except ImageError as error:
             return Failure(str(error))
         parts = conversation(request.turns, self._settings.system)
         ids = self._judge.tokenizer.encode(marked(parts))

@@ -29,8 +29,8 @@ class Squeezed:
         (image,) = (s for s in request.context if isinstance(s, Image))
         file = io.BytesIO()
         try:
-            with Pillow.open(io.BytesIO(image.read())) as picture:
-                picture.resize((self.side, self.side)).save(file, "JPEG")
+            with Pillow.open(io.BytesIO(image.read())) as pil_image:
+                pil_image.resize((self.side, self.side)).save(file, "JPEG")
         except Exception as error:
             # As the released program does, whatever the error.
             return Skip(f"the released program leaves it out: {error}")

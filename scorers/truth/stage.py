@@ -11,7 +11,7 @@ from typing import Any
 
 from generators.base import Failure, Outcome, Result, Unscored, Weights
 from generators.document import Candidate, Document, Score
-from generators.pictures import PictureError, decode
+from generators.images import ImageError, decode
 from scorers.clipscore import NO_IMAGE, pairs_of
 from scorers.truth.comparison import (
     AttributeCounts,
@@ -47,7 +47,7 @@ class TruthReader:
         try:
             own = _Readings(candidate.document)
             true = None if candidate.reference is None else _Readings(candidate.reference)
-        except PictureError as error:
+        except ImageError as error:
             return Failure(f"an image of the document or of its ground truth: {error}")
         if not candidate.document.segments:
             return Unscored("the document is empty")

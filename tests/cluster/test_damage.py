@@ -21,7 +21,7 @@ from cluster.store import DamagedPart, Store, StoreError, notes_of, read_blob, w
 from cluster.verify import check_part
 from generators.base import Kind, Result, Skip, StageSpec
 from generators.document import Draft, Image, ImageRequest, Payload, Text
-from generators.pictures import encode as as_png
+from generators.images import encode as as_png
 
 
 def names(root: Path) -> list[str]:
@@ -157,7 +157,7 @@ def test_parts_without_checksums_stay_readable_and_digests_speak_for_them(
 ) -> None:
     spec, part, written = pictures(tmp_path)
     old = without_checksums(part)
-    assert check_part(old, pictures=True).damage is None
+    assert check_part(old, images=True).damage is None
     store = Store(tmp_path)
     for key, picture in written.items():
         assert read_blob(image_of(store, spec, key)) == picture.data
@@ -202,7 +202,7 @@ def test_every_flipped_byte_of_a_part_is_seen(tmp_path: Path) -> None:
         flip(part, offset)
         assert check_part(part).damage is not None, offset
         part.write_bytes(whole)
-    assert check_part(part, pictures=True).damage is None
+    assert check_part(part, images=True).damage is None
 
 
 def test_a_part_that_only_another_machine_finds_damaged_stays(tmp_path: Path) -> None:
@@ -233,8 +233,8 @@ def test_joined_records_that_equal_one_of_the_parts_are_not_removed_with_it(
 def test_a_skip_has_nothing_to_compare(tmp_path: Path) -> None:
     items = [Item("p", "l", ImageRequest(prompt="x"))]
     part = write_part(tmp_path, encode(Kind.RENDER, items, [Skip("no")], 0.1))
-    check = check_part(part, pictures=True)
-    assert (check.damage, check.records, check.pictures) == (None, 1, 0)
+    check = check_part(part, images=True)
+    assert (check.damage, check.records, check.images) == (None, 1, 0)
 
 
 # -------------------------------------------------------------- disks that refuse

@@ -15,7 +15,7 @@ from cluster.store import Store, read_blob, write_part
 from cluster.verify import check_part
 from generators.base import Kind, Result
 from generators.document import Draft, Image, ImageRequest, Payload, Text
-from generators.pictures import Drawing
+from generators.images import Drawing
 
 
 def picture(shade: int) -> Image:
@@ -57,7 +57,7 @@ def test_drafts_of_earlier_versions_are_read_and_joined_with_new_ones(
     store.compact(SPEC)
     assert rows_of_parts(tmp_path) == ["new", "old"]
     (part,) = Store(tmp_path).parts(SPEC)
-    assert check_part(part, pictures=True).damage is None
+    assert check_part(part, images=True).damage is None
     back = decode(Kind.DRAFT, Store(tmp_path).rows(SPEC)["new"])
     assert isinstance(back, Result)
     assert [read_blob(i) for i in back.value.images] == [
@@ -95,7 +95,7 @@ def test_bytes_of_a_draft_with_another_digest_are_damage(
 def test_what_is_no_picture_is_named_by_its_key(tmp_path: Path) -> None:
     broken = Draft((Image.of(b"not a picture"),))
     part = write_part(tmp_path, draft_table(("k", Result(broken))))
-    assert check_part(part, pictures=True).undecodable == ["k"]
+    assert check_part(part, images=True).undecodable == ["k"]
 
 
 def test_datasets_shows_the_pictures_of_drafts(tmp_path: Path) -> None:

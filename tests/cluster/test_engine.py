@@ -37,7 +37,7 @@ from cluster.usage import Spending, committed_usage
 from cluster.worker import Receipt
 from generators.base import Failure, Fault, Job, Placement, Result, Skip, StageSpec, Walk
 from generators.document import Document, Image, Malformed, Request, Sample, Score, Turn
-from generators.pictures import Drawing
+from generators.images import Drawing
 from generators.system import System
 from pipelines.chat.settings import EndpointSettings
 from pipelines.presets import LVLMS

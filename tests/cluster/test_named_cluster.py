@@ -206,7 +206,7 @@ from dataclasses import replace
 from pathlib import Path
 import numpy as np
 from generators.document import Image
-from generators.pictures import Drawing
+from generators.images import Drawing
 from trial import LIGHT, painter, plan_of, run, sample, writer
 
 root, data, address = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]

@@ -117,7 +117,7 @@ def test_datasets_shows_decoded_pictures(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     import numpy as np
 
-    from generators.pictures import Drawing
+    from generators.images import Drawing
 
     store, spec = Store(tmp_path), painter()
     for shade in (0, 200):

@@ -21,7 +21,7 @@ from cluster.verify import verify
 from generators.base import Kind, Result
 from generators.document import Image, ImageRequest
 from generators.errors import UsageError
-from generators.pictures import encode as as_png
+from generators.images import encode as as_png
 
 
 @pytest.fixture

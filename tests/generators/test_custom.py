@@ -16,7 +16,7 @@ from generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
 from generators.custom import AsDrawn, custom_spec, custom_system, drawn
 from generators.document import Draft, Request
 from generators.errors import UsageError
-from generators.pictures import decode
+from generators.images import decode
 from generators.settings import StageSettings
 
 

@@ -20,8 +20,8 @@ from generators.decoding.drafting import NativePrompt
 from generators.decoding.payloads import pack
 from generators.document import Image, ImageRequest, Payload, Request, Text, Turn
 from generators.errors import CheckpointError, UsageError
+from generators.images import decode as decoded
 from generators.natives import native
-from generators.pictures import decode as decoded
 
 models = pytest.mark.models
 each = pytest.mark.parametrize("name", NATIVES)

@@ -29,7 +29,7 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.pictures import encode as as_png
+from generators.images import encode as as_png
 
 COLOURS = {"red": (250, 10, 10), "blue": (10, 10, 250)}
 SYSTEM = "api_helpers:Illustrator"

@@ -11,7 +11,7 @@ import numpy as np
 
 from generators.base import Outcome, Result
 from generators.document import Candidate, ImageRequest, Score
-from generators.pictures import Drawing, decode
+from generators.images import Drawing, decode
 from scorers.clipscore import pairs_of
 from scorers.truth.drawing import draw
 from scorers.truth.image_reader import read_image

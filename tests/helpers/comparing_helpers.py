@@ -16,7 +16,7 @@ from stages import Constant
 
 from generators.base import Failure, Fault, Outcome, Placement, Result, Unscored
 from generators.document import Candidate, Draft, ImageRequest, Request, Score, Text
-from generators.pictures import Drawing
+from generators.images import Drawing
 
 LIGHT = Placement(num_cpus=0.1, batch_size=4)
 

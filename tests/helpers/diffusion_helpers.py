@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from generators.base import Outcome, Result
 from generators.diffusion.builds import build_pipeline
 from generators.document import ImageRequest
-from generators.pictures import Drawing
+from generators.images import Drawing
 from pipelines.presets import T2IS
 from pipelines.text_to_image import TextToImage
 

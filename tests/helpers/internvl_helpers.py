@@ -17,7 +17,7 @@ from paths import DATA
 from PIL import Image as Pillow
 
 from generators.document import Image, Request
-from generators.pictures import encode
+from generators.images import encode
 from scorers.internvl.tokenizer import toy_pieces
 
 Tensors = dict[str, torch.Tensor]

@@ -1,6 +1,7 @@
 """Runs on two machines that are disturbed: a machine is cut off or lost, or the head is.
 
-`test_two_machines.py` and `test_slurm.py` do it one by one, `faults.py --machines` at random.
+`test_two_machines.py` and `test_slurm.py` do it one by one,
+`faults.py --machines` at random.
 """
 
 from __future__ import annotations

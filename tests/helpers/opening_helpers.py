@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 
 from benchmarks.tasks.task_set import TaskSet, load
 from generators.document import Text, Turn
-from generators.pictures import decode
+from generators.images import decode
 
 UPSTREAM = json.loads((DATA / "opening_upstream.json").read_text())
 """Rows, answers and images given to the programs; what they asked, read and counted."""

@@ -34,7 +34,7 @@ from generators.document import (
     Text,
     with_blobs,
 )
-from generators.pictures import Drawing
+from generators.images import Drawing
 
 
 class OutOfMemoryError(RuntimeError):
@@ -179,7 +179,7 @@ class Painter:
         """An image that does not compress: `pixels` squared, 3 bytes each."""
         import numpy as np
 
-        from generators.pictures import Drawing
+        from generators.images import Drawing
 
         seed = int.from_bytes(hashlib.sha256(about).digest()[:8], "big")
         shape = (self.pixels, self.pixels, 3)

@@ -22,8 +22,8 @@ from transformers import (
 )
 
 from generators.document import Image
+from generators.images import encode
 from generators.mini.table import SHIPPED
-from generators.pictures import encode
 from pipelines.presets import LVLMS
 from pipelines.vlm import random_weights
 from pipelines.vlm.decoding import by_generate

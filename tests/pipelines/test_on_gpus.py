@@ -25,7 +25,7 @@ from cluster.loading import load_stage
 from cluster.walks import drive, together
 from generators.base import Result
 from generators.document import Document, Image, ImageRequest, Sample
-from generators.pictures import decode
+from generators.images import decode
 from generators.system import Repetition, answer
 from pipelines.systems import Models, resolve, t2i_spec
 

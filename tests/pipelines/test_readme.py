@@ -15,7 +15,7 @@ from benchmarks.runs.config import load_config
 from benchmarks.tasks.task_set import load
 from cluster.walks import read
 from generators.document import Sample, Text
-from generators.pictures import decode
+from generators.images import decode
 from generators.system import Repetition, answer
 from pipelines.systems import Models, resolve
 

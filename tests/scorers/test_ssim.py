@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 from report_helpers import picture
 
 from generators.document import Candidate, Document, Image
-from generators.pictures import decode
+from generators.images import decode
 from scorers.ssim import Ssim, common_size
 
 pytestmark = pytest.mark.models

@@ -39,9 +39,9 @@ from benchmarks.miniature.damaged import Damaged, worn
 from benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
 from benchmarks.tasks.miniature.reader import sample_of
 from generators.document import Content, Image, Text, Turn
+from generators.images import decode
 from generators.loading.files import Files, read_json
 from generators.mini.table import SHIPPED
-from generators.pictures import decode
 from scorers.internvl import tokenizer as phi
 from scorers.internvl.config import model_config, published_layout
 from scorers.internvl.models import LongRope, normalised, published_tokenizer

@@ -26,8 +26,8 @@ from benchmarks.tasks.miniature.queries import MiniatureQuery, query
 from benchmarks.tasks.miniature.reader import sample_of
 from benchmarks.tasks.mmie.prompts import prompts
 from generators.document import Request, Text, Turn
+from generators.images import encode
 from generators.mini.table import SHIPPED
-from generators.pictures import encode
 from generators.system import Repetition, answer
 from pipelines.chat.settings import ChatSettings
 from pipelines.systems import Models, resolve

@@ -18,7 +18,7 @@ from PIL import Image as Pillow
 from benchmarks.results.report.entries import write_script
 from generators.buckets import AnyPath
 from generators.document import Image
-from generators.pictures import PictureError, decode
+from generators.images import ImageError, decode
 
 PACK = 256
 """Images in one file: about 6 MB, read at once when one of them is shown."""
@@ -41,7 +41,7 @@ class WebImage(NamedTuple):
 
 
 def web_image(data: bytes, side: int) -> WebImage:
-    """Return an image as WebP, at most `side` pixels wide and high; PictureError."""
+    """Return an image as WebP, at most `side` pixels wide and high; ImageError."""
     image = decode(data)
     image.thumbnail((side, side), Pillow.Resampling.LANCZOS, reducing_gap=1.0)
     # A PNG of few bytes is a drawing, whose edges lossy compression would blur.
@@ -88,7 +88,7 @@ def pack_images(
 def _row(read: Read, side: int, image: Image) -> WebImage | tuple[None, str]:
     try:
         return web_image(read(image), side)
-    except PictureError as error:
+    except ImageError as error:
         return None, str(error)
     except Exception as error:
         # Whatever a store or a file system raises, the page shows the reason.

@@ -46,7 +46,7 @@ from generators.document import (
     Text,
     with_blobs,
 )
-from generators.pictures import decode
+from generators.images import decode
 from generators.system import Repetition
 from pipelines.systems import Models, lvlm_spec, t2i_spec
 from scorers.clipscore import ClipScorer

@@ -9,8 +9,8 @@ from benchmarks.tasks.miniature.queries import MiniatureQuery, Parts, queries
 from benchmarks.tasks.reading.images import ImageCache
 from generators.document import Content, Document, Image, Sample, Text, Turn
 from generators.errors import UsageError
+from generators.images import encode
 from generators.keys import digest
-from generators.pictures import encode
 from scorers.truth.drawing import draw
 
 NAME = "miniature"

@@ -28,7 +28,7 @@ from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
 from generators.document import Image
 from generators.errors import WriteError
 from generators.files import write_whole
-from generators.pictures import BombError, PictureError, decode
+from generators.images import BombError, ImageError, decode
 
 Progress = Callable[[int, int], None]
 """Called with how many images have been checked, and of how many."""
@@ -186,7 +186,7 @@ def inline(data: bytes) -> Image:
     """Return the image whose bytes a row holds; RowError where they are not an image."""
     try:
         decode(data)
-    except PictureError as error:
+    except ImageError as error:
         rule = Rule.BOMB if isinstance(error, BombError) else Rule.UNDECODABLE
         raise RowError(rule, str(error)) from None
     return Image.of(data)

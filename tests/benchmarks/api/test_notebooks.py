@@ -94,5 +94,5 @@ def test_a_picture_file_that_is_gone_or_changed_is_named(tmp_path: Path) -> None
     assert "gone.png" in shown
     assert "[image 2 cannot be read: " in shown
     assert "has changed since" in shown
-    assert "[image 3: the bytes are in no known picture format" in shown
+    assert "[image 3: the bytes are in no known image format" in shown
     assert shown.index(">a<") < shown.index("image 1") < shown.index(">b<")

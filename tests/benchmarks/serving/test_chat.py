@@ -31,7 +31,7 @@ from cluster.local import LocalStages
 from cluster.walks import drive
 from generators.base import Result
 from generators.document import Document, Image, Sample, Text, Turn
-from generators.pictures import encode
+from generators.images import encode
 from generators.system import Repetition, System, continuation
 from pipelines.composition import one_picture
 

@@ -16,7 +16,7 @@ from benchmarks.local import LocalSystem, local_stage
 from benchmarks.serving.served import served
 from generators.base import Result
 from generators.document import Image, ImageRequest
-from generators.pictures import decode
+from generators.images import decode
 from pipelines.systems import Models
 
 IMAGES = "/v1/images/generations"

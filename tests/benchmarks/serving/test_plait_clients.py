@@ -17,8 +17,8 @@ from benchmarks.local import LocalSystem, local_stage, question
 from benchmarks.serving.served import served
 from generators.base import Failure, Result
 from generators.document import Image, ImageRequest, Request
+from generators.images import Drawing, decode, encode
 from generators.keys import derived_seed
-from generators.pictures import Drawing, decode, encode
 from generators.system import TEXT_POSITION
 from pipelines.endpoints.chat import ChatEndpoint
 from pipelines.endpoints.errors import EndpointError

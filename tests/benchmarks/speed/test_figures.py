@@ -20,7 +20,7 @@ from benchmarks.speed.rounds import Variant, measure, variants_of
 from benchmarks.speed.watches import Clock
 from generators.base import Failure, Kind, Result
 from generators.document import Draft, ImageRequest, Payload, Score, Text
-from generators.pictures import Drawing
+from generators.images import Drawing
 
 
 def test_percentiles_lie_linearly_between_values() -> None:

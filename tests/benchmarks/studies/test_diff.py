@@ -36,7 +36,7 @@ from cluster.walks import Pending
 from generators.base import Failure, Kind, Result, Skip, StageSpec
 from generators.document import Document, Image, Score, Text
 from generators.errors import UsageError
-from generators.pictures import PictureError, encode
+from generators.images import ImageError, encode
 from generators.system import System
 from plait import app
 from scorers.statistics.means import mean
@@ -115,7 +115,7 @@ def test_pixels_are_compared_alike_in_both_directions() -> None:
     small = image_difference(png(noise(1, 8)), png(noise(2, 8)))
     assert small is not None
     assert (small["ssim"], small["psnr"] is None) == (None, False)
-    with pytest.raises(PictureError):
+    with pytest.raises(ImageError):
         image_difference(png(noise(1)), Image.of(b"GIF89a"))
 
 

@@ -11,8 +11,8 @@ from PIL import Image as Pillow
 from generators.anole.codec import Codec, centre_crop, encoder_input, on_white, vq_model
 from generators.anole.models import taming_layout
 from generators.document import Image
+from generators.images import ImageError
 from generators.loading.strict import fill
-from generators.pictures import PictureError
 
 
 def codec_of(config, tensors, dtype) -> Codec:
@@ -119,5 +119,5 @@ def test_rotated_images_stand_upright():
 
 
 def test_very_long_images_are_refused():
-    with pytest.raises(PictureError, match="1 x 3000 pixels would become 512 x 1536000"):
+    with pytest.raises(ImageError, match="1 x 3000 pixels would become 512 x 1536000"):
         encoder_input(png(noise(1, 3000)), 512)

@@ -13,7 +13,13 @@ from picture_helpers import png_header
 from PIL import Image as Pillow
 
 from pipelines.endpoints import media
-from pipelines.endpoints.media import Media, MediaError, MediaReader, embedded, picture_of
+from pipelines.endpoints.media import (
+    Media,
+    MediaError,
+    MediaReader,
+    embedded,
+    image_of,
+)
 from pipelines.endpoints.settings import ChatImagesSettings
 
 
@@ -69,20 +75,20 @@ def test_what_cannot_be_read_says_why(source, about, words):
 
 def test_too_much_is_refused_before_it_is_decoded(monkeypatch):
     assert read(url_of(RED), sha256=RED.digest.upper()) == RED
-    monkeypatch.setattr(media, "MAX_PICTURE_BYTES", 10)
+    monkeypatch.setattr(media, "MAX_IMAGE_BYTES", 10)
     with pytest.raises(MediaError, match="more than"):
-        picture_of(RED.read())
+        image_of(RED.read())
     monkeypatch.setattr(base64, "b64decode", None)
     with pytest.raises(MediaError, match="more than"):
         embedded(Media("A" * 70_000))
 
 
 def test_formats_that_pages_cannot_show_are_encoded_again():
-    image = picture_of(picture("red", kind="BMP").read())
+    image = image_of(picture("red", kind="BMP").read())
     with Pillow.open(io.BytesIO(image.read())) as pixels:
         assert pixels.format == "PNG"
     webp = picture("red", kind="WEBP")
-    assert picture_of(webp.read()) == webp
+    assert image_of(webp.read()) == webp
 
 
 # Fetching
@@ -195,7 +201,7 @@ def test_a_host_that_stalls_is_given_up(server, how):
 
 
 def test_a_huge_file_is_not_read_to_its_end(server, monkeypatch):
-    monkeypatch.setattr(media, "MAX_PICTURE_BYTES", 100_000)
+    monkeypatch.setattr(media, "MAX_IMAGE_BYTES", 100_000)
     data = bytes(3_000_000)
     packed = Answer(gzip.compress(data), headers={"content-encoding": "gzip"})
     for answer in (Answer(data), packed):

@@ -179,7 +179,7 @@ BROKEN = {
     # An LVLM's answer cannot keep images.
     "chat-images:MODEL": (CHAT, completion([text("look"), part(RED)])),
     "chat-images": (CHAT, completion("look", images=[part(RED)])),
-    "1 picture": (CHAT, omni("look", SEGMENTS[1])),
+    "1 image": (CHAT, omni("look", SEGMENTS[1])),
 }
 
 
@@ -262,8 +262,8 @@ def test_what_differs_from_what_was_asked_for_is_noted():
 @pytest.mark.parametrize(
     ("reply", "words"),
     [
-        (images(), "no pictures"),
-        (images(saved(noise("a"), "PNG"), saved(noise("b"), "PNG")), "2 pictures"),
+        (images(), "no images"),
+        (images(saved(noise("a"), "PNG"), saved(noise("b"), "PNG")), "2 images"),
         ({"data": [{"b64_json": "%%%"}]}, "base64"),
         ({"data": [{}]}, "no bytes"),
         ({"data": [{"url": "http://127.0.0.1:9/a.png"}]}, "not fetched"),

@@ -14,7 +14,7 @@ from vlm_helpers import BLUE, FAMILIES, GREEN, RED, GenerateStage, checkpoint, l
 from generators.base import Failure, Fault, Result
 from generators.document import Candidate, Document, Image, Text
 from generators.errors import UsageError
-from generators.pictures import decode
+from generators.images import decode
 from pipelines.systems import Models, answers_spec, lvlm_spec
 from pipelines.vlm.answers import AnswerProbabilities
 

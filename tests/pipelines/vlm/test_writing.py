@@ -31,7 +31,7 @@ from vlm_helpers import (
 from generators.base import Result
 from generators.decoding.streams import Streams
 from generators.document import Text
-from generators.pictures import decode, encode
+from generators.images import decode, encode
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm.decoding import TokenChooser, is_streamable
 from pipelines.vlm.stage import VisionLanguageModel

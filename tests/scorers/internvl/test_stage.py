@@ -120,8 +120,8 @@ def test_what_cannot_be_answered_stands_alone(stage):
     assert outcomes[1].value == stage([good])[0].value
     assert [type(o) for o in outcomes] == [Failure, Result, Failure, Failure, Skip, Failure]
     assert all(o.fault is Fault.BAD_INPUT for o in outcomes if isinstance(o, Failure))
-    assert "neither text nor pictures" in outcomes[0].reason
-    assert "no known picture format" in outcomes[3].reason
+    assert "neither text nor images" in outcomes[0].reason
+    assert "no known image format" in outcomes[3].reason
     assert "0 images in 0 tiles of 4" in outcomes[4].reason
     assert "the model holds 880" in outcomes[4].reason
     assert stage([]) == []

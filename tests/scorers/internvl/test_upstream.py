@@ -9,8 +9,8 @@ import torch
 from contents import turn_of
 from internvl_helpers import picture
 
+from generators.images import decode
 from generators.loading.files import Files
-from generators.pictures import decode
 from scorers.internvl.models import normalised, published_tokenizer
 from scorers.internvl.prompts import closest_grid, count, cut
 from scorers.internvl.stage import MmieScore, replies

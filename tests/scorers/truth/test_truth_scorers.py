@@ -10,7 +10,7 @@ from scorer_helpers import first, scored, truth_of
 
 from generators.base import Failure, NotApplicable, Result, Unscored
 from generators.document import Document, Image, Sample, Text
-from generators.pictures import encode
+from generators.images import encode
 
 
 def value(name: str, sample: Sample, document: Document) -> float:

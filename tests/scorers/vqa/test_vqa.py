@@ -17,7 +17,7 @@ from cluster.walks import drive
 from generators.base import NotApplicable, Outcome, Result, Unscored
 from generators.document import Document, Image, Sample, Score, Text, Turn
 from generators.errors import UsageError
-from generators.pictures import decode
+from generators.images import decode
 from pipelines.systems import Models, answers_spec
 from pipelines.vlm import random_weights
 from scorers import resolve_scorer

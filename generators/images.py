@@ -26,74 +26,74 @@ FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are read. Pillow knows more, but passes some to other programs (EPS)."""
 
 
-class PictureError(PlaitError, ValueError):
+class ImageError(PlaitError, ValueError):
     """Bytes that cannot be read as an image; the message says why."""
 
 
-class BombError(PictureError):
+class BombError(ImageError):
     """An image of more than MAX_PIXELS pixels."""
 
 
 def decode(image: Image | bytes) -> Pillow.Image:
     """Return the image as 8-bit RGB, upright, transparency over white; its first frame.
 
-    Raises PictureError for bytes that are not an image or a truncated one, and BombError
+    Raises ImageError for bytes that are not an image or a truncated one, and BombError
     for images of more than MAX_PIXELS pixels. Safe to call from several threads.
     """
     data = image if isinstance(image, bytes) else image.read()
     try:
-        picture = Pillow.open(io.BytesIO(data), formats=FORMATS)
-        width, height = picture.size
+        pil_image = Pillow.open(io.BytesIO(data), formats=FORMATS)
+        width, height = pil_image.size
         if width * height > MAX_PIXELS:
             raise BombError(_bomb(f"{width} x {height}"))
-        picture.load()
-        return _as_rgb(_upright(picture))
-    except PictureError:
+        pil_image.load()
+        return _as_rgb(_upright(pil_image))
+    except ImageError:
         raise
     except Pillow.DecompressionBombError as error:
         # Pillow's own limit is higher, and its message begins with the count.
         raise BombError(_bomb(re.findall(r"\d+", str(error))[0])) from None
     except UnidentifiedImageError:
         known = ", ".join(FORMATS)
-        raise PictureError(f"the bytes are in no known picture format ({known})") from None
+        raise ImageError(f"the bytes are in no known image format ({known})") from None
     except Exception as error:
         # Pillow's decoders raise whatever their format raises: struct.error,
         # SyntaxError, EOFError, zlib.error, OSError.
-        raise PictureError(f"the picture cannot be decoded: {error}") from error
+        raise ImageError(f"the image cannot be decoded: {error}") from error
 
 
 def _bomb(size: str) -> str:
-    return f"the picture has {size} pixels; at most {MAX_PIXELS:,} are read"
+    return f"the image has {size} pixels; at most {MAX_PIXELS:,} are read"
 
 
-def _upright(picture: Pillow.Image) -> Pillow.Image:
+def _upright(pil_image: Pillow.Image) -> Pillow.Image:
     """Return the image turned as its EXIF data asks; broken data do not matter."""
     with contextlib.suppress(Exception):
         # Once it has been read: Pillow would write the rest again, which may fail.
-        picture.getexif()
-        picture.info.pop("exif", None)
-        picture = ImageOps.exif_transpose(picture)
-    return picture
+        pil_image.getexif()
+        pil_image.info.pop("exif", None)
+        pil_image = ImageOps.exif_transpose(pil_image)
+    return pil_image
 
 
-def _as_rgb(picture: Pillow.Image) -> Pillow.Image:
-    if picture.mode.startswith("I") or picture.mode == "F":
-        picture = _eight_bit(picture)
-    if picture.mode in ("LA", "PA", "RGBA", "RGBa") or "transparency" in picture.info:
-        picture = picture.convert("RGBA")
-        white = Pillow.new("RGBA", picture.size, "white")
-        picture = Pillow.alpha_composite(white, picture)
-    return picture.convert("RGB")
+def _as_rgb(pil_image: Pillow.Image) -> Pillow.Image:
+    if pil_image.mode.startswith("I") or pil_image.mode == "F":
+        pil_image = _eight_bit(pil_image)
+    if pil_image.mode in ("LA", "PA", "RGBA", "RGBa") or "transparency" in pil_image.info:
+        pil_image = pil_image.convert("RGBA")
+        white = Pillow.new("RGBA", pil_image.size, "white")
+        pil_image = Pillow.alpha_composite(white, pil_image)
+    return pil_image.convert("RGB")
 
 
-def _eight_bit(picture: Pillow.Image) -> Pillow.Image:
+def _eight_bit(pil_image: Pillow.Image) -> Pillow.Image:
     """16-bit grey by its scale (65535 is white), however dark the image is.
 
     Wider integers and floats carry no scale: those within 0..65535 or 0..1 are taken by
     that scale, all others by their own range.
     """
-    values = np.nan_to_num(np.asarray(picture).astype(np.float64))
-    low, top = 0.0, 1.0 if picture.mode == "F" else 65535.0
+    values = np.nan_to_num(np.asarray(pil_image).astype(np.float64))
+    low, top = 0.0, 1.0 if pil_image.mode == "F" else 65535.0
     if values.min() < low or values.max() > top:
         low, top = float(values.min()), float(values.max())
     scaled = (values - low) / max(top - low, 1e-12) * 255
@@ -114,6 +114,6 @@ class Drawing:
         return Image.of(file.getvalue())
 
 
-def encode(picture: Pillow.Image) -> Image:
-    """Return `picture` as PNG."""
-    return Drawing(np.asarray(picture.convert("RGB"))).encoded()
+def encode(pil_image: Pillow.Image) -> Image:
+    """Return `image` as PNG."""
+    return Drawing(np.asarray(pil_image.convert("RGB"))).encoded()

@@ -13,11 +13,11 @@ from picture_helpers import NOISE, png_header, saved
 from PIL import Image as Pillow
 
 from generators.document import Image
-from generators.pictures import (
+from generators.images import (
     MAX_PIXELS,
     BombError,
     Drawing,
-    PictureError,
+    ImageError,
     decode,
     encode,
 )
@@ -147,7 +147,7 @@ def noise(form, part=1):
 )
 def test_other_bytes_are_refused(data):
     """Truncated files, and formats that Pillow would pass to other programs."""
-    with pytest.raises(PictureError):
+    with pytest.raises(ImageError):
         decode(data)
 
 
