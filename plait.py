@@ -566,7 +566,7 @@ def bench_pairings(options: dict[str, Any]) -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """The Python API, imported when it is first used."""
+    """Return the Python API, imported when it is first used."""
     if not name.startswith("_"):
         from benchmarks import api
 

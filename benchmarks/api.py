@@ -126,7 +126,7 @@ class RunSummary:
 
 
 def open_run(root: str | PathLike[str]) -> RunData:
-    """The run directory `root` as values; UsageError where there is no run."""
+    """Return the run directory `root` as values; UsageError where there is no run."""
     return RunData.at(any_path(root))
 
 

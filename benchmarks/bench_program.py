@@ -18,7 +18,7 @@ _ENDINGS = (".json", ".md")
 
 
 def bench_program() -> typer.Typer:
-    """A program that reads its own options and leaves its errors to `plait`."""
+    """Return a program that reads its own options and leaves its errors to `plait`."""
     return typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
     )
@@ -40,7 +40,7 @@ def exit_status(
 
 
 def status_of(end: SystemExit) -> int:
-    """The exit status that Python gives a process which ends so: 1 for a message."""
+    """Return the exit status that Python gives a process which ends so: 1 for a message."""
     return end.code if isinstance(end.code, int) else int(end.code is not None)
 
 
@@ -74,7 +74,7 @@ def write_outs(
 
 
 def numbers_of(text: str, option: str, example: str) -> tuple[int, ...]:
-    """The numbers from 1 on of `text`, such as 1,2,4, each once; UsageError else."""
+    """Return the numbers from 1 on of `text`, such as 1,2,4, each once; UsageError else."""
     numbers = text.split(",")
     if not all(number.strip().isdecimal() and int(number) for number in numbers):
         raise UsageError(f"{option} {text!r} must be numbers such as {example}")

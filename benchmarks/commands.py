@@ -267,7 +267,7 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
 
 
 def _missing(experiment: Experiment) -> int:
-    """How many documents of a run are not made, or not scored, yet."""
+    """Return how many documents of a run are not made, or not scored, yet."""
     store = Store(experiment.config.root)
     return totals_of(evaluations(experiment.plan, store))["missing"]
 
@@ -448,7 +448,7 @@ def export(
 
 
 def show(root: AnyPath, sample: str, system: str | None, console: Console) -> int:
-    """The exact prompts, replies, settings and seeds of one sample."""
+    """Return the exact prompts, replies, settings and seeds of one sample."""
     from benchmarks.runs.inspection import describe
 
     for line in describe(reopen(root), Store(root), sample, system):

@@ -73,7 +73,7 @@ def control(
 def _hear(
     folder: AnyPath, request: Request | None, wait_s: float
 ) -> tuple[RunState | str | None, PlaitError | None]:
-    """What a driver answers or its state, the last one known where it has failed."""
+    """Return what a driver answers or its state, the last one known where it has failed."""
     state = read_state(folder)
     if state is None:
         return None, ControlError(f"{folder}: the driver has ended")
@@ -96,7 +96,7 @@ def _show(shard: str, said: RunState | str | None, console: Console) -> None:
 
 
 def request_of(words: Sequence[str]) -> Request:
-    """What `pause` or `workers writer 4` ask; UsageError."""
+    """Return what `pause` or `workers writer 4` ask; UsageError."""
     action, *values = words
     if action not in _VALUES:
         raise unknown("request", action, _VALUES)

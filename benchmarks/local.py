@@ -71,7 +71,7 @@ class NoDocument(PlaitError, RuntimeError):
 
 
 def question(*parts: "str | PILImage | Image", id: str = "query") -> Sample:
-    """A query of text and images in order; `id` decides the seeds of its answer.
+    """Return a query of text and images in order; `id` decides the seeds of its answer.
 
     UsageError where there is nothing, or something that is neither text nor image.
     """
@@ -124,7 +124,7 @@ class LocalSystem:
     def __call__(
         self, *query: "str | PILImage | Image | Sample | TaskQuery"
     ) -> NotebookDocument:
-        """The document that answers one query; NoDocument where there is none.
+        """Return the document that answers one query; NoDocument where there is none.
 
         The query is text and images, a sample, or a query of a run: that is asked in
         the words, and with the seeds, of the run where both have the same seed.
@@ -205,7 +205,7 @@ class LocalScorer:
     def __call__(
         self, sample: Sample | TaskQuery | str, document: Document | QueryAnswer
     ) -> ScorerVerdict:
-        """The score of one document, or the reason why there is none."""
+        """Return the score of one document, or the reason why there is none."""
         walk = self.scorer.judge(_sample(sample), _document(document))
         outcome = drive(walk, self.stages.outcomes)
         return ScorerVerdict.of(admitted(outcome, self.scorer.scale))

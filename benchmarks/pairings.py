@@ -136,7 +136,7 @@ def _refuse_half(lvlms: Sequence[str], t2is: Sequence[str]) -> None:
 
 
 def systems_of(lvlms: Sequence[str], t2is: Sequence[str], protocol: str) -> tuple[str, ...]:
-    """The names of all pairings, row by row."""
+    """Return the names of all pairings, row by row."""
     return tuple(
         f"{lvlm}+{t2i}@{protocol}"
         for lvlm in dict.fromkeys(lvlms)

@@ -22,7 +22,7 @@ class PlainConsole(Console):
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """A string before it is laid out."""
+        """Return a string before it is laid out."""
         return super().render_str(visible(text), **options)
 
     def render(

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def provenance_line(about: Mapping[str, Any]) -> str:
-    """The machine, the commit and the versions as one line of a page."""
+    """Return the machine, the commit and the versions as one line of a page."""
     return "; ".join(filter(None, (machine_of(about), versions_of(about)))) + "."
 
 
@@ -35,7 +35,7 @@ def machine_of(about: Mapping[str, Any]) -> str:
 
 
 def versions_of(about: Mapping[str, Any]) -> str:
-    """The commit of plait, Python and the packages."""
+    """Return the commit of plait, Python and the packages."""
     parts = (f"commit {_commit(about) or 'none'}", _packages(about))
     return ", ".join(part for part in parts if part)
 

@@ -18,7 +18,7 @@ LONG = 500
 
 
 def console() -> PlainConsole:
-    """The terminal, or a file or pipe in which tables are not cut."""
+    """Return the terminal, or a file or pipe in which tables are not cut."""
     from benchmarks.plain_console import PlainConsole
 
     # A file or a pipe has no width of its own, and 80 columns would cut tables.

@@ -140,7 +140,7 @@ def driver_folders(root: AnyPath) -> list[AnyPath]:
 
 
 def read_state(own: AnyPath) -> RunState | None:
-    """What the driver last wrote; None where no records are being made."""
+    """Return what the driver last wrote; None where no records are being made."""
     return _read(own / FOLDER / _STATE, RunState)
 
 
@@ -157,7 +157,7 @@ def next_state(own: AnyPath, known: RunState, wait_s: float) -> RunState:
 
 
 def ask(own: AnyPath, driver: str, request: Request, wait_s: float) -> str:
-    """The answer of the driver to a request, which is withdrawn where none comes.
+    """Return the answer of the driver to a request, which is withdrawn where none comes.
 
     Raises:
         ControlError: Where the driver does not answer within `wait_s`, or has ended.
@@ -196,7 +196,7 @@ def ask(own: AnyPath, driver: str, request: Request, wait_s: float) -> str:
 
 
 def _of_driver(own: AnyPath, driver: str) -> RunState:
-    """The state of the driver; ControlError where it has ended."""
+    """Return the state of the driver; ControlError where it has ended."""
     state = read_state(own)
     if state is None or state.driver != driver:
         raise ControlError(f"{own}: the driver has ended")

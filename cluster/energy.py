@@ -68,7 +68,7 @@ class EnergyMeter:
             self.reason = _NO_GPU
 
     def _visible(self, names: str | None) -> list[Any]:
-        """The devices that CUDA shows this process, as CUDA reads the variable."""
+        """Return the devices that CUDA shows this process, as CUDA reads the variable."""
         nvml = self._nvml
         count = nvml.nvmlDeviceGetCount()
         handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]

@@ -61,7 +61,7 @@ class Engine(ABC):
 
     @abstractmethod
     def _lookup(self, job: Job) -> Outcome[Any] | None:
-        """The outcome of a job, where it is known."""
+        """Return the outcome of a job, where it is known."""
 
     @abstractmethod
     def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[str]:

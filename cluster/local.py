@@ -124,7 +124,7 @@ class LocalEngine(Engine):
             self.turn()
 
     def _is_over(self) -> bool:
-        """Whether it takes no more walks and nothing is computed any more."""
+        """Return whether it takes no more walks and nothing is computed any more."""
         return self._refusal is not None and not any(q.out for q in self._queues.values())
 
     def turn(self) -> None:
@@ -213,14 +213,14 @@ class LocalEngine(Engine):
         return self._known_now((job.key, failure) for job, failure in failed)
 
     def _known_now(self, outcomes: Iterable[tuple[str, Outcome[Any]]]) -> list[str]:
-        """The keys of the outcomes that a walk still waits for."""
+        """Return the keys of the outcomes that a walk still waits for."""
         awaited = {key: o for key, o in outcomes if key in self._waiting}
         self._known |= awaited
         return list(awaited)
 
 
 def _own(jobs: Sequence[Job], number: str, places: Iterable[int]) -> list[Job]:
-    """The jobs of a walk, of which no other walk has equals."""
+    """Return the jobs of a walk, of which no other walk has equals."""
     return [
         _OwnJob(job.spec, job.input, job.label, number, place=place)
         for job, place in zip(jobs, places, strict=False)

@@ -151,7 +151,7 @@ class RunLock:
                 time.sleep(_SETTLING_S)
 
     def _rivals(self) -> list[AnyPath]:
-        """The lock files of drivers that this one excludes."""
+        """Return the lock files of drivers that this one excludes."""
         others = [p for p in locks_in(self.path.parent) if p != self.path]
         if self.shard is None:
             return others
@@ -165,7 +165,7 @@ class RunLock:
         return self._divides_as(holder) and holder.get("run") == self._run
 
     def _divides_as(self, holder: Mapping[str, Any]) -> bool:
-        """Whether it has a shard of as many as this one's."""
+        """Return whether it has a shard of as many as this one's."""
         other = Shard.of(holder.get("shard"))
         return bool(other and self.shard and other.count == self.shard.count)
 
@@ -223,7 +223,7 @@ def age_s(path: AnyPath) -> float:
 
 
 def locks_in(root: AnyPath) -> list[AnyPath]:
-    """The lock files of a run directory, whether or not their drivers live."""
+    """Return the lock files of a run directory, whether or not their drivers live."""
     return [*root.glob(_WHOLE), *matching(root, "shard-*.lock")]
 
 
@@ -330,7 +330,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 
 def is_dead(holder: Mapping[str, Any]) -> bool:
-    """Whether the holder is a process of this very system that has ended."""
+    """Return whether the holder is a process of this very system that has ended."""
     here = self_description()
     if any(holder.get(k) != here[k] for k in ("host", "boot", "namespace")):
         return False

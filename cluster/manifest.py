@@ -81,7 +81,7 @@ def _gpus() -> list[str]:
 
 
 def _said(*command: str) -> str | None:
-    """What a program prints, nothing where it fails; None where there is none."""
+    """Return what a program prints, nothing where it fails; None where there is none."""
     try:
         reply = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
@@ -90,7 +90,7 @@ def _said(*command: str) -> str | None:
 
 
 def now() -> str:
-    """The time in UTC, ISO 8601."""
+    """Return the time in UTC, ISO 8601."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 

@@ -86,7 +86,7 @@ def _rows_per_group(table: pa.Table) -> int:
 
 
 def named_digest(part: AnyPath) -> str | None:
-    """The SHA-256 that a part's name gives; None for parts of earlier versions."""
+    """Return the SHA-256 that a part's name gives; None for parts of earlier versions."""
     digest = part.stem.removeprefix("part-")
     return digest if len(digest) == _DIGEST_LENGTH else None
 
@@ -122,7 +122,7 @@ def _first_line(error: Exception) -> str:
 
 
 def open_part(part: str | AnyPath) -> pq.ParquetFile:
-    """A part to be read from, with its checksums compared."""
+    """Return a part to be read from, with its checksums compared."""
     path = any_path(part)
     source = path.open() if isinstance(path, BucketPath) else path
     # Ranges that lie together by one request. Not memory-mapped: a disk error would then
@@ -168,7 +168,7 @@ _opened = lru_cache(maxsize=64)(open_part)
 
 
 def read_cell(part: str, row: int, column: str) -> Any:
-    """One value of a part, reading only its row group of its column.
+    """Return one value of a part, reading only its row group of its column.
 
     Raises DamagedPart, and StoreError for a part that is gone or cannot be read.
     """
@@ -187,7 +187,7 @@ def read_cell(part: str, row: int, column: str) -> Any:
 def _group_of(
     file: pq.ParquetFile, part: str, row: int, column: str
 ) -> tuple[pa.Table, int]:
-    """The row group of `column` that holds `row`, and the row's place in it."""
+    """Return the row group of `column` that holds `row`, and the row's place in it."""
     for group in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
         if row < rows:
@@ -207,7 +207,7 @@ def stage_folders(root: AnyPath) -> list[AnyPath]:
 
 
 def parts_in(folder: AnyPath) -> list[AnyPath]:
-    """The parts in the folder of a stage; StoreError when it cannot be read."""
+    """Return the parts in the folder of a stage; StoreError when it cannot be read."""
     names = ((p.name, p) for p in _listed(folder))
     return sorted(p for n, p in names if n.startswith("part-") and n.endswith(".parquet"))
 

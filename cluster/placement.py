@@ -22,7 +22,7 @@ class Resources:
 
     @classmethod
     def of_placement(cls, placement: Placement) -> "Resources":
-        """The resources that one replica takes."""
+        """Return the resources that one replica takes."""
         memory = placement.memory_gib * 2**30
         return cls(placement.num_cpus, placement.num_gpus, memory)
 
@@ -33,7 +33,7 @@ class Resources:
         return Resources(*map(operator.sub, self._amounts, other._amounts))
 
     def fits(self, free: "Resources") -> bool:
-        """Whether `free` has at least this much of everything."""
+        """Return whether `free` has at least this much of everything."""
         return (
             self.gpus <= free.gpus + _ROUNDING
             and self.cpus <= free.cpus + _ROUNDING
@@ -41,7 +41,7 @@ class Resources:
         )
 
     def gains(self, free: "Resources", offered: "Resources") -> bool:
-        """Whether `offered` has some of what `free` lacks for this."""
+        """Return whether `offered` has some of what `free` lacks for this."""
         pairs = zip((self - free)._amounts, offered._amounts, strict=True)
         return any(lacking > _ROUNDING and some > 0 for lacking, some in pairs)
 
@@ -71,7 +71,7 @@ class Node:
 def free_resources(
     nodes: Iterable[Node], used: Iterable[tuple[str, Resources]]
 ) -> dict[str, Resources]:
-    """The free resources of each node; `used` are (node, amount)."""
+    """Return the free resources of each node; `used` are (node, amount)."""
     free = {n.id: n.total for n in nodes}
     for node, need in used:
         if node in free:
@@ -80,6 +80,6 @@ def free_resources(
 
 
 def best_node(need: Resources, free: Mapping[str, Resources]) -> str | None:
-    """The fullest node on which `need` fits, to keep wide gaps for wide models."""
+    """Return the fullest node on which `need` fits, to keep wide gaps for wide models."""
     fitting = [node for node, resources in free.items() if need.fits(resources)]
     return min(fitting, key=lambda n: (free[n].gpus, free[n].cpus, n), default=None)

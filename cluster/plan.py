@@ -170,7 +170,7 @@ class Plan:
     def evaluation(
         self, system: System, sample: Sample | Malformed, repeat: int
     ) -> Walk[Evaluation]:
-        """The whole walk: an answer, and where there is one, its scores."""
+        """Return the whole walk: an answer, and where there is one, its scores."""
         document = yield from self.answer(system, sample, repeat)
         scores: dict[str, Outcome[Score]] = {}
         if isinstance(document, Result) and isinstance(sample, Sample):
@@ -183,7 +183,7 @@ class Plan:
     def answer(
         self, system: System, sample: Sample | Malformed, repeat: int
     ) -> Walk[Document]:
-        """The first part of an evaluation: the document of one system."""
+        """Return the first part of an evaluation: the document of one system."""
         if isinstance(sample, Malformed):
             return Failure(sample.reason, Fault.BAD_INPUT)
         repetition = Repetition(self.prompt, self.seed, repeat)
@@ -250,7 +250,7 @@ def evaluations(plan: Plan, store: Store, *, notes: bool = False) -> Iterator[Ev
 
 
 def evaluated(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluation:
-    """What `lookup` knows of one document and of its scores."""
+    """Return what `lookup` knows of one document and of its scores."""
     system, sample, repeat = request
     document, jobs = _known(plan.answer(*request), lookup)
     asked, scores = {"": jobs}, dict[str, Outcome[Score] | None]()

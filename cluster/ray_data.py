@@ -19,7 +19,7 @@ from generators.base import Job, StageSpec
 
 
 def as_rows(jobs: Iterable[Job]) -> list[dict[str, Any]]:
-    """One row a job, as Ray Data carries them."""
+    """Return one row a job, as Ray Data carries them."""
     return [
         {"key": j.key, "item": pickle.dumps(Item(j.key, j.label, j.input))} for j in jobs
     ]

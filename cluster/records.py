@@ -235,7 +235,7 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
 
 
 def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, RecordRow]:
-    """The records of a part, as kept in memory; `table` starts at row `first`."""
+    """Return the records of a part, as kept in memory; `table` starts at row `first`."""
     columns = [table.column(name).to_pylist() for name in (*_HEAD, *LIGHT[kind])]
     rows = {}
     for i, (key, outcome, fault, reason, at, *light) in enumerate(
@@ -251,7 +251,7 @@ def head_columns(kind: Kind) -> list[str]:
 
 
 def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
-    """The outcome a record holds; large bytes stay in the store until they are read.
+    """Return the outcome a record holds; large bytes stay in the store until they are read.
 
     Raises DamagedPart where the stored values are not valid.
     """

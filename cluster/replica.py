@@ -134,7 +134,7 @@ class Replica:
         )
 
     def withdraw(self) -> list[Batch]:
-        """The batches in flight, which it will never answer."""
+        """Return the batches in flight, which it will never answer."""
         batches = list(self.in_flight.values())
         for batch in batches:
             self.lane.lost(batch, len(batch.jobs))
@@ -212,7 +212,7 @@ class Replica:
     def failure(
         self, fault: Fault | None, reason: str, batches: Sequence[Batch]
     ) -> WorkerFailure:
-        """The report that it was lost; `fault` is None where its node was lost."""
+        """Return the report that it was lost; `fault` is None where its node was lost."""
         return WorkerFailure(
             at=date_and_time(),
             stage=self.queue.spec.name,

@@ -193,7 +193,7 @@ def execute(
 
 
 def _own_folder(root: AnyPath, shard: Shard | None) -> AnyPath:
-    """Where a driver keeps what is not shared with those of other shards."""
+    """Return where a driver keeps what is not shared with those of other shards."""
     folder = shard.folder(root) if shard else root
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -219,7 +219,7 @@ def _share_manifest(root: AnyPath, about: Mapping[str, Any]) -> None:
 
 
 def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
-    """The executor of a run, for as long as it lasts; ClusterError."""
+    """Return the executor of a run, for as long as it lasts; ClusterError."""
     chosen: str | AbstractContextManager[Executor] | None = options.executor
     if chosen is None:
         chosen = "ray" if options.address else _default_executor()
@@ -280,7 +280,7 @@ class _Work:
         )
 
     def _repaired(self, *damaged: str) -> bool:
-        """Whether damaged parts were set aside, so that there is work again."""
+        """Return whether damaged parts were set aside, so that there is work again."""
         if not self.store.set_aside([*damaged, *self.store.suspects]):
             return False
         # Damage is seldom limited to one part, and each would cost another pass.

@@ -283,7 +283,7 @@ class Scheduler(Engine):
         return sum(queue.made for queue in self._queues.values())
 
     def progress(self) -> RunProgress:
-        """The progress of every stage, and what every worker does."""
+        """Return the progress of every stage, and what every worker does."""
         queues = sorted(self._queues.values(), key=lambda q: q.rank)
         running: RunPhase = "running" if self._paused_at is None else "paused"
         return RunProgress(

@@ -93,13 +93,13 @@ class ServerProcess:
             self._guardian_input.close()
 
     def has_ended(self, within_s: float = 0.0) -> bool:
-        """Whether it has ended, or does `within_s` seconds."""
+        """Return whether it has ended, or does `within_s` seconds."""
         with contextlib.suppress(TimeoutError):
             self.ended.result(within_s)
         return self.ended.done()
 
     def log_end(self) -> str:
-        """The last lines of its log, without keys."""
+        """Return the last lines of its log, without keys."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, self.log.stat().st_size - _SHOWN_BYTES))
@@ -210,7 +210,7 @@ class ServerProcess:
 
 
 def reported_version(base: str, software: str) -> str | None:
-    """The version that a running server reports; None where it reports none.
+    """Return the version that a running server reports; None where it reports none.
 
     vLLM answers at `/version`, SGLang at `/server_info` (before 0.5.6:
     `/get_server_info`).
@@ -236,7 +236,7 @@ def _got(url: str) -> bytes | None:
 
 
 def _public(version: str) -> str:
-    """A version without the part after `+`, which names a build."""
+    """Return a version without the part after `+`, which names a build."""
     return version.partition("+")[0].strip()
 
 
@@ -264,7 +264,7 @@ def _accepts(port: int) -> bool:
 
 
 def log_path(root: Path, name: str) -> Path:
-    """Where a server of this process writes, under a run directory."""
+    """Return where a server of this process writes, under a run directory."""
     place = f"{safe_name(name)[:60]}-{socket.gethostname()}-{os.getpid()}.log"
     return root / LOG_FOLDER / place
 

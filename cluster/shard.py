@@ -23,7 +23,7 @@ class Shard:
 
     @classmethod
     def of(cls, text: str | None) -> Shard | None:
-        """The shard named `K/N`, None for None; UsageError for any other text."""
+        """Return the shard named `K/N`, None for None; UsageError for any other text."""
         if text is None:
             return None
         named = re.fullmatch(r"([1-9][0-9]*)/([1-9][0-9]*)", text)
@@ -42,16 +42,16 @@ class Shard:
         return f"{self.number}-of-{self.count}"
 
     def folder(self, root: AnyPath) -> AnyPath:
-        """Where it keeps its log, its trace and what it notes of itself."""
+        """Return where it keeps its log, its trace and what it notes of itself."""
         return root / FOLDER / self.name
 
     def holds(self, query: str) -> bool:
-        """Whether the query with this id is one of its own; each is of one shard."""
+        """Return whether the query with this id is one of its own; each is of one shard."""
         digest = hashlib.sha256(query.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8]) % self.count == self.number - 1
 
     def share(self, ceiling: float | None) -> float | None:
-        """Its part of what all shards together may use."""
+        """Return its part of what all shards together may use."""
         return None if ceiling is None else ceiling / self.count
 
     def with_share(self, spec: StageSpec) -> StageSpec:

@@ -245,7 +245,7 @@ class StageQueue:
             self.first_made_at = self.first_made_at or self.now()
 
     def unread(self) -> list[Job]:
-        """The waiting judgements, taken off the queue once the first cannot be read.
+        """Return the waiting judgements, taken off the queue once the first cannot be read.
 
         Those of random weights never can, and are made for the time they take.
         """

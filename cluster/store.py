@@ -58,7 +58,7 @@ _log = logging.getLogger("plait")
 
 
 def read_blob(blob: Blob) -> bytes:
-    """The bytes of `blob`, from memory, from its file, or from its cell of a part.
+    """Return the bytes of `blob`, from memory, from its file, or from its cell of a part.
 
     Bytes that are read have the digest of the blob: DamagedPart where a part holds
     others, StoreError where a file does. OSError where a file cannot be read.
@@ -100,7 +100,7 @@ class BlobReader:
         """By part, the first damage that was noticed."""
 
     def __call__(self, blob: Blob) -> bytes:
-        """The bytes of `blob`; raises what `read_blob` raises."""
+        """Return the bytes of `blob`; raises what `read_blob` raises."""
         try:
             return read_blob(blob)
         except DamagedPart as damage:
@@ -115,7 +115,7 @@ def _notes(part: str) -> pa.ChunkedArray:
 
 
 def notes_of(row: RecordRow) -> dict[str, Any]:
-    """What a stage noted about one record: the exact prompt, truncation, ..."""
+    """Return what a stage noted about one record: the exact prompt, truncation, ..."""
     with reading(row.part):
         return json.loads(_notes(row.part)[row.row].as_py() or "{}")  # type: ignore[no-any-return]
 
@@ -151,7 +151,7 @@ class Store:
         """By the stage's digest."""
 
     def folder(self, spec: StageSpec) -> AnyPath:
-        """Where the parts of `spec` are kept."""
+        """Return where the parts of `spec` are kept."""
         return self.root / "stages" / spec.folder
 
     def rows(self, spec: StageSpec) -> Mapping[str, RecordRow]:
@@ -164,12 +164,12 @@ class Store:
         return self._indices[spec.digest]
 
     def key_of(self, job: Job) -> str:
-        """The key under which the record of `job` is kept, or will be."""
+        """Return the key under which the record of `job` is kept, or will be."""
         rows = self.rows(job.spec)
         return next((key for key in job.keys if key in rows), job.key)
 
     def row(self, job: Job) -> RecordRow | None:
-        """The record of `job`, if there is one."""
+        """Return the record of `job`, if there is one."""
         return self.rows(job.spec).get(self.key_of(job))
 
     def add(self, spec: StageSpec, rows: Mapping[str, RecordRow]) -> None:
@@ -210,7 +210,7 @@ class Store:
     def _heads(
         self, spec: StageSpec, part: AnyPath, read: Callable[[], pa.Table]
     ) -> dict[str, RecordRow]:
-        """The records of a part; none where it is proved damaged."""
+        """Return the records of a part; none where it is proved damaged."""
         try:
             table = read()
             with reading(str(part)):
@@ -286,7 +286,7 @@ class Store:
         _notes.cache_clear()
 
     def parts(self, spec: StageSpec) -> list[AnyPath]:
-        """The parts of `spec`, in all folders with its digest."""
+        """Return the parts of `spec`, in all folders with its digest."""
         suffix = f"-{spec.digest[:12]}"
         folders = [f for f in stage_folders(self.root) if f.name.endswith(suffix)]
         return sorted(part for folder in folders for part in parts_in(folder))

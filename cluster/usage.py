@@ -65,11 +65,11 @@ class Spending:
             self._paid.add(spec.digest)
 
     def is_paid(self, spec: StageSpec) -> bool:
-        """Whether requests of a stage cost money, as far as is known."""
+        """Return whether requests of a stage cost money, as far as is known."""
         return spec.digest in self._paid or _has_prices(spec)
 
     def exhausted(self) -> str | None:
-        """Why no more may be paid; None below the ceiling."""
+        """Return why no more may be paid; None below the ceiling."""
         if self.ceiling is None:
             return None
         if self._unknown is not None:

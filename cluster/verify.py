@@ -130,7 +130,7 @@ def _of_draft(
 
 
 def _images_of(record: Mapping[str, Any]) -> list[bytes]:
-    """The encoded form of every image of one record."""
+    """Return the encoded form of every image of one record."""
     cells = [record.get("image"), *(record.get("images") or ())]
     return [cell["bytes"] for cell in cells if cell is not None]
 

@@ -116,7 +116,7 @@ class _TimedCall:
     busy_s: float = 0.0
 
     def __call__(self) -> list[Outcome[Any]]:
-        """The stage's outcomes, one per input."""
+        """Return the stage's outcomes, one per input."""
         self.started.set()
         before = self.meter.joules() if self.meter else None
         began = time.perf_counter()
@@ -143,7 +143,7 @@ class Lane(Executor):
         self._thread: threading.Thread | None = None
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        """The answer to a call, once those before it have been computed."""
+        """Return the answer to a call, once those before it have been computed."""
         future: Future[Any] = Future()
         self._calls.put((future, partial(call, *args, **named)))
         if self._thread is None:
@@ -175,7 +175,7 @@ def _answer(future: Future[Any], call: Callable[[], Any]) -> None:
 
 
 def in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    """The answer of a thread that does not keep the process from ending."""
+    """Return the answer of a thread that does not keep the process from ending."""
     future: Future[Any] = Future()
     call = (future, partial(function, *args))
     threading.Thread(target=_answer, args=call, daemon=True).start()
@@ -404,12 +404,12 @@ class Worker:
 
 
 def _is_unanswered(outcome: Outcome[Any]) -> bool:
-    """Whether a server gave no answer to this request."""
+    """Return whether a server gave no answer to this request."""
     return isinstance(outcome, Failure) and outcome.fault is Fault.ENDPOINT
 
 
 def _with_joules(outcomes: Sequence[Outcome[Any]], joules: float) -> list[Outcome[Any]]:
-    """The outcomes of a batch, with its energy in equal shares as usage."""
+    """Return the outcomes of a batch, with its energy in equal shares as usage."""
     counted = [o for o in outcomes if isinstance(o, Result | Failure)]
     share = {"joules": joules / max(1, len(counted))}
     return [
@@ -419,7 +419,7 @@ def _with_joules(outcomes: Sequence[Outcome[Any]], joules: float) -> list[Outcom
 
 
 def _meter_of(placement: Placement) -> EnergyMeter | None:
-    """A meter of the worker's GPUs; None where it has none of its own.
+    """Return a meter of the worker's GPUs; None where it has none of its own.
 
     A counter is of a whole device: workers that share one cannot tell their shares.
     """
@@ -437,7 +437,7 @@ def _digest_of_file(path: str) -> str | None:
 
 
 def used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
-    """The usage of all outcomes, added up by name."""
+    """Return the usage of all outcomes, added up by name."""
     total: dict[str, float] = {}
     for outcome in outcomes:
         add_usage(total, getattr(outcome, "usage", {}))
@@ -445,7 +445,7 @@ def used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
 
 
 def _receipt_of(error: Exception) -> Receipt:
-    """The receipt for an exception that a stage raised."""
+    """Return the receipt for an exception that a stage raised."""
     print_error(error)
     text = error_text(error)
     return Receipt(stage_fault(error), text)

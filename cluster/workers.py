@@ -68,7 +68,7 @@ class _LoadingTrouble:
     reason: str = ""
 
     def unloadable(self, hosts: set[str]) -> str | None:
-        """Why the stage cannot be loaded; `hosts` are alive and large enough for it.
+        """Return why the stage cannot be loaded; `hosts` are alive and large enough for it.
 
         One node on which it died too often is enough, since they all load the same.
         """
@@ -126,11 +126,11 @@ class WorkerPool:
     # ------------------------------------------------------------ starting and stopping
 
     def of(self, queue: StageQueue) -> Sequence[Replica]:
-        """The workers of a stage, without those that are being stopped."""
+        """Return the workers of a stage, without those that are being stopped."""
         return self._of[queue]
 
     def is_excess(self, replica: Replica) -> bool:
-        """Whether it is one more than its stage may have by now."""
+        """Return whether it is one more than its stage may have by now."""
         most = replica.queue.asked_workers
         return most is not None and replica in self._of[replica.queue][most:]
 
@@ -157,7 +157,7 @@ class WorkerPool:
         return doubtful | self._trouble[queue].barred
 
     def _free_now(self) -> dict[str, Resources]:
-        """The free resources of each node, as far as is known."""
+        """Return the free resources of each node, as far as is known."""
         if self._free is None:
             lately = self.now() - self.options.placement_timeout_s
             self._occupied = [entry for entry in self._occupied if entry[0] > lately]
@@ -188,7 +188,7 @@ class WorkerPool:
         self._ask(replica, "describe", self._probe, control=True)
 
     def may_load(self, replica: Replica, queue: StageQueue) -> bool:
-        """Whether an idle worker may load another stage than it hosts.
+        """Return whether an idle worker may load another stage than it hosts.
 
         Its resources stay reserved, so the stage must need the same. After trouble with
         loading, a stage has a process of its own, which nothing was loaded in before.
@@ -214,7 +214,7 @@ class WorkerPool:
         self._refs[replica.handle.call(method, *args, control=control)] = replica
 
     def _given(self, spec: StageSpec, node: Node) -> tuple[Any, ...]:
-        """What a `Worker` is made of."""
+        """Return what a `Worker` is made of."""
         know(spec.secrets)
         secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
         # Only stages behind an endpoint have ceilings, and only those read parts again.
@@ -321,7 +321,7 @@ class WorkerPool:
         return events + self.unprompted()
 
     def unprompted(self) -> list[Event]:
-        """The events that no reply brings: of deaths, silence and limits of time."""
+        """Return the events that no reply brings: of deaths, silence and limits of time."""
         events = self._attributed()
         if self.now() - self._checked_at >= _CHECKED_EVERY_S:
             self._checked_at = self.now()
@@ -444,7 +444,7 @@ class WorkerPool:
         return events
 
     def _outlived(self, death: _Death) -> bool | None:
-        """Whether the worker's node lives on; None while that is not known."""
+        """Return whether the worker's node lives on; None while that is not known."""
         if not any(n.id == death.node.id for n in self.nodes):
             return False
         return self.executor.outlived(death.node.id, death.at)

@@ -93,7 +93,7 @@ class BucketPath:
         return BucketPath(self.bucket, self.key.parent)
 
     def with_suffix(self, suffix: str) -> BucketPath:
-        """The path with another suffix."""
+        """Return the path with another suffix."""
         return BucketPath(self.bucket, self.key.with_suffix(suffix))
 
     @property
@@ -116,7 +116,7 @@ class BucketPath:
     # ------------------------------------------------------------------------ reading
 
     def exists(self) -> bool:
-        """Whether there is such an object."""
+        """Return whether there is such an object."""
         try:
             self._head()
         except FileNotFoundError:
@@ -126,7 +126,7 @@ class BucketPath:
     is_file = exists
 
     def is_dir(self) -> bool:
-        """Whether there are objects below it."""
+        """Return whether there are objects below it."""
         return next(self.iterdir(), None) is not None
 
     def stat(self) -> ObjectStat:
@@ -140,15 +140,15 @@ class BucketPath:
             return _stat(obstore.head(*self._place))
 
     def read_bytes(self) -> bytes:
-        """The object."""
+        """Return the object."""
         return self.read_version()[0]
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """The object as text."""
+        """Return the object as text."""
         return self.read_bytes().decode(encoding)
 
     def read_version(self) -> tuple[bytes, Version]:
-        """The object, and what `replace` takes to replace just this content."""
+        """Return the object, and what `replace` takes to replace just this content."""
         import obstore
 
         with _errors(self):
@@ -163,7 +163,7 @@ class BucketPath:
             return bytes(obstore.get_range(*self._place, start=start, end=end))
 
     def open(self) -> ObjectReader:
-        """The object to be read from, as a binary file."""
+        """Return the object to be read from, as a binary file."""
         return ObjectReader(self)
 
     def iterdir(self) -> Iterator[BucketPath]:
@@ -233,7 +233,7 @@ AnyPath = Path | BucketPath
 
 
 def any_path(text: str | os.PathLike[str] | BucketPath) -> AnyPath:
-    """The path that `text` names, in a bucket where it is a URL; UsageError."""
+    """Return the path that `text` names, in a bucket where it is a URL; UsageError."""
     if isinstance(text, BucketPath):
         return text
     if match := _URL.fullmatch(str(text)):
@@ -315,15 +315,15 @@ class ObjectReader(io.RawIOBase):
         return self._path.read_range(start, end) if start < end else b""
 
     def readable(self) -> bool:
-        """Whether it can be read."""
+        """Return whether it can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Whether it can be read from anywhere."""
+        """Return whether it can be read from anywhere."""
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Return where the next read begins."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -333,7 +333,7 @@ class ObjectReader(io.RawIOBase):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """The next `size` bytes, fewer at the end."""
+        """Return the next `size` bytes, fewer at the end."""
         start = self._at
         end = self._size if size < 0 else min(self._size, start + size)
         for first, block in (self._tail, self._last):
@@ -346,7 +346,7 @@ class ObjectReader(io.RawIOBase):
 
 
 def matching(root: AnyPath, pattern: str) -> list[AnyPath]:
-    """The paths below `root` that match a pattern, in order."""
+    """Return the paths below `root` that match a pattern, in order."""
     return sorted(root.glob(pattern), key=str)
 
 

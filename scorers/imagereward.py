@@ -110,7 +110,7 @@ class ImageReward:
         self._decoders = ThreadPoolExecutor(config.decoders, "decode")
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
-        """One reward per document, in order; Failure for a broken image."""
+        """Return one reward per document, in order; Failure for a broken image."""
         pixels = list(self._decoders.map(self._pixels, inputs))
         pairs = [
             (image, given)

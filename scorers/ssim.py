@@ -66,7 +66,7 @@ class Ssim:
         self._longest = SsimSettings(**settings).longest_side
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
-        """One score per document; an image that cannot be read is a Failure."""
+        """Return one score per document; an image that cannot be read is a Failure."""
         return [self._outcome(candidate) for candidate in inputs]
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:

@@ -82,7 +82,7 @@ def measure_captions(settings: BenchSettings, say: Say) -> BenchPart:
 
 
 def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
-    """The area, and the share of images whose right caption scores higher."""
+    """Return the area, and the share of images whose right caption scores higher."""
     known = np.flatnonzero(~(np.isnan(right) | np.isnan(wrong)))
     right, wrong = right[known], wrong[known]
     if not len(known):
@@ -116,7 +116,7 @@ def _pair(captioned_scene: CaptionedScene, text: str) -> Pair:
 
 
 def outcomes_of(scorer: LocalScorer, pairs: Sequence[Pair]) -> list[Outcome[Score]]:
-    """The scores of many answers, in batches."""
+    """Return the scores of many answers, in batches."""
     walks = [scorer.scorer.judge(query, document) for query, document in pairs]
     return drive(together(walks), scorer.stages.outcomes)
 
@@ -136,7 +136,7 @@ class CaptionedScene:
 
 
 def captioned(index: int, seed: int) -> CaptionedScene:
-    """The `index`-th scene of the test split with its captions."""
+    """Return the `index`-th scene of the test split with its captions."""
     rng = random.Random(f"captions {seed} {index}")
     scene = random_scene(rng, "test")
     wording = rng.randrange(2**31)

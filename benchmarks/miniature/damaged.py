@@ -146,7 +146,7 @@ _EDITS: tuple[SceneEdit, ...] = (
 
 
 def _told(rng: random.Random, scene: Scene, number: int, of: int) -> Told:
-    """The text of part `number` (from 1) of an answer of `of` parts."""
+    """Return the text of part `number` (from 1) of an answer of `of` parts."""
     text = sentence(scene, rng) if rng.random() < _FREELY else statement(scene)
     return Told(step(number, text) if of > 1 else text, scene)
 
@@ -202,7 +202,7 @@ def _other_text(rng: random.Random, asked: MiniatureQuery, split: Split) -> Part
 
 
 def _unchanged(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    """The scene before each step, in the text, the images or both."""
+    """Return the scene before each step, in the text, the images or both."""
     before, goals = asked.scenes[:-1], asked.scenes[1:]
     where = rng.choice(("text", "image", "both"))
     texts = goals if where == "image" else before
@@ -238,7 +238,7 @@ def _repeated(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
 
 
 def _cut(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    """A text that breaks off after some of its items."""
+    """Return a text that breaks off after some of its items."""
     parts = _right(rng, asked, split)
     k = rng.randrange(len(parts))
     scene = asked.scenes[1 + k]
@@ -277,7 +277,7 @@ _KINDS: dict[str, tuple[float, Maker]] = {
 
 
 def _reasoned(rng: random.Random, asked: MiniatureQuery, split: Split) -> Damaged:
-    """A reasoning answer: right, with another fact, to another question, or none."""
+    """Return a reasoning answer: right, with another fact, to another question, or none."""
     right = str(asked.answer[0])
     kind, make = rng.choices([*_REASONED.items()], (4, 5, 1, 0.3))[0]
     text = make(rng, right, split)
@@ -312,7 +312,7 @@ _FACTS: tuple[tuple[str, ...], ...] = (
 
 
 def document_of(rng: random.Random, answer: Damaged) -> Document:
-    """The answer with worn images: each after its text, or all after all texts."""
+    """Return the answer with worn images: each after its text, or all after all texts."""
     if answer.query.category == "MSR":
         return Document((Text(answer.text),) if answer.text else ())
     texts = [[Text(p.told.text)] if p.told else [] for p in answer.parts]
@@ -328,7 +328,7 @@ def document_of(rng: random.Random, answer: Damaged) -> Document:
 
 
 def worn(rng: random.Random, image: Pillow.Image, spoiled: bool = False) -> Image:
-    """The image as models, decoders and files leave it, or spoiled."""
+    """Return the image as models, decoders and files leave it, or spoiled."""
     levels = _beyond_recognition(rng, image) if spoiled else _worn(rng, image)
     return Drawing(levels.clip(0, 255).astype(np.uint8)).encoded()
 

@@ -139,7 +139,7 @@ def bars_of(name: str, drawn: Sequence[DrawnScene], aims: Aims) -> list[Bar]:
 
 
 def measure_native(settings: BenchSettings, say: Say) -> BenchPart:
-    """The native model's images against its own sentence, and the ground truth's."""
+    """Return the native model's images against its own sentence, and the ground truth's."""
     system = settings.system(NATIVE)
     asked = [query(i, settings.seed, "test", "SA") for i in range(settings.scenes)]
     truths = {q.id: q.scenes[-1] for q in asked}

@@ -48,7 +48,7 @@ class BenchSettings:
     seed: int = 0
 
     def scorer(self, name: str) -> LocalScorer:
-        """A scorer in this process; PlaitError where it is not to be had."""
+        """Return a scorer in this process; PlaitError where it is not to be had."""
         return LocalScorer.named(name, weights=self.weights, models=self.models)
 
     def system(self, name: str) -> LocalSystem:
@@ -136,7 +136,7 @@ class Bar:
 
     @classmethod
     def not_there(cls, name: str, reason: str) -> Bar:
-        """What could not be measured, and why."""
+        """Return what could not be measured, and why."""
         return cls(name=name, estimate=Estimate(None), remark=reason, there=False)
 
     @property
@@ -165,7 +165,7 @@ class BenchPart:
 
     @classmethod
     def not_there(cls, title: str, reason: str) -> BenchPart:
-        """A part that could not be measured."""
+        """Return a part that could not be measured."""
         return cls(title=title, bars=(Bar.not_there(title, reason),))
 
     @property

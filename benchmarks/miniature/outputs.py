@@ -126,7 +126,7 @@ class RunScores:
 
 
 def outputs_part(scores: RunScores) -> BenchPart:
-    """The judge against truth on systems' answers, and every scorer beside it."""
+    """Return the judge against truth on systems' answers, and every scorer beside it."""
     name = f"{JUDGE} against {TRUTH}: Spearman"
     pairs = scores.pairs(JUDGE)
     title = "Judge against truth, on systems' answers"
@@ -189,7 +189,7 @@ def _order_bar(name: str, check: ControlCheck) -> Bar:
 
 
 def blindness_table(made: Sequence[ControlCheck]) -> ResultTable:
-    """How often each scorer puts the ground truth above an answer made worse."""
+    """Return how often each scorer puts the ground truth above an answer made worse."""
     scorers = list(dict.fromkeys(check.scorer for check in made))
     controls = list(dict.fromkeys(check.control for check in made))
     cells = {(c.control, c.scorer): _cell(c) for c in made}
@@ -235,7 +235,7 @@ def _difference_bar(
 
 
 def protocols_part(scores: RunScores) -> BenchPart:
-    """The outline protocol against one image, on queries that ask for several."""
+    """Return the outline protocol against one image, on queries that ask for several."""
     bars = [
         _difference_bar(scores, scorer, OUTLINE, ONE_IMAGE, PROJECTS)
         for scorer in (TRUTH, JUDGE)
@@ -276,7 +276,7 @@ def measure_corruptions(settings: BenchSettings, say: Say) -> BenchPart:
 
 
 def corruptions_part(kinds: Sequence[str], judged: Scores, truths: Scores) -> BenchPart:
-    """The bar, and both means by what was done to the answers."""
+    """Return the bar, and both means by what was done to the answers."""
     known = [
         (kind, score, truth)
         for kind, score, truth in zip(kinds, judged, truths, strict=True)
@@ -324,7 +324,7 @@ _REPEATS = f"Repeats at temperature {TEMPERATURE:g}"
 
 
 def measure_repeats(settings: BenchSettings, say: Say) -> BenchPart:
-    """How often the interval of a small study holds the mean over all answers."""
+    """Return how often the interval of a small study holds the mean over all answers."""
     models = merged(settings.models, {LVLM: {"temperature": TEMPERATURE}})
     varied = replace(settings, models=models)
     run = varied.run("repeats", (OUTLINE,), (TRUTH,), say, repeats=settings.repeats)
@@ -332,7 +332,7 @@ def measure_repeats(settings: BenchSettings, say: Say) -> BenchPart:
 
 
 def repeats_part(values: Floats) -> BenchPart:
-    """The bar for tables' own intervals, and what ignoring the query would give."""
+    """Return the bar for tables' own intervals, and what ignoring the query would give."""
     if not len(values):
         return BenchPart.not_there(_REPEATS, "no query has a score of every repeat")
     share = coverage(values)
@@ -366,7 +366,7 @@ def score_matrix(run: RunData) -> Floats:
 
 
 def coverage(values: Floats, *, by_query: bool = True) -> Estimate:
-    """The share of small studies whose interval holds the mean over everything.
+    """Return the share of small studies whose interval holds the mean over everything.
 
     Args:
         values: (queries, repeats) scores of all answers; none missing.

@@ -27,14 +27,14 @@ SceneEdit = Callable[[Scene, random.Random], Scene | None]
 
 
 def another(scene: Scene, rng: random.Random, split: Split) -> Scene:
-    """A scene of `split` that has nothing to do with `scene`."""
+    """Return a scene of `split` that has nothing to do with `scene`."""
     while (other := random_scene(rng, split)) == scene:
         pass
     return other
 
 
 def exchanging(scene: Scene, items: Mapping[SceneItem, SceneItem]) -> Scene:
-    """The scene with some items in the place of others."""
+    """Return the scene with some items in the place of others."""
     return Scene.of(scene.background, [items.get(item, item) for item in scene.items])
 
 
@@ -53,7 +53,7 @@ resized = _with_another("size", SIZES)
 
 
 def moved(scene: Scene, rng: random.Random) -> Scene | None:
-    """An item at a free place; None in a full scene."""
+    """Return an item at a free place; None in a full scene."""
     if not (free := free_places(scene)):
         return None
     item = rng.choice(scene.items)

@@ -315,7 +315,7 @@ class Board:
         return (self.is_answer & self.is_complete) | self.is_score
 
     def rulings(self, scorer: str) -> Mask:
-        """The rows of what a judge ruled on criteria, of complete answers."""
+        """Return the rows of what a judge ruled on criteria, of complete answers."""
         ruled = self.column["scorer"].is_(scorer) & (self.column["criterion"].codes >= 0)
         return ruled & self.is_complete
 

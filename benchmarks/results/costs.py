@@ -128,7 +128,7 @@ class DocumentCost:
 
     @classmethod
     def of(cls, e: Evaluation, costs: RecordCosts) -> DocumentCost:
-        """The cost of one evaluation's document."""
+        """Return the cost of one evaluation's document."""
         jobs = e.jobs.get("", ())
         drawn = [j.input for j in jobs if j.spec.kind is Kind.RENDER]
         return cls(

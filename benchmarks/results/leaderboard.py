@@ -511,7 +511,7 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
 
 
 def _as_csv(board: Board) -> str:
-    """One line per system, scorer and group."""
+    """Return one line per system, scorer and group."""
     head = ["system", "weights", "scorer", "scale", "direction", "part", "group", "mean"]
     head += ["ci95_low", "ci95_high", "n", *COUNTS, "method", "reason", *board.mark]
     lines = (board.mark | line for row in leaderboard(board) for line in _csv_lines(row))
@@ -531,7 +531,7 @@ def _csv_lines(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _markdown(board: Board) -> str:
-    """The whole leaderboard as one Markdown page."""
+    """Return the whole leaderboard as one Markdown page."""
     parts = [f"# Leaderboard: {board.title}"]
     if board.warning:
         parts.append(f"> **Warning: {plain(board.warning)}**")

@@ -65,12 +65,12 @@ def beside(*parts: str) -> str:
 
 
 def heading(text: str) -> str:
-    """A line in bold."""
+    """Return a line in bold."""
     return f"<div><b>{escape(text)}</b></div>"
 
 
 def missing_note(text: str) -> str:
-    """A line that says what is not there, and why."""
+    """Return a line that says what is not there, and why."""
     return f"<div {_MISSING_STYLE}>{escape(text)}</div>"
 
 
@@ -90,7 +90,7 @@ def content_html(content: Iterable[Text | Image], read: Read) -> str:
 
 
 def _image(image: Image, number: int, read: Read) -> str:
-    """A thumbnail as a data URL, or why there is none; `number` counts from 1."""
+    """Return a thumbnail as a data URL, or why there is none; `number` counts from 1."""
     try:
         url = web_image(read(image), SIDE).url
     except ImageError as error:

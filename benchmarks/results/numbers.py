@@ -45,7 +45,7 @@ class NumberForm:
         return f"{self.number(estimate.value)} {self.interval(estimate.ci95)}".strip()
 
     def counted(self, estimate: Estimate) -> str:
-        """The same with the number of units: `12.30 [8.00, 17.10] n=37`."""
+        """Return the same with the number of units: `12.30 [8.00, 17.10] n=37`."""
         n = "" if estimate.value is None else f" n={estimate.n}"
         return self.estimate(estimate) + n
 

@@ -92,7 +92,7 @@ class TableCell:
     def of(
         cls, estimate: Estimate, form: NumberForm, *, counted: bool = False, **looks: Any
     ) -> TableCell:
-        """An estimate, with its interval behind it and, where `counted`, its n."""
+        """Return an estimate, with its interval behind it and, where `counted`, its n."""
         ends, value = form.interval(estimate.ci95), estimate.value
         if value is not None:
             low, high = estimate.ci95 or (value, value)
@@ -148,7 +148,7 @@ class ResultTable:
         *,
         numeric: bool | None = None,
     ) -> ResultTable:
-        """A table of texts or cells; `numeric` applies to columns that are texts."""
+        """Return a table of texts or cells; `numeric` applies to columns that are texts."""
         columns = [
             TableColumn(c, numeric=numeric) if isinstance(c, str) else c for c in head
         ]
@@ -394,7 +394,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def markdown_page(title: str, remarks: Iterable[str], tables: Iterable[ResultTable]) -> str:
-    """A Markdown page of tables under headings of the second level."""
+    """Return a Markdown page of tables under headings of the second level."""
     parts = [f"# {plain(title)}", *(plain(r) for r in remarks if r)]
     for table in tables:
         parts += [f"## {plain(table.title)}", table.markdown]

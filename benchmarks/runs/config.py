@@ -150,7 +150,7 @@ class RunConfig(_Section):
     """What `plait submit` asks a cluster for."""
 
     def resolved(self) -> dict[str, Any]:
-        """The config as plain data, as the manifest holds it."""
+        """Return the config as plain data, as the manifest holds it."""
         return self.model_dump(mode="json")
 
     @property
@@ -264,7 +264,7 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
 
 
 def is_run(root: AnyPath) -> bool:
-    """Whether the directory `root` holds a run, finished or not."""
+    """Return whether the directory `root` holds a run, finished or not."""
     # Imported here because measuring a stage reads configs where pyarrow is missing.
     from cluster.run import MANIFEST
 

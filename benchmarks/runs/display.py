@@ -96,13 +96,13 @@ class Display(Watcher):
 
 
 def progress_table(progress: RunProgress) -> RenderableType:
-    """All stages, and a line on the whole run."""
+    """Return all stages, and a line on the whole run."""
     summary = Text(_summary(progress), "dim")
     return Group(_table(_COLUMNS, map(_cells, progress.stages)), summary)
 
 
 def worker_table(workers: Iterable[WorkerProgress]) -> RenderableType:
-    """All workers."""
+    """Return all workers."""
     rows = ([w.stage, w.node, w.state, f"{w.records:,}"] for w in workers)
     return _table(_WORKER_COLUMNS, rows)
 

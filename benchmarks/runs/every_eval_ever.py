@@ -86,7 +86,7 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
 
 
 def _model_id(run: RunData, system: System) -> str:
-    """The one published model of the system, else its name under what it is.
+    """Return the one published model of the system, else its name under what it is.
 
     Models that are not the published ones never bear their names.
     """
@@ -116,7 +116,7 @@ def _model_info(run: RunData, system: System, id: str) -> dict[str, Any]:
 
 
 def _details(stage: StageSpec) -> str:
-    """The model of a stage with all settings that its results depend on."""
+    """Return the model of a stage with all settings that its results depend on."""
     return json.dumps({"model": stage.identity, **stage.settings}, default=str)
 
 
@@ -234,7 +234,7 @@ def _best(scorer: Scorer) -> float | None:
 
 
 def _said(sample: Sample, document: Document) -> dict[str, Any]:
-    """The answer, or the whole conversation where it has several turns."""
+    """Return the answer, or the whole conversation where it has several turns."""
     answers = [marked(answer.segments) for answer in document.answers]
     if len(answers) == 1:
         return {"interaction_type": "single_turn", "output": {"raw": answers}}

@@ -95,7 +95,7 @@ class Experiment:
         return f"{len(self.samples):,} of {len(self.task.samples):,} queries"
 
     def limited_to(self, queries: int) -> Experiment:
-        """The same with at most `queries` queries, in the same run directory."""
+        """Return the same with at most `queries` queries, in the same run directory."""
         values = {"limit": queries, "out": self.config.root}
         config = self.config.model_copy(update=values)
         samples = _selection(config, self.task, self.ids)
@@ -132,7 +132,7 @@ class Experiment:
         return digest(self.config.digest, data, ids, stages, dict(self.identities))
 
     def about(self) -> dict[str, Any]:
-        """The manifest's entries about the run, without the environment."""
+        """Return the manifest's entries about the run, without the environment."""
         judges = [s for s in self.scorers if isinstance(s, RubricJudge)]
         return {
             **({} if self.ids is None else {"ids": list(self.ids)}),
@@ -156,7 +156,7 @@ class Experiment:
         return len(self.plan) <= _MOST_WITH_NOTES
 
     def board(self, store: Store) -> Board:
-        """The results in the store, ready for tables and the page."""
+        """Return the results in the store, ready for tables and the page."""
         reader = ResultReader(self)
         for _ in reader(evaluations(self.plan, store, notes=self.notes), store):
             pass
@@ -182,7 +182,7 @@ class ResultReader:
             yield evaluation
 
     def board(self) -> Board:
-        """The board of what has passed."""
+        """Return the board of what has passed."""
         made, task = self._experiment, self._experiment.task
         return Board(
             table=self._builder.table(),
@@ -323,7 +323,7 @@ def _refuse_wrong_rubrics(config: RunConfig) -> None:
 def read_task(
     config: RunConfig, on_progress: Callable[[int, int], None] | None = None
 ) -> tuple[TaskSet, tuple[System, ...]]:
-    """The queries, and the systems whose answers come with them."""
+    """Return the queries, and the systems whose answers come with them."""
     given: tuple[System, ...] = ()
     if config.data.startswith(OFFICIAL):
         task, given = official.answered(Path(config.data.removeprefix(OFFICIAL)))
@@ -357,7 +357,7 @@ def _ids(file: Path) -> list[str]:
 
 
 def models_of(config: RunConfig) -> Models:
-    """The settings of a config that concern all its models."""
+    """Return the settings of a config that concern all its models."""
     return Models(
         weights=config.weights or "pretrained",
         overrides=config.models,
@@ -368,7 +368,7 @@ def models_of(config: RunConfig) -> Models:
 
 
 def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
-    """The scorer that a config names."""
+    """Return the scorer that a config names."""
     settings = dict(models.of(name))
     if name.startswith((JUDGE, *OTHERS)):
         settings = {"seed": config.seed} | settings
@@ -388,7 +388,7 @@ def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
 def reopen(
     root: AnyPath, changes: Mapping[str, Any] | None = None, *, current: Sequence[str] = ()
 ) -> Experiment:
-    """The experiment a run directory holds, from its manifest.
+    """Return the experiment a run directory holds, from its manifest.
 
     Checkpoints and stages keep the identities they had when the run was made, so that a
     report needs neither the weights nor the network nor the former version of plait. The

@@ -42,7 +42,7 @@ _SCHEMA = pa.schema(
 
 
 def repeats_of(run: RunData, form: str, repeat: int | None) -> Sequence[int]:
-    """The repeats that a file in the format `form` holds, counted from 1.
+    """Return the repeats that a file in the format `form` holds, counted from 1.
 
     Benchmarks' own have room for one answer to a query: the first by default.
     """
@@ -82,7 +82,7 @@ def _documents(
 
 
 def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
-    """One row per document: text with a mark in place of each image, and the images.
+    """Return one row per document: text with a mark in place of each image, and the images.
 
     `seed` is that of its text, and null where the system's text follows from no seed.
     `datasets.load_dataset("parquet", data_files=...)` shows the images decoded.
@@ -98,7 +98,7 @@ def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
 
 
 def _feature(kind: pa.DataType) -> dict[str, Any]:
-    """A type as Hugging Face's `datasets` names it."""
+    """Return a type as Hugging Face's `datasets` names it."""
     if kind == _IMAGES.value_type:
         return {"_type": "Image"}
     if pa.types.is_list(kind):

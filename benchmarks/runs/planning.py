@@ -170,7 +170,7 @@ class RunPlan:
         return sum(tally.to_run for tally in self.counts)
 
     def ready(self, *, remake: bool = False) -> bool:
-        """Whether `run` would start."""
+        """Return whether `run` would start."""
         refused = self.missing or self.over_budget
         return not refused and (remake or not self.made_again)
 

@@ -215,7 +215,7 @@ class RunData:
 
     @classmethod
     def at(cls, root: AnyPath) -> "RunData":
-        """The run in `root`; UsageError where there is none."""
+        """Return the run in `root`; UsageError where there is none."""
         root = root.expanduser().resolve()
         return cls(root, reopen(root), Store(root))
 
@@ -245,7 +245,7 @@ class RunData:
         }
 
     def documents(self, system: str, repeat: int = 1) -> SystemAnswers:
-        """What `system` made of every query; `repeat` counts from 1. UsageError."""
+        """Return what `system` made of every query; `repeat` counts from 1. UsageError."""
         chosen = [s for s in self.experiment.systems if s.name == system]
         if not chosen:
             raise unknown("system", system, self.systems)
@@ -324,7 +324,7 @@ class RunData:
         return heading(str(self.root)) + table + answers + notes
 
     def _answers_html(self) -> str:
-        """One query, where systems differ most, with their answers side by side."""
+        """Return one query, where systems differ most, with their answers side by side."""
         apart = furthest_apart(self.board, self.queries)
         id = apart.query if apart else next(iter(self.queries), None)
         if id is None:

@@ -25,7 +25,7 @@ from generators.names import validated
 
 
 def read_manifest(root: AnyPath) -> dict[str, Any]:
-    """The manifest of the run at `root`; UsageError where none can be read."""
+    """Return the manifest of the run at `root`; UsageError where none can be read."""
     path = root / MANIFEST
     try:
         manifest = json.loads(path.read_text())
@@ -81,7 +81,7 @@ class Supersession:
 
 
 def stage_facts(spec: StageSpec) -> dict[str, Any]:
-    """A manifest's entry for one stage."""
+    """Return a manifest's entry for one stage."""
     return {
         "digest": spec.digest,
         "kind": spec.kind.value,
@@ -136,7 +136,7 @@ class RecordedStages:
         return spec if facts is None else _as_recorded(spec, facts)
 
     def superseded(self, stages: Iterable[StageSpec], store: Store) -> list[Supersession]:
-        """The stages whose records are not found by today's keys."""
+        """Return the stages whose records are not found by today's keys."""
         changes = []
         for spec in stages:
             facts = self.former(spec)
@@ -153,7 +153,7 @@ def _as_recorded(spec: StageSpec, facts: Recorded) -> StageSpec:
 
 
 def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
-    """Whether a run's inputs of `spec` had seeds.
+    """Return whether a run's inputs of `spec` had seeds.
 
     Where its manifest does not say, inputs of a user's drafting stage had none unless its
     class sets `seeded`.

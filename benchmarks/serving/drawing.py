@@ -48,7 +48,7 @@ def refuse_other_settings(request: ImageGenerationRequest, stage: StageSpec) -> 
 
 
 def _asked(request: ImageGenerationRequest) -> dict[str, Any]:
-    """The settings that the request names; a size as width and height."""
+    """Return the settings that the request names; a size as width and height."""
     asked = {name: getattr(request, name) for name in _SETTINGS}
     if request.size in (None, "auto"):
         return asked

@@ -95,7 +95,7 @@ class ServingEngine:
                 raise stopping()
 
     def takes_max_tokens(self, spec: StageSpec) -> bool:
-        """Whether a loaded stage can be told the longest answer of one request."""
+        """Return whether a loaded stage can be told the longest answer of one request."""
         return bool(getattr(self._stages.stage(spec), "takes_max_tokens", False))
 
     async def answer(self, walk: Walk[T]) -> Result[T]:

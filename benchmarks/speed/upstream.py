@@ -220,7 +220,7 @@ class GillLoop(OneByOne):
         return states
 
     def _sampled(self, state: Tensor, step: int, generator: torch.Generator) -> list[int]:
-        """One id, or those of all image tokens."""
+        """Return one id, or those of all image tokens."""
         first, *others = self._stage.tokens.vokens
         logits = self._stage.logits(state)
         logits[:, others] = -torch.inf
@@ -316,7 +316,7 @@ class MmieScoreLoop(OneByOne):
         return reply
 
     def _next(self, fed: Tensor, cache: DynamicCache) -> int:
-        """The most likely id after the inputs (positions, width)."""
+        """Return the most likely id after the inputs (positions, width)."""
         states = self._judge.decoder(
             inputs_embeds=fed[None], past_key_values=cache, use_cache=True
         ).last_hidden_state

@@ -96,7 +96,7 @@ def agreement_report(
 def _with_truth(
     path: AnyPath, name: str, scorers: Collection[str], settings: AgreementSettings
 ) -> Mapping[str, Any]:
-    """The same with truth, which has a scale of its own, in the place of people."""
+    """Return the same with truth, which has a scale of its own, in the place of people."""
     ratings = read_scores(path, scale=settings.human_scale)
     if name not in ratings.raters:
         names = ", ".join(sorted(ratings.raters)) or "none"
@@ -192,7 +192,7 @@ def _measures(
     rated: Rated,
     settings: AgreementSettings,
 ) -> dict[str, Any]:
-    """One judge's ratings matched with people's."""
+    """Return one judge's ratings matched with people's."""
     scored = judges.values.get(name, {})
     matched = [(u, scored[u], rated[u]) for u in sorted(rated) if u in scored]
     if people.form == "preference":

@@ -208,13 +208,13 @@ def _contents(board: Board, units: Sequence[Unit]) -> dict[Unit, tuple[Sample, C
 
 
 def _form_of(sample: Sample) -> str:
-    """The rubric that judges follow too, else one question about the whole."""
+    """Return the rubric that judges follow too, else one question about the whole."""
     category = sample.metadata.get(RUBRIC, sample.category)
     return category if category in OWN else _WHOLE
 
 
 def _form(name: str) -> dict[str, Any]:
-    """What is asked about an item: each question with its name, sense and keys."""
+    """Return what is asked about an item: each question with its name, sense and keys."""
     if name == _PAIR:
         keys = {"1": "the left one", "2": "neither", "3": "the right one"}
         return {

@@ -414,7 +414,7 @@ def _toward(own: str, pairs: Iterable[Preference]) -> dict[_Answers, float]:
 def _by_others(
     preferences: Preferences, judge: JudgeIdentity, own: str
 ) -> Mapping[_Answers, float]:
-    """The mean verdict of judges of other families, asked in the same way."""
+    """Return the mean verdict of judges of other families, asked in the same way."""
     shares: dict[_Answers, list[float]] = defaultdict(list)
     for other, pairs in preferences.items():
         alike = (other.protocol, other.mode) == (judge.protocol, judge.mode)
@@ -594,7 +594,7 @@ def reworded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJud
 
 
 def _with(one: RubricJudge, **settings: str) -> RubricJudge:
-    """The judge with another rubric or mode, and otherwise with its own settings."""
+    """Return the judge with another rubric or mode, and otherwise with its own settings."""
     other = validated(JudgeSettings, settings, one.name).judge(one.name, one.stage)
     if isinstance(one.examiner, Corrected) and isinstance(other.examiner, Corrected):
         examiner = replace(one.examiner, rubrics=other.examiner.rubrics)

@@ -134,7 +134,7 @@ def _rated(state: Mapping[str, Any], key: Mapping[str, Any]) -> Iterator[RatedIt
 
 
 def _value(question: Mapping[str, Any], pressed: str, left: str) -> Any:
-    """The value of a key; that of a vote by the system that was on that side."""
+    """Return the value of a key; that of a vote by the system that was on that side."""
     if pressed not in dict(question["keys"]):
         raise ValueError(f"{pressed!r} answers no question")
     if question["name"] != "vote":
@@ -144,7 +144,7 @@ def _value(question: Mapping[str, Any], pressed: str, left: str) -> Any:
 
 
 def _row(rater: str, rated: RatedItem) -> dict[str, Any]:
-    """The row of an item; blank where the rater could not say."""
+    """Return the row of an item; blank where the rater could not say."""
     row = {name: rated.item.get(name, "") for name in _ABOUT}
     row |= {"annotator": rater, "position": rated.position, "seconds": rated.seconds}
     given = dict(rated.given or {})

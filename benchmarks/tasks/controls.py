@@ -75,7 +75,7 @@ class Pool:
 
 
 def _lot(seed: int, *names: str) -> str:
-    """A digest to sort by, the same in every process."""
+    """Return a digest to sort by, the same in every process."""
     text = "\n".join((str(seed), *names))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -45,7 +45,7 @@ _MARK, _BEGIN = "<image>", "<BEGIN>"
 
 
 def load(place: str, cache: Path) -> TaskSet:
-    """The task set at `place`: a folder with interleaved_bench.json, or that file.
+    """Return the task set at `place`: a folder with interleaved_bench.json, or that file.
 
     The category is the task, and answers are judged by MMIE's rubric of stories. Raises
     TaskError where there is none.

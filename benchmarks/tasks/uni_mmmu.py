@@ -102,7 +102,7 @@ class _Data(NamedTuple):
 
 
 def load(place: str, cache: Path) -> TaskSet:
-    """The task set at `place`: the folder `data`, or the one that holds it.
+    """Return the task set at `place`: the folder `data`, or the one that holds it.
 
     The category is the task, the field what is to help what. Raises TaskError where there
     is no task.

@@ -67,7 +67,7 @@ class Executor(ABC):
 
     @abstractmethod
     def nodes(self) -> list[Node]:
-        """The nodes that are taken to be alive, with all the resources of each."""
+        """Return the nodes that are taken to be alive, with all the resources of each."""
 
     @abstractmethod
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> Host:
@@ -75,7 +75,7 @@ class Executor(ABC):
 
     @abstractmethod
     def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
-        """Those of `refs` that are ready, waiting at most `timeout_s` for the first.
+        """Return those of `refs` that are ready, waiting at most `timeout_s` for the first.
 
         Without any, the whole time: a run that waits for resources keeps no core busy.
         """
@@ -86,7 +86,7 @@ class Executor(ABC):
 
     @abstractmethod
     def result(self, ref: Ref) -> Any:
-        """The value of a ready reference; HostLost where the host has ended."""
+        """Return the value of a ready reference; HostLost where the host has ended."""
 
     def watch(self, nodes: Iterable[Node]) -> None:
         """Watch whether these nodes give signs of life, and no others."""

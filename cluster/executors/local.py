@@ -95,7 +95,7 @@ class _InlineWorker(_ThreadWorker):
 
 
 def _stored(outcome: Outcome[Any]) -> Outcome[Any]:
-    """The outcome as records hold it: images are encoded, and text is valid."""
+    """Return the outcome as records hold it: images are encoded, and text is valid."""
     if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
         outcome = replace(outcome, value=outcome.value.encoded())
     return with_valid_text(outcome)
@@ -149,7 +149,7 @@ class LocalExecutor(Executor):
         return ThreadHost(node, self._lane, _ThreadWorker(given, share))
 
     def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
-        """Those that are ready."""
+        """Return those that are ready."""
         if not refs:
             time.sleep(timeout_s)
             return []
@@ -160,7 +160,7 @@ class LocalExecutor(Executor):
         futures.wait(refs, timeout_s)
 
     def result(self, ref: Ref) -> Any:
-        """The value of a ready reference."""
+        """Return the value of a ready reference."""
         return ref.result()
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ def running() -> Iterator[LocalExecutor]:
 
 
 def _of_this_machine() -> Resources:
-    """Its processors and memory, and one GPU: threads cannot be given one each."""
+    """Return its processors and memory, and one GPU: threads cannot be given one each."""
     has_gpu = any(Path("/dev").glob("nvidia[0-9]*"))
     memory = float(psutil.virtual_memory().total)
     return Resources(float(os.cpu_count() or 1), float(has_gpu), memory)

@@ -86,7 +86,7 @@ class RayExecutor(Executor):
         self._asked: Future[list[Node]] | None = None
 
     def nodes(self) -> list[Node]:
-        """Those that Ray takes to be alive; ClusterError where its head is gone."""
+        """Return those that Ray takes to be alive; ClusterError where its head is gone."""
         if self._head is not None and self.silent_s(self._head.id) > _HEAD_SILENCE_S:
             raise ClusterError(
                 f"the Ray head at {self._head.id} has given no sign for "
@@ -118,7 +118,7 @@ class RayExecutor(Executor):
         return RayHost(_actor_class.options(**options).remote(*given), node)
 
     def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
-        """Those that are ready."""
+        """Return those that are ready."""
         if not refs:
             time.sleep(timeout_s)
             return []
@@ -133,7 +133,7 @@ class RayExecutor(Executor):
             ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s)
 
     def result(self, ref: Ref) -> Any:
-        """The value of a ready reference."""
+        """Return the value of a ready reference."""
         try:
             return ray.get(ref)
         except ray.exceptions.RayError as error:
@@ -158,7 +158,7 @@ def _as_node(head: str) -> Node:
 
 
 def host_lost(error: Exception) -> HostLost:
-    """What an error of Ray's says of a host."""
+    """Return what an error of Ray's says of a host."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     refused = isinstance(error, ray.exceptions.RuntimeEnvSetupError)
     if refused or _RAISED_BY_INIT in str(error):
@@ -167,7 +167,7 @@ def host_lost(error: Exception) -> HostLost:
 
 
 def _cause_of_death(lines: Sequence[str]) -> str:
-    """The line of Ray's message that says why a worker died."""
+    """Return the line of Ray's message that says why a worker died."""
     words = ("killed", "exit", "died", "memory", "disconnect", "dead")
     causes = (x for x in lines[1:] if any(word in x.lower() for word in words))
     reason = next(causes, lines[0] if lines else "no reason given")
@@ -218,7 +218,7 @@ def _started(tries: int, params: Mapping[str, Any]) -> Any:
 
 
 def is_local(address: str | None) -> bool:
-    """Whether a run with this address starts its own Ray, which never grows."""
+    """Return whether a run with this address starts its own Ray, which never grows."""
     return address is None and "RAY_ADDRESS" not in os.environ and not _inside_job()
 
 
@@ -322,13 +322,13 @@ def shipped_modules() -> list[str]:
 
 
 def _users_folders() -> list[str]:
-    """The folders of `sys.path` in which nothing was installed."""
+    """Return the folders of `sys.path` in which nothing was installed."""
     installed = (sys.prefix, sys.base_prefix)
     return [os.path.abspath(p) for p in sys.path if p and not p.startswith(installed)]
 
 
 def _source(module: ModuleType) -> Path | None:
-    """The file of a module, or the folder of a package; None for any other kind."""
+    """Return the file of a module, or the folder of a package; None for any other kind."""
     places = list(getattr(module, "__path__", ()))
     if not places and module.__name__ != "__main__":
         places = [getattr(module, "__file__", None) or ""]

@@ -23,7 +23,7 @@ _ADVICE = (
 
 
 def unreachable(address: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Why no driver can join the Ray head at `address`; None where nothing is wrong.
+    """Return why no driver can join the Ray head at `address`; None where nothing is wrong.
 
     Args:
         address: `HOST:PORT` of a head, or `ray://HOST:PORT` of its client server.
@@ -60,7 +60,7 @@ def _connection_refusal(host: str, port: int) -> str | None:
 
 
 def _head_refusal(target: str, environ: Mapping[str, str]) -> str | None:
-    """Why the head refuses a driver, without a token or with the user's."""
+    """Return why the head refuses a driver, without a token or with the user's."""
     status = _status(target, None)
     if status == "UNAUTHENTICATED":
         return _token_refusal(target, environ)
@@ -88,7 +88,7 @@ def _token_refusal(target: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _token(environ: Mapping[str, str]) -> str | None:
-    """The token that Ray would send, from where Ray looks for one."""
+    """Return the token that Ray would send, from where Ray looks for one."""
     if token := environ.get("RAY_AUTH_TOKEN", "").strip():
         return token
     file = environ.get("RAY_AUTH_TOKEN_PATH") or _DEFAULT_TOKEN_FILE

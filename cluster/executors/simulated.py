@@ -49,7 +49,7 @@ class Speeds:
     record_s: float = 1.0
 
     def of(self, spec: StageSpec, method: str, records: int) -> float:
-        """The time of one call of a worker of `spec`."""
+        """Return the time of one call of a worker of `spec`."""
         times = {
             "describe": self.start_s,
             "load": self.load_s,
@@ -239,7 +239,7 @@ class World:
         return True
 
     def pending(self) -> int:
-        """How much is still to happen."""
+        """Return how much is still to happen."""
         return len(self._events)
 
     def pass_time(self, seconds: float) -> None:
@@ -340,7 +340,7 @@ class SimulatedExecutor(Executor):
         return self.world.now
 
     def nodes(self) -> list[Node]:
-        """Those that are taken to be alive, though some may be gone."""
+        """Return those that are taken to be alive, though some may be gone."""
         return list(self.world.listed)
 
     def start(
@@ -362,7 +362,7 @@ class SimulatedExecutor(Executor):
         return host
 
     def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
-        """Those that are ready; time passes meanwhile."""
+        """Return those that are ready; time passes meanwhile."""
         until = self.world.now + (max(timeout_s, self.world.tick_s) if timeout_s else 0.0)
         wanted = refs if isinstance(refs, Set) else set(refs)
         while wanted.isdisjoint(self.ready) and self.world.advance(until):
@@ -379,7 +379,7 @@ class SimulatedExecutor(Executor):
             pass
 
     def result(self, ref: Ref) -> Any:
-        """The value of a ready reference."""
+        """Return the value of a ready reference."""
         if ref.lost is not None:
             raise ref.lost
         return ref.value

@@ -18,7 +18,7 @@ from generators.errors import UsageError
 
 
 def script(job: BatchJob) -> str:
-    """The batch script of a job."""
+    """Return the batch script of a job."""
     settings = job.settings
     return TEMPLATES.get_template("slurm.sh.j2").render(
         options=_options(job),

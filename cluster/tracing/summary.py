@@ -130,7 +130,7 @@ def _rounded(values: dict[str, Any], digits: int) -> dict[str, Any]:
 
 
 def _making(session: Session) -> tuple[int, int]:
-    """The first and the last moment in which workers were managed."""
+    """Return the first and the last moment in which workers were managed."""
     parts = [p for p in session.phases if p.name == MAKING]
     begins = [p.begin for p in parts] or [w.begin for w in session.workers]
     return min(begins, default=0), max((p.end for p in parts), default=session.end)
@@ -161,7 +161,7 @@ def _bounds(
 
 
 def _use(own: _Activities, bound_s: float, bin_s: float) -> dict[str, Any]:
-    """What the workers of a stage did; `workers` are the most at a time."""
+    """Return what the workers of a stage did; `workers` are the most at a time."""
     total = np.sum([activity for _, activity in own], axis=0)
     workers = [worker for worker, _ in own]
     joules = [w.joules for w in workers if w.joules is not None]

@@ -52,7 +52,7 @@ class VokenRenderSettings(DiffusionSettings):
         return self
 
     def drawing(self) -> DiffusionSettings:
-        """The settings of the pipeline alone, for `generators.diffusion`."""
+        """Return the settings of the pipeline alone, for `generators.diffusion`."""
         model, revision = with_revision(self.diffusion)
         names = DiffusionSettings.model_fields
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}

@@ -31,7 +31,7 @@ class ClipEmbed:
         self._scale = float(clip.model.logit_scale.double().exp())
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Embedding]]:
-        """One vector per document, in order; Failure for a broken image."""
+        """Return one vector per document, in order; Failure for a broken image."""
         parts = [given.document.segments[0] for given in inputs]
         images = self.encoder.images(p for p in parts if isinstance(p, Image))
         read = {

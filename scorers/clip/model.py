@@ -36,7 +36,7 @@ MAX_ASPECT = 16
 def transform_of(
     size: tuple[int, int], about: Mapping[str, Any], processor: Processor = "open_clip"
 ) -> Transform:
-    """The evaluation transform of a library for towers of `size` (height, width).
+    """Return the evaluation transform of a library for towers of `size` (height, width).
 
     `about` holds those fields of open_clip's `PreprocessCfg` that differ from OpenAI's:
     shorter side resized with Pillow's bicubic filter, centre cropped.

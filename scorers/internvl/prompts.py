@@ -135,7 +135,7 @@ class DecodedImages:
         self._decoded = {d: threads.submit(decode, image) for d, image in images.items()}
 
     def __call__(self, image: Image) -> Pillow.Image:
-        """The image; ImageError when it cannot be read."""
+        """Return the image; ImageError when it cannot be read."""
         return self._decoded[image.digest].result()
 
 
@@ -168,7 +168,7 @@ class PromptWriter:
     def __call__(
         self, request: Request, decoded: DecodedImages
     ) -> JudgePrompt | Skip | Failure:
-        """The prompt of a request, or why there is none."""
+        """Return the prompt of a request, or why there is none."""
         content = [s for t in request.turns if t.role != "system" for s in t.content]
         if failure := empty(content):
             return failure

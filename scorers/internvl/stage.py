@@ -75,7 +75,7 @@ class MmieScore:
         self._image_id = self.judge.tokenizer.id(IMAGE_TOKEN)
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
-        """One draft of one text per request, in order.
+        """Return one draft of one text per request, in order.
 
         A prompt that fills the model's positions is skipped; a request without content
         or with an unreadable image fails.
@@ -132,7 +132,7 @@ class MmieScore:
         return inputs
 
     def drafted(self, prompt: JudgePrompt, reply: TextTrack) -> Result[Draft] | Failure:
-        """A written reply as the stage returns it."""
+        """Return a written reply as the stage returns it."""
         if reply.stop == NO_NUMBERS:
             return no_numbers(SCORES, self.judge.model.dtype)
         usage = {

@@ -227,7 +227,7 @@ _REPEATS = 20
 
 @functools.cache
 def toy_pieces() -> bytes:
-    """A SentencePiece model of our words and rubrics, set up as LLaMA's is.
+    """Return a SentencePiece model of our words and rubrics, set up as LLaMA's is.
 
     It spells a rubric in about as many pieces as a published one.
     """
@@ -238,7 +238,7 @@ def toy_pieces() -> bytes:
 
 
 def toy_tokenizer() -> tuple[PhiTokenizer, list[int], int]:
-    """A tokenizer, the ids of its whole words, and how many ids it has.
+    """Return a tokenizer, the ids of its whole words, and how many ids it has.
 
     Its chat tokens take the white space after them, as published.
     """

@@ -187,7 +187,7 @@ class CriteriaJudge(QuestionsJudge[Ruling]):
     def _corrected(
         self, query: Sample, document: Document, about: About, criterion: str
     ) -> tuple[Turn, ...]:
-        """One turn, the same for all criteria about one part up to the criterion."""
+        """Return one turn, the same for all criteria about one part up to the criterion."""
         closed, pages = query.field == CLOSED, Pages(self.max_images)
         shown: Content = (
             document.images if closed and about == "image" else document.segments

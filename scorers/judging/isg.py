@@ -444,7 +444,7 @@ def official_mean(replies: Sequence[str]) -> float | None:
 
 
 def official_overall(reply: str) -> float | None:
-    """The overall score, whatever its size; None where there is none.
+    """Return the overall score, whatever its size; None where there is none.
 
     Raises TypeError where the released summary does.
     """

@@ -124,7 +124,7 @@ class CriteriaSettings(ChatJudgeSettings):
     contexts: with its system turn, the criterion in a turn of its own."""
 
     def judge(self, name: str, stage: StageSpec) -> ChatJudge:
-        """The judge of criteria that asks `stage`."""
+        """Return the judge of criteria that asks `stage`."""
         file, own = self.source.file, self.asking(name, stage)
         wording = criteria.OWN if file is None else released_criteria(file)
         return CriteriaJudge(**own, wording=wording, cached=self.cached)
@@ -138,7 +138,7 @@ class IsgSettings(ChatJudgeSettings):
     )
 
     def judge(self, name: str, stage: StageSpec) -> ChatJudge:
-        """The judge of the level that `name` begins with."""
+        """Return the judge of the level that `name` begins with."""
         file, own = self.source.file, self.asking(name, stage)
         level = isg.PREFIXES[f"{name.partition(':')[0]}:"]
         # The program counts scores beyond the scale that it asks for.
@@ -153,7 +153,7 @@ class AspectsSettings(ChatJudgeSettings):
     released: ClassVar[str] = f"{aspects.FILE} from github.com/LanceZPF/OpenING"
 
     def judge(self, name: str, stage: StageSpec) -> ChatJudge:
-        """The judge of aspects that asks `stage`."""
+        """Return the judge of aspects that asks `stage`."""
         file, own = self.source.file, self.asking(name, stage)
         # As with ISG-Bench's levels.
         scale = UNBOUNDED if self.mode == "official" else "0-100"

@@ -102,7 +102,7 @@ class Creation(Pairwise):
         return (Turn("user", joined((*before, *filled(template, fields)))),)
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
-        """A five-level verdict, or two marks out of 10."""
+        """Return a five-level verdict, or two marks out of 10."""
         if aspect == "preference":
             return official_creation(reply) if self.mode == "official" else level(reply)
         return official_marks(reply) if self.mode == "official" else marks(reply)

@@ -153,7 +153,7 @@ class ProBench(Pairwise):
         return not official_forms(reply)
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
-        """A five-level verdict."""
+        """Return a five-level verdict."""
         return official_probench(reply) if self.mode == "official" else level(reply)
 
     def style_of(self, answer: Document, *, first: bool) -> Style:
@@ -220,7 +220,7 @@ def corrected_rows(
     group: str,
     draws: int,
 ) -> list[PairStanding]:
-    """A row per system, best first, and one with the effects of order and style.
+    """Return a row per system, best first, and one with the effects of order and style.
 
     `rating` has the baseline at 1000; `win_rate` is the rating's expected score against
     it in percent, order and style being equal; `preferred` is the observed one, over

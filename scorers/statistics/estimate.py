@@ -107,7 +107,7 @@ def bootstrap_estimate(value: float, samples: Floats, questions: int) -> Estimat
 
 
 def _reason(low: float, high: float) -> str:
-    """Why these ends make no interval; empty where they do."""
+    """Return why these ends make no interval; empty where they do."""
     if not np.isfinite([low, high]).all():
         side = "below" if np.isfinite(high) else "above" if np.isfinite(low) else "at all"
         return f"interval not bounded {side}"

@@ -70,6 +70,6 @@ _CORNERS = ((-1, -1), (1, -1), (1, 1), (-1, 1))
 
 
 def _ring(radius: float, corners: int, offset: float = 0.0) -> list[tuple[float, float]]:
-    """A regular polygon, its first corner on top, turned by `offset` of a corner."""
+    """Return a regular polygon, its first corner on top, turned by `offset` of a corner."""
     angles = [2 * math.pi * (i + offset) / corners for i in range(corners)]
     return [(radius * math.sin(a), -radius * math.cos(a)) for a in angles]

@@ -53,7 +53,7 @@ def name(item: SceneItem) -> str:
 
 
 def event(change: Change) -> str:
-    """A change as a story tells it: `the red circle moves to the top left`."""
+    """Return a change as a story tells it: `the red circle moves to the top left`."""
     if change.before is None:
         return f"{phrase(_item(change.after))} appears"
     subject = f"the {name(change.before)}"
@@ -67,7 +67,7 @@ def event(change: Change) -> str:
 
 
 def instruction(change: Change) -> str:
-    """A change as a step asks for it: `move the red circle to the top left`."""
+    """Return a change as a step asks for it: `move the red circle to the top left`."""
     if change.before is None:
         return f"add {phrase(_item(change.after))}"
     thing = f"the {name(change.before)}"
@@ -80,12 +80,12 @@ def instruction(change: Change) -> str:
 
 
 def step(number: int, text: str) -> str:
-    """A numbered step, from 1: `Step 1: ...`."""
+    """Return a numbered step, from 1: `Step 1: ...`."""
     return f"Step {number}: {text}"
 
 
 def counted(number: int, thing: str) -> str:
-    """A number of things: `one circle`, `two red shapes`."""
+    """Return a number of things: `one circle`, `two red shapes`."""
     return f"{NUMBERS[number]} {thing if number == 1 else thing + 's'}"
 
 

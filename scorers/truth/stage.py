@@ -40,7 +40,7 @@ class TruthReader:
         TruthSettings(**settings)
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
-        """One score per document; an image that cannot be decoded is a Failure."""
+        """Return one score per document; an image that cannot be decoded is a Failure."""
         return [self._outcome(candidate) for candidate in inputs]
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:

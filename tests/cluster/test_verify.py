@@ -57,7 +57,7 @@ def test_an_intact_run_is_counted_and_left_as_it_is(finished: Path) -> None:
     before = contents(finished)
     assert verified(finished)[0] == INTACT
     stages = {s.name.partition("-")[0]: s for s in verify(finished)}
-    counts = {name: (len(s.checks), s.records, s.pictures) for name, s in stages.items()}
+    counts = {name: (len(s.checks), s.records, s.images) for name, s in stages.items()}
     assert counts == {"writer": (2, 6, 0), "painter0": (1, 3, 3)}
     assert contents(finished) == before
 

@@ -63,7 +63,7 @@ FORGETFUL = 0.1
 
 
 def vq_loss(model: Any, images: Tensor, *, plain: bool) -> Tensor:
-    """How far images change through their codes, and latents by becoming codes."""
+    """Return how far images change through their codes, and latents by becoming codes."""
     with torch.autocast("cpu", torch.bfloat16):
         latents = model.encode(images).latents
     latents = latents.float()
@@ -112,7 +112,7 @@ def codes_of(model: Any, images: Tensor) -> Tensor:
 
 
 def trained_vq(state: Path, plan: TrainingPlan, images: int) -> Any:
-    """The VQ model, rounded to the half precision in which it will be stored."""
+    """Return the VQ model, rounded to the half precision in which it will be stored."""
     drawn = images_of(scenes.random_scenes(images, seed=21))
     torch.manual_seed(plan.seed)
     model = vq_model(VQ)
@@ -190,13 +190,13 @@ class SequenceWriter:
 
 
 def said(scene: Scene, rng: random.Random) -> str:
-    """The scene in the answers' words, at times in other order and words."""
+    """Return the scene in the answers' words, at times in other order and words."""
     text = statement(scene) if rng.random() < 0.7 else sentence(scene, rng)
     return step(rng.randint(1, 2), text) if rng.random() < 0.4 else text
 
 
 def asked_in_words(asked: MiniatureQuery) -> list[tuple[str | SceneImage, float]]:
-    """The parts of a query in MMIE's wording, as the stage forms it."""
+    """Return the parts of a query in MMIE's wording, as the stage forms it."""
     before, after = PROMPTS[asked.category]["interleaved"].split(QUESTION)
     image, text = asked.question
     return [(before, 0), (image, 0), (f"\n{text}{after}", 0)]
@@ -222,7 +222,7 @@ def sequence_loss(model: Any, reader: nn.Linear, rows: Sequence[Row]) -> Tensor:
 
 
 def published(model: Any, vq: Any) -> dict[str, Tensor]:
-    """The tensors of Hugging Face's layout of Anole, with the VQ model inside."""
+    """Return the tensors of Hugging Face's layout of Anole, with the VQ model inside."""
     state = vq.state_dict()
     layout = taming_layout(state, len(VQ["channel_multiplier"]), VQ_PREFIX)
     tensors = {name: state[place.name] for name, place in layout.items()}

@@ -171,7 +171,7 @@ def feedback(answer: Damaged) -> str:
 
 
 def caption(scene: Scene) -> str:
-    """What the judge says of an image alone."""
+    """Return what the judge says of an image alone."""
     return f"Image-0 shows {slots(scene)}."
 
 
@@ -204,7 +204,7 @@ def _mark(item: SceneItem | None, goal: SceneItem | None) -> str:
 
 @torch.no_grad()
 def new_model(tokenizer: phi.PhiTokenizer) -> Any:
-    """An untrained judge, with weights that suit a narrow model."""
+    """Return an untrained judge, with weights that suit a narrow model."""
     config = model_config(read_json(MODEL / "config.json"), "the mini judge")
     config.image_token_id = tokenizer.id(phi.IMAGE_TOKEN)
     model = InternVLForConditionalGeneration(config)
@@ -236,7 +236,7 @@ Row = tuple[list[int], int, Content]
 
 
 def row_of(tokenizer: phi.PhiTokenizer, content: Content, answer: str) -> Row:
-    """A request in the words of the stage, and the reply to it."""
+    """Return a request in the words of the stage, and the reply to it."""
     ids = tokenizer.encode(phi.marked(phi.conversation((Turn("user", content),), SYSTEM)))
     image = tokenizer.id(phi.IMAGE_TOKEN)
     prompt = [i for one in ids for i in [one] * (TILE_TOKENS if one == image else 1)]
@@ -245,7 +245,7 @@ def row_of(tokenizer: phi.PhiTokenizer, content: Content, answer: str) -> Row:
 
 
 def judgement(tokenizer: phi.PhiTokenizer, rng: random.Random, answer: Damaged) -> Row:
-    """The judgement of an answer; the judge is told the texts of the right one."""
+    """Return the judgement of an answer; the judge is told the texts of the right one."""
     texts = tuple(p for p in answer.query.answer if isinstance(p, str))
     asked = replace(answer.query, answer=texts)
     sample = sample_of(asked, lambda image: worn(rng, decode(image)))
@@ -256,7 +256,7 @@ def judgement(tokenizer: phi.PhiTokenizer, rng: random.Random, answer: Damaged) 
 
 
 def captioned(tokenizer: phi.PhiTokenizer, rng: random.Random) -> Row:
-    """The description of a random image."""
+    """Return the description of a random image."""
     scene = random_scene(rng, "train")
     image = worn(rng, draw(scene, rng.randrange(2**31)))
     content = (Text("Image-0: "), image, Text(f"\n{CAPTION_PROMPT}"))
@@ -264,7 +264,7 @@ def captioned(tokenizer: phi.PhiTokenizer, rng: random.Random) -> Row:
 
 
 def groups_of(tokenizer: phi.PhiTokenizer, step: int) -> list[list[Row]]:
-    """The batch of a step, in groups of like length."""
+    """Return the batch of a step, in groups of like length."""
     rng = random.Random(f"judge 0 {step}")
     if step < CAPTIONS_FIRST:
         return [[captioned(tokenizer, rng) for _ in range(CAPTIONS_ALONE)]]

@@ -88,7 +88,7 @@ def standardise(vae: AutoencoderKL, images: Tensor) -> None:
 
 
 def trained_vae(state: Path, plan: TrainingPlan, images: int) -> AutoencoderKL:
-    """An autoencoder that draws so many images again, with standardised latents."""
+    """Return an autoencoder that draws so many images again, with standardised latents."""
     drawn = images_of(random_scenes(images, seed=11))
     torch.manual_seed(plan.seed)
     config = AutoencoderKL.load_config(MODEL, subfolder="vae")
@@ -153,7 +153,7 @@ class SceneHead(nn.Module):
 
 
 def trained_encoder(tokenizer: Any, state: Path, plan: TrainingPlan) -> CLIPTextModel:
-    """The text tower, trained to tell the scenes of prompts."""
+    """Return the text tower, trained to tell the scenes of prompts."""
     torch.manual_seed(plan.seed)
     config = CLIPTextConfig.from_pretrained(MODEL, subfolder="text_encoder")
     encoder, head = CLIPTextModel(config), SceneHead()
@@ -169,7 +169,7 @@ def trained_encoder(tokenizer: Any, state: Path, plan: TrainingPlan) -> CLIPText
 
 
 def new_unet(folder: Path) -> UNet2DConditionModel:
-    """The untrained U-Net of a checkpoint.
+    """Return the untrained U-Net of a checkpoint.
 
     Convolutions come before the first attention, which knows places by their padding alone.
     """

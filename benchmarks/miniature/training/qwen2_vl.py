@@ -62,7 +62,7 @@ SYSTEMS = {
 
 
 def request_of(example: MiniatureQuery, rule: str) -> Request:
-    """What the LVLM of a composite is sent under the protocol `rule`."""
+    """Return what the LVLM of a composite is sent under the protocol `rule`."""
     sample = sample_of(replace(example, answer=()))
     (job,) = next(answer(SYSTEMS[rule or "mmie"], sample, Repetition(prompts())))
     assert isinstance(job.input, Request)
@@ -70,7 +70,7 @@ def request_of(example: MiniatureQuery, rule: str) -> Request:
 
 
 def written(example: MiniatureQuery, rule: str) -> str:
-    """The right answer: its texts, and in outlines its images between marks."""
+    """Return the right answer: its texts, and in outlines its images between marks."""
     lines = (
         p if isinstance(p, str) else f"{MARKS[0]}{description(p.scene)}{MARKS[1]}"
         for p in example.answer
@@ -83,7 +83,7 @@ Row = tuple[Request, str, Scene]
 
 
 def row_of(kind: str, index: int) -> Row:
-    """A request, the answer to it, and the scene of its image."""
+    """Return a request, the answer to it, and the scene of its image."""
     category, _, rule = kind.partition("@")
     if category != "caption":
         example = query(index, 0, "train", category)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def row_of(kind: str, index: int) -> Row:
 
 
 def rows_of(step: int) -> list[Row]:
-    """The batch of a step."""
+    """Return the batch of a step."""
     shares = EARLY if step < EARLY_STEPS else LATE
     kinds = [kind for kind, share in shares.items() for _ in range(share)]
     return [row_of(kind, step * len(kinds) + i) for i, kind in enumerate(kinds)]

@@ -44,7 +44,7 @@ def centred(images: Tensor) -> Tensor:
 
 
 def image_loss(decoded: Tensor, images: Tensor) -> Tensor:
-    """How far decoded images (batch, 3, side, side) are from those meant.
+    """Return how far decoded images (batch, 3, side, side) are from those meant.
 
     Squares find the colours first; absolute differences of pixels and of the steps between
     neighbours keep corners sharp.

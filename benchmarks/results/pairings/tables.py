@@ -357,7 +357,7 @@ _HEAD = ("protocol", "scorer", "part", "lvlm", "t2i", "mean", "ci95_low", "ci95_
 
 
 def _csv(board: Board, pairings: Sequence[Pairings]) -> str:
-    """One line per estimate: cells, effects, interactions, and costs by measure."""
+    """Return one line per estimate: cells, effects, interactions, and costs by measure."""
     mark = board.mark.values()
     rows = (
         [p.matrix.protocol, *about, *_ends(estimate), *mark]

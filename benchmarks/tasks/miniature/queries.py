@@ -214,7 +214,7 @@ class Problem:
 
 
 def random_problem(rng: random.Random, split: Split) -> Problem:
-    """A problem about a scene of `split`."""
+    """Return a problem about a scene of `split`."""
     return rng.choice(_PROBLEMS)(rng, split)
 
 

@@ -45,7 +45,7 @@ class Prompts:
     templates: Mapping[str, Mapping[str, str]]
 
     def __call__(self, sample: Sample, variant: Variant) -> tuple[Turn, ...]:
-        """The query's conversation, its last turn set into the category's template.
+        """Return the query's conversation, its last turn set into the category's template.
 
         The content's own text stays as it is; its items are set on lines of their own,
         as the official scorer's flattening does. `plain` leaves everything unchanged.
