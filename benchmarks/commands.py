@@ -52,8 +52,9 @@ from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import validated
+from scorers import takes
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import PREFIXES, refuse_mini_lvlm
+from scorers.judging.resolve import refuse_mini_lvlm
 
 if TYPE_CHECKING:
     from benchmarks.studies.annotate import AnnotateOptions
@@ -179,16 +180,16 @@ def _judge_changes(
 ) -> dict[str, Any]:
     """`--mode` and `--rubric` as changes of a run's config.
 
-    They apply to the judges named with them and to no others; where none is named, to all
-    judges of the run.
+    They apply to the scorers named with them and to no others; where none is named, to all
+    of the run that take them.
     """
     values = {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
-    if not values:
-        return {}
-    judges = [n for n in scorers or former.scorers if n.startswith((*PREFIXES,))]
-    if not judges:
-        raise UsageError("--mode and --rubric are for judges; name one with --scorer")
-    return {"models": dict.fromkeys(judges, values)}
+    names = scorers or former.scorers
+    models = {n: {k: v for k, v in values.items() if takes(n, k)} for n in names}
+    for key in values:
+        if not any(key in own for own in models.values()):
+            raise UsageError(f"no scorer here takes --{key}; name one with --scorer")
+    return {"models": models} if values else {}
 
 
 def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> ExecutedRun:

@@ -11,7 +11,7 @@ from generators.names import unknown
 from generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
 from scorers.base import Scorer, with_stage
 from scorers.custom import custom_scorer
-from scorers.judging.resolve import Chat, resolve_judge
+from scorers.judging.resolve import PREFIXES, Chat, resolve_judge
 from scorers.vqa import VQA, resolve_vqa
 
 SCORERS: dict[str, str] = {
@@ -35,6 +35,18 @@ SCORERS: dict[str, str] = {
     "truth:text": "scorers.truth.scorers:TruthScorer",
 }
 """Name -> `module:Class` of a `Scorer`."""
+_WITH_MODE = ("isg-structure", "known-answer")
+"""Those whose benchmark has an evaluator of its own."""
+
+
+def takes(name: str, setting: str) -> bool:
+    """Return whether `setting`, which is `mode` or `rubric`, is one of a scorer's."""
+    prefix = name.partition(":")[0]
+    if f"{prefix}:" in PREFIXES:
+        return True
+    if prefix in VQA:
+        return setting in VQA[prefix].settings_of.model_fields
+    return setting == "mode" and name in _WITH_MODE
 
 
 def resolve_scorer(

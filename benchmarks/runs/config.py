@@ -32,6 +32,7 @@ from generators.keys import digest
 from generators.names import validated
 from generators.secrets import know, without_known_keys
 from pipelines.servers.settings import ServerTable
+from scorers import takes
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import PREFIXES
 from scorers.judging.sources import Mode, RubricSource, parse_rubric
@@ -216,32 +217,36 @@ def load_config(
     refuse_keys(values)
     config = validated(RunConfig, values, "")
     named = file is not None or bool(config.systems or config.answers)
-    return _with_defaults(_for_judges(config), named=named)
+    return _with_defaults(_for_scorers(config), named=named)
 
 
-def _for_judges(config: RunConfig) -> RunConfig:
-    """`config` whose mode and rubric are settings of its judges, unless of `judge:NAME`.
+def _for_scorers(config: RunConfig) -> RunConfig:
+    """`config` whose mode and rubric are settings of its scorers, unless of `judge:NAME`.
 
-    UsageError where they would be meant for two kinds of judges: no file holds the released
-    texts of both.
+    UsageError for a rubric that would be meant for two kinds of judges: no file holds the
+    released texts of both.
     """
     given = {k: v for k in ("mode", "rubric") if (v := getattr(config, k)) is not None}
-    named = {
-        name: PREFIXES[prefix]
+    taken = {
+        name: own
         for name in config.scorers
-        if (prefix := f"{name.partition(':')[0]}:") in PREFIXES
-        and not given.keys() <= config.models.get(name, {}).keys()
+        if (own := {k: v for k, v in given.items() if takes(name, k)})
     }
-    one, *others = {kind: name for name, kind in named.items()}.values() or ("",)
-    if others and given:
+    asked = {
+        PREFIXES[f"{name.partition(':')[0]}:"]: name
+        for name, own in taken.items()
+        if "rubric" in own and "rubric" not in config.models.get(name, {})
+    }
+    one, *others = asked.values() or ("",)
+    if others:
         raise UsageError(
-            f"{' and '.join(given)} cannot be meant for both {one} and {others[0]}; "
-            f'say it of each, as in models."{one}".mode="corrected"'
+            f"rubric cannot be meant for both {one} and {others[0]}; say it of each, as in "
+            f'models."{one}".rubric={str(config.rubric)!r}'
         )
-    if not one or one.startswith(JUDGE):
-        return config
-    models = merged(dict.fromkeys(named, given), config.models)
-    return config.model_copy(update={"models": models} | dict.fromkeys(given))
+    of_others = {n: own for n, own in taken.items() if not n.startswith(JUDGE)}
+    models = merged(of_others, config.models)
+    done = {k for own in of_others.values() for k in own} if of_others == taken else {}
+    return config.model_copy(update={"models": models} | dict.fromkeys(done))
 
 
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:

@@ -17,11 +17,13 @@ from benchmarks.runs.experiment import open_experiment, reopen
 from cluster.store import Store
 from generators.base import Result, Unscored
 from generators.errors import UsageError
+from scorers import SCORERS, takes
 from scorers.judging import aspects, criteria, released
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released
 from scorers.judging.rubrics import OWN
+from scorers.vqa import VQA
 
 JUDGE = "judge:judging_helpers:Halves"
 WORDS = ["--system", "gt", "--scorer", JUDGE, "--weights", "tiny", "--limit", "3"]
@@ -147,7 +149,7 @@ def test_a_new_judge_s_options_leave_other_judges_alone(place: Path) -> None:
     # Named again, a judge is asked anew, and it alone.
     assert plait("score", str(root), "--scorer", JUDGE, *AS_RELEASED).exit_code == 0
     assert judged(root) == expected(official_texts(), 4)
-    with pytest.raises(UsageError, match="--mode and --rubric are for judges"):
+    with pytest.raises(UsageError, match="no scorer here takes --mode"):
         plait("score", str(root), "--scorer", "bleu", "--mode", "corrected")
 
 
@@ -226,8 +228,8 @@ def test_judges_of_aspects_hear_them_and_a_checkout_holds_their_text(
 
 
 @pytest.mark.parametrize("others", ["aspects:anole", "isg-block:anole", "criteria:anole"])
-def test_options_are_not_meant_for_two_kinds_of_judges(place: Path, others: str) -> None:
-    told = {"systems": ("gt",), "scorers": (JUDGE, others), "mode": "corrected"}
+def test_a_rubric_is_not_meant_for_two_kinds_of_judges(place: Path, others: str) -> None:
+    told = {"systems": ("gt",), "scorers": (JUDGE, others), "rubric": "own"}
     with pytest.raises(UsageError, match=f"both {JUDGE} and {others}"):
         load_config(None, told)
 
@@ -239,3 +241,21 @@ def test_options_that_no_judge_hears_are_told(place: Path, option: tuple[str, st
     assert told in plait("plan", *words, "--scorer", "bleu", *option).output
     assert told not in plait("plan", *words, "--scorer", "bleu").output
     assert told not in plait("plan", *words, "--scorer", JUDGE, *option).output
+
+
+ALL = (*SCORERS, *(f"{prefix}:qwen2-vl-7b" for prefix in VQA))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_mode_reaches_every_scorer_that_has_one(name: str) -> None:
+    flags = {"systems": ("gt",), "scorers": (name,), "weights": "tiny"}
+    as_its_own = load_config(None, {**flags, "models": {name: {"mode": "official"}}})
+    for_all = load_config(None, {**flags, "mode": "official"})
+    try:
+        open_experiment(as_its_own)
+    except UsageError:
+        assert not takes(name, "mode")
+        assert (for_all.mode, for_all.models) == ("official", {})
+    else:
+        assert takes(name, "mode")
+        assert (for_all.mode, for_all.models) == (None, as_its_own.models)
