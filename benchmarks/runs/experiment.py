@@ -392,12 +392,18 @@ def reopen(
 
     Checkpoints and stages keep the identities they had when the run was made, so that a
     report needs neither the weights nor the network nor the former version of plait. The
-    scorers named in `current` are used in today's version.
+    scorers named in `current` are used in today's version. UsageError where answers that
+    were made elsewhere have changed.
     """
     manifest = read_manifest(root)
     known = manifest.get("identities", {})
     config = former_config(root, manifest, changes)
     experiment = open_experiment(config, identities=known, ids=manifest.get("ids"))
+    if lines := [*answers.changed_answers(manifest.get("data"), experiment.task.about)]:
+        raise UsageError(
+            f"{'; '.join(lines)} since the run in {root} was made: put the former ones "
+            "back, or score today's into another directory with --out"
+        )
     # Stages are recorded under the run's own config: one whose settings are changed now is
     # another one, and has no records yet.
     former = experiment

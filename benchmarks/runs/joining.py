@@ -21,6 +21,7 @@ from benchmarks.runs.experiment import (
     refuse_settings_of_nothing,
 )
 from benchmarks.runs.run_directory import former_config, read_manifest
+from benchmarks.tasks.answers import changed_answers
 from benchmarks.tasks.task_set import TaskSet
 from cluster.run import RUN_DIGEST
 from generators.base import StageSpec
@@ -99,6 +100,7 @@ def _other_values(
         there, here = before.answers[name], config.answers[name]
         if there != here:
             yield f"answers of {name} are at {here}, but at {there} in the run"
+    yield from changed_answers(manifest.get("data"), task.about)
     if config.repeats < before.repeats:
         yield f"repeats is {config.repeats}, but {before.repeats} in the run"
 

@@ -326,7 +326,7 @@ def lengths(preferences: Preferences) -> Measured:
         }
         if illustrated.any():
             toward = _share(np.sign(more) * preference)
-            measures["answer with more images preferred, %"] = toward, illustrated
+            measures["answer with more pictures preferred, %"] = toward, illustrated
         for name, (values, chosen) in measures.items():
             questions = [every[i] for i in np.flatnonzero(chosen)]
             yield finding(judge.label, name, questions, values[chosen])

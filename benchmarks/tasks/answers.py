@@ -22,6 +22,7 @@ from generators.base import Failure, imported
 from generators.buckets import AnyPath, BucketPath, any_path
 from generators.document import Document
 from generators.errors import UsageError
+from generators.keys import digest
 from generators.system import System
 
 _MOST_NAMED = 3
@@ -262,8 +263,8 @@ def answered(
 ) -> tuple[TaskSet, tuple[System, ...]]:
     """Return the systems whose answers to `task` lie at `places`, by name.
 
-    The task set's `about` tells of each what was found: its format and the evidence, and
-    which answers and queries have no counterpart.
+    The task set's `about` tells of each what was found: its format and the evidence, a
+    digest of the answers, and which answers and queries have no counterpart.
     """
     systems: list[System] = []
     told: dict[str, Any] = {}
@@ -279,8 +280,27 @@ def answered(
         systems += [System(name=n, draft=None, answers=by_id) for n, by_id in own.items()]
         counts = {name: _counted(by_id, ids) for name, by_id in own.items()}
         about = {"place": text, "format": here.name, "evidence": here.evidence}
+        about["digest"] = digest({n: _content(by_id) for n, by_id in answers.items()})
         told[label] = about | {"systems": counts}
     return replace(task, about={**task.about, "answers": told}), tuple(systems)
+
+
+def _content(answers: Mapping[str, Answer]) -> dict[str, Any]:
+    return {
+        id: answer.segments if isinstance(answer, Document) else answer.reason
+        for id, answer in sorted(answers.items())
+    }
+
+
+def changed_answers(
+    then: Mapping[str, Any] | None, now: Mapping[str, Any]
+) -> Iterator[str]:
+    """Name the places whose answers differ between two task sets' `about`."""
+    former = (then or {}).get("answers", {})
+    for label, about in now.get("answers", {}).items():
+        before = former.get(label, {}).get("digest", about["digest"])
+        if before != about["digest"]:
+            yield f"the answers of {label} at {about['place']} have changed"
 
 
 def _counted(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, Any]:

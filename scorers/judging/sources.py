@@ -51,10 +51,12 @@ class RubricSource:
 
     @property
     def absolute(self) -> RubricSource:
-        """The same source, named so that it means the same in any working directory."""
-        if self.path is None:
-            return self
-        return RubricSource(self.path.expanduser().resolve())
+        """The file of prompts, so named that it means the same in any working directory.
+
+        Whatever becomes of the folder that holds it.
+        """
+        file = self.file
+        return self if file is None else RubricSource(file.expanduser().resolve())
 
     @property
     def file(self) -> AnyPath | None:

@@ -101,7 +101,7 @@ def test_pictures_that_came_with_a_reply_are_shown_in_their_places(tmp_path: Pat
     store.commit(job.spec, encode(Kind.DRAFT, [item], [drafted], 0.0))
     lines = [line.strip() for line in said(made, store).splitlines()]
     start = lines.index("reply: one")
-    assert lines[start + 1].startswith("reply: (picture ")
+    assert lines[start + 1].startswith("reply: (image ")
     assert lines[start + 1].endswith("#images#0)")
     assert lines[start + 2] == f"reply: [red]{SEEN}[/red] :smile:"
     assert f"order: {SEEN}" in lines

@@ -225,6 +225,9 @@ def test_judges_of_aspects_hear_them_and_a_checkout_holds_their_text(
     of_run = {s.name: s.manner for s in reopen(root).scorers}
     assert of_run[name] == "released wording, official mode, seven aspects"
     assert (root / file.name).read_text() == "Score it."
+    # The copy is read where the whole checkout is gone.
+    (place / "OpenING").rename(place / "gone")
+    assert reopen(root).scorers[-1].manner == of_run[name]
 
 
 @pytest.mark.parametrize("others", ["aspects:anole", "isg-block:anole", "criteria:anole"])
