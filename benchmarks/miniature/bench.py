@@ -62,7 +62,6 @@ def miniature(
         int, typer.Option(min=1, help="Scenes to caption and to draw.")
     ] = 200,
     queries: Annotated[int, typer.Option(min=1, help="Queries of every run.")] = 60,
-    repeats: Annotated[int, typer.Option(min=2, help="Answers at temperature.")] = 6,
     seed: Annotated[int, typer.Option(min=0, help="Seed of queries and noise.")] = 0,
     out: Annotated[
         Path, typer.Option(help="Folder for runs and miniature.{json,md}.")
@@ -82,7 +81,6 @@ def miniature(
         out=out.expanduser().resolve(),
         scenes=scenes,
         queries=queries,
-        repeats=repeats,
         seed=seed,
     )
     _report(settings, only or [*PARTS], console)
@@ -144,6 +142,5 @@ PARTS: Mapping[str, Measure] = {
     "native": measure_native,
     "corruptions": outputs.measure_corruptions,
     "systems": outputs.measure_systems,
-    "repeats": outputs.measure_repeats,
 }
 """By the name that `--only` takes, in the order of the report."""

@@ -43,8 +43,6 @@ class BenchSettings:
     """Images and captions, and drawings of each T2I model."""
     queries: int = 60
     """Of the run of all systems."""
-    repeats: int = 6
-    """Answers per query, to see whether intervals cover."""
     seed: int = 0
 
     def scorer(self, name: str) -> LocalScorer:
@@ -58,13 +56,7 @@ class BenchSettings:
         )
 
     def run(
-        self,
-        folder: str,
-        systems: Sequence[str],
-        scorers: Sequence[str],
-        say: Say,
-        *,
-        repeats: int = 1,
+        self, folder: str, systems: Sequence[str], scorers: Sequence[str], say: Say
     ) -> RunData:
         """Return a finished run, without what is not to be had; run again, it resumes.
 
@@ -83,7 +75,6 @@ class BenchSettings:
             scorers=[name for name in scorers if name not in absent],
             weights=self.weights,
             models=self.models,
-            repeats=repeats,
             seed=self.seed,
             out=self.out / folder,
         )

@@ -1,4 +1,4 @@
-"""Judges and scorers against truth: on systems' answers, on damaged ones, over repeats.
+"""Judges and scorers against truth: on systems' answers, and on damaged ones.
 
 Truth stands where people stand in tables of agreement. An answer that truth cannot read
 counts as a miss here (0), as it does in every bar; in the run's own tables it is unscored.
@@ -32,7 +32,6 @@ from benchmarks.results.board import Board, score_value
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable
 from benchmarks.results.validity import ControlCheck, checks, compared
-from benchmarks.runs.config import merged
 from benchmarks.runs.run_data import RunData
 from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
@@ -40,7 +39,6 @@ from benchmarks.tasks.miniature.reader import sample_of
 from generators.base import OutcomeName, Unscored
 from scorers.statistics.agreement import ScoredPair, agreement, estimated, spearman
 from scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
-from scorers.statistics.means import mean
 
 RANKS = 0.8
 """Least rank correlation of the judge with truth."""
@@ -308,83 +306,3 @@ def _ranks(judged: Sequence[float], truths: Sequence[float]) -> Estimate:
     weights = bootstrap_weights([f"answer {i}" for i in range(len(judged))])
     x, y = np.array(judged, dtype=np.float64), np.array(truths, dtype=np.float64)
     return replace(estimated(spearman, x, y, weights, len(judged)), n=len(judged))
-
-
-# ------------------------------------------------------------------ repeats
-
-
-TEMPERATURE = 0.7
-COVERAGE = 0.92
-"""Of nominal 0.95: an interval for scores that pile up at both ends of their scale."""
-STUDIES = 1000
-"""Small studies that are drawn."""
-QUERIES, ANSWERS = 30, 3
-"""Queries of one study, and answers to each."""
-_REPEATS = f"Repeats at temperature {TEMPERATURE:g}"
-
-
-def measure_repeats(settings: BenchSettings, say: Say) -> BenchPart:
-    """Return how often the interval of a small study holds the mean over all answers."""
-    models = merged(settings.models, {LVLM: {"temperature": TEMPERATURE}})
-    varied = replace(settings, models=models)
-    run = varied.run("repeats", (OUTLINE,), (TRUTH,), say, repeats=settings.repeats)
-    return repeats_part(score_matrix(run))
-
-
-def repeats_part(values: Floats) -> BenchPart:
-    """Return the bar for tables' own intervals, and what ignoring the query would give."""
-    if not len(values):
-        return BenchPart.not_there(_REPEATS, "no query has a score of every repeat")
-    share = coverage(values)
-    naive = coverage(values, by_query=False)
-    deviation = float(values.std(axis=1).mean())
-    note = (
-        f"{STUDIES:,} studies of {QUERIES} queries with {ANSWERS} answers each, drawn from "
-        f"{len(values):,} queries with {values.shape[1]:,}; answers to one query deviate "
-        f"by {deviation:.3f} from each other. Studies without an interval do not count."
-    )
-    bars = (
-        Bar.at_least("intervals that cover, by query", share, COVERAGE),
-        Bar(name="as if repeats were independent", estimate=naive),
-    )
-    return BenchPart(title=_REPEATS, bars=bars, notes=(note,))
-
-
-def score_matrix(run: RunData) -> Floats:
-    """(queries, repeats) of `TRUTH`; what it cannot read counts as a miss (0).
-
-    Queries without a score of every repeat are left out.
-    """
-    rows: dict[str, list[float]] = {}
-    for s in run.scores.to_pylist():
-        if s["scorer"] == TRUTH:
-            missed = 0.0 if s["outcome"] == "unscored" else np.nan
-            value = missed if s["value"] is None else s["value"]
-            rows.setdefault(s["query"], []).append(value)
-    whole = [row for row in rows.values() if not np.isnan(row).any()]
-    return np.array(whole, dtype=np.float64)
-
-
-def coverage(values: Floats, *, by_query: bool = True) -> Estimate:
-    """Return the share of small studies whose interval holds the mean over everything.
-
-    Args:
-        values: (queries, repeats) scores of all answers; none missing.
-        by_query: Whether a study's answers to one query count as their mean, as they do
-            in every table; otherwise as if they were independent, which they are not.
-
-    Returns:
-        Over the studies that have an interval, which are `n`.
-    """
-    rng, whole = np.random.default_rng(0), float(values.mean())
-    intervals = [_study(values, rng, by_query).ci95 for _ in range(STUDIES)]
-    hits = [float(ci[0] <= whole <= ci[1]) for ci in intervals if ci is not None]
-    return mean(hits) if hits else Estimate(None, reason="no study has an interval")
-
-
-def _study(values: Floats, rng: np.random.Generator, by_query: bool) -> Estimate:
-    """Queries drawn one by one from all, each with some of its answers."""
-    rows = rng.integers(len(values), size=QUERIES)
-    few = min(ANSWERS, values.shape[1])
-    answers = np.stack([rng.permutation(values[row])[:few] for row in rows])
-    return mean(answers.mean(axis=1) if by_query else answers.ravel())

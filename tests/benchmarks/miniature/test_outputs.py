@@ -16,8 +16,6 @@ from benchmarks.miniature.outputs import (
     OUTLINE,
     RunScores,
     corruptions_part,
-    coverage,
-    score_matrix,
 )
 from benchmarks.results.board import Board
 from benchmarks.tasks.miniature.queries import query
@@ -134,23 +132,6 @@ def test_answers_of_damaged_queries_are_ranked() -> None:
     assert only(corruptions_part(["right"], [None], [1.0])).state == "not reached"
 
 
-def test_intervals_by_query_cover_and_those_of_dependent_repeats_do_not() -> None:
-    rng = np.random.default_rng(1)
-    queries = rng.normal(0.5, 0.2, (200, 1))
-    values = queries + rng.normal(0, 0.02, (200, 4))
-    by_query = coverage(values)
-    naive = coverage(values, by_query=False)
-    assert by_query.value is not None
-    assert naive.value is not None
-    assert 0.93 < by_query.value < 0.97
-    assert naive.value < 0.8
-    assert by_query.n == 1000
-
-
-def test_without_an_interval_no_study_counts() -> None:
-    assert coverage(np.ones((20, 2))).value is None
-
-
 @pytest.mark.usefixtures("worker_threads")
 def test_a_run_of_the_ground_truth_and_controls(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -174,4 +155,3 @@ def test_a_run_of_the_ground_truth_and_controls(
     parts = outputs.controls_part(made)
     assert {bar.state for bar in parts.bars} <= {"reached", "not reached"}
     assert all((bar.estimate.value or 0) > 0 for bar in parts.bars)
-    assert score_matrix(run).shape[1] == 3
