@@ -33,7 +33,7 @@ from generators.base import Result
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.images import encode
 from generators.system import Repetition, System, continuation
-from pipelines.composition import one_picture
+from pipelines.composition import one_image
 
 PICTURE = encode(Pillow.fromarray(NOISE))
 CHAT = "/v1/chat/completions"
@@ -208,7 +208,7 @@ def test_the_texts_of_a_stream_are_the_content_of_the_whole_reply() -> None:
 def test_text_alone_is_a_plain_reply(served: Served) -> None:
     model = trial_model()
     assert model.system is not None
-    system = replace(model.system, compose=one_picture)
+    system = replace(model.system, compose=one_image)
     with served_model(replace(model, system=system)) as server:
         message = chat(server, "Draw", modalities=["text"])["choices"][0]["message"]
         assert set(message) == {"role", "content"}
