@@ -444,7 +444,9 @@ def export(
     repeats, most = repeats_of(run, form, repeat), run.experiment.config.repeats
     written = export_documents(run, system, form, out, repeats)
     which = f", repeat {' and '.join(map(str, repeats))} of {most}," if most > 1 else ""
-    console.print(f"{written:,} documents of {system}{which} written to {out}")
+    left = len(repeats) * len(run.queries) - written
+    rest = f"; {left:,} answers have none" if left else ""
+    console.print(f"{written:,} documents of {system}{which} written to {out}{rest}")
     return FINISHED
 
 

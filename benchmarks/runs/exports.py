@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from benchmarks.tasks.mmie.official import claim
 from cluster.store import read_blob
 from generators.content import marked
 from generators.document import Document, Image, Sample
+from generators.errors import UsageError
 from generators.files import write_whole
 from generators.keys import derived_seed
 from generators.names import unknown
@@ -54,10 +56,17 @@ def repeats_of(run: RunData, form: str, repeat: int | None) -> Sequence[int]:
 def export_documents(
     run: RunData, system: str, form: str, out: Path, repeats: Sequence[int] = (1,)
 ) -> int:
-    """Write the documents of `system` to `out`; how many. UsageError for unknown names."""
+    """Write the documents of `system` to `out`; how many.
+
+    UsageError for unknown names, and where there is no document.
+    """
     if form not in FORMATS:
         raise unknown("format", form, FORMATS)
     answers = [a for n in repeats for a in run.documents(system, n).values()]
+    if all(answer.document is None for answer in answers):
+        counts = Counter(answer.outcome for answer in answers)
+        outcomes = ", ".join(f"{n:,} {name}" for name, n in counts.items())
+        raise UsageError(f"{system} has no document to export: {outcomes or 'no answers'}")
     if form == "every-eval-ever":
         claim(out)
         return every_eval_ever.export(run, system, answers, out)

@@ -135,7 +135,8 @@ def run_difference(
         "answers": answered,
     }
     title = f"{other.root.resolve().name} minus {one.root.resolve().name}"
-    tables = [ResultTable.of(title, _SCORES, [line for _, line in scores])] * bool(scores)
+    lines = [line for plain, line in scores if not _without_scores(plain)]
+    tables = [ResultTable.of(title, _SCORES, lines)] if lines else []
     tables += [_texts_table(answered)] if answered else []
     drawn = [row for row in answered if any(row["images"][n] for n in ("n", "unpaired"))]
     tables += [_images_table(drawn)] if drawn else []
@@ -211,6 +212,11 @@ def _scores(
         *(f"{gap.n:,}", _one_sided(*map(len, alone))),
     ]
     return content, line
+
+
+def _without_scores(difference: Mapping[str, Any]) -> bool:
+    """Whether no query has a score in either run."""
+    return not any(difference[name] for name in ("n", "only_first", "only_second"))
 
 
 def _named(systems: Iterable[str]) -> str:
@@ -482,6 +488,10 @@ def remarks(content: Mapping[str, Any]) -> Iterator[str]:
     """Name what differs and what one run alone has; `--out` holds all names."""
     if not content["differences"]:
         yield "no scores are compared: the runs share no scorer; `plait score` adds one"
+    empty = [row for row in content["differences"] if _without_scores(row)]
+    for scorer in dict.fromkeys(row["scorer"] for row in empty):
+        names = (_named(row["systems"]) for row in empty if row["scorer"] == scorer)
+        yield f"no score by {scorer} in either run: {', '.join(names)}"
     for row in content["answers"]:
         if names := list(dict.fromkeys(pair["query"] for pair in row["differing"])):
             yield f"{_named(row['systems'])}: answers differ in {_some('queries', names)}"

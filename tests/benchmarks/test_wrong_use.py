@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from api_helpers import OWN, SYSTEM, fill
 from cli_helpers import invoke as plait
 from cli_helpers import plait as process
 from judging_helpers import STAND_IN, stand_in_digests
 from mmie_helpers import folder
 from paths import CHECKOUT
 
+from benchmarks.runs.exports import FORMATS
 from benchmarks.tasks.reading.rules import TaskError
 from benchmarks.tasks.reading.sources import snapshot
 from benchmarks.tasks.task_set import READERS
@@ -228,6 +230,15 @@ def test_an_export_overwrites_nothing(here: Path, form: str) -> None:
     with pytest.raises(TaskError, match="is not empty"):
         plait(*words, "new")
     assert {p: p.read_bytes() for p in before} == before
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_export_of_no_document_writes_nothing(here: Path, form: str) -> None:
+    (here / "ids").write_text("Q-2")
+    fill(here / "run", **OWN | {"systems": [SYSTEM], "ids": here / "ids"})
+    words = ["export", "run", "--system", SYSTEM, "--format", form, "--out", "new"]
+    assert "1 skipped" in refusal(*words)
+    assert not (here / "new").exists()
 
 
 @pytest.mark.parametrize("command", ["score", "compare"])

@@ -127,6 +127,11 @@ class Pairings:
     """None where the records are not at hand."""
 
     @cached_property
+    def scored(self) -> Sequence[PairingScores]:
+        """The scorers that have something to show; the first where none has."""
+        return [s for s in self.scores if s.model.n] or self.scores[:1]
+
+    @cached_property
     def measure(self) -> str | None:
         """What scores are set against: money where known, else GPU-seconds or seconds."""
         measures, cells = [], []

@@ -38,7 +38,7 @@ def pairings_section(board: Board) -> list[dict[str, Any]]:
     return [
         {
             "shape": f"{one.matrix.shape}, protocol {one.matrix.protocol}",
-            "scorers": [[*_blocks(one, scores)] for scores in one.scores],
+            "scorers": [[*_blocks(one, scores)] for scores in one.scored],
             "cost": cost_table(one) if one.costs else None,
             "folded": [*needed_tables(one)],
         }

@@ -75,7 +75,7 @@ _PALE, _STRONG = 4, 40
 
 def tables_of(pairings: Pairings) -> Iterator[ResultTable]:
     """Yield every table of one matrix, as files and terminals show them."""
-    for scores in pairings.scores:
+    for scores in pairings.scored:
         yield from score_tables(pairings, scores)
     if pairings.costs is not None:
         yield cost_table(pairings)
@@ -93,8 +93,7 @@ def score_tables(pairings: Pairings, scores: PairingScores) -> Iterator[ResultTa
 
 def _is_first(pairings: Pairings, scores: PairingScores) -> bool:
     """Whether notes that hold for all scorers stand here: at the first with a score."""
-    scored = [s for s in pairings.scores if s.model.n] or pairings.scores
-    return scores is scored[0]
+    return scores is pairings.scored[0]
 
 
 def _titled(pairings: Pairings, what: str) -> str:
@@ -144,6 +143,7 @@ def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
     model, matrix = scores.model, pairings.matrix
     left = "; ".join(f"{n:,} {why}" for why, n in scores.left_out.items())
     rest = f"; left out for every cell: {left}" if left else ""
+    silent = [s.scorer.name for s in pairings.scores if s not in pairings.scored]
     compared = (
         f"Compared on the {model.n:,} of {pairings.queries:,} queries that have a score in "
         f"every cell{rest}."
@@ -154,6 +154,9 @@ def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
     notes = [compared, *(f"No interval: {reason}." for reason in absent)]
     if not _is_first(pairings, scores):
         return notes
+    notes += (
+        [f"No query has a score in every cell by {', '.join(silent)}."] if silent else []
+    )
     notes += [] if matrix.is_crossed else [ONE_ROW]
     if matrix.left_aside:
         aside = ", ".join(matrix.left_aside)

@@ -12,7 +12,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from pairings_helpers import crossed, pairing_board, scores_of
-from report_helpers import Judge, answer, answers_of, board, board_of, sample
+from report_helpers import (
+    Judge,
+    answer,
+    answers_of,
+    board,
+    board_of,
+    mixed_board,
+    sample,
+)
 from report_helpers import stage as named_stage
 
 from benchmarks.results.board import TableBuilder
@@ -132,6 +140,16 @@ def test_a_scorer_that_applies_to_nothing_shows_no_number():
     assert (judged.model.n, judged.left_out) == (0, {"not applicable": 6})
     assert {d.estimate.value for d in judged.differences} == {None}
     assert (judged.from_best, found.costs, found.frontier(judged)) == ([], None, [])
+
+
+def test_tables_leave_out_and_name_scorers_without_a_shared_query():
+    found = pairings(mixed_board(24, crossed("xy", "ab")))
+    silent = replace(found.scores[1], model=two_way(np.full((3, 2, 2), np.nan), SCALE))
+    found = replace(found, scores=[silent, found.scores[0]])
+    first, *others = tables_of(found)
+    assert first.title.startswith("judge ")
+    assert any("clipscore" in note for note in first.notes)
+    assert not any("clipscore" in table.title for table in others)
 
 
 @pytest.mark.parametrize(("scorers", "pick"), [((Judge(),), max), (LOWER, min)])

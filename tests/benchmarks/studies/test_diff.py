@@ -27,6 +27,7 @@ from benchmarks.studies.diff import (
     answer_pair,
     image_difference,
     lpips,
+    remarks,
     run_difference,
     splitter_of,
 )
@@ -279,6 +280,15 @@ def test_answers_are_compared_without_a_common_scorer(runs: dict[str, FinishedRu
     assert content["differences"] == []
     assert [row["equal"] for row in content["answers"]] == [1]
     assert texts.title == "Texts"
+
+
+def test_systems_without_any_score_have_no_row(runs: dict[str, FinishedRun]) -> None:
+    scores: Scores = {"gill": {0: 1.0}, "anole": {0: None}}
+    runs.update(a=finished("a", scores), b=finished("b", scores))
+    content, (table, _) = run_difference(Path("a"), Path("b"))
+    assert [row[0].text for row in table.rows] == ["gill"]
+    assert len(content["differences"]) == 2
+    assert [line for line in remarks(content) if "anole" in line and "measure" in line]
 
 
 def test_only_queries_that_ask_the_same_are_compared(runs: dict[str, FinishedRun]) -> None:
