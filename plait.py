@@ -26,6 +26,7 @@ from benchmarks.options import (
     Address,
     Data,
     ExecutorOption,
+    JsonFile,
     Mode,
     Out,
     Protocol,
@@ -206,7 +207,10 @@ def report(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder to copy them to, such as those of a run in a bucket."),
+        typer.Option(
+            file_okay=False,
+            help="Folder to copy them to, such as those of a run in a bucket.",
+        ),
     ] = None,
     show: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser.")
@@ -306,9 +310,9 @@ def ctl(
 @app.command()
 def leaderboard(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run directories.")],
-    out: Annotated[Path, typer.Option(help="Folder for the page and its data.")] = Path(
-        "leaderboard"
-    ),
+    out: Annotated[
+        Path, typer.Option(file_okay=False, help="Folder for the page and its data.")
+    ] = Path("leaderboard"),
 ) -> int:
     """Put the systems of several runs and task sets on one page.
 
@@ -335,7 +339,7 @@ def agreement(
     rescale: Annotated[
         bool, typer.Option(help="Map judges' scores to people's scale first.")
     ] = True,
-    out: Annotated[Path | None, typer.Option(help="File for the results as JSON.")] = None,
+    out: JsonFile = None,
 ) -> int:
     """Measure how far scores agree with people's, or with known truth.
 
@@ -384,7 +388,8 @@ def annotate(
     system: Systems = None,
     seed: Annotated[int, typer.Option(help="Which items are drawn.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder; by default annotate in the run's.")
+        Path | None,
+        typer.Option(file_okay=False, help="Folder; by default annotate in the run's."),
     ] = None,
 ) -> int:
     """Have people rate a run's answers, or compare two, blind.
@@ -472,7 +477,7 @@ def diff(
             help="Compare texts and images of at most this many queries; scores of all.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File for the results as JSON.")] = None,
+    out: JsonFile = None,
 ) -> int:
     """Show how the answers and scores of two runs differ.
 

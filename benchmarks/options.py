@@ -58,6 +58,9 @@ WeightsKind = Annotated[
         "or random values at full size (dummy) or tiny."
     ),
 ]
+JsonFile = Annotated[
+    Path | None, typer.Option(dir_okay=False, help="File for the results as JSON.")
+]
 Out = Annotated[
     str | None,
     typer.Option(

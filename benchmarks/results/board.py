@@ -26,7 +26,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks.results.costs import DocumentCost, RecordCosts
+from benchmarks.results.costs import (
+    Amounts,
+    DocumentCost,
+    RecordCost,
+    RecordCosts,
+    total,
+)
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
 from benchmarks.results.people import known
 from cluster.plan import Evaluation
@@ -87,6 +93,7 @@ class TableBuilder:
         self._costs = costs
         self._paired = {s.name: s for m in matrices_of(systems) for s in m.cells}
         self._documents: list[DocumentCost] = []
+        self._records = defaultdict[str, dict[str, RecordCost]](dict)
         self._rows: list[tuple[Any, ...]] = []
         self._members: Members = defaultdict(lambda: defaultdict(list))
         self._chunks: list[pa.Table] = []
@@ -135,7 +142,9 @@ class TableBuilder:
         """Seconds, tokens and money that an answer, or a scorer's judgement, took."""
         if self._costs is None or not (jobs := e.jobs.get(scorer)):
             return None, None, None
-        amounts = self._costs.spent(jobs)
+        records = self._costs.of(jobs)
+        self._records[scorer or e.system] |= records
+        amounts = total(record.amounts for record in records.values())
         tokens = [amounts[n] for n in ("input_tokens", "output_tokens") if n in amounts]
         return amounts.get("seconds"), sum(tokens) if tokens else None, amounts.get("cost")
 
@@ -153,6 +162,16 @@ class TableBuilder:
         stages = {spec.digest for s in self._paired.values() for spec in s.stages}
         unknown = self._costs is None or self._costs.unreadable & stages
         return None if unknown or not self._paired else self._documents
+
+    @property
+    def spent(self) -> dict[str, Amounts]:
+        """What the records of each system, of each scorer and, as "", of all took.
+
+        Each record counts once.
+        """
+        records = {"": dict(one for own in self._records.values() for one in own.items())}
+        records |= self._records
+        return {n: total(r.amounts for r in own.values()) for n, own in records.items()}
 
     def table(self) -> pa.Table:
         """Return all rows so far."""
@@ -249,6 +268,8 @@ class Board:
     """Answers per query; at least as many as the table shows."""
     costs: Sequence[DocumentCost] | None = None
     """Of the documents of composed systems; None where no records are at hand."""
+    spent: Mapping[str, Amounts] = field(default_factory=dict)
+    """By the names of systems and scorers, and of all as "", what their records took."""
     figures: Mapping[str, Sequence[Estimate]] = field(default_factory=dict)
     """By the name of a scorer of sets, the figure of each of `systems`."""
     damaged: int = 0

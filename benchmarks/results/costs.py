@@ -76,10 +76,6 @@ class RecordCosts:
         known = {key: self._of_stage(stages[key]).get(key) for key in sorted(stages)}
         return {key: record for key, record in known.items() if record is not None}
 
-    def spent(self, jobs: Iterable[Job]) -> dict[str, float]:
-        """Return the amounts of the records of `jobs`, added up."""
-        return total(record.amounts for record in self.of(jobs).values())
-
     def _of_stage(self, spec: StageSpec) -> Mapping[str, RecordCost]:
         if spec.digest not in self._stages:
             self._stages[spec.digest] = self._read(spec)

@@ -45,7 +45,11 @@ def headline_table(board: Board) -> ResultTable:
             average = AVERAGES[headline(leaderboard(board), scorer.name)]
             average = "all images" if scorer.of_sets else average
             kinds.setdefault(average, []).append(scorer.name)
-    names = [row["system"] for row in ranked(board)]
+    place = [system.name for system in board.systems]
+    names = [
+        TableCell(name, link=f"#section-system-{place.index(name)}")
+        for name in (row["system"] for row in ranked(board))
+    ]
     head = [TableColumn("system", numeric=False), *(column for column, _ in columns)]
     rows = zip(names, *(cells for _, cells in columns), strict=True)
     of = [f"{kind}: {', '.join(own)}" for kind, own in kinds.items()]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
-from benchmarks.results.costs import MEASURES
+from benchmarks.results.costs import MEASURES, Amounts
 from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.pairings.tables import AMOUNT, write_pairings
 from benchmarks.results.people import known
@@ -26,6 +26,7 @@ from benchmarks.results.reasons import (
     counted_reasons,
     failures_csv,
     missing_values,
+    outcome_groups,
     reasons_table,
 )
 from benchmarks.results.table import (
@@ -39,7 +40,7 @@ from benchmarks.results.table import (
 )
 from benchmarks.results.validity import checks
 from benchmarks.tasks.controls import is_reference
-from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName
+from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName, StageSpec
 from generators.buckets import AnyPath
 from generators.files import write_whole
 from scorers.base import Scorer, ends_of
@@ -69,10 +70,10 @@ ABOUT_CONTROLS = (
     "what the control changes."
 )
 ABOUT_SPENT = (
-    "Seconds are those that stages were busy. What several systems share counts for each "
-    "of them. Money is told where an endpoint has prices."
+    "Seconds are those that stages were busy. A record counts once in a row, however many "
+    "answers or judgements are made of it, and in the row of each system or scorer that it "
+    "serves. Money is told where an endpoint has prices."
 )
-_SPENT = ("seconds", "tokens", "cost")
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
 """A mean as `Estimate.as_json` makes it plain, its scale, and counts."""
@@ -309,24 +310,20 @@ def _table(title: str, columns: Iterable[Column], notes: Sequence[str] = ()) -> 
     return ResultTable.of(title, heads, zip(*cells, strict=True), notes)
 
 
-def ranked(board: Board) -> list[dict[str, Any]]:
-    """Return the rows of the leaderboard, the ground truth and its controls last."""
-    return sorted(leaderboard(board), key=lambda row: is_reference(row["system"]))
+def ranked(board: Board, scorer: Scorer | None = None) -> list[dict[str, Any]]:
+    """Return the rows of the leaderboard, the best by a scorer first, else by the first.
 
-
-def order_notes(board: Board) -> list[str]:
-    """Say in which order the rows of a leaderboard are."""
+    The ground truth and its controls come last.
+    """
     rows = leaderboard(board)
-    if len(rows) < 2 or not board.scorers:
-        return []
-    first = board.scorers[0].name
-    average = AVERAGES[headline(rows, first)]
-    return [f"Systems are in the order of {first}, {average}: the best first."]
+    if scorer is not None:
+        rows = sorted(rows, key=placing(rows, scorer))
+    return sorted(rows, key=lambda row: is_reference(row["system"]))
 
 
 def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return both averages and every category of one scorer, with counts."""
-    rows = leaderboard(board)
+    rows = ranked(board, scorer)
     scores = [row["scores"][scorer.name] for row in rows]
     columns = [_systems(rows)]
     columns += [_mean_column(AVERAGES[a], scorer, (s[a] for s in scores)) for a in AVERAGES]
@@ -372,15 +369,15 @@ def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
 
 def field_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return the mean of every field."""
-    rows = leaderboard(board)
+    rows = ranked(board, scorer)
     means = [row["scores"][scorer.name]["fields"] for row in rows]
     fields = (_mean_column(f, scorer, [own[f] for own in means]) for f in board.field_names)
     return _table("By field", [_systems(rows), *fields])
 
 
-def released_table(board: Board, scorer: str) -> ResultTable | None:
+def released_table(board: Board, scorer: Scorer) -> ResultTable | None:
     """Return raw scores as the released scorer prints them; None where none is printed."""
-    scores = {row["system"]: row["scores"][scorer] for row in leaderboard(board)}
+    scores = {r["system"]: r["scores"][scorer.name] for r in ranked(board, scorer)}
     printed = {n: own["as_released"] for n, own in scores.items() if "as_released" in own}
     if not printed:
         return None
@@ -392,12 +389,12 @@ def released_table(board: Board, scorer: str) -> ResultTable | None:
     return ResultTable.of("As released", head, lines)
 
 
-def criteria_tables(board: Board, scorer: str) -> Iterator[ResultTable]:
+def criteria_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
     """Say how often each criterion is met, one table per category.
 
     The penalty is not a criterion and comes last.
     """
-    where = board.rulings(scorer) & ~board.column["criterion"].is_(RAW)
+    where = board.rulings(scorer.name) & ~board.column["criterion"].is_(RAW)
     columns = ("category", "system", "criterion")
     shares: dict[str, dict[str, dict[str, str]]] = {}
     for category, system, criterion, n, met in board.grouped(where, columns, "value"):
@@ -406,7 +403,8 @@ def criteria_tables(board: Board, scorer: str) -> Iterator[ResultTable]:
     for category, systems in shares.items():
         criteria = dict.fromkeys(name for own in systems.values() for name in own)
         order = sorted(criteria, key=PENALTY.__eq__)
-        lines = [[name, *(own.get(c, "-") for c in order)] for name, own in systems.items()]
+        names = (r["system"] for r in ranked(board, scorer) if r["system"] in systems)
+        lines = [[name, *(systems[name].get(c, "-") for c in order)] for name in names]
         yield ResultTable.of(f"{category}, by criterion", ["system", *order], lines)
 
 
@@ -435,10 +433,41 @@ def controls_table(board: Board) -> ResultTable | None:
 
 def counts_table(board: Board) -> ResultTable:
     """Return every system's answers by outcome."""
-    rows = leaderboard(board)
+    rows = ranked(board)
     columns = [_systems(rows), _texts("weights", (r["weights"] or "none" for r in rows))]
     columns += [_texts("queries", (r["n"] for r in rows)), *_count_columns(rows)]
     return _table("Outcomes", columns)
+
+
+def settings_table(stages: Sequence[StageSpec]) -> ResultTable:
+    """Return what each stage is and how it is set."""
+    lines = []
+    for s in stages:
+        known = (f"{k} {v}" for k, v in s.settings.items() if v not in (None, ""))
+        seeds = ["seeds drawn from the run's and the query"] if s.seeded else []
+        model, settings = s.identity or s.target, ", ".join([*known, *seeds])
+        lines.append([s.name, s.kind.value, model, str(s.weights or ""), settings])
+    head = ["stage", "kind", "model", "weights", "settings"]
+    return ResultTable.of("Settings", head, lines, numeric=False)
+
+
+def outcomes_table(board: Board) -> ResultTable:
+    """Return why answers and judgements have no value; on the page, counts lead to them."""
+    groups = [*enumerate(outcome_groups(board).values())]
+    groups = sorted(groups, key=lambda one: -one[1].counts.total())
+    names = [s.name for s in board.systems]
+    shown = [n for n in names if any(group.counts[n] for _, group in groups)]
+    lines = []
+    for i, group in (one for one in groups if one[1].counts):
+        link, count = f"#outcome={i}", group.counts
+        own = ((count[n], f"{link}&system={names.index(n)}") for n in shown)
+        cells = [TableCell(f"{n:,}" if n else "", link=to) for n, to in own]
+        total, outcome = TableCell(f"{count.total():,}", link=link), group.outcome
+        words = (group.scorer or "answers", outcome.replace("_", " "), group.reason)
+        lines.append([*map(TableCell, words), total, *cells])
+    counts = (TableColumn(name, numeric=True) for name in ("all", *shown))
+    head: list[str | TableColumn] = ["of", "outcome", "reason", *counts]
+    return ResultTable.of("Outcomes and their reasons", head, lines)
 
 
 def reasons_of(board: Board) -> list[tuple[str, Reasons]]:
@@ -448,15 +477,14 @@ def reasons_of(board: Board) -> list[tuple[str, Reasons]]:
 
 def spent_table(board: Board) -> ResultTable:
     """Return what the answers of each system took, and the judgements of each scorer."""
-    spent: dict[str, dict[str, float]] = defaultdict(dict)
-    for part, where in (("system", board.is_answer), ("scorer", board.is_score)):
-        for measure in _SPENT:
-            for name, _, amount in board.grouped(where, (part,), measure):
-                spent[name] |= {} if amount is None else {measure: amount}
-    measures = [m for m in _SPENT if any(own.get(m) for own in spent.values())]
-    names = [*(row["system"] for row in ranked(board)), *(s.name for s in board.scorers)]
-    lines = [[n, *(AMOUNT.number(spent[n].get(m)) for m in measures)] for n in names]
-    head = ["answers or judgements of", *(MEASURES.get(m, m) for m in measures)]
+    spent = defaultdict[str, Amounts](dict, board.spent)
+    measures = [m for m in MEASURES if any(own.get(m) for own in spent.values())]
+    names = {n: n for n in (*(r["system"] for r in ranked(board)), *board.values)}
+    lines = [
+        [name, *(AMOUNT.total(spent[n].get(m)) for m in measures)]
+        for n, name in (names | {"": "all, each record once"}).items()
+    ]
+    head = ["answers or judgements of", *(MEASURES[m] for m in measures)]
     return ResultTable.of("In all", head, lines, [ABOUT_SPENT])
 
 
@@ -476,8 +504,9 @@ def legend(board: Board) -> str:
         if weights
         else ""
     )
-    more = " ".join([*board.about_scorers, *order_notes(board)])
+    more = " ".join(board.about_scorers)
     return (
+        "The best first, the ground truth and its controls last. "
         f"Means with 95% intervals by query{by}; n is the number of scored queries. "
         f"{fixed}Per query: mean over all scored queries. {more}"
     ).strip()
@@ -538,9 +567,9 @@ def _markdown(board: Board) -> str:
     parts += [legend(board)] if board.scorers else []
     for scorer in board.scorers:
         parts += _section(scorer_table(board, scorer), 2)
-        parts += _section(released_table(board, scorer.name), 3, _RELEASED)
+        parts += _section(released_table(board, scorer), 3, _RELEASED)
         parts += _section(field_table(board, scorer), 3)
-        for table in criteria_tables(board, scorer.name):
+        for table in criteria_tables(board, scorer):
             parts += _section(table, 3)
         parts += _section(pairs_table(board, scorer.name), 3, _PAIRED)
     parts += _section(controls_table(board), 2, ABOUT_CONTROLS)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.results.board import Board
+from benchmarks.results.board import NOT_MADE, Board
 from benchmarks.results.table import ResultTable, csv_text
 from generators.base import VALUED, OutcomeName
 
@@ -65,6 +65,44 @@ def missing_values_csv(
     rows = (v._replace(reason=" ".join(v.reason.split())) for v in ordered)
     marked = ((*row, *mark.values()) for row in rows)
     return csv_text((*MissingValue._fields, *mark), marked)
+
+
+class OutcomeGroup(NamedTuple):
+    """What has no value for one reason: answers, or judgements of one scorer."""
+
+    scorer: str
+    """Empty for answers."""
+    outcome: str
+    reason: str
+    """With its fault; the first of those of the same form."""
+    counts: Counter[str]
+    """By system."""
+
+
+Shape = tuple[str, str, str, str]
+"""Scorer, outcome, fault, and the form of the reason."""
+
+
+def shape_of(scorer: str, outcome: str, fault: str, reason: str) -> Shape:
+    """Return what reasons that differ only in quoted names and numbers have in common."""
+    return scorer, outcome, fault, _PARTICULARS.sub("#", reason)
+
+
+def outcome_groups(board: Board) -> dict[Shape, OutcomeGroup]:
+    """Return all that has no value, also what is not made or not applicable."""
+    groups: dict[Shape, OutcomeGroup] = {}
+    about = ["system", "scorer", "outcome", "fault", "reason"]
+    lost = board.is_counted & ~board.column["outcome"].is_(*VALUED[:2])
+    for system, scorer, name, fault, reason, n in board.grouped(lost, about):
+        outcome = OutcomeName(name).of_scores if scorer else name
+        shape = shape_of(scorer or "", outcome, fault, reason)
+        text = f"{fault}: {reason}" if fault else reason
+        group = OutcomeGroup(scorer or "", outcome, text, Counter())
+        groups.setdefault(shape, group).counts[system] += n
+    missing = OutcomeGroup("", OutcomeName.MISSING, NOT_MADE, Counter())
+    for system, n in board.grouped(board.is_answer & ~board.is_complete, ["system"]):
+        missing.counts[system] = n
+    return groups | {shape_of("", OutcomeName.MISSING, "", NOT_MADE): missing}
 
 
 def counted_reasons(

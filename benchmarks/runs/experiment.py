@@ -12,6 +12,7 @@ from benchmarks.results.board import Board, TableBuilder
 from benchmarks.results.costs import RecordCosts
 from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from benchmarks.runs.run_directory import (
+    FORMAT,
     RecordedStages,
     Supersession,
     former_config,
@@ -137,7 +138,7 @@ class Experiment:
         return {
             **({} if self.ids is None else {"ids": list(self.ids)}),
             **({"about_weights": ABOUT} if self.config.weights == "mini" else {}),
-            "plait": 1,
+            "plait": FORMAT,
             RUN_DIGEST: self.run_digest,
             "config": self.config.resolved(),
             "data": dict(self.task.about),
@@ -195,6 +196,7 @@ class ResultReader:
             selection=made.selection,
             repeats=made.config.repeats,
             costs=self._builder.documents,
+            spent=self._builder.spent,
             damaged=len(self._store.damage),
             agreement=made.config.report.agreement,
             reading=self._again,

@@ -23,6 +23,9 @@ from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
 
+FORMAT = 1
+"""Of a run directory, under `plait` in its manifest."""
+
 
 def read_manifest(root: AnyPath) -> dict[str, Any]:
     """Return the manifest of the run at `root`; UsageError where none can be read."""
@@ -35,6 +38,11 @@ def read_manifest(root: AnyPath) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {error}") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
         raise UsageError(f"{path} is not the manifest of a run: it holds no config")
+    if manifest.get("plait", FORMAT) != FORMAT:
+        raise UsageError(
+            f"{path} has format {manifest['plait']}, and this version of plait reads "
+            f"format {FORMAT}; read it with the version that made it"
+        )
     return manifest
 
 

@@ -45,7 +45,7 @@ SIDE = 1024
 """Largest width and height of an image, in pixels."""
 _PAIR, _WHOLE = "pair", "whole"
 _YES_NO = {"1": "yes", "0": "no"}
-_SCRIPTS = ("elements.js", "annotate.js", "theme.js")
+_SCRIPTS = ("elements.js", "data.js", "annotate.js", "theme.js")
 REPEATED = 5
 """Items that raters see twice, unless another number is asked for."""
 

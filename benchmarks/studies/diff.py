@@ -490,8 +490,8 @@ def remarks(content: Mapping[str, Any]) -> Iterator[str]:
         yield "no scores are compared: the runs share no scorer; `plait score` adds one"
     empty = [row for row in content["differences"] if _without_scores(row)]
     for scorer in dict.fromkeys(row["scorer"] for row in empty):
-        names = (_named(row["systems"]) for row in empty if row["scorer"] == scorer)
-        yield f"no score by {scorer} in either run: {', '.join(names)}"
+        own = (_named(row["systems"]) for row in empty if row["scorer"] == scorer)
+        yield f"no score by {scorer} in either run: {', '.join(own)}"
     for row in content["answers"]:
         if names := list(dict.fromkeys(pair["query"] for pair in row["differing"])):
             yield f"{_named(row['systems'])}: answers differ in {_some('queries', names)}"

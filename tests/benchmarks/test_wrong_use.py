@@ -99,6 +99,10 @@ JUDGED = ["compare", ".", "--judge", "y", "--protocol"]
         (["run", *TRUTH, "--ids", "ids"], "SA-404"),
         (["run", *TRUTH, "--out", "ids"], "--out"),
         (["report", "."], "not a run directory: it has no manifest.json"),
+        (["report", "newer"], "has format 2, and this version of plait reads format 1"),
+        (["report", ".", "--out", "ids"], "'ids' is a file"),
+        (["leaderboard", ".", "--out", "ids"], "'ids' is a file"),
+        (["diff", ".", ".", "--out", "d"], "'d' is a directory"),
         (["show", ".", "id"], "manifest.json"),
         (["verify", "."], "manifest.json"),
         (["score", "nowhere"], "there is no such folder or file"),
@@ -124,6 +128,8 @@ def test_wrong_use_is_explained(
     (here / "own_tasks.py").write_text(OWN_TASKS)
     monkeypatch.syspath_prepend(str(here))
     folder(here / "d", [])
+    (here / "newer").mkdir()
+    (here / "newer" / "manifest.json").write_text('{"plait": 2, "config": {}}')
     for name, content in {"no_ids": b"", "bytes": b"SA-\xff", "ids": b"SA-404"}.items():
         (here / name).write_bytes(content)
     there = {*here.iterdir()}

@@ -211,6 +211,10 @@ class _Amount(NumberForm):
             return f"{value:.3g}"
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:z.2f}"
 
+    def total(self, value: float | None) -> str:
+        """The same of a sum, which may be a count."""
+        return f"{value:,.0f}" if value and value.is_integer() else self.number(value)
+
 
 AMOUNT = _Amount()
 

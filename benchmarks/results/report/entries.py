@@ -14,23 +14,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.results.board import (
-    DONE,
-    MISSING,
-    Board,
-    outcome_of,
-    score_value,
-    weights_of,
-)
+from benchmarks.results.board import Board, outcome_of, score_value, weights_of
 from benchmarks.results.leaderboard import ranked
 from benchmarks.results.numbers import NumberForm
+from benchmarks.results.reasons import Shape, outcome_groups, shape_of
 from benchmarks.tasks.controls import is_reference
 from cluster.plan import Evaluation
-from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, Outcome, Result
+from generators.base import Outcome, Result
 from generators.buckets import AnyPath
 from generators.document import Content, Image, Malformed, Sample, Score, key_of
 from generators.files import write_whole
-from scorers.base import bounds
 
 _LARGEST = 2**53 - 1
 """JavaScript's Number.MAX_SAFE_INTEGER."""
@@ -88,7 +81,9 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
     """Return what the page needs before it can show anything."""
     categories, fields = board.category_names, board.field_names
     names = [system.name for system in board.systems]
-    scores = (name.of_scores for name in SCORE_OUTCOMES[1:])
+    groups = outcome_groups(board)
+    scorers = [scorer.name for scorer in board.scorers]
+    places = {shape: str(i) for i, shape in enumerate(groups)}
     return {
         "repeats": board.rounds,
         "systems": [
@@ -100,39 +95,49 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
             for s in board.systems
         ],
         "order": [names.index(row["system"]) for row in ranked(board)],
-        "scorers": [_scorer(s.name, s.scale) for s in board.scorers],
+        "scorers": [
+            {"name": s.name, "scale": s.scale, "decimals": NumberForm.of(s.scale).digits}
+            for s in board.scorers
+        ],
         "categories": categories,
         "fields": fields,
-        "outcomes": [*DOCUMENT_OUTCOMES, *scores],
+        "outcomes": [
+            [g.outcome, scorers.index(g.scorer) if g.scorer else None, g.reason]
+            for g in groups.values()
+        ],
         "entries": [
             [
                 entry.anchor,
                 categories.index(entry.query.category),
                 fields.index(entry.query.field),
-                [_cell(board, answer) for answer in entry.answers],
+                [_cell(board, answer, places) for answer in entry.answers],
             ]
             for entry in entries
         ],
     }
 
 
-def _scorer(name: str, scale: str) -> dict[str, Any]:
-    low, high = bounds(scale) or (None, None)
-    about = {"name": name, "scale": scale, "low": low, "high": high}
-    return about | {"decimals": NumberForm.of(scale).digits}
+def _cell(
+    board: Board, answer: Evaluation | None, places: Mapping[Shape, str]
+) -> str | list[float | str]:
+    """Return each scorer's value; in place of one, and of a document, what came of it.
 
+    That is a position among the outcomes.
+    """
 
-def _cell(board: Board, answer: Evaluation | None) -> str | list[float | str]:
-    """Return a document's outcome or, where it is done, each scorer's value or outcome."""
-    outcome = MISSING if answer is None else outcome_of(answer.document)[0]
-    if answer is None or outcome != DONE:
-        return outcome
-    return [_score_cell(answer.scores.get(s.name)) for s in board.scorers]
+    def lost(outcome: Outcome[Any] | None, scorer: str = "") -> str:
+        name, reason, fault = outcome_of(outcome)
+        return places[shape_of(scorer, name.of_scores if scorer else name, fault, reason)]
 
+    def score(outcome: Outcome[Score] | None, scorer: str) -> float | str:
+        value = score_value(outcome)
+        return lost(outcome, scorer) if value is None else round(value, 6) + 0.0
 
-def _score_cell(outcome: Outcome[Score] | None) -> float | str:
-    value = score_value(outcome)
-    return outcome_of(outcome)[0] if value is None else round(value, 6) + 0.0
+    if answer is None:
+        return lost(None)
+    if not isinstance(answer.document, Result):
+        return lost(answer.document)
+    return [score(answer.scores.get(s.name), s.name) for s in board.scorers]
 
 
 def row_of(board: Board, entry: ReportEntry, numbers: Mapping[str, int]) -> dict[str, Any]:

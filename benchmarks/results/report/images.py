@@ -18,7 +18,7 @@ from PIL import Image as Pillow
 from benchmarks.results.report.entries import write_script
 from generators.buckets import AnyPath
 from generators.document import Image
-from generators.images import ImageError, decode
+from generators.images import decode
 
 PACK = 256
 """Images in one file: about 6 MB, read at once when one of them is shown."""
@@ -88,8 +88,6 @@ def pack_images(
 def _row(read: Read, side: int, image: Image) -> WebImage | tuple[None, str]:
     try:
         return web_image(read(image), side)
-    except ImageError as error:
-        return None, str(error)
     except Exception as error:
         # Whatever a store or a file system raises, the page shows the reason.
         return None, f"cannot be read: {error}"

@@ -9,7 +9,6 @@ by a script from data files, a few at a time.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from benchmarks.results import leaderboard as tables
 from benchmarks.results.board import Board
 from benchmarks.results.headline import headline_table, outcome_texts
 from benchmarks.results.pairings.page import pairings_section
-from benchmarks.results.reasons import FAILURES, reasons_table
+from benchmarks.results.reasons import FAILURES, outcome_groups
 from benchmarks.results.report.entries import (
     ReportEntry,
     entries_of,
@@ -43,10 +42,8 @@ QUERIES = 200
 CHUNK = 20
 """Queries in one file of text."""
 _INDEX = "index.js"
-_FORMER = ("thumbs", "images")
-"""Folders of images that earlier versions wrote."""
 _SCRIPTS = (
-    *("elements.js", "cards.js", "query.js", "store.js"),
+    *("elements.js", "cards.js", "query.js", "data.js", "store.js"),
     *("viewer.js", "report.js", "theme.js"),
 )
 
@@ -78,14 +75,14 @@ def write_report(
             tables=tables,
             main=headline_table(board),
             outcomes=outcome_texts(board),
-            reasons=reasons_table("system", tables.reasons_of(board)),
+            groups=[*enumerate(outcome_groups(board).values())],
+            reasons=tables.outcomes_table(board),
             controls=tables.controls_table(board),
             panels=[panel_of(board, scorer) for scorer in board.scorers],
             pairings=pairings_section(board),
             failures=FAILURES,
             queries_shown=len(shown),
             facts=facts_of(manifest),
-            stages=stages_table(manifest),
             cost=tables.spent_table(board),
             timeline=timeline_of(root),
             trace=TRACE,
@@ -129,9 +126,6 @@ def _write_data(
     for path in folder.glob("*.js"):
         if path.name not in written:
             path.unlink()
-    if isinstance(folder, Path):
-        for name in _FORMER:
-            shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -146,19 +140,6 @@ def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
         "command": " ".join(map(str, manifest.get("argv") or [])),
     }
     return {name: str(fact) for name, fact in facts.items() if fact not in (None, "")}
-
-
-def stages_table(manifest: Mapping[str, Any]) -> ResultTable:
-    """Return what each stage is and what it used."""
-    lines = []
-    for folder, stage in manifest.get("stages", {}).items():
-        name = folder.rpartition("-")[0]
-        used = manifest.get("usage", {}).get(name, {})
-        usage = ", ".join(f"{n:,.12g} {what.replace('_', ' ')}" for what, n in used.items())
-        known = (str(stage.get(key) or "") for key in ("kind", "weights", "identity"))
-        lines.append([name, *known, usage])
-    head = ["stage", "kind", "weights", "identity", "usage"]
-    return ResultTable.of("Stages", head, lines, numeric=False)
 
 
 def tables_page(title: str, remarks: Sequence[str], shown: Sequence[ResultTable]) -> str:

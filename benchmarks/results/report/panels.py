@@ -42,10 +42,11 @@ def panel_of(board: Board, scorer: Scorer) -> ScorerPanel:
     """Return one scorer's part."""
     name = scorer.name
     folded = (
-        tables.released_table(board, name),
+        tables.released_table(board, scorer),
         _noted(tables.field_table(board, scorer)),
-        *tables.criteria_tables(board, name),
+        *tables.criteria_tables(board, scorer),
         tables.pairs_table(board, name),
+        tables.settings_table(scorer.stages) if scorer.stages else None,
     )
     return ScorerPanel(
         name=name,
@@ -78,7 +79,7 @@ def _noted(table: ResultTable) -> ResultTable:
 def scores_plot(board: Board, scorer: Scorer) -> Markup:
     """Draw a histogram of each system's scores for each category; empty without scores."""
     edges, counts = histograms_of(board, scorer)
-    names = [row["system"] for row in tables.ranked(board)]
+    names = [row["system"] for row in tables.ranked(board, scorer)]
     shares = [n.max() / n.sum() for own in counts.values() for n in own.values()]
     if not shares:
         return Markup("")

@@ -10,6 +10,7 @@ import pytest
 from report_helpers import Judge, board, evaluation, mixed_board, sample, stage, system
 
 from benchmarks.results.board import SCHEMA, Board, TableBuilder
+from benchmarks.results.costs import RecordCost
 from benchmarks.results.leaderboard import differences, leaderboard
 from benchmarks.results.reasons import failures_csv
 from cluster.plan import Evaluation
@@ -17,6 +18,7 @@ from generators.base import (
     Failure,
     Fault,
     Job,
+    Kind,
     NotApplicable,
     OutcomeName,
     Result,
@@ -78,19 +80,35 @@ def test_every_answer_and_every_score_is_a_row():
 class Costs:
     """Of each record ten seconds; tokens of the answers alone."""
 
-    def spent(self, jobs) -> dict[str, float]:
+    def of(self, jobs) -> dict[str, RecordCost]:
         answers = {"input_tokens": 3.0, "output_tokens": 4.0, "cost": 0.5}
-        own = answers if jobs[0].spec.name == "w" else {}
-        return {"seconds": 10.0 * len(jobs), **own}
+        own = {"w": answers, "judge": {}}
+        return {
+            job.key: RecordCost(
+                job.spec.name, Kind.DRAFT, {"seconds": 10.0, **own[job.spec.name]}
+            )
+            for job in jobs
+        }
 
 
 def test_answers_and_judgements_have_what_their_records_took():
     builder = TableBuilder([system("w")], Costs())
     one, judge = (Job(stage(name), Request(()), "Q") for name in ("w", "judge"))
-    jobs = {"": [one, one], "judge": [judge]}
-    builder.add(replace(evaluation("w", sample(0), 4), jobs=jobs), ["judge"])
+    jobs = {"": [one], "judge": [judge]}
+    for repeat in range(2):
+        made = replace(evaluation("w", sample(0), 4, repeat=repeat), jobs=jobs)
+        builder.add(made, ["judge"])
     taken = builder.table().select(["seconds", "tokens", "cost"]).to_pydict()
-    assert taken == {"seconds": [20.0, 10.0], "tokens": [7.0, None], "cost": [0.5, None]}
+    own = {"seconds": [10.0, 10.0], "tokens": [7.0, None], "cost": [0.5, None]}
+    assert taken == {name: 2 * values for name, values in own.items()}
+    # One record serves both answers, and is counted once in what they took together.
+    assert builder.spent["w"] == {
+        "seconds": 10.0,
+        "input_tokens": 3.0,
+        "output_tokens": 4.0,
+        "cost": 0.5,
+    }
+    assert builder.spent["judge"] == {"seconds": 10.0}
 
 
 def test_an_answer_with_a_score_that_is_missing_counts_as_missing_in_all_tables():

@@ -29,8 +29,10 @@ from benchmarks.results.headline import terminal_table
 from benchmarks.results.leaderboard import (
     criteria_tables,
     differences,
+    field_table,
     leaderboard,
     legend,
+    scorer_table,
     write_leaderboard,
 )
 from benchmarks.results.reasons import failures_csv
@@ -286,6 +288,24 @@ def test_every_loss_is_named_in_a_file_that_the_tables_name(tmp_path):
     assert f"and {len(WORDS) - 4} more kinds; each one is named in failures.csv" in words
 
 
+def test_the_tables_of_a_scorer_begin_with_its_best():
+    given = {"a": (1, 30), "gt": (6, 99), "b": (2, 10)}
+    made = board(
+        [
+            replace(
+                evaluation(name, sample(i), 0),
+                scores={"judge": Result(Score(j)), "clipscore": Result(Score(c))},
+            )
+            for name, (j, c) in given.items()
+            for i in range(6)
+        ],
+        scorers=(Judge(), Judge("clipscore", "0-100")),
+    )
+    for scorer, order in zip(made.scorers, ("b a gt", "a b gt"), strict=True):
+        for table in (scorer_table(made, scorer), field_table(made, scorer)):
+            assert [row[0].text for row in table.rows] == order.split()
+
+
 def test_failures_are_in_one_order_whatever_the_order_of_the_answers():
     made = mixed_board(30, ["a", "b"])
     mixed = board(answers_of(made)[::-1], systems=made.systems, scorers=made.scorers)
@@ -311,7 +331,7 @@ def test_criteria_are_counted_by_category_and_system() -> None:
     )
     situational, reasoning = (
         [[c.heading for c in t.columns], *([c.text for c in row] for row in t.rows)]
-        for t in criteria_tables(made, "judge")
+        for t in criteria_tables(made, Judge())
     )
     assert situational == [
         ["system", "Coherence", "Clarity", "penalty"],
@@ -319,7 +339,7 @@ def test_criteria_are_counted_by_category_and_system() -> None:
         ["b", "-", "0% n=1", "0% n=1"],
     ]
     assert reasoning == [["system", "Clarity", "penalty"], ["a", "100% n=1", "0% n=1"]]
-    assert list(criteria_tables(board_of({"a": [1, 2]}), "judge")) == []
+    assert list(criteria_tables(board_of({"a": [1, 2]}), Judge())) == []
 
 
 @pytest.mark.parametrize("weights", ["pretrained", "mini"])

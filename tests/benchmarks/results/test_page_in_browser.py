@@ -22,6 +22,7 @@ from report_helpers import (
     picture,
     plain_board,
     sample,
+    stage,
     system,
 )
 
@@ -97,9 +98,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 said = Failure("ran out", Fault.OUT_OF_MEMORY)
             elif score == "skip":
                 said, score = Skip("one picture only"), None
+            else:
+                said = replace(said, notes={name: [{"prompt": f"Tell {i} to {name}."}]})
             found.append(evaluation(name, sample(i, *group), score, document=said))
     found = [e for e in found if (e.system, e.sample.id) != ("b", "Q-0010")]
-    made = board(found, systems=[system("a"), system("b", "tiny")], missing=1)
+    set_ = replace(stage("a"), settings={"temperature": 0.25}, seeded=True)
+    systems = [replace(system("a"), draft=set_), system("b", "tiny")]
+    made = board(found, systems=systems, missing=1)
     return write_report(made, tmp_path_factory.mktemp("by hand"), MANIFEST, Image.read)
 
 
@@ -172,12 +177,17 @@ FOUND = [
     ({"#outcome": "unscored"}, [5]),
     ({"#outcome": "not applicable"}, [4]),
     ({"#outcome": "skipped scores"}, [6]),
-    ({"#low": "1", "#high": "2", "#order": "task order"}, [3, 5, 6, 7]),
+    ({"#outcome": "judge not applicable: no"}, [4]),
+    ({"#outcome": "failed: out of memory: ran out"}, [7]),
     ({"#text": "answer 3 OF b"}, [3]),
     ({"#text": "q-0002"}, [2]),
     ({"#text": "ran out"}, [7]),
+    ({"#text": "RAN  out", "#within": "in reasons"}, [7]),
+    ({"#text": "scene 3?", "#within": "in questions"}, [3]),
+    ({"#text": "scene 3?", "#within": "in answers"}, []),
+    ({"#text": "(end", "#within": "in answers"}, []),
     ({"#order": "worst first", "#system": "b"}, [3, 5, 6, 0, 8, 9, 1, 2, 4, 7, 10, 11]),
-    ({"#order": "best first", "#low": "5"}, [2, 4, 1]),
+    ({"#order": "best first", "#field": "art"}, [9, 5, 1]),
     ({"#order": "biggest disagreement", "#category": PBL}, [1, 9, 5]),
 ]
 
@@ -192,7 +202,7 @@ def test_filters_and_orders(chromium, page):
     chromium.click("#more")
     for choices, expected in FOUND:
         for selector, value in choices.items():
-            if selector in ("#low", "#high", "#text"):
+            if selector == "#text":
                 chromium.type(selector, value)
             else:
                 chromium.choose(selector, value)
@@ -249,13 +259,42 @@ def test_questions_are_answered_by_at_most_two_clicks(chromium, page):
     # Show the worst answers of b.
     chromium.click("#section-results tbody tr:first-child td a")
     ids(chromium, [3, 5, 6, 0, 8, 9, 1, 2, 4, 7, 10, 11])
+    assert "by judge of b" in text_of(chromium, "#chosen")
+    assert "b" in text_of(chromium, ".answer:first-child[aria-current] h3")
     # Why did one fail?
     chromium.click(".outcomes a.failed")
     ids(chromium, [7])
     assert "out of memory: ran out" in text_of(chromium, ".card")
+    # Which judgements are not applicable, and why?
+    chromium.click(".outcomes a.not_applicable + span a")
+    ids(chromium, [4])
+    assert "judge: no" in text_of(chromium, ".card")
+    chromium.click(".outcomes a[href='#section-outcomes']")
+    chromium.wait("document.querySelector('#section-outcomes').open")
+    chromium.click("#section-outcomes tr:has([data-label=reason]) a")
+    chromium.wait("matches.length === 1")
+    # How is the second system set, and what was it asked?
+    chromium.click(".bars tbody tr:nth-child(2) th a")
+    chromium.wait("document.querySelector('#section-system-0').open")
+    shown = text_of(chromium, "#section-system-0")
+    assert "temperature 0.25" in shown
+    chromium.click("#section-answers [aria-label=a] summary")
+    assert " to a." in text_of(chromium, "[aria-label=a] details[open]")
     # What did it cost?
     chromium.click(".top nav a[href='#section-cost']")
     chromium.wait("document.querySelector('#section-cost').open")
+
+
+def test_what_was_searched_for_is_marked_and_unfolded(chromium, page):
+    opened(chromium, page, "#text=tell 3 to&order=task")
+    marked = "[...CSS.highlights.get('found')].map((r) => r.startContainer.data.slice("
+    chromium.wait("CSS.highlights.get('found')?.size === 2")
+    hits = chromium.run(f"return {marked}r.startOffset, r.endOffset))")
+    assert hits == ["Tell 3 to", "Tell 3 to"]
+    assert "Tell 3 to b." in text_of(chromium, "[aria-label=b]")
+    chromium.choose("#within", "in questions")
+    chromium.wait("matches.length === 0")
+    assert chromium.run("return CSS.highlights.get('found').size") == 0
 
 
 BOXES = """
@@ -406,7 +445,7 @@ def test_conversations_long_answers_and_many_files_of_images(chromium, special):
         r"(?s)answer to turn 1\s+Tim.*turn 2\s+.*empty.*turn 3\s+here", answered
     )
     opened(chromium, special, "#Q-0002")
-    height = "return document.querySelector('[aria-label=a] .clamp').offsetHeight"
+    height = "return document.querySelector('[aria-label=a] > header + div').offsetHeight"
     assert chromium.run(height) < 300
     chromium.click("#full")
     chromium.wait("document.querySelector('.card.full')")

@@ -29,11 +29,12 @@ from report_helpers import (
 )
 
 from benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
+from benchmarks.results.leaderboard import outcomes_table
 from benchmarks.results.report import write_report
 from benchmarks.results.report.entries import entries_of, plain
 from benchmarks.results.report.page import facts_of
 from benchmarks.results.report.panels import histograms_of, panel_of
-from generators.base import Failure, Fault, Result, Skip, Unscored
+from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from generators.document import Image, Malformed, Score
 
 
@@ -99,10 +100,19 @@ def test_index_and_rows_say_what_every_system_answered(tmp_path):
     )
     write(made, tmp_path)
     index, (row,) = data_of(tmp_path)
-    cells = [[4.0], "failed", ["unscored"], "skipped", "missing"]
-    assert index["entries"] == [["Q-0000", 0, 0, cells]]
+    ((*about, cells),) = index["entries"]
+    assert about == ["Q-0000", 0, 0]
+    (value,), failed, (unscored,), skipped, missing = cells
+    lost = [index["outcomes"][int(i)] for i in (failed, unscored, skipped, missing)]
+    assert value == 4.0
+    assert lost[:3] == [
+        ["failed", None, "timeout: broke"],
+        ["unscored", 0, "unreadable"],
+        ["skipped", None, "no"],
+    ]
+    assert lost[3][:2] == ["missing", None]
     assert [s["name"] for s in index["systems"]] == list("abcde")
-    assert index["scorers"][0] | {"low": 0.0, "high": 6.0} == index["scorers"][0]
+    assert index["scorers"] == [{"name": "judge", "scale": "0-6", "decimals": 2}]
     text, number = row["answers"][0]["segments"]
     url, width, height = images_of(tmp_path)[number]
     assert (text, width, height) == ("x", 64, 64)
@@ -138,9 +148,6 @@ def test_hostile_text_stays_data_and_nothing_is_fetched(tmp_path):
 
 
 def test_same_input_gives_the_same_bytes_also_over_an_old_report(tmp_path):
-    # Earlier versions wrote every image to a file of its own.
-    (tmp_path / "r" / "report" / "thumbs").mkdir(parents=True)
-    (tmp_path / "r" / "report" / "thumbs" / "0.webp").touch()
     write(plain_board(90, scorers=()), tmp_path / "r")
     for root in (tmp_path / "r", tmp_path / "s" / "r"):
         write(mixed_board(6, ["a", "b+c"]), root)
@@ -275,8 +282,18 @@ def test_the_page_says_what_the_run_is_and_how_it_went(tmp_path):
     assert "11 of 14 answers done" in words
     assert re.search(r'href="#outcome=failed"[^>]*>1 failed<', page.read_text())
     assert "0123456789ab with changes" in words
-    assert "1,234 input tokens" in words
     assert "random weights" not in words
+
+
+def test_what_has_no_value_is_counted_by_scorer_reason_and_system():
+    scores = {"a": [1, NotApplicable("no image 1"), NotApplicable("no image 2")]}
+    table = outcomes_table(board_of(scores | {"b": [None, 2, NotApplicable("no image 1")]}))
+    heads = [column.heading for column in table.columns]
+    assert heads == ["of", "outcome", "reason", "all", "a", "b"]
+    silent, failed = ([cell.text for cell in row] for row in table.rows)
+    assert silent == ["judge", "not applicable", "no image 1", "3", "2", "1"]
+    assert failed == ["answers", "failed", "error: cannot", "1", "", "1"]
+    assert table.rows[0][4].link.endswith("&system=0")
 
 
 def test_a_run_without_answers_or_facts_has_a_page(tmp_path):

@@ -4,26 +4,12 @@
 // the browser, or by the server that shows the page.
 
 const served = document.documentElement.hasAttribute("data-served");
-const loading = new Map(); // by the name of a file, what takes its rows
 const packs = new Map();
 const AGAIN_MS = 2000;
 let data = null;
 let state = null;
 let at = 0; // position in the order
 let now = 0; // question of the item
-
-function plait(name, rows) {
-  loading.get(name)?.(rows);
-}
-
-function read(name) {
-  return new Promise((take, refuse) => {
-    loading.set(name, take);
-    const script = el("script", { src: name });
-    script.onerror = () => refuse(new Error(`${name} cannot be read; it must be beside this page.`));
-    document.head.append(script);
-  });
-}
 
 function say(text) {
   $("said").hidden = !text;
@@ -273,4 +259,4 @@ for (const button of $("bar").querySelectorAll("button")) {
 $("farewell").textContent = served ? "Your answers are saved. You may close this window."
   : "Press d to download your answers, and send the file to whoever asked you.";
 
-read("items.js").then((rows) => { data = rows; }, (error) => say(error.message));
+read("items.js").then((rows) => { data = rows; }, (error) => say(`${error.message}; it must be beside this page.`));

@@ -6,26 +6,19 @@ function outcomeText(name) {
   return name === "missing" ? "not made" : name.replaceAll("_", " ");
 }
 
-// `scorer` is the one whose scores stand beside the systems' names.
-function card(index, entry, full, systems, scorer) {
+// The system that is chosen comes first, and the chosen scorer's scores beside the names.
+function card(index, entry, full, state) {
   const [anchor, category, field, cells] = entry;
   const repeat = index.repeats > 1 ? `, repeat ${full.repeat + 1}` : "";
   const header = el("header", {},
-    el("h2", {}, el("a", { href: linkTo(anchor), dir: "auto" }, anchor)),
+    el("h2", {}, el("a", { href: "#" + encodeURIComponent(anchor.toWellFormed()), dir: "auto" }, anchor)),
     el("span", { class: "scale" }, `${index.categories[category]}, ${index.fields[field]}${repeat}`));
-  const answers = systems.map((i) => answer(index, i, cells[i], full.answers[i], scorer));
+  const systems = new Set([...consideredSystems(index, state), ...shownSystems(index, state)]);
+  const answers = [...systems].map((i) => answer(index, i, cells[i], full.answers[i], state));
   const node = el("article", { class: "card" }, header, asked(full),
     el("div", { class: "answers", tabindex: "0", role: "region", "aria-label": "Answers side by side" }, answers));
   node.dataset.anchor = anchor;
   return node;
-}
-
-function linkTo(anchor) {
-  try {
-    return "#" + encodeURIComponent(anchor);
-  } catch {
-    return "#section-answers"; // an id with a lone surrogate has no address
-  }
 }
 
 function asked(full) {
@@ -43,25 +36,29 @@ function asked(full) {
   return el("div", { class: "ask" }, el("div", { class: "clamp" }, turns.flat()), el("div", {}, truth, criteria));
 }
 
-function answer(index, i, cell, full, scorer) {
+function answer(index, i, cell, full, state) {
   const system = index.systems[i];
+  const scorer = Number(state.scorer);
   const weights = ["mini", "dummy", "tiny"].includes(system.weights)
     ? el("span", { class: "scale" }, system.weights + " weights") : null;
-  const name = el("h3", { dir: "auto" }, breakable(system.name));
-  const attributes = { class: "answer", "aria-label": system.name };
+  const name = el("h3", { dir: "auto" }, el("a", { href: "#section-system-" + i }, breakable(system.name)));
+  const attributes = { class: "answer", "aria-label": system.name, "aria-current": state.system === String(i) };
+  const prompts = full?.notes ? folded("Prompts and seeds", datum(full.notes)) : null;
   if (!Array.isArray(cell)) {
-    const chip = el("p", { class: "chip " + cell }, outcomeText(cell));
+    const [outcome] = index.outcomes[cell];
+    const chip = el("p", { class: "chip " + outcome }, outcomeText(outcome));
     const why = full ? reason(full) : el("p", { class: "reason" }, "This answer is not made yet.");
     return el("section", attributes, el("header", {}, name, chip), why,
-      el("div", {}, full?.notes ? folded("Details", datum(full.notes)) : null, weights));
+      el("div", {}, prompts, weights));
   }
-  const chips = index.scorers.map((one, k) => chip(one, cell[k], k === scorer));
+  const told = cell.map((one) => typeof one === "number" ? one : index.outcomes[one][0]);
+  const chips = index.scorers.map((one, k) => chip(one, told[k], k === scorer));
   const caption = "Image by " + system.name;
   const body = full.ends ? dialogue(full, caption) : written(full.segments, caption);
-  const details = [...judged(index, full.scores), full.notes ? ["notes", datum(full.notes)] : []].flat();
+  const details = judged(index, full.scores).flat();
   return el("section", attributes, el("header", {}, name, chips[scorer]), el("div", { class: "clamp" }, body),
-    el("div", {}, chips.filter((_, k) => k !== scorer), unjudged(index, cell, full.scores), order(full),
-      details.length ? folded("Details", details) : null, weights));
+    el("div", {}, chips.filter((_, k) => k !== scorer), unjudged(index, full.scores), order(full),
+      details.length ? folded("How it was scored", details) : null, prompts, weights));
 }
 
 // Said where a server gave its images apart from the text.
@@ -96,9 +93,9 @@ function chip(scorer, score, alone) {
     el("b", {}, value ? score.toFixed(scorer.decimals) : outcomeText(score)));
 }
 
-// Why a scorer gave no score; "not applicable" needs no further reason.
-function unjudged(index, cell, scores) {
-  return scores.map((score, k) => score && score.reason !== undefined && cell[k] !== "not_applicable"
+// Why a scorer gave no score.
+function unjudged(index, scores) {
+  return scores.map((score, k) => score?.reason !== undefined
     ? el("p", { class: "reason", dir: "auto" }, index.scorers[k].name + ": ",
         score.fault ? score.fault + ": " : null, score.reason)
     : null);

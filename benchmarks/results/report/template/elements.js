@@ -14,7 +14,6 @@ function el(tag, attributes, ...children) {
 }
 
 const BREAK = /(?<=[+@:/_-])(?=[^\W\d])/; // where a name may be broken: never inside a word
-const CARD_SIDE = 256; // largest width and height of an image in a card
 
 function breakable(name) {
   return name.split(BREAK).flatMap((part, i) => (i ? [el("wbr"), part] : [part]));
@@ -24,9 +23,7 @@ function segment(part, caption) {
   if (typeof part === "string") return el("p", { dir: "auto" }, part);
   const [src, width, height] = part;
   if (src === null) return el("p", { class: "broken" }, "Image: " + width);
-  const scale = Math.min(1, CARD_SIDE / Math.max(width, height));
-  const size = { width: Math.round(width * scale), height: Math.round(height * scale) };
-  const image = el("img", { src, ...size, alt: caption, decoding: "async" });
+  const image = el("img", { src, width, height, alt: caption, decoding: "async" });
   return el("figure", {}, el("button", { type: "button", class: "image" }, image));
 }
 

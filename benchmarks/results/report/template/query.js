@@ -3,7 +3,7 @@
 
 const DEFAULTS = {
   text: "", category: "", field: "", system: "", outcome: "", scorer: "0",
-  low: "", high: "", order: "apart", at: "1", hide: "", full: "",
+  order: "apart", at: "1", hide: "", full: "", within: "all",
 };
 const ORDERS = {
   apart: "biggest disagreement", worst: "worst first", best: "best first", task: "task order",
@@ -18,11 +18,12 @@ function consideredSystems(index, state) {
   return state.system === "" ? shownSystems(index, state) : [Number(state.system)];
 }
 
-// A cell is an answer's outcome or, where it is done, each scorer's value or outcome.
-function hasOutcome(cell, outcome) {
-  if (!Array.isArray(cell)) return cell === outcome;
-  const judged = (name) => ["failed", "skipped"].includes(name) ? name + "_scores" : name;
-  return outcome === "done" || cell.some((name) => judged(name) === outcome);
+// A cell holds each scorer's value. In place of one, or of all where there is no answer, is
+// a position among the outcomes, as text. An outcome is meant by its position or its name.
+function hasOutcome(index, cell, wanted) {
+  if (wanted === "done") return Array.isArray(cell);
+  const lost = [cell].flat().filter((one) => typeof one === "string");
+  return lost.some((one) => one === wanted || index.outcomes[one][0] === wanted);
 }
 
 function scoresOf(entry, systems, scorer) {
@@ -35,15 +36,11 @@ function scoresOf(entry, systems, scorer) {
 function select(index, state) {
   const systems = consideredSystems(index, state);
   const scorer = Number(state.scorer);
-  const low = state.low === "" ? -Infinity : Number(state.low);
-  const high = state.high === "" ? Infinity : Number(state.high);
-  const ranged = state.low !== "" || state.high !== "";
   const matching = index.entries.map((_, i) => i).filter((i) => {
     const entry = index.entries[i];
     if (state.category !== "" && entry[1] !== Number(state.category)) return false;
     if (state.field !== "" && entry[2] !== Number(state.field)) return false;
-    if (state.outcome && !systems.some((s) => hasOutcome(entry[3][s], state.outcome))) return false;
-    if (ranged && !scoresOf(entry, systems, scorer).some((v) => v >= low && v <= high)) return false;
+    if (state.outcome && !systems.some((s) => hasOutcome(index, entry[3][s], state.outcome))) return false;
     return true;
   });
   return ordered(index, matching, state.order, systems, scorer);

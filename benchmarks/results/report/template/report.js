@@ -15,11 +15,10 @@ function start() {
 
 async function update() {
   const mine = ++turn;
-  const text = state.text.trim().toLowerCase();
   $("cards").setAttribute("aria-busy", "true");
   try {
     const candidates = select(store.index, state);
-    if (text) await showMatches(candidates, text, mine);
+    if (state.text.trim()) await showMatches(candidates, mine);
     else await show(candidates, mine);
   } catch (error) {
     $("cards").replaceChildren(el("p", { class: "broken" },
@@ -29,10 +28,10 @@ async function update() {
 }
 
 // Shows the first match while the search goes on; a newer search ends this one.
-async function showMatches(candidates, text, mine) {
+async function showMatches(candidates, mine) {
   const matched = new Set();
   $("count").value = "searching";
-  for await (const part of store.search(candidates, text)) {
+  for await (const part of store.search(candidates, patternOf(state.text), state.within)) {
     if (mine !== turn) return;
     part.matches.forEach((i) => matched.add(i));
     const progress = part.files < part.of ? `; searched ${part.files} of ${part.of} files` : "";
@@ -51,7 +50,8 @@ async function show(entries, mine, progress = "") {
   $("back").disabled = at <= 1;
   $("next").disabled = at >= entries.length;
   $("full").setAttribute("aria-pressed", String(Boolean(state.full)));
-  $("reset").disabled = !hashOf({ ...state, at: "1", full: "" });
+  $("chosen").hidden = !hashOf({ ...state, at: "1", full: "" });
+  $("chosen").firstChild.textContent = choice();
   draw(entries[at - 1], row);
   if (at < entries.length) store.rowOf(entries[at]).catch(() => {}); // at hand for the next step
 }
@@ -61,15 +61,41 @@ function countOf(number) {
   return `of ${number.toLocaleString("en")}` + (number < all ? `, from ${all.toLocaleString("en")}` : "");
 }
 
+// What is shown, in words.
+function choice() {
+  const picked = (id) => $(id).selectedOptions[0]?.text;
+  const alone = state.system !== "" ? ` of ${picked("system")}` : state.order === "apart" ? "" : " of all systems shown";
+  const order = `Order: ${picked("order")}` + (state.order === "task" ? "" : `, by ${picked("scorer")}${alone}`);
+  const filters = ["category", "field", "outcome"].filter((id) => state[id]).map((id) => `${id}: ${picked(id)}`);
+  return [order, ...filters].join("; ");
+}
+
 function draw(i, row) {
   const empty = el("p", { class: "remarks" }, "No query matches these filters.");
-  const systems = shownSystems(store.index, state);
-  const node = i === undefined ? empty
-    : card(store.index, store.index.entries[i], row, systems, Number(state.scorer));
-  node.classList.toggle("full", Boolean(state.full));
+  const node = i === undefined ? empty : card(store.index, store.index.entries[i], row, state);
+  if (state.full) node.classList.add("full");
   $("cards").replaceChildren(node);
+  if (state.text.trim()) mark($("cards").querySelectorAll(PLACES[state.within][2]), patternOf(state.text));
   for (const box of node.querySelectorAll(".clamp")) {
-    box.classList.toggle("cut", box.scrollHeight > box.clientHeight + 8);
+    if (state.full) box.classList.remove("clamp");
+    else box.classList.toggle("cut", box.scrollHeight > box.clientHeight + 8);
+  }
+}
+
+// Marks what was searched for, and unfolds what holds it.
+function mark(places, pattern) {
+  const found = new Highlight();
+  CSS.highlights.set("found", found);
+  for (const place of places) {
+    const walker = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const node = walker.currentNode;
+      for (const hit of node.data.matchAll(pattern)) {
+        found.add(new StaticRange({ startContainer: node, startOffset: hit.index, endContainer: node, endOffset: hit.index + hit[0].length }));
+        node.parentElement.closest("details")?.setAttribute("open", "");
+        node.parentElement.closest(".clamp")?.classList.remove("clamp");
+      }
+    }
   }
 }
 
@@ -85,7 +111,7 @@ async function follow() {
   let target = location.hash.slice(1);
   try { target = decodeURIComponent(target); } catch { /* a bare percent sign in an id */ }
   const part = target.startsWith("section-") && $(target);
-  if (part?.localName === "details") part.open = true;
+  for (let box = part; box; box = box.parentElement.closest("details")) if (box.localName === "details") box.open = true;
   if (part) part.scrollIntoView();
   if (part && matches.length) return;
   const i = store.index.entries.findIndex((entry) => entry[0] === target);
@@ -113,16 +139,21 @@ function buildControls() {
   options("category", [["", "all"], ...numbered(store.index.categories)]);
   options("field", [["", "all"], ...numbered(store.index.fields)]);
   options("system", [["", "any shown"], ...numbered(store.index.systems.map((s) => s.name))]);
-  options("outcome", [["", "any"], ...store.index.outcomes.map((name) => [name, outcomeText(name)])]);
+  const { outcomes } = store.index;
+  const kinds = [...new Set(["done", ...outcomes.map(([name]) => name)])];
+  const of = (scorer) => scorer === null ? "" : store.index.scorers[scorer].name + " ";
+  options("outcome", [["", "any"], ...kinds.map((name) => [name, outcomeText(name)]),
+    ...outcomes.map(([name, scorer, reason], i) => [String(i), `${of(scorer)}${outcomeText(name)}: ${reason}`])]);
+  options("within", Object.entries(PLACES).map(([name, [text]]) => [name, text]));
   options("scorer", numbered(store.index.scorers.map((s) => s.name)));
   options("order", Object.entries(ORDERS));
-  const idle = store.index.scorers.length ? [] : ["scorer", "low", "high", "order"];
+  const idle = store.index.scorers.length ? [] : ["scorer", "order"];
   for (const id of idle) $(id).closest("label").hidden = true;
   $("columns").replaceChildren(...store.index.order.map((i) =>
     el("label", {}, el("input", { type: "checkbox", value: String(i) }), breakable(store.index.systems[i].name))));
 }
 
-const CONTROLS = ["text", "category", "field", "system", "outcome", "scorer", "low", "high", "order"];
+const CONTROLS = ["text", "category", "field", "system", "outcome", "scorer", "order", "within"];
 const KEYS = { j: "next", k: "back", ArrowRight: "next", ArrowLeft: "back", f: "full" };
 
 function showState() {
@@ -166,6 +197,6 @@ function pressed(event) {
   if (KEYS[event.key]) $(KEYS[event.key]).click();
 }
 
-read("index.js").then((index) => { store.index = index; start(); }, () => {
+read("index.js", "report/").then((index) => { store.index = index; start(); }, () => {
   $("loading").textContent = 'The folder "report" must be beside this file.';
 });

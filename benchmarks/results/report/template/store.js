@@ -1,35 +1,12 @@
 "use strict";
 // The data of the page: an index that is read first, text and images as they are shown.
-// Every file calls `plait` with its name and rows; pages on disk may load scripts, not fetch.
 
 const AT_ONCE = 8; // files read side by side while searching
-const arriving = new Map(); // by the name of a file: its rows, and what takes them
-
-function plait(name, rows) {
-  arriving.get(name)?.take(rows);
-}
-
-function read(name) {
-  if (!arriving.has(name)) {
-    const file = {};
-    file.rows = new Promise((take, refuse) => {
-      file.take = take;
-      const script = el("script", { src: "report/" + name });
-      const end = (reason) => { script.remove(); refuse(new Error(name + reason)); };
-      script.onload = () => end(" holds no data"); // without effect once rows have arrived
-      script.onerror = () => end(" cannot be read");
-      document.head.append(script);
-    }).finally(() => arriving.delete(name));
-    arriving.set(name, file);
-  }
-  return arriving.get(name).rows;
-}
-
 // Reads files; the `most` that were read last stay in memory.
 function reader(most) {
   const kept = new Map();
   return (name) => {
-    const rows = kept.get(name) || read(name);
+    const rows = kept.get(name) || read(name, "report/");
     kept.delete(name);
     kept.set(name, rows);
     rows.catch(() => kept.delete(name));
@@ -63,27 +40,40 @@ const store = {
       : (await this.images(this.index.packs[Math.floor(part / this.index.pack)]))[part % this.index.pack]));
   },
 
-  // Searches the text of entries, a few files at a time; yields {files, of, matches}.
+  // Searches entries, a few files at a time, in a part of PLACES; yields {files, of, matches}.
   // Ids, which need no file, come first.
-  async *search(entries, text) {
+  async *search(entries, pattern, within) {
+    const [, partOf] = PLACES[within];
     const byFile = new Map();
     for (const i of [...entries].sort((a, b) => a - b)) {
       byFile.set(this.fileOf(i), [...(byFile.get(this.fileOf(i)) || []), i]);
     }
     const files = [...byFile.keys()];
-    const named = entries.filter((i) => this.index.entries[i][0].toLowerCase().includes(text));
+    const named = entries.filter((i) => within === "all" && holds(this.index.entries[i][0], pattern));
     yield { files: 0, of: files.length, matches: named };
     for (let start = 0; start < files.length; start += AT_ONCE) {
       const some = files.slice(start, start + AT_ONCE);
       const read = await Promise.all(some.map((name) => this.text(name)));
-      const matches = some.flatMap((name, k) => byFile.get(name).filter((i) => holds(this.rowIn(read[k], i), text)));
+      const matches = some.flatMap((name, k) => byFile.get(name).filter((i) => holds(partOf(this.rowIn(read[k], i)), pattern)));
       yield { files: start + some.length, of: files.length, matches };
     }
   },
 };
 
-// Whether any text of `value` contains `text`, which is in lower case.
-function holds(value, text) {
-  if (typeof value === "string") return value.toLowerCase().includes(text);
-  return value !== null && typeof value === "object" && Object.values(value).some((v) => holds(v, text));
+// Where to search: its name, that part of a row, and where the page shows it.
+const PLACES = {
+  all: ["everywhere", (row) => row, ".card"],
+  questions: ["in questions", (row) => row.turns, ".ask .clamp"],
+  answers: ["in answers", (row) => row.answers.map((one) => one?.segments), ".answer .clamp"],
+  reasons: ["in reasons", (row) => [row.malformed, row.answers.map((one) => [one?.reason, one?.scores?.map((score) => score?.reason)])], ".reason"],
+};
+
+function patternOf(text) {
+  return new RegExp(text.trim().replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replace(/\s+/g, "\\s+"), "gi");
+}
+
+// Whether any text of `value` matches.
+function holds(value, pattern) {
+  if (typeof value === "string") return value.search(pattern) >= 0;
+  return value !== null && typeof value === "object" && Object.values(value).some((v) => holds(v, pattern));
 }

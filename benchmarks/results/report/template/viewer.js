@@ -5,6 +5,7 @@ const QUESTION = "Image of the question";
 
 const viewer = {
   images: [],
+  frames: [], // what is shown at a time: an image, or one of every owner
   at: 0,
   beside: false,
 
@@ -13,9 +14,7 @@ const viewer = {
     const image = event.target.closest(".image")?.firstChild;
     if (!image) return;
     this.images = [...image.closest("article").querySelectorAll(".image img")];
-    this.at = this.images.indexOf(image);
-    this.beside = false;
-    this.show();
+    this.arrange(false, image);
     $("viewer").showModal();
   },
 
@@ -33,58 +32,42 @@ const viewer = {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "ArrowLeft") this.step(-1);
     else if (event.key === "ArrowRight") this.step(1);
-    else if (event.key === "s") this.toggle();
+    else if (event.key === "s" && !$("beside").hidden) this.toggle();
     else return;
     event.preventDefault();
   },
 
-  // The images of each owner: the ground truth and every system shown.
-  rows() {
-    const owners = new Map();
-    for (const image of this.images.filter((one) => one.alt !== QUESTION)) {
-      if (!owners.has(image.alt)) owners.set(image.alt, []);
-      owners.get(image.alt).push(image);
-    }
-    return [...owners.values()];
-  },
-
   toggle() {
-    const image = this.images[this.at];
-    const rows = this.rows();
-    if (!this.beside && rows.length < 2) return;
-    if (this.beside) {
-      const first = rows.map((row) => row[this.at]).find(Boolean);
-      this.at = Math.max(0, this.images.indexOf(first));
-    } else {
-      this.at = Math.max(0, ...rows.map((row) => row.indexOf(image)));
-    }
-    this.beside = !this.beside;
-    this.show();
+    this.arrange(!this.beside, this.frames[this.at].find((one) => one.alt));
   },
 
-  get count() {
-    return this.beside ? Math.max(...this.rows().map((row) => row.length)) : this.images.length;
+  // Owners are the ground truth and every system shown; a name alone stands for one that has
+  // fewer images.
+  arrange(beside, image) {
+    const owned = this.images.filter((one) => one.alt !== QUESTION);
+    const rows = [...new Set(owned.map((one) => one.alt))].map((alt) => owned.filter((one) => one.alt === alt));
+    const most = Math.max(...rows.map((row) => row.length));
+    this.frames = beside ? Array.from({ length: most }, (_, k) => rows.map((row) => row[k] || row[0].alt))
+      : this.images.map((one) => [one]);
+    this.beside = beside;
+    this.at = Math.max(0, this.frames.findIndex((frame) => frame.includes(image)));
+    $("beside").hidden = rows.length < 2;
+    $("beside").setAttribute("aria-pressed", String(beside));
+    $("stage").className = beside ? "beside" : "";
+    this.step(0);
   },
 
   step(by) {
-    this.at = Math.min(this.count - 1, Math.max(0, this.at + by));
-    this.show();
-  },
-
-  show() {
-    const shown = this.beside ? this.rows().map((row) => row[this.at] || row[0].alt)
-      : [this.images[this.at]];
-    $("stage").className = this.beside ? "beside" : "";
-    $("stage").replaceChildren(...shown.map(enlarged));
-    $("position").value = `${this.at + 1} of ${this.count}`;
+    const last = this.frames.length - 1;
+    this.at = Math.min(last, Math.max(0, this.at + by));
+    $("stage").replaceChildren(...this.frames[this.at].map(enlarged));
+    $("position").value = `${this.at + 1} of ${last + 1}`;
     $("earlier").disabled = this.at === 0;
-    $("later").disabled = this.at >= this.count - 1;
-    $("beside").hidden = this.rows().length < 2;
-    $("beside").setAttribute("aria-pressed", String(this.beside));
+    $("later").disabled = this.at === last;
   },
 };
 
-// An image with its caption; a name alone where its owner has fewer images.
+// An image with its caption.
 function enlarged(image) {
   if (typeof image === "string") {
     return el("figure", { class: "absent" }, el("p", {}, "no further image"),
