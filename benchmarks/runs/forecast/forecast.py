@@ -15,7 +15,7 @@ from benchmarks.results.board import Board
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.config import is_run
 from benchmarks.runs.forecast.machines import Machine
-from benchmarks.runs.forecast.prior import ASSUMED, gpu_of
+from benchmarks.runs.forecast.prior import ASSUMED, GPUS, gpu_of
 from benchmarks.runs.forecast.rates import IMAGES, Origin, Sources, StageRates
 from benchmarks.runs.forecast.simulation import Simulated, StageWork, simulate, work_of
 from benchmarks.runs.run_directory import read_manifest
@@ -268,6 +268,12 @@ def _notes(
             f"{sources.machine}; describe it with --on, such as --on 2x8xH100"
         )
     gpu = gpu_of(sources.machine)
+    if sources.machine.gpus and gpu is None:
+        yield (
+            f"no figures of a GPU {sources.machine.gpu!r} are known here (of "
+            f"{', '.join(known.name for known in GPUS)} they are): what no run has "
+            "measured on it is not forecast"
+        )
     for spec in (stage.spec for stage in stages):
         need, gpus = spec.placement.gpu_memory_gib, spec.placement.num_gpus
         if gpu and gpus >= 1 and need > gpus * gpu.memory_gib:

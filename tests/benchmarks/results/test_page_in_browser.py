@@ -187,7 +187,7 @@ FOUND = [
     ({"#text": "scene 3?", "#within": "in answers"}, []),
     ({"#text": "(end", "#within": "in answers"}, []),
     ({"#order": "worst first", "#system": "b"}, [3, 5, 6, 0, 8, 9, 1, 2, 4, 7, 10, 11]),
-    ({"#order": "best first", "#field": "art"}, [9, 5, 1]),
+    ({"#order": "best first", "#field": "art"}, [9, 1, 5]),
     ({"#order": "biggest disagreement", "#category": PBL}, [1, 9, 5]),
 ]
 

@@ -295,6 +295,8 @@ def test_a_forecast_without_measurements_has_ranges_of_hours_disk_and_money(
     assert "?" not in str(made.table.rows)
     small = forecast_of(plan, tmp_path / "new", Machine.of("8xRTX 4090"))
     assert len(small.notes) == len(made.notes) + 1  # it does not fit
+    unknown = forecast_of(plan, tmp_path / "new", Machine.of("8xH1000"))
+    assert any("'H1000'" in note and "H100, H200" in note for note in unknown.notes)
     paid = LVLMS["gpt-6.1-sol"].model_copy(update=dict.fromkeys(PRICES, 2.0))
     asked = forecast_of(writing(paid.spec("paid", "dummy"), 10), tmp_path / "p", TWO_CPUS)
     tokens = [asked.total(name)[0] for name in ("input_tokens", "output_tokens")]
