@@ -444,7 +444,7 @@ def settings_table(stages: Sequence[StageSpec]) -> ResultTable:
     lines = []
     for s in stages:
         known = (f"{k} {v}" for k, v in s.settings.items() if v not in (None, ""))
-        seeds = ["seeds drawn from the run's and the query"] if s.seeded else []
+        seeds = ["seeded by the run's seed and the query"] if s.seeded else []
         model, settings = s.identity or s.target, ", ".join([*known, *seeds])
         lines.append([s.name, s.kind.value, model, str(s.weights or ""), settings])
     head = ["stage", "kind", "model", "weights", "settings"]

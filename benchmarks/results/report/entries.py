@@ -127,16 +127,16 @@ def _cell(
 
     def lost(outcome: Outcome[Any] | None, scorer: str = "") -> str:
         name, reason, fault = outcome_of(outcome)
-        return places[shape_of(scorer, name.of_scores if scorer else name, fault, reason)]
+        of = "" if outcome is None else scorer
+        return places[shape_of(of, name.of_scores if of else name, fault, reason)]
 
     def score(outcome: Outcome[Score] | None, scorer: str) -> float | str:
         value = score_value(outcome)
         return lost(outcome, scorer) if value is None else round(value, 6) + 0.0
 
-    if answer is None:
-        return lost(None)
-    if not isinstance(answer.document, Result):
-        return lost(answer.document)
+    document = None if answer is None else answer.document
+    if answer is None or not isinstance(document, Result):
+        return lost(document)
     return [score(answer.scores.get(s.name), s.name) for s in board.scorers]
 
 
