@@ -23,7 +23,7 @@ from generators.document import (
     Text,
 )
 from generators.names import unknown
-from generators.system import System
+from generators.system import TRIES, System
 
 
 def describe(
@@ -51,10 +51,15 @@ def _system(
 ) -> Iterator[str | Styled]:
     again = f", repeat {repeat + 1}" if experiment.config.repeats > 1 else ""
     yield Styled.assemble("\n", (system.name, "bold"), again)
-    answered = evaluated(experiment.plan, (system, sample, repeat), lookup_in(store))
+    lookup = lookup_in(store, notes=True)
+    answered = evaluated(experiment.plan, (system, sample, repeat), lookup)
     jobs = {job.key: job for asked in answered.jobs.values() for job in asked}
     for job in jobs.values():
         yield from _job(store, job)
+    tries = getattr(answered.document, "notes", {}).get(TRIES, ())
+    for image, number in ((i, k) for i, own in enumerate(tries) for k in range(len(own))):
+        about = json.dumps(tries[image][number], ensure_ascii=False)
+        yield f"  image {image + 1}, try {number + 1}: {about}"
     if not answered.complete:
         yield Styled("not finished", "yellow")
     for name, score in answered.scores.items():
