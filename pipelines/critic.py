@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from generators.base import Failure, Job, Outcome, Result, StageInput, StageSpec, Walk
 from generators.document import (
@@ -66,6 +66,15 @@ class CriticSettings(BaseModel):
     prompt here too: how likely a caption is, after a question that asks for one."""
     amend: bool = True
     """Draw again from the prompt that a `reply` suggests, if it does."""
+
+    @model_validator(mode="after")
+    def _asks_about_the_prompt(self) -> Self:
+        if "{}" not in self.question + self.answer:
+            raise ValueError(
+                f"neither the question {self.question!r} nor the answer {self.answer!r} has "
+                "{} for the prompt"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)

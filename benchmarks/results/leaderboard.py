@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
-from benchmarks.results.costs import MEASURES
 from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.pairings.tables import AMOUNT, write_pairings
 from benchmarks.results.people import known
@@ -70,9 +69,16 @@ ABOUT_CONTROLS = (
 )
 ABOUT_SPENT = (
     "Seconds are those that stages were busy. What several systems share counts for each "
-    "of them. Money is told where an endpoint has prices."
+    "of them. Money is told where an endpoint has prices. Images that a critic discarded "
+    "count with what they took."
 )
-_SPENT = ("seconds", "tokens", "cost")
+_SPENT = {
+    "seconds": "seconds",
+    "tokens": "tokens",
+    "cost": "money",
+    "discarded": "images discarded",
+}
+"""Columns of the table of what a run took, with their headings."""
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
 """A mean as `Estimate.as_json` makes it plain, its scale, and counts."""
@@ -456,7 +462,7 @@ def spent_table(board: Board) -> ResultTable:
     measures = [m for m in _SPENT if any(own.get(m) for own in spent.values())]
     names = [*(row["system"] for row in ranked(board)), *(s.name for s in board.scorers)]
     lines = [[n, *(AMOUNT.number(spent[n].get(m)) for m in measures)] for n in names]
-    head = ["answers or judgements of", *(MEASURES.get(m, m) for m in measures)]
+    head = ["answers or judgements of", *(_SPENT[m] for m in measures)]
     return ResultTable.of("In all", head, lines, [ABOUT_SPENT])
 
 

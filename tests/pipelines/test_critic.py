@@ -154,6 +154,15 @@ def test_the_best_try_is_kept_and_all_are_written_down(
     assert ["reason" in t for t in tries] == [n is None for n in numbers]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"tries": 0}, {"threshold": 1.5}, {"verdict": "vote"}, {"question": "Is it right?"}],
+)
+def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=str(*wrong)):
+        CriticSettings(**wrong)
+
+
 @pytest.mark.parametrize("manner", MANNERS)
 def test_all_images_of_a_draft_are_judged_and_drawn_again_together(manner: Manner) -> None:
     stages = Stages({"cat": (0.1, 0.9), "dog": (0.8,), "owl": (0.2, 0.3, 0.1)})
