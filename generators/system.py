@@ -58,7 +58,7 @@ class Review(Protocol):
     ) -> Walk[tuple[Image, ...]]:
         """Walk from drawn images to those that are kept; `stages` draw and look.
 
-        The notes have a list of tries for each image, as TRIES.
+        The notes hold all tries as TRIES, each with its `image` and `try`, from 1.
         """
         ...
 
@@ -275,7 +275,8 @@ class _Walker:
         stages = (system.render, system.critic)
         images = yield from system.review.walk(stages, requests, drawn, sample.id)
         if isinstance(images, Result):
-            self.notes.setdefault(TRIES, []).extend(images.notes[TRIES])
+            tries = ({**t, "image": t["image"] + self.images} for t in images.notes[TRIES])
+            self.notes.setdefault(TRIES, []).extend(tries)
         return images
 
     def _values(

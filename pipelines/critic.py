@@ -71,8 +71,8 @@ class CriticSettings(BaseModel):
     def _asks_about_the_prompt(self) -> Self:
         if "{}" not in self.question + self.answer:
             raise ValueError(
-                f"neither the question {self.question!r} nor the answer {self.answer!r} has "
-                "{} for the prompt"
+                f"neither the question {self.question!r} nor the answer {self.answer!r} "
+                "has {} for the prompt"
             )
         return self
 
@@ -104,9 +104,11 @@ class Try:
         """None where nothing was drawn."""
         return self.drawn.value if isinstance(self.drawn, Result) else None
 
-    def noted(self, kept: bool) -> dict[str, Any]:
+    def noted(self, image: int, number: int, kept: bool) -> dict[str, Any]:
         """Return it as plain data, with what the records of both stages say they used."""
         about = {
+            "image": image,
+            "try": number,
             "prompt": self.request.prompt,
             "seed": self.request.seed,
             "verdict": self.verdict.value,
@@ -145,7 +147,7 @@ class CriticReview:
         """Walk from the images `drawn` for `requests` to those that are kept.
 
         `stages` draw and look. A failure that would be tried again is the walk's own; any
-        other ends the tries of its image. The notes hold all tries, by image.
+        other ends the tries of its image.
         """
         draw, look = stages
         places = [[Try(*pair)] for pair in zip(requests, drawn, strict=True)]
@@ -166,8 +168,11 @@ class CriticReview:
                 tries.append(Try(request, outcome))
             waiting = [tries for tries in waiting if tries[-1].image]
         kept = [max(tries, key=_rank) for tries in places]
-        pairs = zip(places, kept, strict=True)
-        notes = [[one.noted(one is best) for one in tries] for tries, best in pairs]
+        notes = [
+            tried.noted(image, number, tried is best)
+            for image, (tries, best) in enumerate(zip(places, kept, strict=True), start=1)
+            for number, tried in enumerate(tries, start=1)
+        ]
         images = tuple(best.image for best in kept if best.image)
         return Result(images, notes={TRIES: notes})
 

@@ -102,7 +102,7 @@ class TableBuilder:
         done = e.document.value if isinstance(e.document, Result) else None
         images = None if done is None else len(done.images)
         tries = getattr(e.document, "notes", {}).get(TRIES, ())
-        counts = images, sum(len(own) - 1 for own in tries) if tries else None
+        counts = images, sum(not t["kept"] for t in tries) if tries else None
         amounts = (*self._spent(e), *counts)
         self._append(*about, None, None, name, None, reason, fault, *amounts)
         for scorer in scorers:

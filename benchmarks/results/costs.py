@@ -133,9 +133,8 @@ class DocumentCost:
         jobs = e.jobs.get("", ())
         tries = getattr(e.document, "notes", {}).get(TRIES, ())
         drawn = [j.input for j in jobs if j.spec.kind is Kind.RENDER]
-        seeds = [own[0]["seed"] for own in tries] or [
-            getattr(r, "seed", None) for r in drawn
-        ]
+        seeds = [t["seed"] for t in tries if t["try"] == 1]
+        seeds = seeds or [getattr(request, "seed", None) for request in drawn]
         return cls(
             system=e.system,
             query=key_of(e.sample),

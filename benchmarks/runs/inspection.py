@@ -56,10 +56,8 @@ def _system(
     jobs = {job.key: job for asked in answered.jobs.values() for job in asked}
     for job in jobs.values():
         yield from _job(store, job)
-    tries = getattr(answered.document, "notes", {}).get(TRIES, ())
-    for image, number in ((i, k) for i, own in enumerate(tries) for k in range(len(own))):
-        about = json.dumps(tries[image][number], ensure_ascii=False)
-        yield f"  image {image + 1}, try {number + 1}: {about}"
+    for tried in getattr(answered.document, "notes", {}).get(TRIES, ()):
+        yield f"  drawn: {json.dumps(tried, ensure_ascii=False)}"
     if not answered.complete:
         yield Styled("not finished", "yellow")
     for name, score in answered.scores.items():

@@ -96,7 +96,7 @@ def test_answers_and_judgements_have_what_their_records_took():
 
 def test_images_that_a_critic_discarded_are_counted_with_what_a_run_took():
     own, other = (evaluation(name, sample(0), 4) for name in "wv")
-    noted = replace(own.document, notes={TRIES: [[{"seed": 1}] * 3, [{"seed": 2}]]})
+    noted = replace(own.document, notes={TRIES: [{"kept": k} for k in (0, 1, 0, 1)]})
     made = board([replace(own, document=noted), other])
     assert rows(made, "scorer", "discarded")[::2] == [(None, 2.0), (None, None)]
     table = spent_table(made)

@@ -46,7 +46,6 @@ from generators.base import Kind, Result, Unscored
 from generators.document import Document, Draft, Image, Malformed, Sample, Text
 from generators.errors import UsageError
 from generators.system import System
-from pipelines.critic import CriticSettings
 from scorers import resolve_scorer
 
 SYSTEM = System(
@@ -97,8 +96,8 @@ def test_every_try_is_shown_with_its_verdict_and_its_cost(tmp_path: Path) -> Non
     system = reviewed(replace(SYSTEM, condition=None, rounds=1), threshold=1.0)
     made = experiment(sample(0), system=system)
     shown = said(made, filled(made.plan, tmp_path))
-    tries = [json.loads(t) for t in re.findall(r"image 1, try \d: (.*)", shown)]
-    assert len(tries) == CriticSettings().tries
+    tries = [json.loads(t) for t in re.findall(r"drawn: (.*)", shown)]
+    assert [t["try"] for t in tries] == [1, 2, 3]
     assert sum(t["kept"] for t in tries) == 1
     kept = max(tries, key=lambda t: t["verdict"])
     assert kept["kept"]
