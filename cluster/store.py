@@ -109,22 +109,23 @@ class BlobReader:
 
 
 @lru_cache(maxsize=4096)
-def _column(part: str, name: str) -> pa.ChunkedArray:
+def _told(part: str) -> pa.Table:
     # Readers go from stage to stage for every sample: all parts must stay at hand.
-    return read_part(any_path(part), [name]).column(0)
+    return read_part(any_path(part), ["notes", "usage", "seconds"])
 
 
 def notes_of(row: RecordRow) -> dict[str, Any]:
     """Return what a stage noted about one record: the exact prompt, truncation, ..."""
     with reading(row.part):
-        return json.loads(_column(row.part, "notes")[row.row].as_py() or "{}")  # type: ignore[no-any-return]
+        return json.loads(_told(row.part)["notes"][row.row].as_py() or "{}")  # type: ignore[no-any-return]
 
 
 def usage_of(row: RecordRow) -> dict[str, float]:
     """What one record used: tokens, images, ..., and its busy `seconds`."""
     with reading(row.part):
-        usage = json.loads(_column(row.part, "usage")[row.row].as_py() or "{}")
-        seconds = _column(row.part, "seconds")[row.row].as_py() or 0.0
+        part = _told(row.part)
+        usage = json.loads(part["usage"][row.row].as_py() or "{}")
+        seconds = part["seconds"][row.row].as_py() or 0.0
     return {**usage, "seconds": round(seconds, 3)}
 
 
@@ -291,7 +292,7 @@ class Store:
         self._indices.clear()
         self.suspects.clear()
         forget_open_parts()
-        _column.cache_clear()
+        _told.cache_clear()
 
     def parts(self, spec: StageSpec) -> list[AnyPath]:
         """Return the parts of `spec`, in all folders with its digest."""

@@ -206,9 +206,9 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
         rule,
         (lvlm if rule.name == "mmie" else f"{lvlm}@{label}", t2i),
     )
-    return (
-        system if rule.name != CRITIC else _reviewed(system, parts.critic or lvlm, models)
-    )
+    if rule.name != CRITIC:
+        return system
+    return _reviewed(system, parts.critic or lvlm, models)
 
 
 def _reviewed(system: System, critic: str, models: Models) -> System:
