@@ -25,6 +25,7 @@ from trial import (
     writer,
 )
 
+from benchmarks.results.costs import DocumentCost, RecordCosts
 from cluster.counts import count
 from cluster.plan import Plan, evaluations
 from cluster.records import Item, encode
@@ -96,10 +97,15 @@ def test_the_engine_draws_again_what_a_critic_finds_wanting(tmp_path: Path) -> N
     plan = plan_with(reviewed(replace(outline, name="critic"), threshold=0.6), outline)
     run(plan, tmp_path)
     assert_as_read(plan, tmp_path)
-    store, tries = Store(tmp_path), list[Any]()
+    store, tries, costs = Store(tmp_path), list[Any](), list[DocumentCost]()
     for e in evaluations(plan, store, notes=True):
         assert isinstance(e.document, Result)
         tries += e.document.notes.get(TRIES, ())
+        costs.append(DocumentCost.of(e, RecordCosts(store)))
+    # Each document costs its own tries, and begins with the noise of the outline's.
+    assert sum(c.amounts["pictures"] for c in costs[::2]) == len(tries)
+    assert sum(c.amounts["pictures"] for c in costs[1::2]) == 6
+    assert [c.seeds for c in costs[::2]] == [c.seeds for c in costs[1::2]]
     assert sum(t["try"] == 1 for t in tries) == sum(t["kept"] for t in tries) == 6
     assert any(t["try"] > 1 for t in tries)
     records = {s.name: len(store.rows(s)) for s in plan.stages}
