@@ -33,7 +33,7 @@ from generators.system import TRIES
 Manner = Literal["probability", "reply"]
 """Whether a verdict is the probability of an answer, or stands in what the LVLM writes."""
 INSTRUCTION = (
-    'This picture was drawn from the prompt "{prompt}". It should show: "{wanted}". Look '
+    'This image was drawn from the prompt "{prompt}". It should show: "{wanted}". Look '
     "for anything that is missing, that is not as described, or that cannot be, such as a "
     "hand with six fingers. Reply with one JSON object and nothing else: "
     '{{"score": N, "refine_prompt": "..."}}. N is a number from 0 (nothing is right) '

@@ -22,7 +22,7 @@ from forecast_helpers import (
     writing,
 )
 from scipy import stats
-from trial import Witness, filled, painter, plan_of, run, sample, writer
+from trial import Witness, filled, painter, plan_of, reviewed, run, sample, writer
 
 from benchmarks.runs import planning
 from benchmarks.runs.config import load_config
