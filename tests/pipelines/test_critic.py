@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from trial import as_asked, painter, sample, writer
+from trial import as_asked, painter, sample, talk, writer
 
 from cluster.walks import drive
 from generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
@@ -24,7 +24,7 @@ from generators.document import (
 )
 from generators.errors import UsageError
 from generators.keys import derived_seed
-from generators.system import TRIES, Repetition, System, answer
+from generators.system import TRIES, Repetition, System, answer, with_stages
 from pipelines.critic import CriticReview, CriticSettings, Manner, verdict_in
 from pipelines.systems import Models, resolve
 
@@ -174,6 +174,19 @@ def test_all_images_of_a_draft_are_judged_and_drawn_again_together(manner: Manne
     ]
     numbered = [(t["image"], t["try"]) for t in outcome.notes[TRIES]]
     assert numbered == [(1, 1), (1, 2), (2, 1), (3, 1), (3, 2), (3, 3)]
+
+
+def test_images_are_numbered_on_in_later_turns() -> None:
+    stages = Stages({"cat": (0.1, 0.9, 0.8)})
+    outcome = drive(answer(system("probability"), talk(0), REPETITION), stages)
+    assert isinstance(outcome, Result)
+    numbered = [(t["image"], t["try"], t["kept"]) for t in outcome.notes[TRIES]]
+    assert numbered == [(1, 1, False), (1, 2, True), (2, 1, True)]
+
+
+def test_a_shard_and_a_plan_know_the_stage_of_the_critic() -> None:
+    renamed = with_stages(system("probability"), lambda stage: replace(stage, name="x"))
+    assert [stage.name for stage in renamed.stages] == ["x"] * 3
 
 
 @pytest.mark.parametrize("tries", [1, 2, 4])
