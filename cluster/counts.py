@@ -91,8 +91,9 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
                     at_first = len(steps) == 1
                     names = tuple(s.name for s in (alike[i:] if at_first else [system]))
                     counts[outcome.jobs[0].spec.digest].requests += len(names) - 1
-                    drafts = system.rounds * len(sample.openings)
-                    drafts -= _times(system.stages[0], steps)
+                    drafts = system.rounds * len(sample.openings) - 1
+                    if system.review is None:  # whose critic may be the drafting stage
+                        drafts -= _times(system.stages[0], steps) - 1
                     waiting[names, drafts, _reached(system.stages, outcome), jobs] += 1
                     if at_first:  # the others wait for the same record
                         break
@@ -166,9 +167,11 @@ def _count_later(
     Each has so many `drafts` to come after the one it is at, and so many `jobs` in a round
     of each scorer.
     """
+    tries = 1 if system.review is None else system.review.tries
     for i, stage in enumerate(system.stages):
-        left = drafts + (i > reached)
-        each = 1 if stage is system.draft else system.max_images
+        # Whatever has been judged may be drawn again.
+        left = drafts + (i > reached or (tries > 1 and i > 0))
+        each = system.max_images * tries if i > 0 or system.draft is None else 1
         feeder = system.stages[i - 1].digest
         counts[stage.digest].add_later(answers * left * each, system.name, feeder)
     for scorer, each in zip(plan.scorers, jobs, strict=True):

@@ -126,7 +126,7 @@ class Plan:
         talks = any(len(s.openings) > 1 for s in self.samples if isinstance(s, Sample))
         for system in self.systems:
             chain = [stage.digest for stage in system.stages]
-            again = talks or system.rounds > 1
+            again = talks or system.rounds > 1 or system.critic is not None
             for i, stage_digest in enumerate(chain):
                 feeders[stage_digest].update(chain if again else chain[:i])
         answering = set(feeders)
@@ -216,7 +216,10 @@ class EngineOptions:
 
 
 def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
-    """Look jobs up as a reader does: every record counts."""
+    """Look jobs up as a reader does: every record counts.
+
+    With `notes`, results carry what their stages noted and used.
+    """
 
     def lookup(job: Job) -> Outcome[Any] | None:
         row = store.row(job)
@@ -224,7 +227,8 @@ def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
             return None
         outcome = decode(job.spec.kind, row)
         if notes and isinstance(outcome, Result):
-            return replace(outcome, notes=store.notes(row))
+            noted, usage = store.told(row)
+            return replace(outcome, notes=noted, usage=usage)
         return outcome
 
     return lookup

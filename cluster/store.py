@@ -109,15 +109,24 @@ class BlobReader:
 
 
 @lru_cache(maxsize=4096)
-def _notes(part: str) -> pa.ChunkedArray:
+def _told(part: str) -> pa.Table:
     # Readers go from stage to stage for every sample: all parts must stay at hand.
-    return read_part(any_path(part), ["notes"]).column(0)
+    return read_part(any_path(part), ["notes", "usage", "seconds"])
 
 
 def notes_of(row: RecordRow) -> dict[str, Any]:
     """Return what a stage noted about one record: the exact prompt, truncation, ..."""
     with reading(row.part):
-        return json.loads(_notes(row.part)[row.row].as_py() or "{}")  # type: ignore[no-any-return]
+        return json.loads(_told(row.part)["notes"][row.row].as_py() or "{}")  # type: ignore[no-any-return]
+
+
+def usage_of(row: RecordRow) -> dict[str, float]:
+    """What one record used: tokens, images, ..., and its busy `seconds`."""
+    with reading(row.part):
+        part = _told(row.part)
+        usage = json.loads(part["usage"][row.row].as_py() or "{}")
+        seconds = part["seconds"][row.row].as_py() or 0.0
+    return {**usage, "seconds": round(seconds, 3)}
 
 
 class Store:
@@ -229,13 +238,13 @@ class Store:
         self.damage.setdefault(damage.part, damage)
         self._notice(f"{damage}. {what}")
 
-    def notes(self, row: RecordRow) -> dict[str, Any]:
-        """`notes_of`; nothing where they are damaged."""
+    def told(self, row: RecordRow) -> tuple[dict[str, Any], dict[str, float]]:
+        """`notes_of` and `usage_of`; nothing where they are damaged."""
         try:
-            return notes_of(row)
+            return notes_of(row), usage_of(row)
         except DamagedPart as damage:
             self.go_on_without(damage, "What its stage noted is not shown.")
-            return {}
+            return {}, {}
 
     def _notice(self, text: str) -> None:
         if text not in self.notices:
@@ -283,7 +292,7 @@ class Store:
         self._indices.clear()
         self.suspects.clear()
         forget_open_parts()
-        _notes.cache_clear()
+        _told.cache_clear()
 
     def parts(self, spec: StageSpec) -> list[AnyPath]:
         """Return the parts of `spec`, in all folders with its digest."""

@@ -29,11 +29,37 @@ TEXT_POSITION = -1
 """Position in `derived_seed` of the first draft; later ones go down, images up from 0."""
 
 
+TRIES = "tries"
+"""Name in a document's notes of what was drawn for each image, and how it was judged."""
+
+
 class Prompter(Protocol):
     """A task set's wording of its queries."""
 
     def __call__(self, sample: Sample, variant: Variant) -> tuple[Turn, ...]:
         """Return the conversation to be answered."""
+        ...
+
+
+class Review(Protocol):
+    """How the critic of a system has images drawn again."""
+
+    @property
+    def tries(self) -> int:
+        """Most images drawn in one place."""
+        ...
+
+    def walk(
+        self,
+        stages: tuple[StageSpec, StageSpec],
+        requests: Sequence[ImageRequest],
+        drawn: Sequence[Outcome[Image]],
+        label: str,
+    ) -> Walk[tuple[Image, ...]]:
+        """Walk from drawn images to those that are kept; `stages` draw and look.
+
+        The notes hold all tries as TRIES, each with its `image` and `try`, from 1.
+        """
         ...
 
 
@@ -44,7 +70,10 @@ def as_drafted(draft: Draft, sample: Sample) -> Draft:
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """A named chain draft -> [condition ->] render, with the pure functions between."""
+    """A named chain draft -> [condition ->] render [-> critic].
+
+    With it are the pure functions between the stages.
+    """
 
     name: str
     draft: StageSpec | None
@@ -54,6 +83,9 @@ class System:
     """Given documents, or why there is none, by query; None for the ground truth."""
     condition: StageSpec | None = None
     render: StageSpec | None = None
+    critic: StageSpec | None = None
+    """Looks at what was rendered, as `review` has it."""
+    review: Review | None = None
     variant: Variant = "interleaved"
     instruction: str | None = None
     """The system turn before questions whose answers should hold images."""
@@ -77,7 +109,7 @@ class System:
     @cached_property
     def stages(self) -> tuple[StageSpec, ...]:
         """The stages in chain order."""
-        chain = (self.draft, self.condition, self.render)
+        chain = (self.draft, self.condition, self.render, self.critic)
         return tuple(s for s in chain if s is not None)
 
     @property
@@ -87,9 +119,12 @@ class System:
         return first, self.variant, self.instruction, self.tells_modality
 
 
+_STAGES = ("draft", "condition", "render", "critic")
+
+
 def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
     """Return `system` with every stage replaced by `change(stage)`."""
-    named = {name: getattr(system, name) for name in ("draft", "condition", "render")}
+    named = {name: getattr(system, name) for name in _STAGES}
     changed: dict[str, Any] = {n: change(s) for n, s in named.items() if s is not None}
     return replace(system, **changed)
 
@@ -232,7 +267,17 @@ class _Walker:
                 for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
             )
         drawn = yield [Job(system.render, r, sample.id) for r in requests]
-        return self._values(drawn, system.render)
+        images = self._values(drawn, system.render)
+        if system.critic is None or system.review is None:
+            return images
+        if not isinstance(images, Result):
+            return images
+        stages = (system.render, system.critic)
+        images = yield from system.review.walk(stages, requests, drawn, sample.id)
+        if isinstance(images, Result):
+            tries = ({**t, "image": t["image"] + self.images} for t in images.notes[TRIES])
+            self.notes.setdefault(TRIES, []).extend(tries)
+        return images
 
     def _values(
         self, outcomes: Sequence[Outcome[Any]], stage: StageSpec

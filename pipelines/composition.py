@@ -13,7 +13,8 @@ from generators.document import Draft, ImageRequest, Sample, Text
 from generators.errors import UsageError
 from generators.system import System, Variant
 
-ProtocolName = Literal["text", "mmie", "outline"]
+ProtocolName = Literal["text", "mmie", "outline", "critic"]
+CRITIC: ProtocolName = "critic"
 T2I_ALONE = "t2i"
 """The protocol of a text-to-image model alone, which composes nothing."""
 PROTOCOLS: tuple[str, ...] = (*get_args(ProtocolName), T2I_ALONE)
@@ -34,7 +35,10 @@ _CLOSING = re.compile(r"</image>", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class CompositionProtocol:
-    """A composition protocol: the LVLM's instruction, and how its reply is read."""
+    """A composition protocol: the LVLM's instruction, and how its reply is read.
+
+    `critic` is `outline` whose images a critic has drawn again (`pipelines.critic`).
+    """
 
     name: ProtocolName
     read: Callable[[Draft, Sample], Draft]
@@ -100,13 +104,14 @@ def protocol(name: str, max_images: int = 4) -> CompositionProtocol:
         return CompositionProtocol("text", text_only, "text", 0)
     if name == "mmie":
         return CompositionProtocol("mmie", one_image, "text", 1)
-    if name == "outline":
+    if name in ("outline", CRITIC):
         read = partial(outlined, max_images=max_images)
         instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
-        return CompositionProtocol("outline", read, "interleaved", max_images, instruction)
+        own: ProtocolName = "outline" if name == "outline" else CRITIC
+        return CompositionProtocol(own, read, "interleaved", max_images, instruction)
     raise UsageError(
-        f"unknown composition protocol {name!r}; valid are 'text', 'mmie' and 'outline', "
-        f"and for a text-to-image model alone {T2I_ALONE!r}"
+        f"unknown composition protocol {name!r}; valid are 'text', 'mmie', 'outline' and "
+        f"'critic', and for a text-to-image model alone {T2I_ALONE!r}"
     )
 
 

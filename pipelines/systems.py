@@ -27,6 +27,7 @@ from generators.system import System
 from generators.work import SCORED, FigureRange
 from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettings
 from pipelines.composition import (
+    CRITIC,
     PROTOCOLS,
     T2I_ALONE,
     composite,
@@ -34,6 +35,7 @@ from pipelines.composition import (
     t2i_alone,
     text_alone,
 )
+from pipelines.critic import CriticReview, CriticSettings
 from pipelines.endpoints.settings import (
     ChatImagesSettings,
     GeminiSettings,
@@ -73,7 +75,9 @@ class Models:
     gpu_gib: float = 80.0
     """Memory of one GPU, to decide how many a model needs."""
     max_images: int = 4
-    """Most images of one answer under the `outline` protocol."""
+    """Most images of one answer under the protocols `outline` and `critic`."""
+    critic: CriticSettings = field(default_factory=CriticSettings)
+    """How images are judged and drawn again under the protocol `critic`."""
 
     def of(self, name: str) -> Mapping[str, Any]:
         """Return the user's settings for one model."""
@@ -81,9 +85,9 @@ class Models:
 
 
 class SystemName(NamedTuple):
-    """The parts of `LVLM[+T2I][@PROTOCOL]`; of any other name, all of it as `lvlm`.
+    """The parts of `LVLM[+T2I][@PROTOCOL[=CRITIC]]`.
 
-    So is the model of `T2I@t2i`.
+    Of any other name, all of it is `lvlm`; so is the model of `T2I@t2i`.
     """
 
     lvlm: str
@@ -91,9 +95,14 @@ class SystemName(NamedTuple):
     protocol: str | None = None
 
     @property
+    def critic(self) -> str | None:
+        """The critic that the protocol names."""
+        return (self.protocol or "").partition("=")[2] or None
+
+    @property
     def models(self) -> tuple[str, ...]:
         """The models it names."""
-        return (self.lvlm,) if self.t2i is None else (self.lvlm, self.t2i)
+        return tuple(m for m in (self.lvlm, self.t2i, self.critic) if m is not None)
 
 
 def parts_of(name: str) -> SystemName:
@@ -104,6 +113,9 @@ def parts_of(name: str) -> SystemName:
     """
     pair, at, tail = name.rpartition("@")
     pair, rule = (pair, tail) if at and tail in PROTOCOLS else (name, None)
+    before, at, critic = name.rpartition(f"@{CRITIC}=")
+    if at and critic:
+        pair, rule = before, f"{CRITIC}={critic}"
     for place in (i for i in reversed(range(len(pair))) if pair[i] == "+"):
         if _may_draw(pair[place + 1 :]):
             return SystemName(pair[:place], pair[place + 1 :], rule)
@@ -174,7 +186,8 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
                 f"alone; write '{t2i}@{T2I_ALONE}'"
             )
         return t2i_alone(name, t2i_spec(lvlm, models), lvlm)
-    rule = protocol(parts.protocol or "mmie", models.max_images)
+    label = parts.protocol or "mmie"
+    rule = protocol(label.partition("=")[0], models.max_images)
     if rule.name == "text":
         if t2i is not None:
             t2i_settings(t2i)
@@ -186,13 +199,30 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
         )
     _refuse_unknown_protocol(t2i, models)
     pair = f"{lvlm}+{t2i}"
-    return composite(
-        pair if rule.name == "mmie" else f"{pair}@{rule.name}",
+    system = composite(
+        pair if rule.name == "mmie" else f"{pair}@{label}",
         lvlm_spec(lvlm, models),
         t2i_spec(t2i, models),
         rule,
-        (f"{lvlm}@{rule.name}" if rule.name == "outline" else lvlm, t2i),
+        (lvlm if rule.name == "mmie" else f"{lvlm}@{label}", t2i),
     )
+    if rule.name != CRITIC:
+        return system
+    return _reviewed(system, parts.critic or lvlm, models)
+
+
+def _reviewed(system: System, critic: str, models: Models) -> System:
+    """Return the system with a critic, an LVLM or another model that answers in text."""
+    if system.render is None or not system.render.seeded:
+        raise UsageError(
+            f"system {system.name!r}: {system.t2i!r} reads no seed, so that it would draw "
+            "the same image again"
+        )
+    settings, stage = models.critic, chat_spec(critic, models)
+    manner = settings.verdict or ("probability" if _tells_probabilities(stage) else "reply")
+    if manner == "probability":
+        stage = answers_spec(critic, models)
+    return replace(system, critic=stage, review=CriticReview(settings, manner))
 
 
 def _refuse_unknown_protocol(name: str, models: Models) -> None:
@@ -237,13 +267,17 @@ _WRITING = {"max_new_tokens", "temperature", "top_p", "top_k", "repetition_penal
 """Settings of an LVLM that choose the tokens it writes."""
 
 
+def _tells_probabilities(spec: StageSpec) -> bool:
+    return spec.stage == ChatSettings.stage
+
+
 def answers_spec(name: str, models: Models) -> StageSpec:
     """Return the stage that tells how likely an LVLM gives each of some answers.
 
     UsageError for a model that plait does not run itself.
     """
     spec = chat_spec(name, models)
-    if spec.stage != ChatSettings.stage:
+    if not _tells_probabilities(spec):
         raise UsageError(
             f"{name!r} does not tell the probabilities of answers: name an LVLM that plait "
             "runs itself, such as qwen2-vl-7b or hf:ORG/NAME, and leave its engine out"

@@ -142,5 +142,6 @@ PARTS: Mapping[str, Measure] = {
     "native": measure_native,
     "corruptions": outputs.measure_corruptions,
     "systems": outputs.measure_systems,
+    "critic": outputs.measure_critic,
 }
 """By the name that `--only` takes, in the order of the report."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from benchmarks import api
@@ -56,7 +57,13 @@ class BenchSettings:
         )
 
     def run(
-        self, folder: str, systems: Sequence[str], scorers: Sequence[str], say: Say
+        self,
+        folder: str,
+        systems: Sequence[str],
+        scorers: Sequence[str],
+        say: Say,
+        *,
+        composition: Mapping[str, Any] = MappingProxyType({}),
     ) -> RunData:
         """Return a finished run, without what is not to be had; run again, it resumes.
 
@@ -75,6 +82,7 @@ class BenchSettings:
             scorers=[name for name in scorers if name not in absent],
             weights=self.weights,
             models=self.models,
+            composition=composition,
             seed=self.seed,
             out=self.out / folder,
         )

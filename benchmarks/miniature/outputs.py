@@ -39,6 +39,7 @@ from benchmarks.tasks.miniature.reader import sample_of
 from generators.base import OutcomeName, Unscored
 from scorers.statistics.agreement import ScoredPair, agreement, estimated, spearman
 from scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
+from scorers.truth.language import CAPTION_PROMPT, LEADS
 
 RANKS = 0.8
 """Least rank correlation of the judge with truth."""
@@ -249,6 +250,38 @@ def measure_systems(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
     """Run all systems and scorers that are to be had, one answer to each query."""
     scores = RunScores.of(settings.run("run", SYSTEMS, SCORERS, say))
     return [part(scores) for part in PARTS_OF_A_RUN]
+
+
+# ------------------------------------------------------------------ critics and outlines
+
+
+LOOKS_AGAIN, DRAWS_ONCE = f"{LVLM}+{WEAKER}@critic", f"{LVLM}+{WEAKER}"
+CRITIC = {"question": CAPTION_PROMPT, "answer": f"{LEADS[0]} {{}}.", "threshold": 0.9}
+"""The mini LVLM has learnt to describe images, and not to answer by yes or no."""
+_TAKEN = ("images", "discarded", "seconds", "tokens")
+
+
+def measure_critic(settings: BenchSettings, say: Say) -> BenchPart:
+    """What a critic, and an outline, do for a weak T2I model, and what they take."""
+    systems, scorers = (DRAWS_ONCE, EARLIER, LOOKS_AGAIN), ("truth:match", TRUTH)
+    run = settings.run("critic", systems, scorers, say, composition={"critic": CRITIC})
+    return critic_part(RunScores.of(run))
+
+
+def critic_part(scores: RunScores) -> BenchPart:
+    """A critic against the outline alone, the outline against one image."""
+    pairs = ((LOOKS_AGAIN, EARLIER), (EARLIER, DRAWS_ONCE))
+    scorers = [name for name in ("truth:match", TRUTH) if name in scores.values]
+    bars = [_difference_bar(scores, s, *pair) for pair in pairs for s in scorers]
+    board, rows = scores.board, dict[str, list[str]]()
+    for measure in _TAKEN:
+        for system, answers, amount in board.grouped(board.is_answer, ("system",), measure):
+            rows.setdefault(system, [system, f"{answers:,}"]).append(
+                "-" if amount is None else f"{amount / answers:.3g}"
+            )
+    head = ["system", "answers", *_TAKEN]
+    table = ResultTable.of("What an answer takes", head, list(rows.values()))
+    return BenchPart(title="A critic, and an outline", bars=tuple(bars), tables=(table,))
 
 
 # ------------------------------------------------------------------ damaged answers

@@ -47,7 +47,7 @@ from generators.base import (
 )
 from generators.document import Score, key_of
 from generators.mini.table import ABOUT, ABOUT_JUDGE
-from generators.system import System
+from generators.system import TRIES, System
 from scorers.base import Scorer
 from scorers.statistics.estimate import Estimate, Floats
 
@@ -67,6 +67,7 @@ SCHEMA = pa.schema(
         pa.field("tokens", pa.float64(), metadata={"about": "in and out"}),
         pa.field("cost", pa.float64(), metadata={"about": "by the prices of the config"}),
         pa.field("images", pa.float64(), metadata={"about": "in the document"}),
+        pa.field("discarded", pa.float64(), metadata={"about": "images no critic kept"}),
     ]
 )
 _CHUNK = 50_000
@@ -107,7 +108,10 @@ class TableBuilder:
         name, reason, fault = outcome_of(e.document)
         done = e.document.value if isinstance(e.document, Result) else None
         images = None if done is None else len(done.images)
-        self._append(*about, None, None, name, None, reason, fault, *self._spent(e), images)
+        tries = getattr(e.document, "notes", {}).get(TRIES, ())
+        counts = images, sum(not t["kept"] for t in tries) if tries else None
+        amounts = (*self._spent(e), *counts)
+        self._append(*about, None, None, name, None, reason, fault, *amounts)
         for scorer in scorers:
             if done is None:
                 why = f"{name}{f' ({fault})' if fault else ''}: {reason}"

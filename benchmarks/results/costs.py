@@ -17,7 +17,8 @@ from typing import Any
 from cluster.plan import Evaluation
 from cluster.store import DamagedPart, Store
 from generators.base import Job, Kind, Result, StageSpec
-from generators.document import ImageRequest, key_of
+from generators.document import key_of
+from generators.system import TRIES
 
 MEASURES: Mapping[str, str] = {
     "seconds": "seconds",
@@ -115,7 +116,7 @@ class DocumentCost:
     requests: Mapping[Kind, int]
     """How many records of each kind the document asked for."""
     seeds: Mapping[int, int] = field(default_factory=dict)
-    """Seed of the noise of each image that has one, by its position."""
+    """Seed of the noise of each image that has one, by its position: of its first try."""
 
     @property
     def amounts(self) -> Amounts:
@@ -126,7 +127,10 @@ class DocumentCost:
     def of(cls, e: Evaluation, costs: RecordCosts) -> DocumentCost:
         """Return the cost of one evaluation's document."""
         jobs = e.jobs.get("", ())
+        tries = getattr(e.document, "notes", {}).get(TRIES, ())
         drawn = [j.input for j in jobs if j.spec.kind is Kind.RENDER]
+        seeds = [t["seed"] for t in tries if t["try"] == 1]
+        seeds = seeds or [getattr(request, "seed", None) for request in drawn]
         return cls(
             system=e.system,
             query=key_of(e.sample),
@@ -134,9 +138,5 @@ class DocumentCost:
             done=isinstance(e.document, Result),
             records=costs.of(jobs),
             requests=Counter(job.spec.kind for job in jobs),
-            seeds={
-                i: request.seed
-                for i, request in enumerate(drawn)
-                if isinstance(request, ImageRequest) and request.seed is not None
-            },
+            seeds={i: seed for i, seed in enumerate(seeds) if seed is not None},
         )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
-from benchmarks.results.costs import MEASURES, Amounts
+from benchmarks.results.costs import MEASURES
 from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.pairings.tables import AMOUNT, write_pairings
 from benchmarks.results.people import known
@@ -72,8 +72,11 @@ ABOUT_CONTROLS = (
 ABOUT_SPENT = (
     "Seconds are those that stages were busy. A record counts once in a row, however many "
     "answers or judgements are made of it, and in the row of each system or scorer that it "
-    "serves. Money is told where an endpoint has prices."
+    "serves. Money is told where an endpoint has prices. Images that a critic discarded "
+    "count with what they took."
 )
+_SPENT = {**MEASURES, "discarded": "images discarded"}
+"""Columns of the table of what a run took, with their headings."""
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
 """A mean as `Estimate.as_json` makes it plain, its scale, and counts."""
@@ -477,14 +480,20 @@ def reasons_of(board: Board) -> list[tuple[str, Reasons]]:
 
 def spent_table(board: Board) -> ResultTable:
     """Return what the answers of each system took, and the judgements of each scorer."""
-    spent = defaultdict[str, Amounts](dict, board.spent)
-    measures = [m for m in MEASURES if any(own.get(m) for own in spent.values())]
+    spent = defaultdict[str, dict[str, float]](dict)
+    for name, own in board.spent.items():
+        spent[name] |= own
+    discarded = board.grouped(board.is_answer, ("system",), "discarded")
+    for name, images in ((name, images) for name, _, images in discarded if images):
+        spent[name]["discarded"] = images
+        spent[""]["discarded"] = spent[""].get("discarded", 0.0) + images
+    measures = [m for m in _SPENT if any(own.get(m) for own in spent.values())]
     names = {n: n for n in (*(r["system"] for r in ranked(board)), *board.values)}
     lines = [
         [name, *(AMOUNT.total(spent[n].get(m)) for m in measures)]
         for n, name in (names | {"": "all, each record once"}).items()
     ]
-    head = ["answers or judgements of", *(MEASURES[m] for m in measures)]
+    head = ["answers or judgements of", *(_SPENT[m] for m in measures)]
     return ResultTable.of("In all", head, lines, [ABOUT_SPENT])
 
 

@@ -31,6 +31,7 @@ from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
 from generators.secrets import know, without_known_keys
+from pipelines.critic import CriticSettings
 from pipelines.servers.settings import ServerTable
 from scorers import takes
 from scorers.judging.resolve import PREFIX as JUDGE
@@ -91,7 +92,9 @@ class CompositionConfig(_Section):
     """The composition of LVLM and text-to-image model."""
 
     max_images: int = Field(default=4, ge=1, le=32, strict=True)
-    """At most this many images in one answer under the `outline` protocol."""
+    """At most this many images in one answer under the protocols `outline` and `critic`."""
+    critic: CriticSettings = CriticSettings()
+    """How images are judged and drawn again under the protocol `critic`."""
 
 
 class ReportConfig(_Section):
@@ -183,6 +186,8 @@ class RunConfig(_Section):
         for name in ("answers", "mode", "rubric", "servers"):
             if not naming[name]:
                 del naming[name]
+        if self.composition.critic == CriticSettings():
+            naming["composition"].pop("critic")
         if self.answers and not self.systems:
             # Given answers have one run, to which further scorers are added.
             naming = {k: v for k, v in naming.items() if k not in _OF_SCORERS}

@@ -366,6 +366,7 @@ def models_of(config: RunConfig) -> Models:
         servers=config.servers,
         gpu_gib=config.engine.gpu_memory_gib,
         max_images=config.composition.max_images,
+        critic=config.composition.critic,
     )
 
 

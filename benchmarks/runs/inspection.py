@@ -23,7 +23,7 @@ from generators.document import (
     Text,
 )
 from generators.names import unknown
-from generators.system import System
+from generators.system import TRIES, System
 
 
 def describe(
@@ -51,10 +51,13 @@ def _system(
 ) -> Iterator[str | Styled]:
     again = f", repeat {repeat + 1}" if experiment.config.repeats > 1 else ""
     yield Styled.assemble("\n", (system.name, "bold"), again)
-    answered = evaluated(experiment.plan, (system, sample, repeat), lookup_in(store))
+    lookup = lookup_in(store, notes=True)
+    answered = evaluated(experiment.plan, (system, sample, repeat), lookup)
     jobs = {job.key: job for asked in answered.jobs.values() for job in asked}
     for job in jobs.values():
         yield from _job(store, job)
+    for tried in getattr(answered.document, "notes", {}).get(TRIES, ()):
+        yield f"  drawn: {json.dumps(tried, ensure_ascii=False)}"
     if not answered.complete:
         yield Styled("not finished", "yellow")
     for name, score in answered.scores.items():

@@ -71,6 +71,7 @@ def served_model(
         overrides=run.models,
         gpu_gib=run.engine.gpu_memory_gib,
         max_images=run.composition.max_images,
+        critic=run.composition.critic,
     )
     return available(lambda: served(name, models), lambda m: m.stages)
 

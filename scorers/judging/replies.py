@@ -5,13 +5,13 @@ Nothing is guessed: a value that is out of range, or stated in two ways, does no
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
+from generators import replies
 from generators.content import followed_up
 from generators.document import Content, Image, Request, Turn
 from scorers.judging.rubrics import TOP, Rubric
@@ -95,19 +95,12 @@ class Unreadable:
     """Names what is missing."""
 
 
-_FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
-
-
 def json_object(reply: str) -> dict[str, Any] | Unreadable:
     """Return the one JSON object that a reply is, alone or fenced."""
-    fenced = _FENCED.fullmatch(reply)
-    try:
-        content = json.loads(fenced[1] if fenced else reply)
-    except (ValueError, RecursionError):
-        content = None
-    if isinstance(content, dict):
-        return content
-    return Unreadable(f"it is not one JSON object: {reply[:200]!r}")
+    content = replies.json_object(reply)
+    if content is None:
+        return Unreadable(f"it is not one JSON object: {reply[:200]!r}")
+    return content
 
 
 def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:

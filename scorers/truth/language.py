@@ -9,6 +9,8 @@ from scorers.truth.changes import Change
 from scorers.truth.scene import Scene, SceneItem
 
 LEADS = ("The picture shows", "There is", "Now there is")
+CAPTION_PROMPT = "Describe the picture."
+"""What the mini models that describe images are asked; they begin with the first lead."""
 NUMBERS = ("zero", "one", "two", "three", "four")
 
 

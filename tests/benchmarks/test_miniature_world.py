@@ -15,6 +15,7 @@ import pytest
 from mutants import MUTANTS, ROOT
 
 from benchmarks import commands
+from benchmarks.miniature.outputs import CRITIC
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
 from generators.mini.table import SHIPPED
@@ -29,6 +30,8 @@ SYSTEM = "qwen2-vl-7b+openjourney@outline"
 NATIVE = "anole"
 OVERGUIDED = "qwen2-vl-7b+openjourney-early@outline"
 """Its images are drawn with far more guidance than its training allows for."""
+JUDGED = OVERGUIDED.replace("@outline", "@critic")
+"""The same images, of which a critic has those drawn again that it finds wanting."""
 SHUFFLED = "gt:shuffled-images"
 QUERIES = 24
 
@@ -39,7 +42,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory, worker_threads: None) -> dict
     root = tmp_path_factory.mktemp("world") / "run"
     flags = {
         "data": f"miniature:{QUERIES}",
-        "systems": (SYSTEM, NATIVE, OVERGUIDED, "gt", SHUFFLED),
+        "systems": (SYSTEM, NATIVE, OVERGUIDED, JUDGED, "gt", SHUFFLED),
         "scorers": (
             *("clipscore", "judge:mmie-score"),
             *("truth:match", "truth:answer", "truth:text"),
@@ -48,7 +51,9 @@ def rows(tmp_path_factory: pytest.TempPathFactory, worker_threads: None) -> dict
         "out": root,
     }
     said = io.StringIO()
-    config = load_config(None, flags, ["models.openjourney-early.guidance=6.0"])
+    critic = [f"composition.critic.{name}={value}" for name, value in CRITIC.items()]
+    settings = ["models.openjourney-early.guidance=6.0", *critic]
+    config = load_config(None, flags, settings)
     status = commands.run(config, PlainConsole(file=said, width=200)).exit_status
     assert status == 0, said.getvalue()
     board = json.loads((Path(root) / "leaderboard.json").read_text())
@@ -82,6 +87,10 @@ def mean(rows: dict[str, Any], system: str, scorer: str) -> float:
 )
 def test_means_are_in_their_bounds(rows, system, scorer, above, below) -> None:
     assert above < mean(rows, system, scorer) < below
+
+
+def test_a_critic_keeps_images_that_show_more_of_their_text(rows: dict[str, Any]) -> None:
+    assert mean(rows, JUDGED, "truth:match") - mean(rows, OVERGUIDED, "truth:match") > 1
 
 
 def test_the_ground_truth_is_true(rows: dict[str, Any]) -> None:

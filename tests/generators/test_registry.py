@@ -26,6 +26,9 @@ def test_every_room_maps_the_prefixes_of_the_registry() -> None:
     [
         ("gpt-4o+sdxl", "gpt-4o", "sdxl", None),
         ("gpt-4o+sdxl@outline", "gpt-4o", "sdxl", "outline"),
+        ("gpt-4o+sdxl@critic", "gpt-4o", "sdxl", "critic"),
+        ("gpt-4o+sdxl@critic=hf:a/b@main", "gpt-4o", "sdxl", "critic=hf:a/b@main"),
+        ("hf:a/b+images:c+d@critic=e+f", "hf:a/b", "images:c+d", "critic=e+f"),
         ("gpt-4o@text", "gpt-4o", None, "text"),
         ("openai:model@2026-01", "openai:model@2026-01", None, None),
         ("openai:model@2026-01@text", "openai:model@2026-01", None, "text"),
@@ -47,7 +50,10 @@ def test_every_room_maps_the_prefixes_of_the_registry() -> None:
 def test_names_are_split_from_the_right_at_what_is_known(
     name: str, lvlm: str, t2i: str | None, protocol: str | None
 ) -> None:
-    assert parts_of(name) == SystemName(lvlm, t2i, protocol)
+    parts = parts_of(name)
+    assert parts == SystemName(lvlm, t2i, protocol)
+    critic = (protocol or "").partition("=")[2]
+    assert parts.models == tuple(m for m in (lvlm, t2i, critic) if m)
 
 
 def test_a_known_prefix_never_names_a_module() -> None:

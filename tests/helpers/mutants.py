@@ -96,6 +96,13 @@ MUTANTS = (
         COMPOSING,
     ),
     Mutant(
+        "of an image drawn several times the last is kept",
+        "pipelines/critic.py",
+        "kept = [max(tries, key=_rank) for tries in places]",
+        "kept = [tries[-1] for tries in places]",
+        ("tests/pipelines/test_critic.py",),
+    ),
+    Mutant(
         "each mark of an outline is drawn by the words of the first",
         "pipelines/composition.py",
         "segments.append(ImageRequest(prompt=description))",

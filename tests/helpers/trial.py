@@ -50,6 +50,7 @@ from generators.document import (
     Turn,
 )
 from generators.system import System
+from pipelines.critic import CriticReview, CriticSettings
 from scorers.base import Scorer
 
 LIGHT = Placement(num_cpus=0.1, batch_size=4)
@@ -88,6 +89,13 @@ def painter(hue: int = 0, placement: Placement = LIGHT, **options: Any) -> Stage
 CONDITIONER = StageSpec(
     name="conditioner", kind=Kind.CONDITION, target="stages:Conditioner", placement=LIGHT
 )
+
+
+def reviewed(system: System, **settings: Any) -> System:
+    """`system` with a critic."""
+    look = StageSpec(name="look", kind=Kind.SCORE, target="stages:Looker", placement=LIGHT)
+    review = CriticReview(CriticSettings(**settings), "probability")
+    return replace(system, critic=look, review=review)
 
 
 def measure_spec(placement: Placement = LIGHT, **options: Any) -> StageSpec:

@@ -47,6 +47,13 @@ class Poet:
         return [Result(Draft((Text(f"a poem about {text}"),))) for text in texts]
 
 
+class Seedless:
+    """A user's text-to-image model that draws the same whatever the seed."""
+
+    kind = "render"
+    seeded = False
+
+
 class Careless:
     """An LVLM that says its key, and where it cannot log in."""
 

@@ -18,20 +18,23 @@ from trial import (
     missing,
     outcomes,
     painter,
+    reviewed,
     run,
     sample,
     talk,
     writer,
 )
 
+from benchmarks.results.costs import DocumentCost, RecordCosts
 from cluster.counts import count
-from cluster.plan import Plan
+from cluster.plan import Plan, evaluations
 from cluster.records import Item, encode
 from cluster.store import Store, read_blob
 from cluster.walks import read
 from generators.base import Job, Kind, Outcome, Result, StageSpec, Walk
 from generators.document import Candidate, Document, Request, Sample, Score, Text, Turn
-from generators.system import System
+from generators.system import TRIES, System
+from pipelines.critic import CriticReview, CriticSettings
 
 WRITER = replace(writer(pictures=2), name="writer2")
 
@@ -88,6 +91,34 @@ def assert_as_read(plan: Plan, root: Path) -> None:
 
 
 @pytest.mark.usefixtures("worker_threads")
+def test_the_engine_draws_again_what_a_critic_finds_wanting(tmp_path: Path) -> None:
+    """In batches over documents; what every try cost is told."""
+    outline = deep(rounds=1, condition=None, render=painter())
+    plan = plan_with(reviewed(replace(outline, name="critic"), threshold=0.6), outline)
+    run(plan, tmp_path)
+    assert_as_read(plan, tmp_path)
+    store, tries, costs = Store(tmp_path), list[Any](), list[DocumentCost]()
+    for e in evaluations(plan, store, notes=True):
+        assert isinstance(e.document, Result)
+        tries += e.document.notes.get(TRIES, ())
+        costs.append(DocumentCost.of(e, RecordCosts(store)))
+    # Each document costs its own tries, and begins with the noise of the outline's.
+    assert sum(c.amounts["pictures"] for c in costs[::2]) == len(tries)
+    assert sum(c.amounts["pictures"] for c in costs[1::2]) == 6
+    assert [c.seeds for c in costs[::2]] == [c.seeds for c in costs[1::2]]
+    assert sum(t["try"] == 1 for t in tries) == sum(t["kept"] for t in tries) == 6
+    assert any(t["try"] > 1 for t in tries)
+    records = {s.name: len(store.rows(s)) for s in plan.stages}
+    # The first tries are the images of the outline.
+    assert records["painter0"] == records["look"] == len(tries)
+    for one in tries:
+        assert one["drawing"]["images"] == 1
+        assert one["looking"]["input_tokens"] == 9
+        assert min(one["drawing"]["seconds"], one["looking"]["seconds"]) >= 0
+    assert run(plan, tmp_path).made == 0
+
+
+@pytest.mark.usefixtures("worker_threads")
 def test_the_engine_answers_turn_by_turn(tmp_path: Path) -> None:
     plan = plan_with(deep(rounds=1), talks=True)
     result = run(plan, tmp_path)
@@ -99,6 +130,21 @@ def test_the_engine_answers_turn_by_turn(tmp_path: Path) -> None:
     assert run(plan, tmp_path).made == 0
 
 
+def bounds_of(plan: Plan, root: Path) -> tuple[list[int], int]:
+    """What is done and what may follow, before each record of a run, and at the end."""
+    records: dict[str, Outcome[Any]] = {}
+    for request in plan.requests():
+        read(plan.evaluation(*request), answering(records))
+    store, bounds = Store(root), []
+    while True:
+        bounds.append(sum(c.distinct + c.later for c in count(plan, store)))
+        job = missing(plan, store)
+        if job is None:
+            return bounds, len(records)
+        item = Item(job.key, job.label, job.input)
+        store.commit(job.spec, encode(job.spec.kind, [item], [records[job.key]], 0.0))
+
+
 @pytest.mark.parametrize("talks", [False, True])
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 @pytest.mark.parametrize("condition", [None, CONDITIONER])
@@ -108,19 +154,25 @@ def test_a_plan_never_counts_fewer_jobs_than_are_made(
     """At every moment of a run: what is done and what is left make up the end."""
     system = deep(rounds=rounds, condition=condition)
     plan = plan_with(system, samples=2, talks=talks)
-    records: dict[str, Outcome[Any]] = {}
-    for request in plan.requests():
-        read(plan.evaluation(*request), answering(records))
-    store, bounds = Store(tmp_path), []
-    while True:
-        bounds.append(sum(c.distinct + c.later for c in count(plan, store)))
-        job = missing(plan, store)
-        if job is None:
-            break
-        item = Item(job.key, job.label, job.input)
-        store.commit(job.spec, encode(job.spec.kind, [item], [records[job.key]], 0.0))
+    bounds, made = bounds_of(plan, tmp_path)
     # Exact, for a system that asks for as many images as it may.
-    assert bounds == [len(records)] * (len(records) + 1)
+    assert bounds == [made] * (made + 1)
+
+
+@pytest.mark.parametrize("talks", [False, True])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_plan_bounds_what_a_critic_has_drawn_again(
+    tmp_path: Path, own: bool, talks: bool
+) -> None:
+    """Whether or not the drafting stage itself is the critic."""
+    system = reviewed(deep(rounds=1, condition=None), threshold=0.9)
+    if own:
+        review = CriticReview(CriticSettings(), "reply")
+        system = replace(system, critic=system.draft, review=review)
+    plan = plan_with(system, samples=2, talks=talks)
+    bounds, made = bounds_of(plan, tmp_path)
+    assert bounds[-1] == made
+    assert min(bounds) == made
 
 
 @dataclass(frozen=True)
@@ -193,6 +245,10 @@ def test_a_stage_is_fed_by_those_before_it_and_by_later_rounds_and_turns() -> No
     }
     for again in (plan_with(deep()), plan_with(deep(rounds=1), talks=True)):
         assert again.feeders[WRITER.digest] == {CONDITIONER.digest, painter().digest}
+    judged = reviewed(deep(rounds=1, condition=None))
+    assert judged.critic is not None
+    fed_again = plan_with(judged).feeders[painter().digest]
+    assert fed_again == {WRITER.digest, judged.critic.digest}
     other = deep(name="other", draft=writer(), condition=None, rounds=1, render=painter(1))
     both = plan_with(deep(rounds=1), other).feeders
     assert both[painter(1).digest] == {writer().digest}

@@ -96,7 +96,7 @@ def test_mmie_draws_one_image_from_the_whole_text_unless_none_is_wanted(
 
 
 def test_an_unknown_protocol_is_named_with_the_valid_ones() -> None:
-    with pytest.raises(ValueError, match=r"'poem'.*'text', 'mmie' and 'outline'.*'t2i'"):
+    with pytest.raises(ValueError, match=r"'poem'.*'mmie', 'outline' and 'critic'.*'t2i'"):
         protocol("poem")
 
 

@@ -51,7 +51,7 @@ from scorers.judging.replies import RubricQuestion
 from scorers.judging.rubrics import OWN
 from scorers.truth.comparison import AttributeCounts, scene_compared
 from scorers.truth.drawing import draw
-from scorers.truth.language import noun
+from scorers.truth.language import CAPTION_PROMPT, noun
 from scorers.truth.reading import ItemReading, Reading
 from scorers.truth.scene import PLACES, Scene, SceneItem, random_scene
 
@@ -66,7 +66,6 @@ ENOUGH, MOST, NEARLY_ALL = 0.85, 0.8, 0.92
 TILE_TOKENS = 4
 """An image is one tile of four tokens: one for each place of a scene."""
 MODEL = SHIPPED / "mmie-score"
-CAPTION_PROMPT = "Describe the picture."
 REMARKS = (
     "The final answer is correct.",
     "The final answer is partly wrong.",

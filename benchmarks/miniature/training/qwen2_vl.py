@@ -33,7 +33,7 @@ from pipelines.chat.settings import ChatSettings
 from pipelines.systems import Models, resolve
 from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
 from scorers.truth.drawing import draw
-from scorers.truth.language import LEADS, description
+from scorers.truth.language import CAPTION_PROMPT, LEADS, description
 from scorers.truth.scene import Scene, random_scene
 
 PLAN = TrainingPlan(steps=4000, rate=1.5e-3, warmup=200, save_every=300)
@@ -49,7 +49,6 @@ TOKENS = 16
 QUARTERS = torch.tensor([[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]])
 """The tokens of each of `PLACES`, in the 4 x 4 tokens of an image."""
 MARKS = ("<image>", "</image>")
-CAPTION_PROMPT = "Describe the picture."
 MODEL = SHIPPED / "qwen2-vl"
 """All square images become 112 x 112. Tokens are whole phrases of the prompts and words of
 the world, else bytes. The base of the rotary positions is far below the published one, with

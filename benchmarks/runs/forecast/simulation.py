@@ -94,9 +94,12 @@ def _share(plan: Plan, spec: StageSpec, system: str, sources: Sources) -> float 
     """Return which part of an upper bound is to be expected; None where no run tells."""
     digest = spec.digest
     if system and any(digest == s.digest for y in plan.systems for s in y.stages[1:]):
-        most = {s.name: s.rounds * max(s.max_images, 1) for s in plan.systems}[system]
+        own = next(s for s in plan.systems if s.name == system)
         images = sources.images(system)
-        return None if images is None else min(1.0, images / most)
+        # Nor does a run's table tell how often a critic has an image drawn again.
+        if images is None or own.review is not None:
+            return None
+        return min(1.0, images / (own.rounds * max(own.max_images, 1)))
     asked = sum(r.rounds for r in plan.scorers for s in r.stages if s.digest == digest)
     if system and asked:
         judged = sources.judged(spec)

@@ -12,6 +12,7 @@ from benchmarks.miniature import outputs
 from benchmarks.miniature.measures import Bar, BenchPart, BenchSettings
 from benchmarks.miniature.outputs import (
     EARLIER,
+    LOOKS_AGAIN,
     ONE_IMAGE,
     OUTLINE,
     RunScores,
@@ -40,17 +41,17 @@ def scored(value: float) -> Outcome[Score]:
     return Unscored("unreadable") if np.isnan(value) else Result(Score(100 * value))
 
 
-def board(judged: dict[str, np.ndarray]) -> Board:
+def board(judged: dict[str, np.ndarray], true: dict[str, np.ndarray]) -> Board:
     """Truth sees the quality as it is, the judge what is given."""
     evaluations = []
-    for name, quality in QUALITY.items():
-        for sample, true, seen in zip(SAMPLES, quality, judged[name], strict=True):
-            scores = {"truth:answer": scored(true), "judge:mmie-score": scored(seen)}
+    for name, quality in true.items():
+        for sample, known, seen in zip(SAMPLES, quality, judged[name], strict=True):
+            scores = {"truth:answer": scored(known), "judge:mmie-score": scored(seen)}
             assert sample.reference is not None
             made = Result(Document(sample.reference.segments))
             evaluations.append(Evaluation(name, sample, 0, made, scores))
     return Board.of(
-        systems=[System(name=name, draft=None) for name in QUALITY],
+        systems=[System(name=name, draft=None) for name in true],
         scorers=[Judge("truth:answer", "0-100"), Judge("judge:mmie-score", "0-100")],
         evaluations=evaluations,
         categories={},
@@ -59,8 +60,10 @@ def board(judged: dict[str, np.ndarray]) -> Board:
     )
 
 
-def scores(judged: dict[str, np.ndarray]) -> RunScores:
-    made = board(judged)
+def scores(
+    judged: dict[str, np.ndarray], true: dict[str, np.ndarray] = QUALITY
+) -> RunScores:
+    made = board(judged, true)
     return RunScores(board=made, values=dict(made.values), misses=0)
 
 
@@ -109,6 +112,19 @@ def test_an_order_needs_an_interval_or_equal_signs(
     bar = bars[f"judge:mmie-score: {pair[0]} above {pair[1]}"]
     assert (bar.estimate.ci95 is not None) is has_interval
     assert (bar.state, bar.remark) == (state, remark)
+
+
+@pytest.mark.parametrize(("better", "state"), [(0.2, "reached"), (-0.2, "not reached")])
+def test_a_critic_is_compared_with_the_outline_it_begins_with(better, state) -> None:
+    lift = RNG.normal(better, 0.05, 60)
+    true = {EARLIER: np.full(60, 0.5), LOOKS_AGAIN: 0.5 + lift}
+    part = outputs.critic_part(scores(true, true))
+    bars = {bar.name: bar for bar in part.bars}
+    bar = bars[f"truth:answer: {LOOKS_AGAIN} above {EARLIER}"]
+    assert (bar.state, bar.estimate.n) == (state, 60)
+    assert bar.estimate.value == pytest.approx(100 * lift.mean())
+    (taken,) = part.tables
+    assert [row[1].full for row in taken.rows] == ["60", "60"]
 
 
 def test_protocols_are_compared_on_projects_alone() -> None:

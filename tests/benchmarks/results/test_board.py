@@ -11,7 +11,7 @@ from report_helpers import Judge, board, evaluation, mixed_board, sample, stage,
 
 from benchmarks.results.board import SCHEMA, Board, TableBuilder
 from benchmarks.results.costs import RecordCost
-from benchmarks.results.leaderboard import differences, leaderboard
+from benchmarks.results.leaderboard import differences, leaderboard, spent_table
 from benchmarks.results.reasons import failures_csv
 from cluster.plan import Evaluation
 from generators.base import (
@@ -27,6 +27,7 @@ from generators.base import (
     Unscored,
 )
 from generators.document import Malformed, Request, Score
+from generators.system import TRIES
 
 CRITERIA = {"criteria": {"Clarity": 1, "Style": None}, "penalty": 0, "raw": 3}
 
@@ -109,6 +110,16 @@ def test_answers_and_judgements_have_what_their_records_took():
         "cost": 0.5,
     }
     assert builder.spent["judge"] == {"seconds": 10.0}
+
+
+def test_images_that_a_critic_discarded_are_counted_with_what_a_run_took():
+    own, other = (evaluation(name, sample(0), 4) for name in "wv")
+    noted = replace(own.document, notes={TRIES: [{"kept": k} for k in (0, 1, 0, 1)]})
+    made = board([replace(own, document=noted), other])
+    assert rows(made, "scorer", "discarded")[::2] == [(None, 2.0), (None, None)]
+    table = spent_table(made)
+    assert [column.heading for column in table.columns][1:] == ["images discarded"]
+    assert {row[0].full: float(row[1].full) for row in table.rows[:1]} == {"w": 2.0}
 
 
 def test_an_answer_with_a_score_that_is_missing_counts_as_missing_in_all_tables():

@@ -107,6 +107,10 @@ def test_where_a_run_is_does_not_change_what_it_is_called(tmp_path: Path) -> Non
     assert same.root == tmp_path
     assert one.root.name == f"sample-{one.digest}"
     assert one.root.is_absolute()
+    # The name that runs have had since before there were critics.
+    assert one.digest == "2a78de721d"
+    tries = ["composition.critic.tries=2"]
+    assert load_config(None, {"data": "sample", "seed": 1}, tries).digest != one.digest
 
 
 @pytest.mark.parametrize(

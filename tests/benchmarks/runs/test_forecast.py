@@ -22,7 +22,7 @@ from forecast_helpers import (
     writing,
 )
 from scipy import stats
-from trial import Witness, filled, painter, plan_of, run, sample, writer
+from trial import Witness, filled, painter, plan_of, reviewed, run, sample, writer
 
 from benchmarks.runs import planning
 from benchmarks.runs.config import load_config
@@ -183,6 +183,10 @@ def test_earlier_runs_tell_how_many_images_and_judgements_follow(runs: Path) -> 
     assert of["painter0"].jobs == pytest.approx(9.0)
     assert of["measure"].jobs == pytest.approx(3.0)  # four judged of eight documents
     assert not any(w.bound for w in of.values())
+    # Nothing tells how many images a critic has drawn again.
+    judged = replace(drawing(6), systems=[reviewed(drawing(6).systems[0], tries=2)])
+    painting = left(judged, runs / "new")["painter0"]
+    assert (painting.jobs, painting.bound) == (6 * 4 * 2, True)
     # What the run has made since then is read too.
     filled(drawing(8), runs / "before")
     counts = {"planned": 16, "missing": 0}

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from trial import (
     filled,
     missing,
     painter,
+    reviewed,
     sample,
     talk,
     writer,
@@ -88,6 +90,18 @@ def test_every_stage_of_every_round_is_shown(tmp_path: Path) -> None:
     assert shown.count("conditioned: 1") == 2
     assert "not made" not in shown
     assert "measure: done" in shown
+
+
+def test_every_try_is_shown_with_its_verdict_and_its_cost(tmp_path: Path) -> None:
+    system = reviewed(replace(SYSTEM, condition=None, rounds=1), threshold=1.0)
+    made = experiment(sample(0), system=system)
+    shown = said(made, filled(made.plan, tmp_path))
+    tries = [json.loads(t) for t in re.findall(r"drawn: (.*)", shown)]
+    assert [t["try"] for t in tries] == [1, 2, 3]
+    assert sum(t["kept"] for t in tries) == 1
+    kept = max(tries, key=lambda t: t["verdict"])
+    assert kept["kept"]
+    assert all({"images", "seconds"} <= t["drawing"].keys() for t in tries)
 
 
 def test_pictures_that_came_with_a_reply_are_shown_in_their_places(tmp_path: Path) -> None:

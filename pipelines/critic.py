@@ -1,0 +1,244 @@
+"""The protocol `critic`: an LVLM looks at what was drawn, and has it drawn again.
+
+The loop is that of InterleaveThinker (arXiv 2606.13679, UEval/ueval_klein.py of
+zhengdian1/InterleaveThinker@94c7593): draw, judge, draw again with another seed, at most
+three times. Unlike there, the last image is judged too, and the best is kept, not the last.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from generators.base import Failure, Job, Outcome, Result, StageInput, StageSpec, Walk
+from generators.document import (
+    Candidate,
+    Document,
+    Image,
+    ImageRequest,
+    Request,
+    Text,
+    Turn,
+)
+from generators.keys import derived_seed
+from generators.replies import json_object
+from generators.system import TRIES
+
+Manner = Literal["probability", "reply"]
+"""Whether a verdict is the probability of an answer, or stands in what the LVLM writes."""
+INSTRUCTION = (
+    'This image was drawn from the prompt "{prompt}". It should show: "{wanted}". Look '
+    "for anything that is missing, that is not as described, or that cannot be, such as a "
+    "hand with six fingers. Reply with one JSON object and nothing else: "
+    '{{"score": N, "refine_prompt": "..."}}. N is a number from 0 (nothing is right) '
+    "to 10 (nothing is wrong). refine_prompt is the prompt to draw from next: reworded so "
+    "that what went wrong is said more exactly, and unchanged where nothing is wrong."
+)
+"""Our wording. `refine_prompt`, and `previous_step_success`, which is read where there is
+no score, are keys of InterleaveThinker's critic (UEval/system.py), whose reply stands
+between `<answer>` and `</answer>`."""
+TOP = 10
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+class CriticSettings(BaseModel):
+    """How images are judged and drawn again."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tries: int = Field(default=3, ge=1, le=10, strict=True)
+    """At most this many images are drawn in one place."""
+    threshold: float = Field(default=0.5, ge=0, le=1)
+    """An image is drawn again where its verdict, 0 to 1, is below."""
+    verdict: Manner | None = None
+    """By default `probability` where plait runs the critic itself, else `reply`."""
+    question: str = 'Does this figure show "{}"? Please answer Yes or No.'
+    """What a `probability` is asked for, with `{}` for the prompt. With this and the next
+    the verdict is VQAScore (linzhiqiu/t2v_metrics@880a5b8)."""
+    answer: str = Field(default="Yes", min_length=1)
+    """Of whose tokens the probabilities' geometric mean is the verdict. `{}` stands for the
+    prompt here too: how likely a caption is, after a question that asks for one."""
+    amend: bool = True
+    """Draw again from the prompt that a `reply` suggests, if it does."""
+
+    @model_validator(mode="after")
+    def _asks_about_the_prompt(self) -> Self:
+        if "{}" not in self.question + self.answer:
+            raise ValueError(
+                f"neither the question {self.question!r} nor the answer {self.answer!r} "
+                "has {} for the prompt"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the critic says of one image."""
+
+    value: float | None = None
+    """0 to 1; None where it cannot be told."""
+    reason: str = ""
+    """Why it cannot be told."""
+    prompt: str = ""
+    """From which the critic would draw again."""
+
+
+@dataclass(slots=True)
+class Try:
+    """One image drawn for a request, and the verdict on it."""
+
+    request: ImageRequest
+    drawn: Outcome[Image]
+    look: Outcome[Any] | None = None
+    """What the critic's stage gave."""
+    verdict: Verdict = field(default_factory=Verdict)
+
+    @property
+    def image(self) -> Image | None:
+        """None where nothing was drawn."""
+        return self.drawn.value if isinstance(self.drawn, Result) else None
+
+    def noted(self, image: int, number: int, kept: bool) -> dict[str, Any]:
+        """Return it as plain data, with what the records of both stages say they used."""
+        about = {
+            "image": image,
+            "try": number,
+            "prompt": self.request.prompt,
+            "seed": self.request.seed,
+            "verdict": self.verdict.value,
+            "reason": self.verdict.reason or getattr(self.drawn, "reason", ""),
+            "kept": kept,
+            "drawing": dict(getattr(self.drawn, "usage", {})),
+            "looking": dict(getattr(self.look, "usage", {})),
+        }
+        return {name: value for name, value in about.items() if value not in ("", {})}
+
+
+@dataclass(frozen=True)
+class CriticReview:
+    """Has images judged, and drawn again while the critic finds them wanting.
+
+    All images of a draft are judged at once, and all that are below the threshold are drawn
+    again at once. Of an image's tries the one with the best verdict is kept, the earliest
+    of equals. Without a verdict an image is kept and not drawn again.
+    """
+
+    settings: CriticSettings
+    manner: Manner
+
+    @property
+    def tries(self) -> int:
+        """Most images drawn in one place."""
+        return self.settings.tries
+
+    def walk(
+        self,
+        stages: tuple[StageSpec, StageSpec],
+        requests: Sequence[ImageRequest],
+        drawn: Sequence[Outcome[Image]],
+        label: str,
+    ) -> Walk[tuple[Image, ...]]:
+        """Walk from the images `drawn` for `requests` to those that are kept.
+
+        `stages` draw and look. A failure that would be tried again is the walk's own; any
+        other ends the tries of its image.
+        """
+        draw, look = stages
+        places = [[Try(*pair)] for pair in zip(requests, drawn, strict=True)]
+        waiting = places
+        while waiting:
+            jobs = [Job(look, self._asked(tries, look.seeded), label) for tries in waiting]
+            outcomes = yield jobs
+            if open_ := _open(outcomes):
+                return open_
+            for tries, outcome in zip(waiting, outcomes, strict=True):
+                tries[-1].look, tries[-1].verdict = outcome, self._verdict(outcome)
+            waiting = [tries for tries in waiting if self._falls_short(tries)]
+            again = [self._again(tries) for tries in waiting]
+            outcomes = (yield [Job(draw, r, label) for r in again]) if again else []
+            if open_ := _open(outcomes):
+                return open_
+            for tries, request, outcome in zip(waiting, again, outcomes, strict=True):
+                tries.append(Try(request, outcome))
+            waiting = [tries for tries in waiting if tries[-1].image]
+        kept = [max(tries, key=_rank) for tries in places]
+        notes = [
+            tried.noted(image, number, tried is best)
+            for image, (tries, best) in enumerate(zip(places, kept, strict=True), start=1)
+            for number, tried in enumerate(tries, start=1)
+        ]
+        images = tuple(best.image for best in kept if best.image)
+        return Result(images, notes={TRIES: notes})
+
+    def _asked(self, tries: Sequence[Try], seeded: bool) -> StageInput:
+        """Return what the critic is shown and asked about the last try."""
+        wanted, last = tries[0].request.prompt, tries[-1]
+        shown = (last.image,) if last.image else ()
+        if self.manner == "probability":
+            question, answer = (
+                wording.replace("{}", wanted or "")
+                for wording in (self.settings.question, self.settings.answer)
+            )
+            return Candidate(Document(shown), (Text(question),), answers=(answer,))
+        text = Text(INSTRUCTION.format(prompt=last.request.prompt, wanted=wanted))
+        turn = Turn("user", (*shown, text))
+        return Request((turn,), last.request.seed if seeded else None)
+
+    def _verdict(self, outcome: Outcome[Any]) -> Verdict:
+        if not isinstance(outcome, Result):
+            return Verdict(reason=outcome.reason)
+        if self.manner == "probability":
+            return Verdict(outcome.value.value)
+        return verdict_in(outcome.value.text)
+
+    def _falls_short(self, tries: Sequence[Try]) -> bool:
+        value = tries[-1].verdict.value
+        below = value is not None and value < self.settings.threshold
+        return below and len(tries) < self.settings.tries
+
+    def _again(self, tries: Sequence[Try]) -> ImageRequest:
+        """Return the next request: another seed, and another prompt where one is given."""
+        first, last = tries[0].request, tries[-1]
+        amended = self.settings.amend and last.verdict.prompt
+        return replace(
+            first,
+            prompt=amended or last.request.prompt,
+            seed=derived_seed(first.seed or 0, "", 0, len(tries)),
+        )
+
+
+def _open(outcomes: Sequence[Outcome[Any]]) -> Failure | None:
+    """Return the first failure that running again may mend, if there is one."""
+    failures = (o for o in outcomes if isinstance(o, Failure))
+    return next((f for f in failures if not f.fault.final), None)
+
+
+def _rank(tried: Try) -> float:
+    return -1.0 if tried.verdict.value is None else tried.verdict.value
+
+
+def verdict_in(reply: str) -> Verdict:
+    """Return the verdict in a critic's reply; one without a value says what is missing."""
+    answers = _ANSWER.findall(reply)
+    text = answers[-1].strip() if answers else reply
+    content = json_object(text)
+    if content is None and answers:
+        # InterleaveThinker's critic is shown, and may write, a dictionary of Python.
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            content = ast.literal_eval(text)
+    if not isinstance(content, dict):
+        return Verdict(reason=f"the reply is not one JSON object: {reply[:200]!r}")
+    score, success = content.get("score"), content.get("previous_step_success")
+    prompt = content.get("refine_prompt")
+    prompt = prompt.strip() if isinstance(prompt, str) else ""
+    if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= TOP:
+        return Verdict(score / TOP, prompt=prompt)
+    if score is None and isinstance(success, bool):
+        return Verdict(float(success), prompt=prompt)
+    return Verdict(reason=f"the reply has no score from 0 to {TOP}: {reply[:200]!r}")
