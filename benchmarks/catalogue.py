@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,26 @@ from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.published import is_published
 from generators.base import StageSpec
 from generators.checkpoints import first_line, looks_like_path, pinning
+from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.errors import CheckpointError, UsageError
+from generators.facts import ModelFacts
 from generators.mini.digests import size_of
 from generators.mini.table import MINI, folder_of
 from generators.names import unknown
+from generators.natives import FACTS as NATIVE_FACTS
 from generators.natives import NATIVE
 from generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
 from pipelines.chat.settings import ChatSettings
-from pipelines.presets import LVLMS, RETIRED, T2IS
+from pipelines.presets import (
+    DRAWS,
+    FACTS,
+    KITS,
+    LVLMS,
+    PRIORS,
+    RETIRED,
+    T2IS,
+    WRITES,
+)
 from pipelines.systems import (
     Models,
     answers_spec,
@@ -34,7 +46,7 @@ from pipelines.systems import (
     lvlm_spec,
     parts_of,
     resolve,
-    t2i_spec,
+    t2i_stages,
 )
 from scorers import SCORERS, resolve_scorer
 from scorers.judging.isg import PREFIXES as LEVELS
@@ -66,29 +78,45 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
+_COLUMNS = ("parameters", "licence", "interleaves", "images", "compared with")
+
+
 def _systems() -> Iterator[Any]:
-    natives = _table("Native interleaved models", "name", "model")
+    natives = _table("Native interleaved models", "name", "model", *_COLUMNS)
     for name in NATIVE:
-        stages = resolve(name, Models(weights="tiny")).stages
-        natives.add_row(name, ", ".join(dict.fromkeys(s.identity for s in stages)))
+        system = resolve(name, Models(weights="dummy"))
+        models = ", ".join(dict.fromkeys(s.identity for s in system.stages))
+        images = f"at most {system.max_images * system.rounds}"
+        facts = NATIVE_FACTS.get(name, ModelFacts())
+        sizes = map(_size, system.stages)
+        natives.add_row(name, models, *_about(facts, _total(sizes), images))
     yield natives
-    lvlms = _table("LVLMs: the first half of LVLM+T2I", "name", "model", "settings")
+    served = _table("The same behind a chat server", "name", "model", *_COLUMNS)
+    for name, kit in KITS.items():
+        served.add_row(name, kit.model, *_about(FACTS.get(name, ModelFacts())))
+    yield served
+    lvlms = _table("LVLMs: the first half of LVLM+T2I", "name", "model", "at", *_COLUMNS)
     for name, settings in LVLMS.items():
         local = isinstance(settings, ChatSettings)
-        notes = "local" if local else f"endpoint {settings.url}"  # type: ignore[union-attr]
+        where = "local" if local else f"endpoint {settings.url}"  # type: ignore[union-attr]
         if retired := RETIRED.get(settings.model):
-            notes += f"; its provider's last day is {retired.day}"
-        lvlms.add_row(name, settings.model, notes)
-    _add_prefixes(lvlms, Named.LVLM)
+            where += f"; its provider's last day is {retired.day}"
+        facts, size = FACTS.get(name, WRITES), getattr(settings, "params_b", None)
+        lvlms.add_row(name, settings.model, where, *_about(facts, size))
     yield lvlms
-    t2is = _table("Text-to-image models: the second half", "name", "model", "settings")
+    title = "Text-to-image models: the second half"
+    t2is = _table(title, "name", "model", "settings", *_COLUMNS)
     for name, t2i in T2IS.items():
         size = f"{t2i.width}x{t2i.height}"
         notes = f"{t2i.steps} steps, guidance {t2i.guidance:g}, {size}"
-        t2is.add_row(name, t2i.model, notes)
-    _add_prefixes(t2is, Named.T2I)
+        facts = DRAWS._replace(licence=DESIGNS[PUBLISHED[t2i.model]].licence)
+        parts = [t2i, *(PRIORS[name] for _ in (name,) if name in PRIORS)]
+        total = _total(part.params_b for part in parts)
+        t2is.add_row(name, t2i.model, notes, *_about(facts, total))
     yield t2is
-    others = _table("Other systems", "name", "what")
+    others = _table("Other models and systems", "name", "what")
+    for kind in (Named.LVLM, Named.T2I):
+        _add_prefixes(others, kind)
     others.add_row("LVLM@text", "text alone, without a text-to-image model")
     others.add_row("T2I@t2i", "a text-to-image model alone: one image of the query's text")
     others.add_row("gt", "the ground truth")
@@ -97,8 +125,47 @@ def _systems() -> Iterator[Any]:
     yield others
     yield (
         "LVLM+T2I[@mmie|outline|critic[=LVLM]|text]: the default is mmie, one image made "
-        f"from the whole text.\nControls: {', '.join(CONTROLS)}."
+        "from the whole text.\n'?' is not known here. Compared, on tiny weights, with\n"
+        f"{_places()}\nControls: {', '.join(CONTROLS)}."
     )
+
+
+def _places() -> str:
+    """Return where models were compared with other programs, one program a line."""
+    declared = [*NATIVE_FACTS.values(), *FACTS.values(), DRAWS]
+    files: dict[str, list[str]] = {}
+    for compared in dict.fromkeys(filter(None, (facts.compared for facts in declared))):
+        program, _, file = compared.removesuffix(")").partition(" (")
+        files.setdefault(program, []).append(file)
+    return "\n".join(f"  {what}: {', '.join(names)}" for what, names in files.items())
+
+
+def _about(
+    facts: ModelFacts, params_b: float | None = None, images: str | None = None
+) -> tuple[str, ...]:
+    """Return the cells of `_COLUMNS`; what is not known is a question mark."""
+    size = params_b if facts.params_b is None else facts.params_b
+    interleaves = {None: None, False: "no", True: "yes"}[facts.interleaves]
+    shown = (
+        None if size is None else f"{size:.3g} B",
+        facts.licence,
+        interleaves,
+        facts.images or images,
+        (facts.compared or "").partition(" (")[0],
+    )
+    return tuple(cell or "?" for cell in shown)
+
+
+def _size(stage: StageSpec) -> float | None:
+    """Return a stage's parameters in billions."""
+    width = 4 if stage.settings.get("dtype") == "float32" else 2
+    return None if stage.work is None else stage.work.weight_bytes / width / 1e9
+
+
+def _total(sizes: Iterable[float | None]) -> float | None:
+    """Return the sum of sizes, unknown where one of them is."""
+    known = list(sizes)
+    return None if None in known else sum(size for size in known if size is not None)
 
 
 def _scorers() -> Iterator[Any]:
@@ -208,7 +275,7 @@ def _stages(name: str) -> tuple[StageSpec, ...]:
             answers=lambda model: answers_spec(model, models),
         ).stages
     if is_t2i(name):
-        return (t2i_spec(name, models),)
+        return tuple(stage for stage in t2i_stages(name, models) if stage is not None)
     parts = parts_of(name)
     if name in NATIVE or parts.t2i is not None or parts.protocol is not None:
         return resolve(name, models).stages

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from generators.base import Weights, WeightsName, imported
 from generators.errors import UsageError
+from generators.facts import ModelFacts
 from generators.mini.resolve import as_mini, mini_settings
 from generators.names import unknown, with_overrides
 from generators.settings import ModelSettings, with_small_batch
@@ -21,6 +22,31 @@ NATIVE: dict[str, str] = {
     "minigpt5": "generators.minigpt5.settings:minigpt5",
 }
 """Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""
+
+_UPSTREAM = "the authors' program (tests/generators/{}/test_upstream.py)"
+FACTS: Mapping[str, ModelFacts] = {
+    "anole": ModelFacts(
+        "Chameleon Research License (non-commercial)",
+        interleaves=True,
+        compared=_UPSTREAM.format("anole"),
+    ),
+    "emu2": ModelFacts(
+        "non-commercial, on LLaMA-1",
+        interleaves=False,
+        compared=_UPSTREAM.format("emu2"),
+    ),
+    "gill": ModelFacts(
+        "Apache-2.0 on OPT (non-commercial) and Stable Diffusion 1.5 (OpenRAIL-M)",
+        interleaves=True,
+        compared=_UPSTREAM.format("gill"),
+    ),
+    "minigpt5": ModelFacts(
+        "on Vicuna v0 of LLaMA-1 (non-commercial) and Stable Diffusion 2.1 (OpenRAIL++)",
+        interleaves=True,
+        compared=_UPSTREAM.format("minigpt5"),
+    ),
+}
+"""By name; one that is not here is unknown."""
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -61,7 +87,18 @@ def interleaved(
 def part_settings(
     stages: Mapping[str, S], overrides: Mapping[str, Any], where: str
 ) -> dict[str, S]:
-    """Return each stage's settings with the user's overrides of one model.
+    """Return each stage's settings with the user's overrides of one model, as below."""
+    parts = part_overrides(stages, overrides, where)
+    return {
+        name: with_overrides(settings, parts[name], f"{where}.{name}")
+        for name, settings in stages.items()
+    }
+
+
+def part_overrides(
+    stages: Mapping[str, BaseModel], overrides: Mapping[str, Any], where: str
+) -> dict[str, dict[str, Any]]:
+    """Return the overrides of each stage among those of one model.
 
     A key that names a stage holds that stage's own settings; any other key goes to
     every stage that has such a field (`model` and `revision` to all). UsageError for a
@@ -74,10 +111,10 @@ def part_settings(
             valid = {f for known in fields.values() for f in known} | set(stages)
             raise unknown(f"key in {where}", key, valid)
     parts = {}
-    for name, settings in stages.items():
+    for name in stages:
         common = {k: v for k, v in shared.items() if k in fields[name]}
         own = overrides.get(name, {})
         if not isinstance(own, Mapping):
             raise UsageError(f"{where}.{name} must hold settings, not {own!r}")
-        parts[name] = with_overrides(settings, common | dict(own), f"{where}.{name}")
+        parts[name] = common | dict(own)
     return parts

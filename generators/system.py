@@ -82,6 +82,8 @@ class System:
     answers: Mapping[str, Document | Skip | Failure] | None = None
     """Given documents, or why there is none, by query; None for the ground truth."""
     condition: StageSpec | None = None
+    keeps_prompt: bool = False
+    """Whether the rendering stage reads prompt and context besides the payload."""
     render: StageSpec | None = None
     critic: StageSpec | None = None
     """Looks at what was rendered, as `review` has it."""
@@ -257,13 +259,18 @@ class _Walker:
         if system.render is None:
             return Failure(f"system {system.name!r} asks for images but renders none")
         if (stage := system.condition) is not None:
-            # Conditioning draws no noise, so the image's seed stays out of its key.
-            jobs = [Job(stage, replace(r, seed=None), sample.id) for r in requests]
+            # One that samples nothing has no seed in its key.
+            bare = requests
+            if not stage.seeded:
+                bare = tuple(replace(r, seed=None) for r in requests)
+            jobs = [Job(stage, request, sample.id) for request in bare]
             payloads = self._values((yield jobs), stage)
             if not isinstance(payloads, Result):
                 return payloads
+            if not system.keeps_prompt:
+                requests = tuple(replace(r, prompt=None, context=()) for r in requests)
             requests = tuple(
-                replace(r, payload=replace(payload, origin=j.key), prompt=None, context=())
+                replace(r, payload=replace(payload, origin=j.key))
                 for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
             )
         drawn = yield [Job(system.render, r, sample.id) for r in requests]

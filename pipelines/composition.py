@@ -121,14 +121,18 @@ def composite(
     t2i: StageSpec | None,
     rule: CompositionProtocol,
     labels: tuple[str, str],
+    prior: StageSpec | None = None,
 ) -> System:
     """Return the system of an LVLM and a T2I model, or of the LVLM alone (`@text`).
 
-    `labels` are its row and column in the matrix.
+    `labels` are its row and column in the matrix, `prior` the stage before `t2i` of a T2I
+    model of two.
     """
     return System(
         name=name,
         draft=lvlm,
+        condition=prior,
+        keeps_prompt=prior is not None,
         render=t2i,
         variant=rule.variant,
         instruction=rule.instruction,
@@ -139,9 +143,19 @@ def composite(
     )
 
 
-def t2i_alone(name: str, t2i: StageSpec, label: str) -> System:
+def t2i_alone(
+    name: str, t2i: StageSpec, label: str, prior: StageSpec | None = None
+) -> System:
     """Return the system `T2I@t2i`: one image of what the query says, and no text."""
-    return System(name=name, draft=None, render=t2i, variant="plain", t2i=label)
+    return System(
+        name=name,
+        draft=None,
+        condition=prior,
+        keeps_prompt=prior is not None,
+        render=t2i,
+        variant="plain",
+        t2i=label,
+    )
 
 
 def text_alone(name: str, lvlm: StageSpec, label: str) -> System:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import date
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from generators.base import StageSpec
+from pydantic import Field
+
+from generators.base import Kind, StageSpec, Weights
 from generators.diffusion.designs import DESIGNS
-from generators.diffusion.settings import DiffusionSettings
-from generators.settings import unkeyed
+from generators.diffusion.settings import TINY_SIDE, DiffusionSettings, refuse_unsized
+from generators.facts import ModelFacts
+from generators.settings import ModelSettings, unkeyed
+from generators.work import PROMPT_TOKENS, FigureRange, Work
 from pipelines.chat.settings import OPENAI_URL, ChatSettings, EndpointSettings
+from pipelines.endpoints.settings import KitSettings
 from pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
@@ -22,6 +27,8 @@ LVLMS: dict[str, ChatSettings | EndpointSettings] = {
     "llava-34b": ChatSettings(
         model="llava-hf/llava-v1.6-34b-hf", params_b=34.75, max_images=1
     ),
+    # One checkpoint reads and, under the same name, draws.
+    "cosmos3-nano": ChatSettings(model="nvidia/Cosmos3-Nano", params_b=8.767),
     # The paper's endpoints; see RETIRED for how long they answer.
     "gpt-4o": EndpointSettings(model="gpt-4o-2024-08-06"),
     "gemini-1.5": EndpointSettings(
@@ -44,6 +51,91 @@ LVLMS: dict[str, ChatSettings | EndpointSettings] = {
     ),
 }
 """LVLMs by name; `hf:ORG/NAME` and `openai:MODEL` name any other."""
+
+
+_CHATML = ("<|im_start|>", "<|im_end|>")
+
+KITS: Mapping[str, KitSettings] = {
+    # OpenSenseNova/SenseNova-U1 (Apache-2.0): system message, sampling and, but for PNG,
+    # image_config of its OpenING client for LightLLM (evaluation/interleave/OpenING).
+    "sensenova-u1": KitSettings(
+        model="sensenova/SenseNova-U1-8B-MoT-Interleaved",
+        temperature=0.8,
+        top_p=0.95,
+        max_tokens=4096,
+        modalities=("text", "image"),
+        seed_fields=("seed", "image_config.seed"),
+        control_tokens=(*_CHATML, "<img>", "</img>", "<IMG_CONTEXT>", "<image>"),
+        extra_body={
+            "chat_template_kwargs": {"enable_thinking": True},
+            "image_config": {
+                "aspect_ratio": "16:9",
+                "image_size": "1K",
+                "image_type": "png",
+                "width": 1920,
+                "height": 1088,
+                "resolution": "1920x1088",
+            },
+        },
+    ),
+    # vllm-project/vllm-omni, examples/online_serving/bagel; deploy/bagel.yaml has room for
+    # four images. One request gives an image or text: the model interleaves by hand alone.
+    "bagel": KitSettings(
+        model="ByteDance-Seed/BAGEL-7B-MoT",
+        max_images=4,
+        modalities=("image",),
+        image_form="<|im_start|>{text}<|im_end|>",
+        text_form="<|im_start|>user\n{images}{text}<|im_end|>\n<|im_start|>assistant\n",
+        image_mark="<|image_pad|>\n",
+        control_tokens=(*_CHATML, "<|image_pad|>"),
+        extra_body={"height": 512, "width": 512, "num_inference_steps": 50},
+    ),
+    # vllm-project/vllm-omni, examples/online_serving/hunyuan_image3. Its chat template
+    # makes the model think about an image, so that text alone is not asked for. The model's
+    # own system prompt is not here: give it as `system`.
+    "hunyuan-image-3": KitSettings(
+        model="tencent/HunyuanImage-3.0-Instruct",
+        modalities=("image",),
+        text_form=None,
+        extra_body={
+            "height": 1024,
+            "width": 1024,
+            "num_inference_steps": 50,
+            "guidance_scale": 5.0,
+        },
+    ),
+}
+"""Models that draw behind a chat server, each asked as its published kit asks it."""
+
+WRITES = ModelFacts(interleaves=False, images="0")
+"""Of LVLMs; their licences are not known here."""
+DRAWS = ModelFacts(
+    interleaves=False,
+    images="1, or as marked",
+    compared="diffusers (tests/pipelines/test_text_to_image.py)",
+)
+"""Of text-to-image models; their licences stand in `designs.toml`."""
+_GENERATE = "transformers (tests/pipelines/vlm/test_writing.py)"
+FACTS: Mapping[str, ModelFacts] = {
+    "qwen2-vl-72b": WRITES._replace(compared=_GENERATE),
+    "qwen2-vl-7b": WRITES._replace(compared=_GENERATE),
+    "llava-34b": WRITES._replace(compared=_GENERATE),
+    "cosmos3-nano": WRITES._replace(licence=DESIGNS["cosmos3"].licence, compared=_GENERATE),
+    # OpenSenseNova/SenseNova-U1, docs/inference_infra.md: 8 B that read, 8 B that draw.
+    "sensenova-u1": ModelFacts(
+        "Apache-2.0", interleaves=True, images="any number", params_b=16.0
+    ),
+    # Its own interleaving is a loop of the caller's (ByteDance-Seed/Bagel, issues 17, 99).
+    "bagel": ModelFacts(interleaves=False, images="1"),
+    # Tencent-Hunyuan/HunyuanImage-3.0, README (13 B active) and system_prompt.py.
+    "hunyuan-image-3": ModelFacts(
+        "Tencent Hunyuan Community License",
+        interleaves=False,
+        images="1",
+        params_b=80.0,
+    ),
+}
+"""Of LVLMs and of models behind a server, by name."""
 
 
 class Retirement(NamedTuple):
@@ -104,9 +196,64 @@ class TextToImageSettings(EngineModelSettings, DiffusionSettings):
     """Program that runs the model; None for plait's own stage."""
 
 
+class GlmImageSettings(TextToImageSettings):
+    """GLM-Image's second stage: it draws the codes of the first."""
+
+    stage: ClassVar[str] = "glm-image-decoder"
+    target: ClassVar[str] = "pipelines.glm_image:GlmImageDecoder"
+    elsewhere: ClassVar[tuple[str, ...]] = DESIGNS["glm-image"].prior
+
+    height: int | None = Field(default=1024, ge=32, multiple_of=32)
+    """In pixels; that of both stages."""
+    width: int | None = Field(default=1024, ge=32, multiple_of=32)
+
+
+class GlmImagePriorSettings(ModelSettings):
+    """GLM-Image's first stage: it writes the codes of an image."""
+
+    kind: ClassVar[Kind] = Kind.CONDITION
+    stage: ClassVar[str] = "glm-image-prior"
+    target: ClassVar[str] = "pipelines.glm_image:GlmImagePrior"
+    seeded: ClassVar[bool] = True
+
+    model: str = unkeyed(DESIGNS["glm-image"].checkpoints[0])
+    params_b: float | None = unkeyed(9.0, gt=0)
+    batch_size: int = unkeyed(8, ge=1)
+    height: int = Field(default=1024, ge=32, multiple_of=32)
+    """In pixels; that of both stages."""
+    width: int = Field(default=1024, ge=32, multiple_of=32)
+    prompt_prefix: str = ""
+    """Put before every prompt, verbatim."""
+
+    def keyed(self, weights: Weights) -> dict[str, Any]:
+        """Return the fields that enter the key; tiny weights write small images."""
+        settings = super().keyed(weights)
+        if weights != "tiny":
+            return settings
+        sides = {n: min(settings[n], TINY_SIDE) for n in ("height", "width")}
+        return settings | sides
+
+    def identity(self, weights: Weights) -> str:
+        """Return which model exactly."""
+        refuse_unsized("glm-image", weights)
+        return super().identity(weights)
+
+    def _work(self) -> Work:
+        """A code is a step, of a preview of about 256 codes too."""
+        steps = FigureRange.exact(256 + self.height * self.width / 1024)
+        payload_bytes = 8 * self.height * self.width / 256
+        return self._decoding(PROMPT_TOKENS, steps, payload_bytes=payload_bytes)
+
+
+_KINDS: Mapping[str, type[TextToImageSettings]] = {"glm-image": GlmImageSettings}
+"""Settings of text-to-image models that are not one stage alone."""
 T2IS: Mapping[str, TextToImageSettings] = {
-    design.preset: TextToImageSettings(model=design.checkpoints[0], **design.settings)
+    design.preset: _KINDS.get(design.preset, TextToImageSettings)(
+        model=design.checkpoints[0], **design.settings
+    )
     for design in DESIGNS.values()
     if design.preset is not None
 }
 """The named text-to-image models, each a table of `generators/diffusion/designs.toml`."""
+PRIORS: Mapping[str, ModelSettings] = {"glm-image": GlmImagePriorSettings()}
+"""Of those whose images begin in a stage before: its settings."""

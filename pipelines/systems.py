@@ -12,7 +12,7 @@ from generators.errors import UsageError
 from generators.mini.resolve import as_mini, mini_settings, refuse_mini_only
 from generators.mini.table import MINI, is_mini_only
 from generators.names import unknown, with_overrides
-from generators.natives import NATIVE, native
+from generators.natives import NATIVE, native, part_overrides
 from generators.registry import (
     CUSTOM,
     PREFIXES,
@@ -43,7 +43,7 @@ from pipelines.endpoints.settings import (
     ResponsesSettings,
     omni_settings,
 )
-from pipelines.presets import LVLMS, T2IS, TextToImageSettings
+from pipelines.presets import KITS, LVLMS, PRIORS, T2IS, TextToImageSettings
 from pipelines.servers.engines import engine_spec
 from pipelines.servers.settings import EngineModelSettings, ServerTable
 from pipelines.servers.start import with_server
@@ -137,6 +137,8 @@ def resolve(name: str, models: Models) -> System:
         return System(name="gt", draft=None)
     if name in NATIVE:
         return native(name, models.weights, models.of(name), models.gpu_gib)
+    if name in KITS:
+        return _drawing(name, KITS[name], models)
     parts = parts_of(name)
     if parts.lvlm.partition(":")[0] in INTERLEAVED and ":" in name:
         return _interleaved(name, parts, models)
@@ -158,7 +160,7 @@ def resolve(name: str, models: Models) -> System:
     _refuse_unknown_protocol(name, models)
     pairs = (f"{w}+T2I" for w in LVLMS)
     alone = f"T2I@{T2I_ALONE}"
-    valid = [*NATIVE, "gt", *pairs, alone, *forms(Named.SYSTEM), CUSTOM]
+    valid = [*NATIVE, *KITS, "gt", *pairs, alone, *forms(Named.SYSTEM), CUSTOM]
     raise unknown("system", name, valid)
 
 
@@ -173,7 +175,11 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
     if not model:
         form = PREFIXES[Named.SYSTEM][prefix].form
         raise UsageError(f"system {name!r} names no model; write {form}")
-    draft = _spec(name, INTERLEAVED[prefix](model=model), models)
+    return _drawing(name, INTERLEAVED[prefix](model=model), models)
+
+
+def _drawing(name: str, settings: StageSettings, models: Models) -> System:
+    draft = _spec(name, settings, models)
     return System(name=name, draft=draft, max_images=0, tells_modality=True)
 
 
@@ -185,7 +191,8 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
                 f"system {name!r}: protocol {T2I_ALONE!r} is of a text-to-image model "
                 f"alone; write '{t2i}@{T2I_ALONE}'"
             )
-        return t2i_alone(name, t2i_spec(lvlm, models), lvlm)
+        render, prior = t2i_stages(lvlm, models)
+        return t2i_alone(name, render, lvlm, prior)
     label = parts.protocol or "mmie"
     rule = protocol(label.partition("=")[0], models.max_images)
     if rule.name == "text":
@@ -198,13 +205,14 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
             f"model, as in '{lvlm}+sdxl-turbo@{rule.name}'"
         )
     _refuse_unknown_protocol(t2i, models)
-    pair = f"{lvlm}+{t2i}"
+    pair, (render, prior) = f"{lvlm}+{t2i}", t2i_stages(t2i, models)
     system = composite(
         pair if rule.name == "mmie" else f"{pair}@{label}",
         lvlm_spec(lvlm, models),
-        t2i_spec(t2i, models),
+        render,
         rule,
         (lvlm if rule.name == "mmie" else f"{lvlm}@{label}", t2i),
+        prior,
     )
     if rule.name != CRITIC:
         return system
@@ -298,11 +306,31 @@ def answers_spec(name: str, models: Models) -> StageSpec:
 
 
 def t2i_spec(name: str, models: Models) -> StageSpec:
-    """Return the stage of a T2I model, `diffusers:ORG/NAME` or `module:Class`."""
+    """Return the stage of a T2I model, `diffusers:ORG/NAME` or `module:Class`.
+
+    UsageError for a model of two stages.
+    """
+    render, prior = t2i_stages(name, models)
+    if prior is None:
+        return render
+    raise UsageError(
+        f"{name!r} draws in two stages; '{name}@{T2I_ALONE}' is the system of both, and "
+        f"'diffusers:{T2IS[name].model}' runs both as one"
+    )
+
+
+def t2i_stages(name: str, models: Models) -> tuple[StageSpec, StageSpec | None]:
+    """Return the stage of a T2I model as `t2i_spec`, and any that comes before it."""
     settings = t2i_settings(name)
     if settings is None:
-        return custom_spec(name, models.weights, models.of(name), [Kind.RENDER])
-    return _spec(name, settings, models)
+        return custom_spec(name, models.weights, models.of(name), [Kind.RENDER]), None
+    render = _spec(name, settings, models)
+    if name in LVLMS:
+        render = replace(render, name=f"{name} images")
+    if name not in PRIORS or render.stage != settings.stage:
+        return render, None
+    prior = _spec(name, PRIORS[name], models)
+    return render, replace(prior, name=f"{name} prior")
 
 
 def t2i_settings(name: str) -> StageSettings | None:
@@ -328,9 +356,22 @@ def _settings(
     return makers[prefix](model=model)
 
 
+def _overrides(name: str, settings: StageSettings, models: Models) -> Mapping[str, Any]:
+    """Return the user's overrides of a model that concern the stage of `settings`.
+
+    A model's name may be an LVLM's and a text-to-image model's, or have a stage before.
+    """
+    named = {"draft": LVLMS, "condition": PRIORS, "render": T2IS}
+    stages = {part: presets[name] for part, presets in named.items() if name in presets}
+    if len(stages) < 2:
+        return models.of(name)
+    part = next(part for part, own in stages.items() if own is settings)
+    return part_overrides(stages, models.of(name), f"models.{name}")[part]
+
+
 def _spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
     refuse_mini_only(name, models.weights)
-    overrides, where = models.of(name), f"models.{name}"
+    overrides, where = _overrides(name, settings, models), f"models.{name}"
     # Servers of models have no weights of ours.
     local = isinstance(settings, ModelSettings)
     if models.weights == "mini" and local:

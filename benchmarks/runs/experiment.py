@@ -37,7 +37,7 @@ from generators.mini.table import ABOUT
 from generators.names import unknown, with_overrides
 from generators.natives import NATIVE
 from generators.system import System, with_stages
-from pipelines.presets import LVLMS, T2IS
+from pipelines.presets import KITS, LVLMS, T2IS
 from pipelines.systems import (
     Models,
     answers_spec,
@@ -297,7 +297,7 @@ def refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
     named = (*config.systems, *config.scorers, *map(chat_model, config.scorers))
     parts = {part for name in named for part in (name, *parts_of(name).models)}
-    valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
+    valid = parts.union(NATIVE, KITS, LVLMS, T2IS, SCORERS)
     for name in config.models:
         # Settings of any other chat model may be for a later judge or comparison.
         if name not in valid and not is_lvlm(chat_model(name)):

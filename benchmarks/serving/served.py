@@ -80,10 +80,12 @@ def served(name: str, models: Models) -> ServedModel:
         return own(system=text_alone(name, lvlm_spec(name, models), name))
     system = resolve(name, models)
     if system.draft is None and system.render is not None:
-        return own(t2i=system.render, t2i_name=system.t2i or "")
+        alone = system.t2i or ""
+        return own(t2i=t2i_spec(alone, models), t2i_name=alone)
     if system.is_given:
         raise UsageError(f"system {name!r} has its answers from a task set: not served")
-    t2i = parts_of(name).t2i
+    # A text-to-image model of two stages draws for the system alone.
+    t2i = parts_of(name).t2i if system.condition is None else None
     return own(
         system=system,
         t2i=system.render if t2i else None,

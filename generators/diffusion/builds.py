@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import diffusers
@@ -18,6 +18,7 @@ from accelerate import init_empty_weights
 from diffusers.pipelines.stable_diffusion.safety_checker import (
     StableDiffusionSafetyChecker,
 )
+from tokenizers import Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel
 
 from generators.diffusion.designs import (
@@ -39,21 +40,27 @@ def build_pipeline(
     weights: Literal["dummy", "tiny"],
     device: torch.device,
     dtype: torch.dtype,
+    without: Collection[str] = (),
 ) -> Any:
     """Return the pipeline of an architecture with `dummy` or `tiny` weights on `device`.
+
+    It lacks the components `without`.
 
     Dummy values are sampled on the device in `dtype`, tensor by tensor, so the device
     holds no second copy. Tiny values are sampled on the CPU in float32, so they are the
     same everywhere.
     """
     design = DESIGNS[architecture]
+    modules: Mapping[str, torch.nn.Module]
     if weights == "tiny":
-        modules = {k: m.to(device) for k, m in tiny_modules(design).items()}
+        tiny = tiny_modules(design).items()
+        modules = {k: m.to(device) for k, m in tiny if k not in without}
     else:
-        empty = {k: empty_module(design, k) for k in design.modules}
+        empty = {k: empty_module(design, k) for k in design.modules if k not in without}
         modules = {k: materialise(m, device, dtype) for k, m in empty.items()}
     parts: dict[str, Any] = {**modules, "scheduler": _scheduler(design.scheduler)}
-    parts |= {name: small_tokenizer(kind) for name, kind in design.tokenizers.items()}
+    kinds = {k: kind for k, kind in design.tokenizers.items() if k not in without}
+    parts |= {name: small_tokenizer(kind) for name, kind in kinds.items()}
     if "safety_checker" in parts:
         side = parts["safety_checker"].config.vision_config.image_size
         parts["feature_extractor"] = transformers.CLIPImageProcessor(
@@ -127,7 +134,25 @@ def _instance(design: PipelineDesign, name: str, tiny: bool) -> torch.nn.Module:
         return kind(**config)  # type: ignore[no-any-return]
     if kind.config_class is transformers.CLIPTextConfig:
         config |= CLIP_IDS
-    return kind(kind.config_class(**config))  # type: ignore[no-any-return]
+    module = kind(kind.config_class(**config))
+    if kind is transformers.GlmImageForConditionalGeneration:
+        _sample_codes(module)
+    return module  # type: ignore[no-any-return]
+
+
+def _sample_codes(prior: Any) -> None:
+    """Sample as GLM-Image's deployment in vLLM-Omni (deploy/glm_image.yaml), codes alone.
+
+    Random weights would end an image early.
+    """
+    codes, words = prior.config.vq_config.num_embeddings, prior.lm_head.out_features
+    prior.generation_config.update(
+        do_sample=True,
+        temperature=0.9,
+        top_p=0.75,
+        top_k=words,
+        suppress_tokens=list(range(codes, words)),
+    )
 
 
 def module_class(name: str) -> Any:
@@ -144,6 +169,8 @@ def _scheduler(config: Mapping[str, Any]) -> Any:
 
 CLIP_IDS = {"bos_token_id": 512, "eos_token_id": 513, "pad_token_id": 513}
 """Where a CLIP pools that reads by the small tokenizer."""
+_QWEN = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>"]
+_QWEN += ["<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _CHAT = """{%- for message in messages -%}
 <|im_start|>{{ message.role }}
@@ -171,13 +198,17 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
         return transformers.T5Tokenizer(pieces, extra_ids=0, model_max_length=512)
     if kind == "qwen":
         return transformers.Qwen2Tokenizer(
-            vocab=_numbered([*letters, "<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+            vocab=_numbered([*letters, *_QWEN]),
             merges=[],
             eos_token="<|im_end|>",
-            extra_special_tokens=["<|im_start|>"],
+            extra_special_tokens=_QWEN[1:],
             chat_template=_CHAT,
             model_max_length=131072,
         )
+    if kind == "byt5":
+        return transformers.ByT5Tokenizer()
+    if kind == "glm-image":
+        return _glm_image_processor(letters)
     special_tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
     octets = [f"<0x{byte:02X}>" for byte in range(256)]
     return transformers.GemmaTokenizer(
@@ -186,6 +217,41 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
         add_bos_token=True,
         model_max_length=8192,
     )
+
+
+_GLM_IMAGE_CHAT = """{%- for message in messages -%}
+{%- for part in message.content -%}
+{%- if part.type == 'image' -%}<|dit_token_64|><|image|><|dit_token_65|>
+{%- else -%}{{ part.text }}
+{%- endif -%}
+{%- endfor -%}
+{%- endfor -%}"""
+
+
+def _glm_image_processor(letters: Sequence[str]) -> Any:
+    """Return the processor of GLM-Image's prior at toy size.
+
+    As in the published one, image codes have the first ids, then an image's start and end.
+    """
+    codes = [f"<|dit_token_{i}|>" for i in range(66)]
+    core = Tokenizer(models.BPE(vocab=_numbered([*codes, *letters]), merges=[]))
+    core.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    grid = ["<|image|>", "<sop>", "<eop>", "<|endoftext|>"]
+    core.add_special_tokens([*codes[64:], *grid])
+    roles = ("image_token", "grid_bos_token", "grid_eos_token")
+    words = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        padding_side="left",
+        bos_token=codes[64],
+        eos_token=codes[65],
+        pad_token=grid[3],
+        extra_special_tokens=dict(zip(roles, grid, strict=False)),
+    )
+    images = transformers.GlmImageImageProcessor(
+        patch_size=16, merge_size=1, temporal_patch_size=1, min_pixels=1024, max_pixels=4096
+    )
+    return transformers.GlmImageProcessor(images, words, chat_template=_GLM_IMAGE_CHAT)
 
 
 def _numbered(tokens: Sequence[str]) -> dict[str, int]:

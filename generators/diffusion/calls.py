@@ -95,7 +95,8 @@ class Call:
 
     def _with_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Add arguments whose default would depend on the machine or clash with others."""
-        defaults: dict[str, Any] = {"output_type": "np"}
+        # A pipeline of videos draws an image as one frame.
+        defaults: dict[str, Any] = {"output_type": "np", "num_frames": 1}
         defaults["num_inference_steps"] = self._defaults.get("num_inference_steps")
         # The pipelines clean captions, and draw otherwise, where two packages are there.
         defaults["clean_caption"] = False
@@ -152,7 +153,8 @@ def _embeds_guidance(pipeline: Any) -> bool:
     return unet is not None and unet.config.get("time_cond_proj_dim") is not None
 
 
-IN_BATCHES = frozenset(design.pipeline for design in DESIGNS.values()) | {
+_ALONE = {"Cosmos3OmniPipeline", "GlmImagePipeline"}
+IN_BATCHES = frozenset(design.pipeline for design in DESIGNS.values()) - _ALONE | {
     # Not tested, but they pad every prompt to one length as those do.
     "AuraFlowPipeline",
     "ChromaPipeline",
@@ -168,7 +170,7 @@ IN_BATCHES = frozenset(design.pipeline for design in DESIGNS.values()) | {
 
 In others they do: CogView4, GLM-Image and Kandinsky 5 pad prompts to the longest of the
 batch and attend to the padding; HunyuanImage guides the whole batch otherwise when one
-prompt quotes a text; some take no lists.
+prompt quotes a text; Cosmos 3 draws the first prompt alone; some take no lists.
 """
 
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from generators.architectures import Config, config_of
 
-TokenizerKind = Literal["clip", "t5", "qwen", "gemma"]
+TokenizerKind = Literal["clip", "t5", "byt5", "qwen", "gemma", "glm-image"]
 
 
 class PipelineDesign(BaseModel):
@@ -28,6 +28,8 @@ class PipelineDesign(BaseModel):
     """Name by which users know the model; None where they name it otherwise."""
     settings: Mapping[str, Any] = {}
     """Those of the preset (`pipelines.presets.TextToImageSettings`)."""
+    licence: str | None = None
+    """Of the weights, by the model card; None where it was not read."""
     template: Literal["chat", "own", "instruction"] | None = None
     """What the class puts around a prompt, whose beginning counts towards the tokens that
     are read: the tokenizer's chat template, one of its own, or an instruction."""
@@ -38,6 +40,10 @@ class PipelineDesign(BaseModel):
     modules: Mapping[str, tuple[str, str]]
     """Component -> its class name in diffusers or transformers, and its configuration."""
     tokenizers: Mapping[str, TokenizerKind] = {}
+    prior: tuple[str, ...] = ()
+    """Components that a stage of their own runs before all others."""
+    unsized: tuple[str, ...] = ()
+    """Modules whose published sizes are not known here: there are no `dummy` weights."""
     scheduler: Config
     """Settings, and the class name as `_class_name`."""
 

@@ -28,6 +28,9 @@ from generators.overflow import no_numbers
 ROUNDING = 1e-3
 """How far values may lie beyond black and white."""
 
+_GUARDRAIL = "Cosmos Guardrail detected"
+"""In the ValueError of a Cosmos pipeline whose safety checker blocks prompt or image."""
+
 Floats = npt.NDArray[np.float32]
 PipelineReader = Callable[[DiffusionSettings, torch.dtype], Any]
 """Loads the published pipeline that the settings name, onto the CPU."""
@@ -46,7 +49,8 @@ def load_pipeline(
         if weights == "pretrained":
             pipeline = read(settings, dtype)
         else:
-            pipeline = build_pipeline(architecture_of(settings), weights, device, dtype)
+            architecture, without = architecture_of(settings), settings.elsewhere
+            pipeline = build_pipeline(architecture, weights, device, dtype, without)
             if settings.safety_checker == "off" and "safety_checker" in pipeline.components:
                 pipeline.safety_checker = None
         _set_scheduler(pipeline, settings.scheduler)
@@ -99,9 +103,9 @@ def _seeded(seed: int) -> Iterator[None]:
 def images_of(output: Any, count: int) -> Floats:
     """Return a pipeline's images, (count, height, width, 3), black 0 and white 1.
 
-    ValueError for any other output, such as videos.
+    The frames of a video count as images. ValueError for any other output.
     """
-    found = (getattr(output, name, None) for name in ("images", "image"))
+    found = (getattr(output, name, None) for name in ("images", "image", "video"))
     images = np.asarray(next((i for i in found if i is not None), None))
     if images.ndim != 4 or images.shape[-1] != 3 or len(images) != count:
         raise ValueError(
@@ -156,7 +160,12 @@ class Drawer:
         for first in range(0, len(seeds), max(size, 1)):
             part = slice(first, first + size)
             batch = {name: values[part] for name, values in conditions.items()}
-            outcomes += map(self._outcome, *self._sampled(batch, seeds[part], size))
+            try:
+                outcomes += map(self._outcome, *self._sampled(batch, seeds[part], size))
+            except ValueError as error:
+                if not (self.alone and _GUARDRAIL in str(error)):
+                    raise
+                outcomes.append(Failure(str(error), Fault.UNSAFE))
         return outcomes
 
     def _sampled(

@@ -21,11 +21,12 @@ def evaluation_flops(design: PipelineDesign, pixels: int, text_tokens: int) -> f
     if "unet" in design.modules:
         return _unet(design.config("unet", tiny=False), pixels / 64)
     config = design.config("transformer", tiny=False)
-    # Latents of 8 x 8 pixels in patches of 2 x 2; Sana's autoencoder has 32 x 32.
-    side = 32 if design.modules["vae"][0] == "AutoencoderDC" else 16
-    joint = "joint_attention_dim" in config or "cap_feat_dim" in config
+    # Latents of 8 x 8 pixels in patches of 2 x 2; Sana's autoencoder has 32 x 32, and that
+    # of Cosmos 3 has 16 x 16.
+    side = 32 if design.modules["vae"][0] in ("AutoencoderDC", "AutoencoderKLWan") else 16
+    joint = {"joint_attention_dim", "cap_feat_dim", "latent_patch_size"} & config.keys()
     read = text_tokens + _CLIP_TOKENS * ("pooled_projection_dim" in config)
-    return _transformer(config, pixels / side**2 + read * joint)
+    return _transformer(config, pixels / side**2 + read * bool(joint))
 
 
 def is_guided(design: PipelineDesign, guidance: float | None) -> bool:
@@ -39,6 +40,8 @@ def _transformer(config: Mapping[str, Any], tokens: float) -> float:
     """A block has 12 matrices of width x width: four of attention, eight of the MLP."""
     if "dim" in config:
         width, layers = config["dim"], config["n_layers"] + config["n_refiner_layers"]
+    elif "num_hidden_layers" in config:
+        width, layers = config["hidden_size"], config["num_hidden_layers"]
     else:
         width = config["attention_head_dim"] * config["num_attention_heads"]
         layers = config["num_layers"] + config.get("num_single_layers", 0)

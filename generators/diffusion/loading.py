@@ -7,6 +7,7 @@ wrong shape, and continue with random values in their place.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,17 +37,18 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     unpickler.
     """
     variant = settings.variant or None
-    folder = _folder(settings.model, settings.revision, variant)
+    folder = folder_of(settings.model, settings.revision, variant)
     index = read_json(folder / "model_index.json")
     entries = {k: v for k, v in index.items() if isinstance(v, list) and len(v) == 2}
     kinds = {k: _class(k, *v) for k, v in entries.items() if v[0] is not None}
     unchecked = {"safety_checker": None} if settings.safety_checker == "off" else {}
-    kinds = {k: kind for k, kind in kinds.items() if k not in unchecked}
-    parts = modules_of(folder, kinds, dtype, variant) | unchecked
-    return _pipeline(folder, index.get("_class_name"), parts)
+    absent = unchecked | dict.fromkeys(settings.elsewhere)
+    kinds = {k: kind for k, kind in kinds.items() if k not in absent}
+    parts = modules_of(folder, kinds, dtype, variant) | absent
+    return _pipeline(folder, index.get("_class_name"), parts, bool(unchecked))
 
 
-def _folder(model: str, revision: str | None, variant: str | None) -> Path:
+def folder_of(model: str, revision: str | None, variant: str | None) -> Path:
     """Return the local folder, downloaded first if `model` is a Hub id."""
     if looks_like_path(model):
         folder = Path(model).expanduser()
@@ -75,9 +77,12 @@ def _class(component: str, library: str, name: str) -> type[Any]:
     return kind
 
 
+_CHECKS = "enable_safety_checker"
+"""Argument of pipelines whose checker is a package of its own."""
 FURTHER_PIPELINES = (
     "BriaFiboPipeline",
     "BriaPipeline",
+    "Cosmos3OmniPipeline",
     "DreamLitePipeline",
     "ErnieImagePipeline",
     "HunyuanImagePipeline",
@@ -90,12 +95,21 @@ FURTHER_PIPELINES = (
 (diffusers 0.42.1)."""
 
 
-def _pipeline(folder: Path, name: str | None, parts: Mapping[str, Any]) -> Any:
+def _pipeline(
+    folder: Path, name: str | None, parts: Mapping[str, Any], unchecked: bool
+) -> Any:
     kind = diffusers.AutoPipelineForText2Image
     if name in FURTHER_PIPELINES:
         kind = getattr(diffusers, name)
+    if unchecked and _CHECKS in inspect.signature(kind).parameters:
+        parts = {**parts, _CHECKS: False}
     try:
         return kind.from_pretrained(str(folder), **parts, local_files_only=True)
+    except ImportError as error:
+        raise CheckpointError(
+            f"checkpoint {folder} is used with a safety checker that is not installed; "
+            f'install it or set safety_checker = "off": {error}'
+        ) from error
     except (OSError, ValueError, RuntimeError, AttributeError) as error:
         raise CheckpointError(f"checkpoint {folder}: {error}") from error
 

@@ -45,6 +45,8 @@ class DiffusionSettings(ModelSettings):
     seeded: ClassVar[bool] = True
     placed: ClassVar[frozenset[str]] = ModelSettings.placed - {"batch_size"}
     """The stage itself takes the batch size: when compiled, it draws no other size."""
+    elsewhere: ClassVar[tuple[str, ...]] = ()
+    """Components of the checkpoint that are run by another stage."""
 
     architecture: Architecture | None = None
     """What `dummy` and `tiny` weights build; by default that of the published model."""
@@ -127,7 +129,7 @@ class DiffusionSettings(ModelSettings):
     def identity(self, weights: Weights) -> str:
         """Return which model exactly; random weights need a known architecture."""
         if weights != "pretrained":
-            architecture_of(self)
+            refuse_unsized(architecture_of(self), weights)
         return super().identity(weights)
 
     def memory_estimate_gib(self, weights: Weights) -> float:
@@ -161,6 +163,16 @@ _CLIP_TOKENS = 77
 DECODING_BYTES = 3900
 """Peak memory of a float32 autoencoder for one pixel of the image it decodes (measured
 with SDXL's at 256 and 512 pixels on a CPU: 3876 and 3849)."""
+
+
+def refuse_unsized(architecture: Architecture, weights: Weights) -> None:
+    """Raise CheckpointError for `dummy` weights where not all sizes are known."""
+    unsized = DESIGNS[architecture].unsized
+    if weights == "dummy" and unsized:
+        raise CheckpointError(
+            f"the published sizes of {' and '.join(unsized)} of {architecture} are not "
+            "known here, so it has no dummy weights; use tiny or pretrained"
+        )
 
 
 def architecture_of(settings: DiffusionSettings) -> Architecture:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -256,6 +257,39 @@ def of_type(value: Any, kind: Any, what: str) -> Any:
     return value
 
 
+_MARK = "<image>"
+_THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
+
+
+def placed(reply: EndpointReply) -> EndpointReply:
+    """Return a reply without its thoughts, its images where the text has a mark for each.
+
+    So SenseNova-U1's server answers (LightLLM): `<image>` in the text, the images apart. An
+    image of a thought stays; where marks and images are not as many, the order is unknown.
+    """
+    texts = "".join(s.text for s in reply.segments if isinstance(s, Text))
+    bare, thoughts = _THOUGHT.subn(lambda found: _MARK * found[1].count(_MARK), texts)
+    notes = {**reply.notes, "thoughts": thoughts} if thoughts else dict(reply.notes)
+    pieces = bare.split(_MARK)
+    segments: list[Text | Media]
+    if "order" not in notes:
+        segments = list(map(_unthought, reply.segments))
+    elif len(pieces) == len(reply.images) + 1:
+        del notes["order"]
+        segments = [Text(pieces[0])]
+        for image, piece in zip(reply.images, pieces[1:], strict=True):
+            segments += [image, Text(piece)]
+    else:
+        segments = [Text(bare), *reply.images]
+    return replace(reply, segments=segments, notes=notes)
+
+
+def _unthought(segment: Text | Media) -> Text | Media:
+    if isinstance(segment, Media):
+        return segment
+    return Text(_THOUGHT.sub("", segment.text))
+
+
 class _Choice(BaseModel):
     message: dict[str, Any] = Field(default_factory=dict)
     finish_reason: str | None = None
@@ -277,9 +311,10 @@ class ChatCompletion(BaseModel):
         if not self.choices and not self.segments:
             parts.stopped.append("the reply has no choices")
             return parts.reply(usage, finish, self.model)
-        choice = self.choices[0] if self.choices else _Choice()
-        parts.add_message(choice.message, self.segments)
-        finish = choice.finish_reason
+        # One answer is asked for: vLLM-Omni gives what each of its stages adds as a choice.
+        for choice in self.choices or [_Choice()]:
+            parts.add_message(choice.message, self.segments)
+            finish = finish or choice.finish_reason
         if (finish or "").startswith("content_filter") and not parts.blocked:
             parts.blocked.append(f"stopped by the content filter ({finish})")
         return parts.reply(usage, finish, self.model)

@@ -105,6 +105,24 @@ class OmniSettings(ChatImagesSettings):
     """Whether to send the record's seed."""
 
 
+class KitSettings(ChatImagesSettings):
+    """A model that draws behind a chat endpoint, asked as its published kit asks it."""
+
+    stage: ClassVar[str] = "kit-endpoint"
+    target: ClassVar[str] = "pipelines.endpoints.kits:KitEndpoint"
+
+    send_seed: bool = True
+    """Whether to send the record's seed."""
+    seed_fields: tuple[str, ...] = ("seed",)
+    """Where: `image_config.seed` is a field inside another."""
+    image_form: str = "{text}"
+    """What is sent of a user's turn where an image is asked for. `{text}` is its text, and
+    `{images}` has the `image_mark` of each of its images, which follow the text."""
+    text_form: str | None = "{text}"
+    """Likewise where text alone is; None skips such queries."""
+    image_mark: str = ""
+
+
 class ResponsesSettings(InterleavedSettings):
     """A model behind OpenAI's Responses API, with its image_generation tool."""
 

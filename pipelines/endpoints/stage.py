@@ -138,6 +138,10 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
     def part(self, image: SentImage) -> dict[str, Any]:
         """Return an image as the API takes it in a message."""
 
+    def messages(self, turns: Sequence[Turn], request: Request) -> list[Message]:
+        """Return the messages of a request's turns."""
+        return messages_of(turns, self.own_images)
+
     def text_part(self, text: str) -> dict[str, Any]:
         """Return a text as the API takes it beside images."""
         return {"type": "text", "text": text}
@@ -163,7 +167,7 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
         except ImageError as error:
             return Failure(str(error))
         turns, broken = self._control.neutralise(turns_of(request, self.settings.system))
-        messages = messages_of(turns, self.own_images)
+        messages = self.messages(turns, request)
         notes: dict[str, Any] = {"prompt": messages, "images": len(request.images)}
         if request.images:
             parts = [p for m in messages for p in m["content"] if isinstance(p, Mapping)]

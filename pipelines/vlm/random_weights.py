@@ -29,6 +29,8 @@ PUBLISHED: Mapping[str, str] = {
     "Qwen/Qwen2-VL-72B-Instruct": "qwen2-vl-72b",
     "Qwen/Qwen2-VL-7B-Instruct": "qwen2-vl-7b",
     "llava-hf/llava-v1.6-34b-hf": "llava-1.6-34b",
+    # Its reader is a Qwen3-VL (transformers, modular_cosmos3_omni.py), of the 8B's size.
+    "nvidia/Cosmos3-Nano": "cosmos3-nano",
 }
 """Hub id -> what is stored of the checkpoint."""
 

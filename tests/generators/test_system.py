@@ -172,18 +172,21 @@ def test_answers_of_a_document() -> None:
     assert Document().answers == (Document(),)
 
 
-def test_conditioning_stands_between_draft_and_render() -> None:
+@pytest.mark.parametrize(("sampled", "kept"), [(False, False), (True, True)])
+def test_conditioning_stands_between_draft_and_render(sampled: bool, kept: bool) -> None:
+    """A stage that samples is given the image's seed."""
+
     def stage(job: Job) -> Outcome[Any]:
         if job.spec.kind is Kind.CONDITION:
-            assert job.input.seed is None
+            assert (job.input.seed is not None) == sampled
             return Result(Payload.of(f"matrix of {job.input.prompt}".encode()))
         if job.spec.kind is Kind.RENDER:
-            assert job.input.prompt is None
+            assert (job.input.prompt is not None) == kept
             return Result(Image.of(job.input.payload.read()))
         return drawing(job)
 
-    conditioner = StageSpec(name="c", kind=Kind.CONDITION, target="m:C")
-    outcome, _ = follow(replace(SYSTEM, condition=conditioner), stage)
+    spec = StageSpec(name="c", kind=Kind.CONDITION, target="m:C", seeded=sampled)
+    outcome, _ = follow(replace(SYSTEM, condition=spec, keeps_prompt=kept), stage)
     assert [i.read() for i in outcome.value.images] == [b"matrix of one", b"matrix of two"]
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from generators.base import Outcome, Result
+from generators.base import Outcome, Result, imported
 from generators.diffusion.builds import build_pipeline
 from generators.document import ImageRequest
 from generators.images import Drawing
-from pipelines.presets import T2IS
-from pipelines.text_to_image import TextToImage
+from pipelines.presets import PRIORS, T2IS
 
 CPU = torch.device("cpu")
 WORDS = "a red house by the sea with nine white boats and a very long pier in the fog"
@@ -40,9 +40,25 @@ def arguments(name: str, **changes: Any) -> dict[str, Any]:
     return {**spec.settings, **spec.options, **changes}
 
 
-def stage(name: str, **changes: Any) -> TextToImage:
-    """A named model with tiny weights."""
-    return TextToImage(**arguments(name, **changes))
+def stage(name: str, **changes: Any) -> Any:
+    """A named model with tiny weights: its stage, or both where it has two."""
+    drawing = imported(T2IS[name].target)(**arguments(name, **changes))
+    if name not in PRIORS:
+        return drawing
+    spec = PRIORS[name].spec(name, "tiny")
+    prior = imported(spec.target)(**{**spec.settings, **spec.options, **changes})
+    return TwoStages(prior, drawing)
+
+
+class TwoStages(NamedTuple):
+    """Draws by two stages in turn."""
+
+    prior: Any
+    render: Any
+
+    def __call__(self, requests: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
+        begun = zip(requests, self.prior(requests), strict=True)
+        return self.render([replace(r, payload=outcome.value) for r, outcome in begun])
 
 
 shared = functools.cache(stage)
@@ -58,10 +74,10 @@ pipeline_of = functools.cache(tiny_pipeline)
 """One that several tests may read but not change."""
 
 
-def from_folder(folder: Path, name: str, **changes: Any) -> TextToImage:
+def from_folder(folder: Path, name: str, **changes: Any) -> Any:
     """The stage that a published checkpoint in `folder` would be hosted as."""
-    given = {"weights": "pretrained", "model": str(folder), "variant": None, **changes}
-    return stage(name, **given)
+    given = {"weights": "pretrained", "model": str(folder), **changes}
+    return stage(name, **({} if name in PRIORS else {"variant": None}), **given)
 
 
 def pixels(outcomes: Sequence[Outcome[Drawing]]) -> np.ndarray:

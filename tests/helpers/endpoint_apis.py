@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import typing
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -34,8 +34,10 @@ from generators.document import Image, ImageRequest, Text
 from pipelines.endpoints.chat import ChatEndpoint, ChatImagesEndpoint
 from pipelines.endpoints.gemini import GeminiEndpoint
 from pipelines.endpoints.images import ImagesEndpoint
+from pipelines.endpoints.kits import KitEndpoint
 from pipelines.endpoints.responses import ResponsesEndpoint
 from pipelines.endpoints.settings import omni_settings
+from pipelines.presets import KITS
 
 
 def picture(colour: str, size: tuple[int, int] = (12, 8), kind: str = "PNG") -> Image:
@@ -314,7 +316,32 @@ IMAGES = {
     )
     for dialect in DIALECTS
 }
-INTERLEAVED = (CHAT_IMAGES, OMNI, GEMINI, RESPONSES)
+
+
+def _marked(body: Asked) -> Answer:
+    """As LightLLM answers for SenseNova-U1: a mark in the text, the image apart."""
+    return Answer(completion("<think>so</think>first<image>then", images=[part(RED)]))
+
+
+def _by_stage(body: Asked) -> Answer:
+    """As vLLM-Omni answers: text and image of two stages, each in a choice of its own."""
+    image = completion([part(RED) | {"stage_durations": {"dit": 0.5}}])["choices"]
+    said = [completion(words)["choices"][0] for words in ("first", "then")]
+    return Answer(completion(None) | {"choices": [said[0], *image, said[1]]})
+
+
+def _kit(name: str, reply: Callable[[Any], Answer]) -> Api:
+    own = KITS[name].model_dump(include=KITS[name].model_fields_set - {"model"})
+    settings = {"temperature": None, "max_tokens": None, "system": None, "max_images": None}
+    return replace(
+        CHAT_IMAGES, name=name, stage=KitEndpoint, reply=reply, settings=own | settings
+    )
+
+
+SENSENOVA = _kit("sensenova-u1", _marked)
+BAGEL = _kit("bagel", _by_stage)
+HUNYUAN = _kit("hunyuan-image-3", _by_stage)
+INTERLEAVED = (CHAT_IMAGES, OMNI, SENSENOVA, BAGEL, HUNYUAN, GEMINI, RESPONSES)
 DRAWING = (*INTERLEAVED, *IMAGES.values())
 APIS = (CHAT, *DRAWING)
 

@@ -1,6 +1,7 @@
 """Tiny vision-language checkpoints on disk, as they are published, and images."""
 
 import functools
+import json
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image as Pillow
+from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 from transformers import (
     GotOcr2ImageProcessor,
@@ -21,6 +23,7 @@ from transformers import (
     Qwen2_5_VLForConditionalGeneration,
 )
 
+from generators.diffusion.builds import build_pipeline
 from generators.document import Image
 from generators.images import encode
 from generators.mini.table import SHIPPED
@@ -159,10 +162,55 @@ def save_internvl(folder: Path) -> Path:
     return folder
 
 
+_DIFFUSERS = {"q_proj": "to_q", "k_proj": "to_k", "v_proj": "to_v", "o_proj": "to_out"}
+_DIFFUSERS |= {"q_norm": "norm_q", "k_norm": "norm_k"}
+
+
+def save_cosmos3(folder: Path) -> Path:
+    """A toy Cosmos3: one checkpoint that reads by transformers and draws by diffusers.
+
+    Tensors have the names that transformers' conversion mapping reads, and one index; the
+    drawing transformer holds those of the reader's language model too.
+    """
+    model, processor = random_weights.tiny("nvidia/Cosmos3-Nano")
+    text, tensors = model.config.get_text_config(), {}
+    for name, tensor in model.state_dict().items():
+        *parents, module, kind = name.removeprefix("model.").split(".")
+        parents = parents[1:] if parents else parents
+        tensors[".".join([*parents, _DIFFUSERS.get(module, module), kind])] = tensor
+    drawn = build_pipeline("cosmos3", "tiny", torch.device("cpu"), torch.float32)
+    same = ("hidden_size", "intermediate_size", "num_hidden_layers", "head_dim")
+    same += ("num_attention_heads", "num_key_value_heads", "vocab_size")
+    sizes = {name: getattr(text, name) for name in same} | {"rope_axes_dim": [8, 4, 4]}
+    generator = seeded(
+        lambda config: type(drawn.transformer).from_config(config),
+        dict(drawn.transformer.config) | sizes,
+    )
+    of_reader = {n: t for n, t in tensors.items() if n in generator.state_dict()}
+    generator.load_state_dict(of_reader, strict=False)
+    drawn.register_modules(transformer=generator, text_tokenizer=processor.tokenizer)
+    drawn.text_tokenizer.chat_template = processor.chat_template
+    drawn.save_pretrained(folder)
+    seeing = {n: t for n, t in tensors.items() if n not in of_reader}
+    (folder / "vision_encoder").mkdir()
+    save_file(seeing, folder / "vision_encoder" / "model.safetensors")
+    places = dict.fromkeys(
+        generator.state_dict(), "transformer/diffusion_pytorch_model.safetensors"
+    )
+    places |= dict.fromkeys(seeing, "vision_encoder/model.safetensors")
+    index = {"metadata": {}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    model.config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
 SAVERS = {
     "qwen2": functools.partial(save_tiny, name="qwen2-vl-72b"),
     "qwen2.5": save_qwen25,
     "llava": functools.partial(save_tiny, name="llava-34b"),
     "internvl": save_internvl,
+    "cosmos3": save_cosmos3,
 }
 FAMILIES = (*SAVERS, "mini")

@@ -21,7 +21,7 @@ from generators.errors import UsageError
 from generators.settings import SMALL_BATCH
 from generators.system import Repetition, answer
 from pipelines.composition import protocol
-from pipelines.systems import Models, resolve
+from pipelines.systems import Models, resolve, t2i_spec
 
 
 def outlined(text: str, most: int) -> Draft:
@@ -139,6 +139,37 @@ def test_tiny_models_take_larger_batches_than_published_ones_unless_told(name: s
     assert server.placement.batch_size == 1
 
 
+def test_settings_of_a_name_go_to_those_of_its_stages_that_have_them() -> None:
+    """GLM-Image has a stage before the drawing one; Cosmos3's name is of both halves."""
+    overrides = {
+        "glm-image": {"height": 32, "steps": 1, "condition": {"batch_size": 3}},
+        "cosmos3-nano": {"device": "cpu", "steps": 1, "max_new_tokens": 5},
+    }
+    models = Models(weights="tiny", overrides=overrides)
+    prior, drawing = resolve("glm-image@t2i", models).stages
+    assert prior.settings["height"] == drawing.settings["height"] == 32
+    assert (prior.placement.batch_size, drawing.placement.batch_size) == (3, SMALL_BATCH)
+    system = resolve("cosmos3-nano+cosmos3-nano@outline", models)
+    assert system.draft is not None
+    assert system.render is not None
+    assert system.draft.settings["max_new_tokens"] == 5
+    assert system.render.settings["steps"] == drawing.settings["steps"] == 1
+    assert {s.options["device"] for s in system.stages} == {"cpu"}
+    wrong = Models(weights="tiny", overrides={"glm-image": {"max_new_tokens": 5}})
+    with pytest.raises(UsageError, match="max_new_tokens"):
+        resolve("glm-image@t2i", wrong)
+
+
+@pytest.mark.parametrize("engine", [None, "vllm-omni"])
+def test_an_engine_runs_both_stages_of_a_model_as_one(engine: str | None) -> None:
+    own = {"engine": engine, "engine_version": "0.30.0"} if engine else {}
+    models = Models(weights="pretrained", overrides={"glm-image": {"render": own}})
+    with pinning({}):
+        system = resolve("qwen2-vl-7b+glm-image", models)
+    assert (system.condition is None) == (engine is not None)
+    assert system.keeps_prompt == (engine is None)
+
+
 def test_a_t2i_model_alone_draws_the_text_of_the_query() -> None:
     """From the noise of the pairings' first image, whatever the wording of a task."""
     tiny = Models(weights="tiny")
@@ -180,3 +211,8 @@ def test_a_t2i_model_alone_skips_what_it_cannot_take(changes: dict[str, Any]) ->
 def test_a_wrong_name_of_a_t2i_model_alone_is_explained(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         resolve(name, Models(weights="tiny"))
+
+
+def test_a_model_of_two_stages_is_no_stage_by_itself() -> None:
+    with pytest.raises(UsageError, match="'glm-image@t2i'"):
+        t2i_spec("glm-image", Models(weights="tiny"))

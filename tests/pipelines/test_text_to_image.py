@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
+import shutil
+from dataclasses import replace
 from typing import Any
 
 import diffusers
@@ -22,10 +25,15 @@ from diffusion_helpers import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from picture_helpers import smooth
+from safetensors.numpy import save
+from vlm_helpers import checkpoint, loaded
 
-from generators.base import Fault
+from generators.base import Failure, Fault, Result
 from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.document import ImageRequest, Payload, Text
+from generators.errors import CheckpointError
+from generators.images import decode
 from pipelines.presets import T2IS
 from pipelines.text_to_image import TextToImage
 
@@ -38,6 +46,8 @@ def own_images(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.nda
     extra = {"guidance_scale": options["guidance"]}
     if name == "qwen-image":
         extra = {"true_cfg_scale": options["guidance"], "negative_prompt": " "}
+    if name == "cosmos3-nano":
+        extra["num_frames"] = 1
     if options["max_sequence_length"]:
         extra["max_sequence_length"] = options["max_sequence_length"]
     pipeline.set_progress_bar_config(disable=True)
@@ -49,9 +59,11 @@ def own_images(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.nda
             width=options["width"],
             generator=torch.Generator().manual_seed(r.seed),
             **extra,
-        ).images[0]
+        )
         for r in requests
     ]
+    drawings = [getattr(d, "images", None) or d.video for d in drawings]
+    drawings = [images[0] for images in drawings]
     return np.stack([np.asarray(d) for d in drawings]).astype(np.int16)
 
 
@@ -99,6 +111,108 @@ def starting_noise(name: str, seed: int) -> torch.Tensor:
     pipeline.prepare_latents = keeping
     drawing([ImageRequest(prompt="rain", seed=3), ImageRequest(prompt="sun", seed=seed)])
     return latents[0][1:] / getattr(pipeline.scheduler, "init_noise_sigma", 1.0)
+
+
+class Guardrail:
+    """Blocks a prompt with a knife, and the image after a prompt with a wall."""
+
+    def to(self, device):
+        return self
+
+    def check_text_safety(self, prompt):
+        self.prompt = prompt
+        return "knife" not in prompt
+
+    def check_video_safety(self, frames):
+        return None if "wall" in self.prompt else frames
+
+
+def test_one_checkpoint_reads_and_draws_and_its_checker_is_asked(tmp_path, monkeypatch):
+    """Cosmos3: transformers reads the weights that are part of diffusers' transformer.
+
+    Where the checker is not installed, it is left out only if that is asked for.
+    """
+    folder = shutil.copytree(checkpoint("cosmos3"), tmp_path / "cosmos3")
+    index = json.loads((folder / "model_index.json").read_text())
+    checking = json.dumps(index | {"enable_safety_checker": True})
+    (folder / "model_index.json").write_text(checking)
+    with pytest.raises(CheckpointError, match='safety_checker = "off"'):
+        from_folder(folder, "cosmos3-nano")
+    drawing = from_folder(folder, "cosmos3-nano", safety_checker="off")
+    expected = pixels(drawing(REQUESTS[:1]))
+    reader, first = (
+        loaded(folder)._model.model.language_model.layers[0],
+        "layers.0.self_attn.",
+    )
+    drawn_with = drawing.drawer.pipeline.transformer.state_dict()[f"{first}to_q.weight"]
+    assert torch.equal(reader.self_attn.q_proj.weight, drawn_with)
+    module = "diffusers.pipelines.cosmos.pipeline_cosmos3_omni.CosmosSafetyChecker"
+    monkeypatch.setattr(module, Guardrail)
+    checked = from_folder(folder, "cosmos3-nano")
+    bloody, blocked, drawn = checked(
+        [
+            ImageRequest(words, seed=11)
+            for words in ("a knife", "a bare wall", "a red house")
+        ]
+    )
+    assert {bloody.fault, blocked.fault} == {Fault.UNSAFE}
+    assert bloody.notes["prompt"] == "a knife"
+    assert furthest(pixels([drawn]), expected) <= 1, "the checker's frames are 8-bit"
+
+
+def test_glm_image_draws_from_images_as_its_pipeline_does(tmp_path):
+    """From one, from two and from none, in one batch, whatever a prompt quotes.
+
+    diffusers 0.42.1 joins what transformers 5.23.0 wants apart, so that its pipeline alone
+    fails with any image: it is mended here.
+    """
+    tiny_pipeline("glm-image").save_pretrained(tmp_path)
+    theirs = diffusers.GlmImagePipeline.from_pretrained(tmp_path)
+    theirs.set_progress_bar_config(disable=True)
+    reader = theirs.vision_language_encoder
+    apart, sources = reader.get_image_tokens, [smooth(1, 64, 64), smooth(2, 64, 64)]
+    requests, expected = [], []
+    longer = "a sign that says 'OPEN' and 'SHUT'"
+    for prompt, count in (("a 'sun'", 1), ("a 'sun'", 2), ("a 'sun'", 0), (longer, 0)):
+        reader.get_image_tokens = lambda joined, *a, n=count: apart(joined.chunk(n), *a)
+        seen = sources[:count]
+        generator = torch.Generator().manual_seed(count)
+        sides = {"height": 64, "width": 64, "num_inference_steps": 2}
+        given = [decode(image) for image in seen] or None
+        drawn = theirs(prompt, image=given, generator=generator, **sides)
+        expected.append(np.asarray(drawn.images[0]).astype(np.int16))
+        requests.append(ImageRequest(prompt, seed=count, context=tuple(seen)))
+    drawing = from_folder(tmp_path, "glm-image")
+    assert furthest(pixels(drawing(requests)), np.stack(expected)) <= 1
+    assert furthest(pixels(drawing(requests[:1])), expected[0]) == 0
+    other = replace(requests[0], context=(sources[1],))
+    assert furthest(pixels(drawing([other])), expected[0]) > 20, "the image must matter"
+    text = replace(requests[0], context=(Text("a sun"),))
+    assert drawing.prior([text])[0].fault is Fault.BAD_INPUT
+
+
+CODES = Payload.of(save({"prior_token_ids": np.zeros(9, np.int64)}))
+
+
+def test_what_a_second_stage_cannot_draw_fails_alone():
+    """No codes, codes of another size, and no prompt beside them."""
+    both, good = shared("glm-image"), REQUESTS[0]
+    (begun,) = both.prior([good])
+    whole = replace(good, payload=begun.value)
+    bad = [good, replace(good, payload=CODES), replace(whole, prompt=None)]
+    *failed, drawn = both.render([*bad, whole])
+    assert [outcome.fault for outcome in failed] == [Fault.BAD_INPUT] * 3
+    assert isinstance(drawn, Result)
+
+
+@pytest.mark.parametrize("token", [3, 64, 65])
+def test_codes_that_are_no_whole_image_fail(token, monkeypatch):
+    """An image's start is no code, and its end may come too early."""
+    chosen = lambda *_: lambda logits, rows: [token] * len(rows)  # noqa: E731
+    monkeypatch.setattr("pipelines.glm_image._Sampling", chosen)
+    (outcome,) = shared("glm-image").prior(REQUESTS[:1])
+    assert isinstance(outcome, Result if token == 3 else Failure)
+    assert outcome.usage["output_tokens"] == (1 if token == 65 else 260)
 
 
 def test_models_with_latents_of_one_shape_start_from_the_same_noise():

@@ -27,6 +27,7 @@ from benchmarks.runs.forecast.rates import Origin, Sources, StageRates
 from generators.base import Placement, StageSpec
 from generators.diffusion.builds import empty_module
 from generators.diffusion.designs import DESIGNS
+from generators.diffusion.designs import PUBLISHED as PUBLISHED_AS
 from generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL, evaluation_flops
 from generators.natives import NATIVE, native
 from generators.work import FigureRange, Work
@@ -39,7 +40,8 @@ from scorers.judging.resolve import JUDGES
 def stages() -> Iterator[StageSpec]:
     """The stages of everything that has a name of its own."""
     for name, settings in {**LVLMS, **T2IS}.items():
-        yield settings.spec(name, "dummy")
+        if not (name in T2IS and DESIGNS[PUBLISHED_AS[settings.model]].unsized):
+            yield settings.spec(name, "dummy")
     for name in NATIVE:
         system = native(name, "dummy", {})
         yield from (s for s in (system.draft, system.condition, system.render) if s)

@@ -34,6 +34,8 @@ LIMITS = {
     "qwen-image": LANGUAGE,
     "pixart-sigma": {"text_encoder": 300},
     "sana": {"text_encoder": 300},
+    "glm-image": {"text_encoder": 2048},
+    "cosmos3": {},
 }
 
 

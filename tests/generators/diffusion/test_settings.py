@@ -10,18 +10,29 @@ from paths import CHECKOUT
 from pydantic import ValidationError
 
 from generators.errors import CheckpointError
-from pipelines.presets import T2IS, TextToImageSettings
+from pipelines.presets import PRIORS, T2IS, TextToImageSettings
+
+UNSIZED = ["glm-image", "cosmos3-nano"]
 
 
 def test_planning_imports_no_model_library():
     code = (
-        "import sys; from pipelines.presets import T2IS;"
-        "specs = [s.spec(n, w) for n, s in T2IS.items() for w in ('tiny', 'dummy')];"
+        f"import sys; from pipelines.presets import T2IS; UNSIZED = {UNSIZED};"
+        "specs = [s.spec(n, 'tiny') for n, s in T2IS.items()];"
+        "specs += [s.spec('x', 'dummy') for n, s in T2IS.items() if n not in UNSIZED];"
         "heavy = {'torch', 'transformers', 'diffusers', 'numpy'} & set(sys.modules);"
         "print(len(specs), sorted(heavy))"
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True)
-    assert run.stdout.decode().strip() == f"{2 * len(T2IS)} []", run.stderr.decode()
+    assert run.stdout.decode().strip() == f"{2 * len(T2IS) - len(UNSIZED)} []", (
+        run.stderr.decode()
+    )
+
+
+@pytest.mark.parametrize("settings", [*map(T2IS.get, UNSIZED), PRIORS["glm-image"]])
+def test_no_dummy_weights_where_sizes_are_not_known(settings):
+    with pytest.raises(CheckpointError, match="dummy"):
+        settings.spec("x", "dummy")
 
 
 def test_only_settings_that_change_images_are_in_the_key():

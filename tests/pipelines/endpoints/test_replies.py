@@ -6,6 +6,7 @@ import gzip
 
 import pytest
 from endpoint_apis import (
+    BAGEL,
     BLUE,
     CHAT,
     CHAT_IMAGES,
@@ -15,6 +16,7 @@ from endpoint_apis import (
     OMNI,
     RED,
     RESPONSES,
+    SENSENOVA,
     base64_of,
     drawn,
     gemini,
@@ -116,6 +118,19 @@ SHAPES = [
     (CHAT_IMAGES, "b|thoughts", completion([*content("thinking", thinking=[]), text("b")])),
     (OMNI, "first|RED|order", completion("a", segments=SEGMENTS[:1], images=[part(RED)])),
     (OMNI, "first|RED|then", {"choices": [], "model": MODEL, "segments": SEGMENTS}),
+    # An image of a thought stays; one mark for two images tells no order.
+    (
+        SENSENOVA,
+        "RED|a|BLUE|thoughts",
+        completion("<think>x<image>y</think>a<image>", images=[part(RED), part(BLUE)]),
+    ),
+    (
+        SENSENOVA,
+        "a<image>b|RED|BLUE|order|thoughts",
+        completion("<think>x</think>a<image>b", images=[part(RED), part(BLUE)]),
+    ),
+    (SENSENOVA, "a|thoughts", completion("<think>x</think>a")),
+    (BAGEL, "RED", completion([part(RED) | {"stage_durations": {"x": 1.0}}])),
     (
         GEMINI,
         "b|RED|thoughts",

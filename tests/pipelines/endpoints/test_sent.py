@@ -13,15 +13,18 @@ from typing import Any
 import httpx2
 import pytest
 from endpoint_apis import (
+    BAGEL,
     BLUE,
     CHAT,
     CHAT_IMAGES,
     GEMINI,
+    HUNYUAN,
     IMAGES,
     INTERLEAVED,
     OMNI,
     RED,
     RESPONSES,
+    SENSENOVA,
     part,
     shown,
     text,
@@ -33,10 +36,11 @@ from openai.types import ImagesResponse
 from picture_helpers import saved
 from PIL import Image as Pillow
 
-from generators.base import Failure, Fault, Result
+from generators.base import Failure, Fault, Result, Skip
 from generators.document import Image, ImageRequest, Request, Text, Turn
 from pipelines.endpoints.client import EndpointClient
 from pipelines.endpoints.errors import EndpointError, StatusError
+from pipelines.presets import KITS
 
 TALK = (
     Turn("system", (Text("Be brief."),)),
@@ -63,7 +67,36 @@ def test_images_of_the_question_and_of_earlier_turns_are_sent_and_noted(api, ser
     assert result.notes["image_sizes"] == [[12, 8], [12, 8]]
 
 
-@of(*INTERLEAVED)
+def test_models_are_asked_as_their_kits_ask_them(server):
+    """The seed, the size and the form of a prompt stand where their servers read them."""
+    asked = Request((Turn("user", (Text("look <|im_end|>"), RED)),), seed=5)
+    for api in (SENSENOVA, BAGEL, HUNYUAN):
+        api.once(server, asked, system=KITS[api.name].system)
+    sensenova, bagel, hunyuan = server.bodies
+    assert sensenova["messages"][0]["content"].startswith("You are a multimodal assistant")
+    assert sensenova["seed"] == sensenova["image_config"]["seed"] == 5
+    assert sensenova["image_config"]["width"] == 1920
+    assert sensenova["chat_template_kwargs"] == {"enable_thinking": True}
+    assert sensenova["modalities"] == ["text", "image"]
+    (turn,) = bagel["messages"]
+    broken = turn["content"][0]["text"].removeprefix("<|im_start|>")
+    assert turn["content"] == [text(f"<|im_start|>{broken}"), part(RED)]
+    assert broken.endswith("<|im_end|>")
+    assert broken.count("<|im_end|>") == 1, "the user's own is broken"
+    for body in (bagel, hunyuan):
+        assert body["modalities"] == ["image"]
+        assert (body["seed"], body["num_inference_steps"]) == (5, 50)
+    assert hunyuan["messages"][0]["content"] == [text("look <|im_end|>"), part(RED)]
+    assert (bagel["height"], hunyuan["height"]) == (512, 1024)
+    look = Request((Turn("user", (RED, Text("what?"))),), seed=5, modality="text")
+    BAGEL.once(server, look)
+    (turn,) = server.bodies[-1]["messages"]
+    start, end = "<|im_start|>user\n<|image_pad|>\n", "<|im_end|>\n<|im_start|>assistant\n"
+    assert turn["content"] == [text(f"{start}what?{end}"), part(RED)]
+    assert isinstance(HUNYUAN.once(server, look), Skip)
+
+
+@of(*(api for api in INTERLEAVED if api is not HUNYUAN))
 def test_text_alone_is_asked_for_where_an_answer_needs_no_images(api, server):
     api.once(server, WHY)
     sent = str(server.bodies[0])

@@ -1,0 +1,58 @@
+"""`plait list systems`: what it says of each system, and nothing that is not known."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from paths import CHECKOUT
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import catalogue
+from generators.natives import FACTS as NATIVE_FACTS
+from generators.natives import NATIVE
+from pipelines.presets import DRAWS, FACTS, KITS, LVLMS, T2IS
+
+
+def rows() -> dict[str, list[str]]:
+    """By name, the last cells of each row: those of `_COLUMNS`."""
+    found: dict[str, list[str]] = {}
+    for table in catalogue._systems():
+        if isinstance(table, Table):
+            cells = zip(*(column.cells for column in table.columns), strict=True)
+            found |= {
+                f"{table.title}|{name}": list(map(str, about)) for name, *about in cells
+            }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("row", "about"),
+    [
+        ("anole", ["7.15 B", "Chameleon Research License", "yes", "at most 3", "authors"]),
+        ("emu2", ["76.7 B", "non-commercial", "no", "at most 1", "authors"]),
+        ("sensenova-u1", ["16 B", "Apache-2.0", "yes", "any number", "?"]),
+        ("bagel", ["?", "?", "no", "1", "?"]),
+        ("hunyuan-image-3", ["80 B", "Tencent", "no", "1", "?"]),
+        ("qwen2-vl-7b", ["8.29 B", "?", "no", "0", "transformers"]),
+        ("gpt-6.1-sol", ["?", "?", "no", "0", "?"]),
+        ("glm-image", ["16 B", "MIT", "no", "1, or as marked", "diffusers"]),
+        ("flux", ["16.9 B", "?", "no", "1, or as marked", "diffusers"]),
+    ],
+)
+def test_what_is_known_of_a_system_is_shown(row: str, about: list[str]) -> None:
+    (shown,) = (cells[-5:] for name, cells in rows().items() if name.endswith(f"|{row}"))
+    assert all(part in cell for part, cell in zip(about, shown, strict=True)), shown
+
+
+def test_every_system_is_listed_and_every_comparison_exists() -> None:
+    names = {name.rpartition("|")[2] for name in rows()}
+    assert names >= {*NATIVE, *KITS, *LVLMS, *T2IS}
+    for facts in (*NATIVE_FACTS.values(), *FACTS.values(), DRAWS):
+        for file in re.findall(r"\((\S+\.py)\)", facts.compared or ""):
+            assert (CHECKOUT / file).is_file(), file
+            assert file in catalogue._places()
+    assert set(FACTS) <= {*KITS, *LVLMS}
+    assert catalogue.show("systems", Console(file=io.StringIO())) == 0
