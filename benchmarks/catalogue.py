@@ -96,8 +96,8 @@ def _systems() -> Iterator[Any]:
     others.add_row(CUSTOM, "your own class")
     yield others
     yield (
-        "LVLM+T2I[@mmie|outline|critic[=LVLM]|text]: the default is mmie, one image made "
-        f"from the whole text.\nControls: {', '.join(CONTROLS)}."
+        "LVLM+T2I[@mmie|outline|outline-edit|critic[=LVLM]|text]: the default is mmie, "
+        f"one image made from the whole text.\nControls: {', '.join(CONTROLS)}."
     )
 
 

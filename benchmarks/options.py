@@ -172,7 +172,7 @@ T2is = Annotated[
     typer.Option("--t2i", help="A text-to-image model of the matrix; may be repeated."),
 ]
 Composition = Annotated[
-    Literal["mmie", "outline"] | None,
+    Literal["mmie", "outline", "outline-edit"] | None,
     typer.Option(
         "--protocol",
         help="How texts become documents; mmie, or outline where mini models are taken "

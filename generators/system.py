@@ -94,6 +94,8 @@ class System:
     """Most images in one draft, for upper bounds in a plan."""
     rounds: int = 1
     """How often the chain runs; later rounds read the document so far."""
+    input_images: int = 0
+    """From how many of the last images, the query's among them, each image is drawn."""
     tells_modality: bool = False
     """True if the drafting stage can be told that an answer should hold no images."""
     lvlm: str | None = None
@@ -206,7 +208,7 @@ class _Walker:
             draft = self._seeded(drafted.value, sample)
             if lost := _lost_images(drafted.value, draft):
                 return lost
-            images = yield from self._images(draft, sample)
+            images = yield from self._images(draft, sample, written)
             if not isinstance(images, Result):
                 return images
             self.images += len(images.value) + len(draft.images)
@@ -249,7 +251,9 @@ class _Walker:
             segments.append(segment)
         return Draft(tuple(segments))
 
-    def _images(self, draft: Draft, sample: Sample) -> Walk[tuple[Image, ...]]:
+    def _images(
+        self, draft: Draft, sample: Sample, written: Content
+    ) -> Walk[tuple[Image, ...]]:
         """Walk the drawing half of the chain for the requests of one draft."""
         system, requests = self.system, draft.requests
         if not requests:
@@ -266,6 +270,10 @@ class _Walker:
                 replace(r, payload=replace(payload, origin=j.key), prompt=None, context=())
                 for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
             )
+        if system.input_images:
+            content = (*(s for t in sample.turns for s in t.content), *written)
+            earlier = [s for s in content if isinstance(s, Image)]
+            return (yield from self._in_turn(requests, sample, earlier))
         drawn = yield [Job(system.render, r, sample.id) for r in requests]
         images = self._values(drawn, system.render)
         if system.critic is None or system.review is None:
@@ -278,6 +286,21 @@ class _Walker:
             tries = ({**t, "image": t["image"] + self.images} for t in images.notes[TRIES])
             self.notes.setdefault(TRIES, []).extend(tries)
         return images
+
+    def _in_turn(
+        self, requests: Sequence[ImageRequest], sample: Sample, earlier: Sequence[Image]
+    ) -> Walk[tuple[Image, ...]]:
+        """Walk to the images one after another, each drawn from the last before it."""
+        stage, drawn = self.system.render, list[Image]()
+        assert stage is not None
+        for request in requests:
+            seen = (*earlier, *drawn)[-self.system.input_images :]
+            job = Job(stage, replace(request, context=seen), sample.id)
+            image = self._values((yield [job]), stage)
+            if not isinstance(image, Result):
+                return image
+            drawn += image.value
+        return Result(tuple(drawn))
 
     def _values(
         self, outcomes: Sequence[Outcome[Any]], stage: StageSpec

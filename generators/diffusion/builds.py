@@ -59,6 +59,11 @@ def build_pipeline(
         parts["feature_extractor"] = transformers.CLIPImageProcessor(
             size={"shortest_edge": side}, crop_size=side
         )
+    if "processor" in inspect.signature(getattr(diffusers, design.pipeline)).parameters:
+        reader = transformers.Qwen2VLImageProcessor(), parts["tokenizer"]
+        parts["processor"] = transformers.Qwen2VLProcessor(
+            *reader, transformers.Qwen2VLVideoProcessor()
+        )
     return assembled(design, parts)
 
 
@@ -127,6 +132,8 @@ def _instance(design: PipelineDesign, name: str, tiny: bool) -> torch.nn.Module:
         return kind(**config)  # type: ignore[no-any-return]
     if kind.config_class is transformers.CLIPTextConfig:
         config |= CLIP_IDS
+    if kind.config_class is transformers.Qwen2_5_VLConfig:
+        config |= QWEN_VL_IDS
     return kind(kind.config_class(**config))  # type: ignore[no-any-return]
 
 
@@ -144,6 +151,13 @@ def _scheduler(config: Mapping[str, Any]) -> Any:
 
 CLIP_IDS = {"bos_token_id": 512, "eos_token_id": 513, "pad_token_id": 513}
 """Where a CLIP pools that reads by the small tokenizer."""
+_QWEN = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>"]
+_QWEN += ["<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+QWEN_VL_IDS = {"vision_start_token_id": 259, "vision_end_token_id": 260} | {
+    "image_token_id": 261,
+    "video_token_id": 262,
+}
+"""Of the marks around an image in the small tokenizer."""
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _CHAT = """{%- for message in messages -%}
 <|im_start|>{{ message.role }}
@@ -171,10 +185,10 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
         return transformers.T5Tokenizer(pieces, extra_ids=0, model_max_length=512)
     if kind == "qwen":
         return transformers.Qwen2Tokenizer(
-            vocab=_numbered([*letters, "<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+            vocab=_numbered([*letters, *_QWEN]),
             merges=[],
             eos_token="<|im_end|>",
-            extra_special_tokens=["<|im_start|>"],
+            extra_special_tokens=_QWEN[1:],
             chat_template=_CHAT,
             model_max_length=131072,
         )

@@ -28,7 +28,7 @@ from generators.diffusion.placing import (
 
 pytestmark = pytest.mark.models
 CPU = torch.device("cpu")
-DISPATCH = {"flux", "flux2-klein", "z-image", "qwen-image"}
+DISPATCH = {"flux", "flux2-klein", "z-image", "qwen-image", "qwen-image-edit"}
 
 
 @pytest.mark.parametrize("architecture", DESIGNS)
