@@ -124,9 +124,9 @@ def _systems() -> Iterator[Any]:
     others.add_row(CUSTOM, "your own class")
     yield others
     yield (
-        "LVLM+T2I[@mmie|outline|critic[=LVLM]|text]: the default is mmie, one image made "
-        "from the whole text.\n'?' is not known here. Compared, on tiny weights, with\n"
-        f"{_places()}\nControls: {', '.join(CONTROLS)}."
+        "LVLM+T2I[@mmie|outline|outline-edit|critic[=LVLM]|text]: the default is mmie, "
+        "one image made from the whole text.\n'?' is not known here. Compared, on tiny "
+        f"weights, with\n{_places()}\nControls: {', '.join(CONTROLS)}."
     )
 
 

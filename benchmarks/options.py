@@ -194,7 +194,7 @@ Sheet = Annotated[
     ),
 ]
 Composition = Annotated[
-    Literal["mmie", "outline"] | None,
+    Literal["mmie", "outline", "outline-edit"] | None,
     typer.Option(
         "--protocol",
         help="How texts become documents; mmie, or outline where mini models are taken "

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, Protocol
 
 from generators.base import Failure, Job, Outcome, Result, Skip, StageSpec, Walk
@@ -41,6 +41,10 @@ class Prompter(Protocol):
         ...
 
 
+Drawing = Generator[list[Job], list[Outcome[Any]], Sequence[Outcome[Any]]]
+"""A walk to one outcome for each request."""
+
+
 class Review(Protocol):
     """How the critic of a system has images drawn again."""
 
@@ -51,12 +55,13 @@ class Review(Protocol):
 
     def walk(
         self,
-        stages: tuple[StageSpec, StageSpec],
+        draw: Callable[[Sequence[ImageRequest]], Drawing],
+        critic: StageSpec,
         requests: Sequence[ImageRequest],
         drawn: Sequence[Outcome[Image]],
         label: str,
     ) -> Walk[tuple[Image, ...]]:
-        """Walk from drawn images to those that are kept; `stages` draw and look.
+        """Walk from drawn images to those that are kept.
 
         The notes hold all tries as TRIES, each with its `image` and `try`, from 1.
         """
@@ -96,6 +101,8 @@ class System:
     """Most images in one draft, for upper bounds in a plan."""
     rounds: int = 1
     """How often the chain runs; later rounds read the document so far."""
+    input_images: int = 0
+    """From how many of the last images, the query's among them, each image is drawn."""
     tells_modality: bool = False
     """True if the drafting stage can be told that an answer should hold no images."""
     lvlm: str | None = None
@@ -208,7 +215,7 @@ class _Walker:
             draft = self._seeded(drafted.value, sample)
             if lost := _lost_images(drafted.value, draft):
                 return lost
-            images = yield from self._images(draft, sample)
+            images = yield from self._images(draft, sample, written)
             if not isinstance(images, Result):
                 return images
             self.images += len(images.value) + len(draft.images)
@@ -251,40 +258,69 @@ class _Walker:
             segments.append(segment)
         return Draft(tuple(segments))
 
-    def _images(self, draft: Draft, sample: Sample) -> Walk[tuple[Image, ...]]:
+    def _images(
+        self, draft: Draft, sample: Sample, written: Content
+    ) -> Walk[tuple[Image, ...]]:
         """Walk the drawing half of the chain for the requests of one draft."""
         system, requests = self.system, draft.requests
         if not requests:
             return Result(())
         if system.render is None:
             return Failure(f"system {system.name!r} asks for images but renders none")
+        if system.input_images:
+            content = (*(s for t in sample.turns for s in t.content), *written)
+            earlier = [s for s in content if isinstance(s, Image)]
+            return (yield from self._in_turn(requests, sample.id, earlier))
+        drawn = yield from self._drawn(requests, sample.id)
+        images = self._values(drawn, system.render)
+        if system.critic is None or system.review is None:
+            return images
+        if not isinstance(images, Result):
+            return images
+        draw = partial(self._drawn, label=sample.id)
+        images = yield from system.review.walk(
+            draw, system.critic, requests, drawn, sample.id
+        )
+        if isinstance(images, Result):
+            tries = ({**t, "image": t["image"] + self.images} for t in images.notes[TRIES])
+            self.notes.setdefault(TRIES, []).extend(tries)
+        return images
+
+    def _drawn(self, requests: Sequence[ImageRequest], label: str) -> Drawing:
+        """Walk the stages that draw; without a payload for each there is no image."""
+        system = self.system
+        assert system.render is not None
         if (stage := system.condition) is not None:
             # One that samples nothing has no seed in its key.
             bare = requests
             if not stage.seeded:
                 bare = tuple(replace(r, seed=None) for r in requests)
-            jobs = [Job(stage, request, sample.id) for request in bare]
+            jobs = [Job(stage, request, label) for request in bare]
             payloads = self._values((yield jobs), stage)
             if not isinstance(payloads, Result):
-                return payloads
+                return [payloads] * len(requests)
             if not system.keeps_prompt:
                 requests = tuple(replace(r, prompt=None, context=()) for r in requests)
             requests = tuple(
                 replace(r, payload=replace(payload, origin=j.key))
                 for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
             )
-        drawn = yield [Job(system.render, r, sample.id) for r in requests]
-        images = self._values(drawn, system.render)
-        if system.critic is None or system.review is None:
-            return images
-        if not isinstance(images, Result):
-            return images
-        stages = (system.render, system.critic)
-        images = yield from system.review.walk(stages, requests, drawn, sample.id)
-        if isinstance(images, Result):
-            tries = ({**t, "image": t["image"] + self.images} for t in images.notes[TRIES])
-            self.notes.setdefault(TRIES, []).extend(tries)
-        return images
+        return (yield [Job(system.render, r, label) for r in requests])
+
+    def _in_turn(
+        self, requests: Sequence[ImageRequest], label: str, earlier: Sequence[Image]
+    ) -> Walk[tuple[Image, ...]]:
+        """Walk to the images one after another, each drawn from the last before it."""
+        assert self.system.render is not None
+        drawn = list[Image]()
+        for request in requests:
+            seen = (*earlier, *drawn)[-self.system.input_images :]
+            made = yield from self._drawn([replace(request, context=seen)], label)
+            image = self._values(made, self.system.render)
+            if not isinstance(image, Result):
+                return image
+            drawn += image.value
+        return Result(tuple(drawn))
 
     def _values(
         self, outcomes: Sequence[Outcome[Any]], stage: StageSpec

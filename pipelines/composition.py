@@ -13,8 +13,10 @@ from generators.document import Draft, ImageRequest, Sample, Text
 from generators.errors import UsageError
 from generators.system import System, Variant
 
-ProtocolName = Literal["text", "mmie", "outline", "critic"]
+ProtocolName = Literal["text", "mmie", "outline", "outline-edit", "critic"]
 CRITIC: ProtocolName = "critic"
+EDITING: ProtocolName = "outline-edit"
+"""The protocol under which each image is drawn from the last ones too."""
 T2I_ALONE = "t2i"
 """The protocol of a text-to-image model alone, which composes nothing."""
 PROTOCOLS: tuple[str, ...] = (*get_args(ProtocolName), T2I_ALONE)
@@ -104,14 +106,15 @@ def protocol(name: str, max_images: int = 4) -> CompositionProtocol:
         return CompositionProtocol("text", text_only, "text", 0)
     if name == "mmie":
         return CompositionProtocol("mmie", one_image, "text", 1)
-    if name in ("outline", CRITIC):
+    outlines: tuple[ProtocolName, ...] = ("outline", EDITING, CRITIC)
+    if own := next((rule for rule in outlines if rule == name), None):
+        # One instruction: what the LVLM writes is shared, and images alone differ.
         read = partial(outlined, max_images=max_images)
         instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
-        own: ProtocolName = "outline" if name == "outline" else CRITIC
         return CompositionProtocol(own, read, "interleaved", max_images, instruction)
     raise UsageError(
-        f"unknown composition protocol {name!r}; valid are 'text', 'mmie', 'outline' and "
-        f"'critic', and for a text-to-image model alone {T2I_ALONE!r}"
+        f"unknown composition protocol {name!r}; valid are 'text', 'mmie', 'outline', "
+        f"'outline-edit' and 'critic', and for a text-to-image model alone {T2I_ALONE!r}"
     )
 
 
@@ -122,11 +125,12 @@ def composite(
     rule: CompositionProtocol,
     labels: tuple[str, str],
     prior: StageSpec | None = None,
+    input_images: int = 0,
 ) -> System:
     """Return the system of an LVLM and a T2I model, or of the LVLM alone (`@text`).
 
     `labels` are its row and column in the matrix, `prior` the stage before `t2i` of a T2I
-    model of two.
+    model of two, `input_images` how many of the last images the T2I model draws from.
     """
     return System(
         name=name,
@@ -138,6 +142,7 @@ def composite(
         instruction=rule.instruction,
         compose=rule.read,
         max_images=rule.max_images,
+        input_images=input_images,
         lvlm=labels[0],
         t2i=labels[1],
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
@@ -28,7 +28,7 @@ from generators.document import (
 )
 from generators.keys import derived_seed
 from generators.replies import json_object
-from generators.system import TRIES
+from generators.system import TRIES, Drawing
 
 Manner = Literal["probability", "reply"]
 """Whether a verdict is the probability of an answer, or stands in what the LVLM writes."""
@@ -139,32 +139,32 @@ class CriticReview:
 
     def walk(
         self,
-        stages: tuple[StageSpec, StageSpec],
+        draw: Callable[[Sequence[ImageRequest]], Drawing],
+        critic: StageSpec,
         requests: Sequence[ImageRequest],
         drawn: Sequence[Outcome[Image]],
         label: str,
     ) -> Walk[tuple[Image, ...]]:
         """Walk from the images `drawn` for `requests` to those that are kept.
 
-        `stages` draw and look. A failure that would be tried again is the walk's own; any
-        other ends the tries of its image.
+        `draw` walks to one outcome for each request. A failure that would be tried again is
+        the walk's own; any other ends the tries of its image.
         """
-        draw, look = stages
         places = [[Try(*pair)] for pair in zip(requests, drawn, strict=True)]
         waiting = places
         while waiting:
-            jobs = [Job(look, self._asked(tries, look.seeded), label) for tries in waiting]
-            outcomes = yield jobs
+            asked = [self._asked(tries, critic.seeded) for tries in waiting]
+            outcomes = yield [Job(critic, one, label) for one in asked]
             if open_ := _open(outcomes):
                 return open_
             for tries, outcome in zip(waiting, outcomes, strict=True):
                 tries[-1].look, tries[-1].verdict = outcome, self._verdict(outcome)
             waiting = [tries for tries in waiting if self._falls_short(tries)]
             again = [self._again(tries) for tries in waiting]
-            outcomes = (yield [Job(draw, r, label) for r in again]) if again else []
-            if open_ := _open(outcomes):
+            drawings = (yield from draw(again)) if again else []
+            if open_ := _open(drawings):
                 return open_
-            for tries, request, outcome in zip(waiting, again, outcomes, strict=True):
+            for tries, request, outcome in zip(waiting, again, drawings, strict=True):
                 tries.append(Try(request, outcome))
             waiting = [tries for tries in waiting if tries[-1].image]
         kept = [max(tries, key=_rank) for tries in places]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from generators.base import Kind, StageSpec, Weights
-from generators.diffusion.designs import DESIGNS
+from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.diffusion.settings import TINY_SIDE, DiffusionSettings, refuse_unsized
 from generators.facts import ModelFacts
 from generators.settings import ModelSettings, unkeyed
@@ -183,7 +183,7 @@ def retirements(stages: Iterable[StageSpec], today: date) -> list[str]:
 
 
 class TextToImageSettings(EngineModelSettings, DiffusionSettings):
-    """Any text-to-image pipeline of diffusers, drawing from prompts alone.
+    """Any text-to-image pipeline of diffusers, drawing from prompts, and some from images.
 
     It is run by plait's own stage, or by an `engine` behind a server that plait starts.
     """
@@ -192,8 +192,17 @@ class TextToImageSettings(EngineModelSettings, DiffusionSettings):
     target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
     placed: ClassVar[frozenset[str]] = DiffusionSettings.placed | ENGINE_FIELDS
 
+    input_images: int | None = unkeyed(None, ge=1)
+    """From how many of the last images each image is drawn under the protocol
+    `outline-edit`, by default one; keys hold the images themselves."""
     engine: Literal["vllm-omni", "sglang"] | None = unkeyed(None)
     """Program that runs the model; None for plait's own stage."""
+
+    @property
+    def pipeline(self) -> str | None:
+        """The pipeline's class in diffusers, where the model is a known one."""
+        architecture = self.architecture or PUBLISHED.get(self.model)
+        return None if architecture is None else DESIGNS[architecture].pipeline
 
 
 class GlmImageSettings(TextToImageSettings):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from generators.base import Kind, StageSpec, Weights, WeightsName
 from generators.custom import custom_spec, custom_system
+from generators.diffusion.inputs import seeing_models, unseen
 from generators.errors import UsageError
 from generators.mini.resolve import as_mini, mini_settings, refuse_mini_only
 from generators.mini.table import MINI, is_mini_only
@@ -28,6 +29,7 @@ from generators.work import SCORED, FigureRange
 from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettings
 from pipelines.composition import (
     CRITIC,
+    EDITING,
     PROTOCOLS,
     T2I_ALONE,
     composite,
@@ -75,7 +77,7 @@ class Models:
     gpu_gib: float = 80.0
     """Memory of one GPU, to decide how many a model needs."""
     max_images: int = 4
-    """Most images of one answer under the protocols `outline` and `critic`."""
+    """Most images of one answer under protocols that outline it."""
     critic: CriticSettings = field(default_factory=CriticSettings)
     """How images are judged and drawn again under the protocol `critic`."""
 
@@ -205,14 +207,19 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
             f"model, as in '{lvlm}+sdxl-turbo@{rule.name}'"
         )
     _refuse_unknown_protocol(t2i, models)
-    pair, (render, prior) = f"{lvlm}+{t2i}", t2i_stages(t2i, models)
+    pair, tail = f"{lvlm}+{t2i}", "" if rule.name == "mmie" else f"@{label}"
+    if rule.name == EDITING:
+        render, prior, images = _seeing(t2i, models)
+    else:
+        (render, prior), images = t2i_stages(t2i, models), 0
     system = composite(
-        pair if rule.name == "mmie" else f"{pair}@{label}",
+        f"{pair}{tail}",
         lvlm_spec(lvlm, models),
         render,
         rule,
-        (lvlm if rule.name == "mmie" else f"{lvlm}@{label}", t2i),
+        (f"{lvlm}{tail}", t2i),
         prior,
+        input_images=images,
     )
     if rule.name != CRITIC:
         return system
@@ -231,6 +238,28 @@ def _reviewed(system: System, critic: str, models: Models) -> System:
     if manner == "probability":
         stage = answers_spec(critic, models)
     return replace(system, critic=stage, review=CriticReview(settings, manner))
+
+
+def _seeing(t2i: str, models: Models) -> tuple[StageSpec, StageSpec | None, int]:
+    """Return the stages of a T2I model, and from how many images it draws each.
+
+    UsageError for one that draws from text alone, where that is known before it is loaded.
+    """
+    settings, own = t2i_settings(t2i), models.of(t2i)
+    if settings is None:
+        return *t2i_stages(t2i, models), 1
+    if not isinstance(settings, TextToImageSettings) or own.get("engine"):
+        raise UsageError(
+            f"{t2i!r} is asked by a server, which is given no images; {EDITING!r} draws "
+            f"with {seeing_models()}"
+        )
+    own = {"input_images": 1, **own}
+    kind, images = settings.pipeline, own["input_images"]
+    known = kind is not None and isinstance(images, int)
+    if known and (reason := unseen(str(kind), images)):
+        raise UsageError(f"{t2i!r}: {reason}")
+    models = replace(models, overrides={**models.overrides, t2i: own})
+    return *t2i_stages(t2i, models), images
 
 
 def _refuse_unknown_protocol(name: str, models: Models) -> None:

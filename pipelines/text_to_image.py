@@ -2,45 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from generators.base import Failure, Outcome, Result, Weights
+from PIL.Image import Image as Pillow
+
+from generators.base import Failure, Fault, Outcome, Result, Skip, Weights
 from generators.content import answered
 from generators.diffusion.drawer import Drawer
+from generators.diffusion.inputs import SEEING, unseen
 from generators.diffusion.prompts import readers_of, readings
-from generators.document import ImageRequest
-from generators.images import Drawing
+from generators.document import Image, ImageRequest
+from generators.errors import UsageError
+from generators.images import Drawing, ImageError, decode
 from pipelines.presets import TextToImageSettings
 from pipelines.prompts import prompt_and_seed
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request that can be drawn."""
+
+    prompt: str
+    seed: int
+    images: tuple[Pillow, ...]
+    digests: tuple[str, ...]
+    """Of the images, as the request names them."""
 
 
 class TextToImage:
     """ImageRequest -> Drawing: uint8 pixels of shape (height, width, 3).
 
     Images of a row start from the same noise where two models have latents of one shape
-    and dtype (openjourney and sdxl-turbo at 512, sd3 and flux at equal dtype).
+    and dtype (openjourney and sdxl-turbo at 512, sd3 and flux at equal dtype). The images
+    of a request's context are given to the pipelines that draw from images too (SEEING).
     """
 
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
-        self.settings = TextToImageSettings(**settings)
-        self.drawer = Drawer(self.settings, weights)
-        self.readers = readers_of(self.drawer.pipeline, self.settings)
+        self.settings = own = TextToImageSettings(**settings)
+        self.drawer = self.plain = Drawer(own, weights)
+        self.pipeline = type(self.drawer.pipeline).__name__
+        """The class that the checkpoint names."""
+        if own.input_images and (reason := unseen(self.pipeline, own.input_images)):
+            raise UsageError(f"{own.model!r}: {reason}")
+        self.sight = SEEING.get(self.pipeline)
+        if self.sight is not None and self.sight.plain is not None:
+            self.plain = self.drawer.of_class(self.sight.plain)
+        self.readers = readers_of(self.plain.pipeline, own)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request; a request that cannot be drawn fails alone."""
-        prefix = self.settings.prompt_prefix
-        return answered([prompt_and_seed(r, prefix) for r in inputs], self._drawn)
+        return answered([self._read(r) for r in inputs], self._drawn)
 
-    def _drawn(self, pairs: Sequence[tuple[str, int]]) -> list[Outcome[Drawing]]:
-        prompts, seeds = [p for p, _ in pairs], [s for _, s in pairs]
-        outcomes = self.drawer({"prompt": prompts}, seeds)
-        return [self._noted(o, *p) for o, p in zip(outcomes, pairs, strict=True)]
+    def _read(self, request: ImageRequest) -> _Asked | Skip | Failure:
+        sources = [part for part in request.context if isinstance(part, Image)]
+        if sources and (reason := unseen(self.pipeline, len(sources))):
+            return Failure(reason, Fault.BAD_INPUT)
+        read = prompt_and_seed(request, self.settings.prompt_prefix, images=True)
+        if isinstance(read, Failure):
+            return read
+        if not sources and self.sight and self.sight.needed and not self.sight.plain:
+            return Skip(f"{self.pipeline} draws from an image, and there is none so far")
+        size = self.drawer.input_size
+        try:
+            images = [decode(source) for source in sources]
+        except ImageError as error:
+            return Failure(str(error), Fault.BAD_INPUT)
+        sized = tuple(image.resize(size) if size else image for image in images)
+        return _Asked(*read, sized, tuple(source.digest for source in sources))
 
-    def _noted(self, outcome: Outcome[Drawing], prompt: str, seed: int) -> Outcome[Drawing]:
+    def _drawn(self, asked: Sequence[_Asked]) -> list[Outcome[Drawing]]:
+        """Draw what comes without images, then what comes with some."""
+        drawn: dict[int, Outcome[Drawing]] = {}
+        for seeing in (False, True):
+            rows = {i: one for i, one in enumerate(asked) if bool(one.images) == seeing}
+            if rows:
+                outcomes = self._alike([*rows.values()], seeing)
+                drawn |= dict(zip(rows, outcomes, strict=True))
+        return [drawn[i] for i in range(len(asked))]
+
+    def _alike(self, asked: Sequence[_Asked], seeing: bool) -> list[Outcome[Drawing]]:
+        """Draw requests that all come with images, or all without."""
+        seeds, notes = [one.seed for one in asked], dict[str, Any]()
+        if seeing and self.sight is not None:
+            conditions = self.sight.conditions([(one.prompt, one.images) for one in asked])
+            outcomes = self.drawer(conditions, seeds, alone=not self.sight.in_batches)
+        else:
+            outcomes = self.plain({"prompt": [one.prompt for one in asked]}, seeds)
+            if self.plain is not self.drawer:
+                notes["pipeline"] = type(self.plain.pipeline).__name__
+        pairs = zip(outcomes, asked, strict=True)
+        return [self._noted(outcome, one, notes) for outcome, one in pairs]
+
+    def _noted(
+        self, outcome: Outcome[Drawing], one: _Asked, notes: Mapping[str, Any]
+    ) -> Outcome[Drawing]:
         if not isinstance(outcome, Result | Failure):
             return outcome
-        encoders = readings(self.readers, prompt)
-        notes = {"prompt": prompt, "seed": seed, "text_encoders": encoders}
-        return replace(outcome, notes={**notes, **outcome.notes})
+        about: dict[str, Any] = {"prompt": one.prompt, "seed": one.seed}
+        if one.images:
+            about["input_images"] = list(one.digests)
+        # With an image, Qwen-Image-Edit cuts no prompt.
+        if not one.images or self.plain is self.drawer:
+            about["text_encoders"] = readings(self.readers, one.prompt)
+        return replace(outcome, notes={**about, **notes, **outcome.notes})

@@ -27,6 +27,7 @@ from benchmarks.bench_program import (
 from benchmarks.miniature import outputs
 from benchmarks.miniature.captions import measure_captions
 from benchmarks.miniature.drawings import measure_native, measure_t2is
+from benchmarks.miniature.edits import measure_edits
 from benchmarks.miniature.measures import BenchPart, BenchSettings, Say
 from benchmarks.results.table import markdown_page
 from benchmarks.runs.config import with_settings
@@ -139,6 +140,7 @@ def write(parts: Sequence[BenchPart], settings: BenchSettings) -> list[Path]:
 PARTS: Mapping[str, Measure] = {
     "captions": measure_captions,
     "artists": measure_t2is,
+    "edits": measure_edits,
     "native": measure_native,
     "corruptions": outputs.measure_corruptions,
     "systems": outputs.measure_systems,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from benchmarks.local import local_stage
 from benchmarks.miniature.measures import (
@@ -19,7 +20,7 @@ from benchmarks.miniature.measures import (
 )
 from benchmarks.tasks.miniature.queries import query
 from benchmarks.tasks.miniature.reader import sample_of
-from generators.base import Result
+from generators.base import Outcome, Result
 from generators.document import Document, Image, ImageRequest
 from generators.errors import PlaitError
 from generators.images import Drawing, decode
@@ -93,15 +94,27 @@ def _t2i_bars(
     except PlaitError as error:
         return [Bar.not_there(name, str(error))]
     say(f"{name}: drawing {len(scenes)} scenes")
-    drawn: list[DrawnScene] = []
-    for start in range(0, len(scenes), BATCH):
-        batch = scenes[start : start + BATCH]
-        asked = [_request(s, start + i, settings.seed) for i, s in enumerate(batch)]
-        for scene, outcome in zip(batch, stage(asked), strict=True):
-            drawing = outcome.value if isinstance(outcome, Result) else None
-            image = drawing.encoded() if isinstance(drawing, Drawing) else drawing
-            drawn.append(DrawnScene(f"scene {len(drawn)}", scene.items, _read(image)))
+    asked = [_request(scene, i, settings.seed) for i, scene in enumerate(scenes)]
+    images = zip(scenes, images_of(stage, asked), strict=True)
+    drawn = [
+        DrawnScene(f"scene {i}", scene.items, read(image))
+        for i, (scene, image) in enumerate(images)
+    ]
     return bars_of(name, drawn, aims)
+
+
+def images_of(
+    stage: Callable[[Sequence[ImageRequest]], Sequence[Outcome[Any]]],
+    asked: Sequence[ImageRequest],
+) -> list[Image | None]:
+    """Return what a T2I model draws; None where it draws nothing."""
+    parts = (asked[start : start + BATCH] for start in range(0, len(asked), BATCH))
+    values = [
+        outcome.value if isinstance(outcome, Result) else None
+        for part in parts
+        for outcome in stage(part)
+    ]
+    return [value.encoded() if isinstance(value, Drawing) else value for value in values]
 
 
 def _request(scene: Scene, number: int, seed: int) -> ImageRequest:
@@ -109,7 +122,8 @@ def _request(scene: Scene, number: int, seed: int) -> ImageRequest:
     return ImageRequest(prompt=words, seed=1000 * seed + number)
 
 
-def _read(image: Image | None) -> Reading | None:
+def read(image: Image | None) -> Reading | None:
+    """Return what an image shows; None where there is none, or nothing can be read."""
     if image is None:
         return None
     reading = read_image(decode(image.read()))
@@ -169,7 +183,7 @@ def _drawn(
             missing += 1
             drawn.append(DrawnScene(id, truths[id].items, None))
         else:
-            drawn.append(DrawnScene(id, told, _read(pairs[0].image)))
+            drawn.append(DrawnScene(id, told, read(pairs[0].image)))
     return drawn, missing
 
 
@@ -187,5 +201,5 @@ def _against(documents: Documents, truths: Mapping[str, Scene]) -> list[DrawnSce
     for id, truth in truths.items():
         document = documents.get(id)
         images = () if document is None else document.images
-        drawn.append(DrawnScene(id, truth.items, _read(images[0]) if images else None))
+        drawn.append(DrawnScene(id, truth.items, read(images[0]) if images else None))
     return drawn

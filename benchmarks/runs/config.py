@@ -92,7 +92,7 @@ class CompositionConfig(_Section):
     """The composition of LVLM and text-to-image model."""
 
     max_images: int = Field(default=4, ge=1, le=32, strict=True)
-    """At most this many images in one answer under the protocols `outline` and `critic`."""
+    """At most this many images in one answer under protocols that outline an answer."""
     critic: CriticSettings = CriticSettings()
     """How images are judged and drawn again under the protocol `critic`."""
 

@@ -134,6 +134,8 @@ def _instance(design: PipelineDesign, name: str, tiny: bool) -> torch.nn.Module:
         return kind(**config)  # type: ignore[no-any-return]
     if kind.config_class is transformers.CLIPTextConfig:
         config |= CLIP_IDS
+    if kind.config_class is transformers.Qwen2_5_VLConfig:
+        config |= QWEN_VL_IDS
     module = kind(kind.config_class(**config))
     if kind is transformers.GlmImageForConditionalGeneration:
         _sample_codes(module)
@@ -171,6 +173,11 @@ CLIP_IDS = {"bos_token_id": 512, "eos_token_id": 513, "pad_token_id": 513}
 """Where a CLIP pools that reads by the small tokenizer."""
 _QWEN = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>"]
 _QWEN += ["<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+QWEN_VL_IDS = {"vision_start_token_id": 259, "vision_end_token_id": 260} | {
+    "image_token_id": 261,
+    "video_token_id": 262,
+}
+"""Of the marks around an image in the small tokenizer."""
 _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _CHAT = """{%- for message in messages -%}
 <|im_start|>{{ message.role }}
@@ -209,6 +216,10 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
         return transformers.ByT5Tokenizer()
     if kind == "glm-image":
         return _glm_image_processor(letters)
+    if kind == "qwen-vl":
+        videos = transformers.Qwen2VLVideoProcessor()
+        images, tokens = transformers.Qwen2VLImageProcessor(), small_tokenizer("qwen")
+        return transformers.Qwen2VLProcessor(images, tokens, videos)
     special_tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
     octets = [f"<0x{byte:02X}>" for byte in range(256)]
     return transformers.GemmaTokenizer(

@@ -14,6 +14,7 @@ from typing import Any
 from diffusers.utils import is_bs4_available, is_ftfy_available
 
 from generators.diffusion.designs import DESIGNS
+from generators.diffusion.inputs import SEEING
 from generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
 from generators.names import unknown
 
@@ -45,6 +46,9 @@ class Call:
         self._guiding = next(used, _GUIDING[0])
         """The argument that the setting `guidance` means: the one in use by default."""
         self._check_own()
+        self.input_size = self._input_size()
+        """(width, height) to which images are brought that a pipeline draws from, where
+        those it draws are as large as they."""
         given, own = self._given(), settings.arguments
         if doubled := sorted(own.keys() & given.keys()):
             raise ValueError(
@@ -68,6 +72,11 @@ class Call:
                 "without which the pipeline would leave captions as they are"
             )
 
+    def _input_size(self) -> tuple[int, int] | None:
+        own = self._settings
+        apart = self._kind not in SEEING or "height" in self._defaults
+        return None if apart or not (own.width and own.height) else (own.width, own.height)
+
     def _given(self) -> dict[str, Any]:
         """Return the arguments that have settings of their own."""
         settings = self._settings
@@ -79,6 +88,8 @@ class Call:
             "max_sequence_length": settings.max_sequence_length,
             "negative_prompt": settings.negative_prompt,
         }
+        if self.input_size is not None:
+            del requested["height"], requested["width"]
         arguments = {k: v for k, v in requested.items() if v is not None}
         if unsupported := [k for k in arguments if k not in self._defaults]:
             others = [n for n in self._defaults if "guidance" in n and n not in PLAIT_SETS]

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from generators.architectures import Config, config_of
 
-TokenizerKind = Literal["clip", "t5", "byt5", "qwen", "gemma", "glm-image"]
+TokenizerKind = Literal["clip", "t5", "byt5", "qwen", "gemma", "glm-image", "qwen-vl"]
 
 
 class PipelineDesign(BaseModel):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import diffusers
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -137,39 +140,62 @@ class Drawer:
         read: PipelineReader = load_published,
     ) -> None:
         self.settings = settings
-        self.pipeline = load_pipeline(settings, weights, read)
-        call = Call(self.pipeline, settings)
+        self.batch = settings.batch_size
+        """Images in one compiled batch; halved when the device runs out of memory."""
+        self._draw_with(load_pipeline(settings, weights, read))
+
+    def _draw_with(self, pipeline: Any) -> None:
+        self.pipeline, call = pipeline, Call(pipeline, self.settings)
         self.arguments, self.negative_prompt = call.arguments, call.negative_prompt
         self.notes = call.notes
         """Noted with every image."""
-        self.batch = settings.batch_size
-        """Images in one compiled batch; halved when the device runs out of memory."""
+        self.input_size = call.input_size
         self.alone = not draws_in_batches(self.pipeline)
         """Whether images are drawn one at a time, whatever the batch."""
 
+    def of_class(self, name: str) -> Drawer:
+        """Return a drawer with the same modules and settings, and a pipeline of `name`."""
+        kind, twin = getattr(diffusers, name), copy.copy(self)
+        taken = inspect.signature(kind).parameters
+        parts = {n: p for n, p in self.pipeline.components.items() if n in taken}
+        pipeline = kind(**parts)
+        pipeline.set_progress_bar_config(disable=True)
+        twin._draw_with(pipeline)
+        return twin
+
     def __call__(
-        self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int]
+        self,
+        conditions: Mapping[str, Sequence[Any]],
+        seeds: Sequence[int],
+        *,
+        alone: bool = False,
     ) -> list[Outcome[Drawing]]:
-        """Return one outcome per seed.
+        """Return one outcome per seed, one at a time if that is asked for.
 
         `conditions` are arguments of the pipeline with one entry per image: prompts, or
         tensors (images, ...) such as `prompt_embeds`.
         """
-        size = 1 if self.alone else self.batch if self.settings.compile else len(seeds)
+        alone = alone or self.alone
+        size = 1 if alone else self.batch if self.settings.compile else len(seeds)
         outcomes: list[Outcome[Drawing]] = []
         for first in range(0, len(seeds), max(size, 1)):
             part = slice(first, first + size)
             batch = {name: values[part] for name, values in conditions.items()}
             try:
-                outcomes += map(self._outcome, *self._sampled(batch, seeds[part], size))
+                drawn = self._sampled(batch, seeds[part], size, alone)
+                outcomes += map(self._outcome, *drawn)
             except ValueError as error:
-                if not (self.alone and _GUARDRAIL in str(error)):
+                if not (alone and _GUARDRAIL in str(error)):
                     raise
                 outcomes.append(Failure(str(error), Fault.UNSAFE))
         return outcomes
 
     def _sampled(
-        self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int], size: int
+        self,
+        conditions: Mapping[str, Sequence[Any]],
+        seeds: Sequence[int],
+        size: int,
+        alone: bool,
     ) -> tuple[Floats, list[bool]]:
         """Return the images, and which of them the safety checker blocked.
 
@@ -177,7 +203,10 @@ class Drawer:
         """
         padding = size - len(seeds)
         padded = [*seeds, *[seeds[0]] * padding]
-        arguments = {**self._conditions(conditions, padded, padding), **self.arguments}
+        each = self._conditions(conditions, padded, padding)
+        if alone:
+            each = {k: v[0] if isinstance(v, list) else v for k, v in each.items()}
+        arguments = {**each, **self.arguments}
         try:
             with quiet(), _seeded(seeds[0]):
                 output = self.pipeline(**arguments)
@@ -190,14 +219,12 @@ class Drawer:
     def _conditions(
         self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int], padding: int
     ) -> dict[str, Any]:
-        """Return what differs between images; single values where drawn one at a time."""
+        """Return what differs between images, a list each."""
         each = {k: _padded(v, padding) for k, v in conditions.items()}
         each["generator"] = [torch.Generator("cpu").manual_seed(s) for s in seeds]
         if self.negative_prompt is not None:
             each["negative_prompt"] = [self.negative_prompt] * len(seeds)
-        if not self.alone:
-            return each
-        return {k: v[0] if isinstance(v, list) else v for k, v in each.items()}
+        return each
 
     def _outcome(self, image: Floats, unsafe: bool) -> Outcome[Drawing]:
         """Return a drawing, or the reason why these values are not a valid image."""

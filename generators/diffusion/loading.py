@@ -18,6 +18,7 @@ import transformers
 from safetensors import SafetensorError
 
 from generators.checkpoints import looks_like_path
+from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import DiffusionSettings
 from generators.errors import CheckpointError
 from generators.loading.files import in_safetensors, read_json
@@ -39,13 +40,22 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     variant = settings.variant or None
     folder = folder_of(settings.model, settings.revision, variant)
     index = read_json(folder / "model_index.json")
+    if (name := index.get("_class_name")) in WRITERS:
+        raise CheckpointError(
+            f"checkpoint {settings.model!r} is a {name}, which writes text and draws no "
+            f"images; valid are {', '.join(_named())} and other text-to-image models"
+        )
     entries = {k: v for k, v in index.items() if isinstance(v, list) and len(v) == 2}
     kinds = {k: _class(k, *v) for k, v in entries.items() if v[0] is not None}
     unchecked = {"safety_checker": None} if settings.safety_checker == "off" else {}
     absent = unchecked | dict.fromkeys(settings.elsewhere)
     kinds = {k: kind for k, kind in kinds.items() if k not in absent}
     parts = modules_of(folder, kinds, dtype, variant) | absent
-    return _pipeline(folder, index.get("_class_name"), parts, bool(unchecked))
+    return _pipeline(folder, name, parts, bool(unchecked))
+
+
+def _named() -> list[str]:
+    return [design.preset for design in DESIGNS.values() if design.preset is not None]
 
 
 def folder_of(model: str, revision: str | None, variant: str | None) -> Path:
@@ -89,10 +99,14 @@ FURTHER_PIPELINES = (
     "Kandinsky5T2IPipeline",
     "LongCatImagePipeline",
     "OmniGenPipeline",
+    "QwenImageEditPlusPipeline",
     "SanaSprintPipeline",
+    "StableDiffusionInstructPix2PixPipeline",
 )
-"""Classes that draw from prompts alone and that AutoPipelineForText2Image does not list
-(diffusers 0.42.1)."""
+"""Classes that draw from prompts, or from prompts and images, and that
+AutoPipelineForText2Image does not list (diffusers 0.42.1)."""
+WRITERS = ("DiffusionGemmaPipeline", "LLaDA2Pipeline")
+"""Classes that write text by diffusion and draw nothing."""
 
 
 def _pipeline(

@@ -52,6 +52,8 @@ _EVERY: Mapping[str, Any] = {"dtype": "float32", "num_gpus": 0.0, "params_b": No
 """Small enough for a CPU; stored in half precision, computed in full."""
 _BATCH: dict[str, Any] = {"batch_size": SMALL_BATCH}
 _DRAWING = {"steps": 10, "guidance": 1.5, "height": 64, "width": 64} | _BATCH
+_EDITING = {**_DRAWING, "scheduler": None}
+"""By the image too: guidance by both at once (arXiv:2211.09800, section 3.2.1)."""
 _JUDGE = {"max_new_tokens": 200, "context": 2048, "max_tiles": 1} | _BATCH
 _ANOLE: Mapping[str, Any] = {
     "context": 512,
@@ -71,6 +73,7 @@ MINI: Mapping[str, MiniModel] = {
     "clipscore": _CLIP,
     "clipscore-prompt": _CLIP,
     "consistency": _CLIP,
+    "instruct-pix2pix": MiniModel("instruct-pix2pix", _EDITING),
     "judge:mmie-score": MiniModel("mmie-score", _JUDGE),
     "openjourney": MiniModel("openjourney", _DRAWING),
     # Weaker by construction: an earlier checkpoint of the same training.

@@ -81,6 +81,17 @@ def instruction(change: Change) -> str:
     return f"make {thing} {new}"
 
 
+def stated(change: Change, rng: random.Random) -> str | None:
+    """A change by what is there afterwards: `Now there is a large red circle at ...`.
+
+    None where an item goes or leaves its place, of which such a sentence would not tell.
+    """
+    new, old = change.after, change.before
+    if new is None or (old is not None and old.place != new.place):
+        return None
+    return f"{rng.choice(LEADS)} {phrase(new)}."
+
+
 def step(number: int, text: str) -> str:
     """Return a numbered step, from 1: `Step 1: ...`."""
     return f"Step {number}: {text}"

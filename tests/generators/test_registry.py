@@ -29,6 +29,7 @@ def test_every_room_maps_the_prefixes_of_the_registry() -> None:
         ("gpt-4o+sdxl@critic", "gpt-4o", "sdxl", "critic"),
         ("gpt-4o+sdxl@critic=hf:a/b@main", "gpt-4o", "sdxl", "critic=hf:a/b@main"),
         ("hf:a/b+images:c+d@critic=e+f", "hf:a/b", "images:c+d", "critic=e+f"),
+        ("gpt-4o+flux2-klein@outline-edit", "gpt-4o", "flux2-klein", "outline-edit"),
         ("gpt-4o@text", "gpt-4o", None, "text"),
         ("openai:model@2026-01", "openai:model@2026-01", None, None),
         ("openai:model@2026-01@text", "openai:model@2026-01", None, "text"),

@@ -161,6 +161,73 @@ def test_a_turn_that_fails_ends_the_conversation() -> None:
     assert len(asked) == 1 + 2 + 1
 
 
+def seen(asked: list[Job]) -> list[list[bytes]]:
+    """The images that each image was drawn from."""
+    return [[i.read() for i in r.context] for r in inputs(asked, ImageRequest)]
+
+
+def test_each_image_is_drawn_from_the_last_ones_of_question_and_answer() -> None:
+    asking = replace(sample(0), turns=(Turn("user", (Text("?"), Image.of(b"asked"))),))
+    seeds = [REPETITION.seed_at(asking, i) for i in range(4)]
+    words = ("one", "two", "one", "two")
+    drawn = [f"{w} {s}".encode() for w, s in zip(words, seeds, strict=True)]
+    outcome, asked = follow(replace(SYSTEM, rounds=2, input_images=1), query=asking)
+    assert seen(asked) == [[b"asked"], [drawn[0]], [drawn[1]], [drawn[2]]]
+    assert [i.read() for i in outcome.value.images] == drawn
+    _, asked = follow(replace(SYSTEM, input_images=2), query=asking)
+    assert seen(asked) == [[b"asked"], [b"asked", drawn[0]]]
+    _, asked = follow(replace(SYSTEM, input_images=2))
+    assert seen(asked) == [[], [b"one %d" % REPETITION.seed_at(sample(0), 0)]]
+
+
+def test_later_turns_see_the_images_of_earlier_answers() -> None:
+    _, asked = follow(replace(SYSTEM, input_images=1), query=talk(0))
+    drawn = [f"{r.prompt} {r.seed}".encode() for r in inputs(asked, ImageRequest)]
+    before = seen(asked)
+    assert before[0] == []
+    assert before[1:] == [[image] for image in drawn[:-1]]
+
+
+def test_an_images_key_tells_which_images_it_is_drawn_from() -> None:
+    def keys(noise: bytes) -> list[str]:
+        def stage(job: Job) -> Outcome[Any]:
+            made = drawing(job)
+            return Result(Image.of(made.value.read() + noise)) if is_drawn(job) else made
+
+        def is_drawn(job: Job) -> bool:
+            return isinstance(job.input, ImageRequest)
+
+        _, asked = follow(replace(SYSTEM, input_images=1), stage)
+        return [job.key for job in asked if is_drawn(job)]
+
+    first, second = keys(b"a"), keys(b"b")
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+
+
+def test_images_of_several_documents_are_drawn_in_one_step() -> None:
+    """One after another in each document, side by side among them."""
+    system = replace(SYSTEM, input_images=1)
+    walk = together([answer(system, sample(i), REPETITION) for i in range(3)])
+    steps = [next(walk)]
+    try:
+        while True:
+            steps.append(walk.send([drawing(job) for job in steps[-1]]))
+    except StopIteration:
+        pass
+    assert [len(jobs) for jobs in steps] == [3, 3, 3]
+
+
+def test_an_image_that_fails_ends_its_document() -> None:
+    def failing(job: Job) -> Outcome[Any]:
+        drawn = isinstance(job.input, ImageRequest)
+        return Failure("no ink") if drawn else drawing(job)
+
+    outcome, asked = follow(replace(SYSTEM, input_images=1), failing)
+    assert outcome == Failure("no ink")
+    assert len(inputs(asked, ImageRequest)) == 1
+
+
 def test_answers_of_a_document() -> None:
     one, two, three = Text("one"), Text("two"), Text("three")
     talked = Document.of([(one, two), (), (three,)])

@@ -16,7 +16,7 @@ from scorers.clipscore import pairs_of
 from scorers.truth.drawing import draw
 from scorers.truth.image_reader import read_image
 from scorers.truth.reading import Reading
-from scorers.truth.scene import Scene, SceneItem
+from scorers.truth.scene import PLACES, Scene, SceneItem
 from scorers.truth.text_reader import TextReading, read_text
 
 OTHER = {"left": "right", "right": "left"}
@@ -25,6 +25,47 @@ OTHER = {"left": "right", "right": "left"}
 def mirrored(item: SceneItem) -> SceneItem:
     row, column = item.place.split()
     return replace(item, place=f"{row} {OTHER[column]}")
+
+
+class Editor:
+    """Draws what its prompt tells into the image that it is given, or on white."""
+
+    kind = "render"
+    sees = True
+
+    def __init__(self, *, weights: str = "tiny", **_: Any) -> None: ...
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Any]]:
+        return [Result(Drawing(self._drawn(request))) for request in inputs]
+
+    def _drawn(self, request: ImageRequest) -> Any:
+        told = read_text(request.prompt or "")
+        assert isinstance(told, TextReading)
+        shown = told.scenes[-1]
+        items = {i.place: i for reading in shown.items if (i := reading.item) is not None}
+        new = Scene.of(shown.background or "white", items.values())
+        # Moved a little, as another image of a scene is.
+        pixels = np.array(draw(new, request.seed or 0))
+        if not request.context:
+            return pixels
+        assert self.sees
+        image = decode(request.context[0].read())
+        before = read_image(image).scene
+        kept = {i.place: i for i in before.items} if shown.background is None else {}
+        scene = Scene.of(before.background, {**kept, **items}.values())
+        pixels = np.array(draw(scene, request.seed or 0))
+        for place in PLACES:
+            if before.at(place) == scene.at(place):
+                y, x = (32 * (word in ("bottom", "right")) for word in place.split())
+                old = np.asarray(image)[y : y + 32, x : x + 32]
+                pixels[y : y + 32, x : x + 32] = old
+        return pixels
+
+
+class Blind(Editor):
+    """One that must be given no image."""
+
+    sees = False
 
 
 class Painter:

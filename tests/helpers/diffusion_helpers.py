@@ -30,6 +30,8 @@ REQUESTS = [
 ]
 """The first and the fourth differ in their seeds only, the first and the last in text."""
 
+INPUT_PIXELS = "diffusers.pipelines.qwenimage.pipeline_qwenimage_edit_plus.VAE_IMAGE_SIZE"
+"""Where Qwen-Image-Edit says to how many pixels it brings its images: a million."""
 UNET = "unet/diffusion_pytorch_model.safetensors"
 TEXT_ENCODER = "text_encoder/model.safetensors"
 

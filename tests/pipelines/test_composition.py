@@ -20,7 +20,7 @@ from generators.document import Document, Draft, Image, ImageRequest, Text, Turn
 from generators.errors import UsageError
 from generators.settings import SMALL_BATCH
 from generators.system import Repetition, answer
-from pipelines.composition import protocol
+from pipelines.composition import EDITING, protocol
 from pipelines.systems import Models, resolve, t2i_spec
 
 
@@ -96,8 +96,68 @@ def test_mmie_draws_one_image_from_the_whole_text_unless_none_is_wanted(
 
 
 def test_an_unknown_protocol_is_named_with_the_valid_ones() -> None:
-    with pytest.raises(ValueError, match=r"'poem'.*'mmie', 'outline' and 'critic'.*'t2i'"):
+    valid = r"'mmie', 'outline', 'outline-edit' and 'critic'.*'t2i'"
+    with pytest.raises(ValueError, match=rf"'poem'.*{valid}"):
         protocol("poem")
+
+
+@pytest.mark.parametrize("name", ["flux2-klein", "qwen-image-edit", "instruct-pix2pix"])
+def test_only_how_images_are_drawn_tells_an_edited_outline_from_another(name: str) -> None:
+    models = Models(weights="tiny")
+    plain, edited = (
+        resolve(f"qwen2-vl-7b+{name}@{rule}", models) for rule in ("outline", EDITING)
+    )
+    assert (plain.input_images, edited.input_images) == (0, 1)
+    assert edited.opening == plain.opening
+    assert edited.render.digest == plain.render.digest
+    assert (edited.name, edited.lvlm) == (
+        f"qwen2-vl-7b+{name}@outline-edit",
+        "qwen2-vl-7b@outline-edit",
+    )
+
+
+def test_how_many_images_are_seen_is_the_models_setting_and_limited_by_its_class() -> None:
+    def seen(name: str, count: object) -> int:
+        models = Models(weights="tiny", overrides={name: {"input_images": count}})
+        return resolve(f"qwen2-vl-7b+{name}@outline-edit", models).input_images
+
+    assert seen("qwen-image-edit", 3) == 3
+    assert seen("flux2-klein", 5) == 5
+    for name, count in (("qwen-image-edit", 4), ("instruct-pix2pix", 2)):
+        with pytest.raises(UsageError, match=rf"'{name}'.*at most {count - 1} .*{count}"):
+            seen(name, count)
+    for count in (0, "all"):
+        with pytest.raises(UsageError, match=r"input_images"):
+            seen("flux2-klein", count)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("sdxl", "StableDiffusionXLPipeline"),
+        ("qwen-image", "QwenImagePipeline"),
+        ("diffusers:black-forest-labs/FLUX.1-dev", "FluxPipeline"),
+        ("images:gpt-image-2.5-flare", "server"),
+        ("flux2-klein", "server"),
+    ],
+)
+def test_models_that_see_no_images_are_refused_with_those_that_do(
+    name: str, reason: str
+) -> None:
+    overrides = {"flux2-klein": {"engine": "sglang"}}
+    models = Models(weights="tiny", overrides=overrides)
+    valid = (
+        r"qwen-image-edit, instruct-pix2pix, flux2-klein, glm-image and diffusers:.*Omni"
+    )
+    with pytest.raises(UsageError, match=rf"'{name}'.*{reason}.*{valid}"):
+        resolve(f"qwen2-vl-7b+{name}@outline-edit", models)
+
+
+def test_a_users_class_is_given_the_last_image() -> None:
+    system = resolve(
+        "qwen2-vl-7b+bench_helpers:Painter@outline-edit", Models(weights="tiny")
+    )
+    assert system.input_images == 1
 
 
 def test_text_alone_asks_for_no_weights_that_it_never_uses(

@@ -242,9 +242,8 @@ def test_a_probability_is_that_of_an_answer(
     wording: dict[str, str], asked: str, answer: str
 ) -> None:
     review = CriticReview(CriticSettings(**wording), "probability")
-    walk = review.walk(
-        (painter(), writer()), [ImageRequest("{a} cat", seed=1)], [Result(IMAGE)], ""
-    )
+    asked_for = [ImageRequest("{a} cat", seed=1)]
+    walk = review.walk(lambda requests: iter(()), writer(), asked_for, [Result(IMAGE)], "")
     (job,) = next(walk)
     assert job.input == Candidate(Document((IMAGE,)), (Text(asked),), answers=(answer,))
 

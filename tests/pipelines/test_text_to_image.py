@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import shutil
 from dataclasses import replace
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from diffusion_helpers import (
+    INPUT_PIXELS,
     REQUESTS,
     Spy,
     arguments,
@@ -26,28 +28,44 @@ from diffusion_helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from picture_helpers import smooth
+from PIL import Image as Pillow
 from safetensors.numpy import save
 from vlm_helpers import checkpoint, loaded
 
-from generators.base import Failure, Fault, Result
+from generators.base import Failure, Fault, Result, Skip
+from generators.diffusion.calls import IN_BATCHES
 from generators.diffusion.designs import DESIGNS, PUBLISHED
-from generators.document import ImageRequest, Payload, Text
-from generators.errors import CheckpointError
-from generators.images import decode
+from generators.diffusion.inputs import SEEING
+from generators.document import Image, ImageRequest, Payload, Text
+from generators.errors import CheckpointError, UsageError
+from generators.images import decode, encode
 from pipelines.presets import T2IS
 from pipelines.text_to_image import TextToImage
 
 pytestmark = pytest.mark.models
 
 
+def photo(seed: int) -> Image:
+    """An image of a few large patches, as an edit is made of."""
+    patches = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    return encode(Pillow.fromarray(patches).resize((64, 64)))
+
+
+EDITS = [replace(r, context=(photo(i % 3),)) for i, r in enumerate(REQUESTS)]
+"""The requests above with an image each; the first and the fourth have the same."""
+EDITORS = ("flux2-klein", "qwen-image-edit", "instruct-pix2pix")
+
+
 def own_images(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.ndarray:
     """Images as a user of diffusers draws them, one by one."""
     options = arguments(name)
     extra = {"guidance_scale": options["guidance"]}
-    if name == "qwen-image":
+    if name.startswith("qwen-image"):
         extra = {"true_cfg_scale": options["guidance"], "negative_prompt": " "}
     if name == "cosmos3-nano":
         extra["num_frames"] = 1
+    if name != "instruct-pix2pix":
+        extra |= {"height": options["height"], "width": options["width"]}
     if options["max_sequence_length"]:
         extra["max_sequence_length"] = options["max_sequence_length"]
     pipeline.set_progress_bar_config(disable=True)
@@ -55,10 +73,9 @@ def own_images(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.nda
         pipeline(
             prompt=r.prompt,
             num_inference_steps=options["steps"],
-            height=options["height"],
-            width=options["width"],
             generator=torch.Generator().manual_seed(r.seed),
             **extra,
+            **({"image": decode(r.context[0])} if r.context else {}),
         )
         for r in requests
     ]
@@ -67,18 +84,92 @@ def own_images(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.nda
     return np.stack([np.asarray(d) for d in drawings]).astype(np.int16)
 
 
-@pytest.mark.parametrize("name", T2IS)
-def test_batch_equals_pipeline_called_one_by_one(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [*((n, REQUESTS) for n in T2IS if n != EDITORS[-1]), *((n, EDITS) for n in EDITORS)],
+)
+def test_batch_equals_pipeline_called_one_by_one(name, requests, tmp_path, monkeypatch):
     """Against diffusers' own loading and drawing of the same checkpoint on disk."""
+    monkeypatch.setattr(INPUT_PIXELS, 64 * 64)
     design = DESIGNS[PUBLISHED[T2IS[name].model]]
     tiny_pipeline(PUBLISHED[T2IS[name].model]).save_pretrained(tmp_path)
-    theirs = getattr(diffusers, design.pipeline).from_pretrained(tmp_path)
-    expected = own_images(theirs, name, REQUESTS)
+    plain = name == "qwen-image-edit" and requests is REQUESTS
+    kind = "QwenImagePipeline" if plain else design.pipeline
+    theirs = getattr(diffusers, kind).from_pretrained(tmp_path)
+    expected = own_images(theirs, name, requests)
     drawing = from_folder(tmp_path, name)
-    assert furthest(pixels(drawing(REQUESTS)), expected) <= 1
-    assert furthest(pixels(drawing(REQUESTS[1:2])), expected[1:2]) == 0
+    assert furthest(pixels(drawing(requests)), expected) <= 1
+    assert furthest(pixels(drawing(requests[1:2])), expected[1:2]) == 0
     assert furthest(expected[0], expected[3]) > 20, "the seed must matter"
     assert expected[0].std() > 10, "a tiny image must not be flat"
+
+
+@pytest.mark.parametrize("name", EDITORS)
+def test_images_matter_are_noted_and_stand_beside_requests_without_any(name, monkeypatch):
+    monkeypatch.setattr(INPUT_PIXELS, 64 * 64)
+    first, second, none = EDITS[0], replace(EDITS[0], context=(photo(9),)), REQUESTS[0]
+    drawn = shared(name)([first, none, second])
+    assert furthest(pixels(drawn[:1]), pixels(drawn[2:])) > 0
+    assert drawn[0].notes["input_images"] == [first.context[0].digest]
+    if name == "instruct-pix2pix":
+        assert drawn[1] == shared(name)([none])[0]
+        assert isinstance(drawn[1], Skip)
+    else:
+        assert "input_images" not in drawn[1].notes
+        assert furthest(pixels(drawn[1:2]), pixels(shared(name)([none]))) == 0
+        twin = drawn[1].notes.get("pipeline")
+        assert twin == ("QwenImagePipeline" if name == "qwen-image-edit" else None)
+
+
+def test_images_are_given_in_batches_only_where_each_prompt_has_its_own(monkeypatch):
+    calls = {}
+    for name in ("flux2-klein", "instruct-pix2pix"):
+        drawing = stage(name)
+        drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
+        drawing(EDITS[:3])
+        calls[name] = spy.calls
+    klein, pix2pix = calls["flux2-klein"], calls["instruct-pix2pix"]
+    assert [call["prompt"] for call in klein] == [r.prompt for r in EDITS[:3]]
+    assert [len(call["image"]) for call in klein] == [1, 1, 1]
+    assert [(len(c["prompt"]), len(c["image"])) for c in pix2pix] == [(3, 3)]
+
+
+def test_images_that_cannot_be_seen_fail_alone():
+    odd = replace(EDITS[0], context=(Image.of(b"no image"),))
+    many = replace(EDITS[0], context=(photo(1), photo(2)))
+    good, *bad = shared("instruct-pix2pix")([EDITS[0], odd, many])
+    assert isinstance(good.value.pixels, np.ndarray)
+    (blind,) = shared("sdxl-turbo")(EDITS[:1])
+    assert [f.fault for f in (*bad, blind)] == [Fault.BAD_INPUT] * 3
+    assert "qwen-image-edit" in blind.reason
+    with pytest.raises(UsageError, match=r"StableDiffusionXLPipeline.*qwen-image-edit"):
+        stage("sdxl-turbo", input_images=1)
+
+
+def test_images_are_brought_to_the_size_that_is_drawn():
+    wide = encode(decode(photo(1)).resize((96, 32)))
+    assert pixels(
+        shared("instruct-pix2pix")([replace(EDITS[0], context=(wide,))])
+    ).shape == (*(1, 64, 64, 3),)
+
+
+@pytest.mark.parametrize(("name", "how"), SEEING.items())
+def test_images_go_under_the_names_that_diffusers_gives_them(name, how):
+    kind = getattr(diffusers, name)
+    assert how.argument in inspect.signature(kind.__call__).parameters
+    given = how.conditions([("a cat", ["x", "y"][: how.most])])
+    assert set(given) == {"prompt", how.argument}
+    if how.plain is not None:
+        twin = inspect.signature(getattr(diffusers, how.plain)).parameters
+        assert set(twin) <= set(inspect.signature(kind).parameters)
+    # Whether its seeds hold in batches does not matter where it draws one at a time.
+    assert how.in_batches <= (name in IN_BATCHES)
+
+
+def test_omnigen_is_told_of_its_images_in_the_prompt():
+    given = SEEING["OmniGenPipeline"].conditions([("a cat", ["x", "y"])])
+    marks = "<img><|image_1|></img><img><|image_2|></img>"
+    assert given == {"prompt": [f"{marks}a cat"], "input_images": [["x", "y"]]}
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,7 +181,7 @@ def new_unet(folder: Path) -> UNet2DConditionModel:
 
 
 def noise_loss(
-    unet: nn.Module, latents: Tensor, prompts: Tensor, **conditions: Any
+    unet: Callable[..., Any], latents: Tensor, prompts: Tensor, **conditions: Any
 ) -> Tensor:
     """Mean squared error of the predicted velocity (arXiv:2202.00512).
 

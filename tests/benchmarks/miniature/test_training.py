@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,14 @@ def draws(folder: Path) -> bool:
     size = {"steps": 2, "guidance": 2.0, "height": 64, "width": 64}
     stage = from_folder(folder, folder.name.removesuffix("-early"), dtype="float32", **size)
     return pixels(stage(REQUESTS[:1])).shape == (1, 64, 64, 3)
+
+
+def edits(folder: Path) -> bool:
+    size = {"steps": 2, "guidance": 2.0, "height": 64, "width": 64, "scheduler": None}
+    stage = from_folder(folder, folder.name, dtype="float32", **size)
+    (image,) = SAMPLE.turns[0].content[:1]
+    request = replace(REQUESTS[0], context=(image,))
+    return pixels(stage([request])).shape == (1, 64, 64, 3)
 
 
 def scores(folder: Path) -> bool:
@@ -98,6 +106,12 @@ SCRIPTS = {
         {"sdxl": draws},
         after="openjourney",
         smaller={"openjourney.BATCH": 2},
+    ),
+    "instruct_pix2pix": Script(
+        {"images": 8},
+        {"instruct-pix2pix": edits},
+        after="openjourney",
+        smaller={"instruct_pix2pix.BATCH": 2},
     ),
     "qwen2_vl": Script(
         {},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 
 import pytest
 import torch
-from diffusion_helpers import CPU, pipeline_of
+from diffusion_helpers import CPU, INPUT_PIXELS, pipeline_of
+from PIL import Image as Pillow
 
 from generators.diffusion.builds import (
     CLIP_IDS,
@@ -18,6 +20,7 @@ from generators.diffusion.builds import (
     tiny_modules,
 )
 from generators.diffusion.designs import DESIGNS, PipelineDesign
+from generators.diffusion.inputs import SEEING
 from pipelines.presets import T2IS
 
 pytestmark = pytest.mark.models
@@ -44,6 +47,10 @@ COUNTS = {
     "flux2-klein": {"vae": 84.046115, "text_encoder": QWEN3_4B}
     | {"transformer": 3875.544576},
     "z-image": {"vae": VAE_16, "text_encoder": QWEN3_4B, "transformer": 6154.908736},
+    "instruct-pix2pix": {"vae": VAE, "text_encoder": CLIP_L, "unet": 859.532484}
+    | {"safety_checker": 303.981588},
+    "qwen-image-edit": {"vae": 126.892531, "text_encoder": 8292.166656}
+    | {"transformer": 20430.401088},
     "qwen-image": {"vae": 126.892531, "text_encoder": 8292.166656}
     | {"transformer": 20430.401088},
     "pixart-sigma": {"vae": VAE, "text_encoder": T5_XXL, "transformer": 610.856096},
@@ -94,10 +101,15 @@ FAMILIES = {DESIGNS[name].pipeline: name for name in SIZED if DESIGNS[name].pres
 
 
 @pytest.mark.parametrize("architecture", FAMILIES.values())
-def test_dummy_weights_draw(architecture, toy_dummies):
+def test_dummy_weights_draw(architecture, toy_dummies, monkeypatch):
+    monkeypatch.setattr(INPUT_PIXELS, 64 * 64)
     pipeline = build_pipeline(architecture, "dummy", CPU, torch.float32)
     pipeline.set_progress_bar_config(disable=True)
     settings = {"height": 64, "width": 64, "num_inference_steps": 2, "output_type": "np"}
+    if getattr(SEEING.get(DESIGNS[architecture].pipeline), "needed", False):
+        settings["image"] = Pillow.new("RGB", (64, 64), "red")
+    taken = inspect.signature(pipeline.__call__).parameters
+    settings = {name: value for name, value in settings.items() if name in taken}
     generator = torch.Generator().manual_seed(0)
     images = pipeline(prompt="a cat", generator=generator, **settings).images
     assert images.shape == (1, 64, 64, 3)

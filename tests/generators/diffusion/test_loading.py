@@ -97,6 +97,15 @@ def test_classes_that_no_auto_pipeline_lists_are_loaded(checkpoint, monkeypatch)
     assert type(load(checkpoint)) is kind
 
 
+@pytest.mark.parametrize("name", ["LLaDA2Pipeline", "DiffusionGemmaPipeline"])
+def test_pipelines_that_draw_nothing_are_refused_before_their_weights_are_read(
+    name, tmp_path
+):
+    assert hasattr(diffusers, name)
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": name}))
+    assert "flux2-klein" in refused(tmp_path, f"{name}, which writes text")
+
+
 def test_all_that_does_not_fit_is_named_at_once(checkpoint):
     edit(checkpoint / UNET, lambda t: t.pop("conv_in.bias"))
     edit(checkpoint / UNET, lambda t: t.update({"conv_out.weight": torch.zeros(3, 2)}))

@@ -28,7 +28,8 @@ from generators.diffusion.placing import (
 
 pytestmark = pytest.mark.models
 CPU = torch.device("cpu")
-DISPATCH = {"flux", "flux2-klein", "z-image", "qwen-image", "glm-image", "cosmos3"}
+DISPATCH = {"flux", "flux2-klein", "z-image", "qwen-image", "qwen-image-edit"}
+DISPATCH |= {"glm-image", "cosmos3"}
 
 
 @pytest.mark.parametrize("architecture", DESIGNS)

@@ -32,6 +32,8 @@ LIMITS = {
     "flux2-klein": LANGUAGE,
     "z-image": LANGUAGE,
     "qwen-image": LANGUAGE,
+    "qwen-image-edit": LANGUAGE,
+    "instruct-pix2pix": CLIP_ALONE,
     "pixart-sigma": {"text_encoder": 300},
     "sana": {"text_encoder": 300},
     "glm-image": {"text_encoder": 2048},

@@ -1,0 +1,131 @@
+"""Does a T2I model that draws from an image make the right change to the right scene?
+
+Scenes of the test split change. One artist is given the image before and words, another the
+same words alone; the words tell what is new, or all that is there afterwards.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.local import local_stage
+from benchmarks.miniature.drawings import images_of, read
+from benchmarks.miniature.measures import BEST, EDITOR, Bar, BenchPart, BenchSettings, Say
+from benchmarks.tasks.miniature.queries import MiniatureQuery, query
+from generators.document import Image, ImageRequest
+from generators.images import decode, encode
+from scorers.statistics.means import mean, of_differences, paired
+from scorers.truth.comparison import scene_compared
+from scorers.truth.drawing import SIDE, centre, draw
+from scorers.truth.language import sentence, stated
+from scorers.truth.reading import ItemReading, Reading
+from scorers.truth.scene import PLACES, Scene
+
+WORDS = ("what is new", "the whole scene")
+SHARE = (0.0, 1.0)
+GREY = (0.0, 255.0)
+MEASURES = (
+    ("exactly the scene that follows", SHARE, 1),
+    ("F1 over attributes", SHARE, 1),
+    ("grey levels off where nothing changes", GREY, -1),
+)
+"""Name, ends of the scale, and 1 where more is better, else -1."""
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A scene, its image, the scene that follows, and the words that tell of it."""
+
+    before: Scene
+    image: Image
+    after: Scene
+    words: Mapping[str, str]
+    """By WORDS."""
+
+    @classmethod
+    def of(cls, story: MiniatureQuery, rng: random.Random) -> Edit | None:
+        """None for a change of which a sentence about one item does not tell."""
+        (change,), (before, after) = story.changes, story.scenes
+        if (new := stated(change, rng)) is None:
+            return None
+        words = dict(zip(WORDS, (new, sentence(after, rng)), strict=True))
+        return cls(before, encode(draw(before, rng.randrange(2**31))), after, words)
+
+    def right(self, image: Image | None) -> tuple[float, float, float]:
+        """Return one value for each of MEASURES."""
+        truth = Reading.of(self.after.background, map(ItemReading.of, self.after.items))
+        shown = read(image)
+        f1 = scene_compared(shown or Reading(), truth).f1
+        return float(shown == truth), f1, np.nan if image is None else self._moved(image)
+
+    def _moved(self, image: Image) -> float:
+        kept = [p for p in PLACES if self.before.at(p) == self.after.at(p)]
+        old, new = (
+            np.asarray(decode(i).resize((SIDE, SIDE)), np.float64)
+            for i in (self.image, image)
+        )
+        distance, half = np.abs(old - new), SIDE // 2
+        corners = [tuple(int(x - half / 2) for x in centre(place)) for place in kept]
+        return float(np.mean([distance[y : y + half, x : x + half] for x, y in corners]))
+
+
+def edits(settings: BenchSettings) -> list[Edit]:
+    """As many as the settings have scenes."""
+    rng = random.Random(f"edits {settings.seed}")
+    made = (Edit.of(query(i, settings.seed, "test", "SA"), rng) for i in count())
+    return list(islice((edit for edit in made if edit is not None), settings.scenes))
+
+
+def measure_edits(settings: BenchSettings, say: Say) -> BenchPart:
+    """The artist that sees an image against the one that reads the same words alone."""
+    asked, bars = edits(settings), list[Bar]()
+    for words in WORDS:
+        values = {
+            name: _drawn(name, asked, words, settings, say) for name in (EDITOR, BEST)
+        }
+        measured = zip(values[EDITOR], values[BEST], MEASURES, strict=True)
+        for seeing, blind, (title, ends, better) in measured:
+            for name, own in ((EDITOR, seeing), (BEST, blind)):
+                bar = Bar(name=f"{name}, told {words}: {title}", estimate=mean(own, ends))
+                bars.append(bar)
+            bars.append(_difference(words, title, ends, better * paired(seeing, blind)))
+    note = (
+        f"{EDITOR} is given the image before; {BEST} is not. An item comes, grows, "
+        "shrinks or turns colour. Unreadable images are misses."
+    )
+    return BenchPart(title="Edits", bars=tuple(bars), notes=(note,))
+
+
+def _drawn(
+    name: str, asked: Sequence[Edit], words: str, settings: BenchSettings, say: Say
+) -> Values:
+    """Return (measures, edits): what is drawn of the same words with the same seeds."""
+    say(f"{name}: drawing {len(asked)} changes, told {words}")
+    stage = local_stage(name, weights=settings.weights, models=settings.models)
+    requests = [
+        ImageRequest(
+            prompt=edit.words[words],
+            context=(edit.image,) if name == EDITOR else (),
+            seed=1000 * settings.seed + number,
+        )
+        for number, edit in enumerate(asked)
+    ]
+    pairs = zip(asked, images_of(stage, requests), strict=True)
+    return np.array([edit.right(image) for edit, image in pairs]).T
+
+
+def _difference(words: str, title: str, ends: tuple[float, float], better: Values) -> Bar:
+    """Return the gain by sight; where words tell the whole scene, nothing is aimed at."""
+    name = f"{EDITOR} better than {BEST}, told {words}: {title}"
+    estimate = mean(better, of_differences(ends))
+    if words != WORDS[0]:
+        return Bar(name=name, estimate=estimate)
+    met = None if estimate.value is None else bool(estimate.ci95 and estimate.ci95[0] > 0)
+    return Bar(name=name, estimate=estimate, aim="interval > 0", met=met)

@@ -1,0 +1,110 @@
+"""The mini T2I model that draws from an image too, in the layout of InstructPix2Pix.
+
+    python -m benchmarks.miniature.training.instruct_pix2pix --out FOLDER
+
+It comes after openjourney, with whose U-Net it begins; autoencoder and text encoder stay as
+they are. From the image of a scene and a sentence it learns the scene that follows: the
+sentence says what comes, grows, shrinks or turns colour, as it is afterwards, and nothing
+else, or describes the whole scene. What does not change keeps its pixels.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import typer
+from diffusers import StableDiffusionInstructPix2PixPipeline, StableDiffusionPipeline
+from torch import Tensor
+
+from benchmarks.miniature.training import openjourney
+from benchmarks.miniature.training.loop import Out, TrainingPlan, train
+from benchmarks.miniature.training.openjourney import SCALE, token_ids
+from benchmarks.miniature.training.scenes import images_of
+from benchmarks.miniature.training.sdxl import begin_with
+from benchmarks.tasks.miniature.queries import MiniatureQuery, query
+from generators.mini.table import SHIPPED
+from scorers.truth.language import stated
+from scorers.truth.scene import PLACES
+
+PLAN = TrainingPlan(steps=1200, rate=1e-3, warmup=50, average=0.99, save_every=100, seed=5)
+MODEL = SHIPPED / "instruct-pix2pix"
+BATCH = 32
+UNSEEN = 0.05
+"""Share of images learned without the prompt, without the image, and without both
+(arXiv:2211.09800, section 3.2)."""
+CHANGES = 0.7
+"""Share of prompts that tell the change alone, where it leaves something to see."""
+
+
+def prompts_of(story: MiniatureQuery, rng: random.Random) -> list[str]:
+    """What is new in the scene that follows, and all of that scene."""
+    (change,) = story.changes
+    whole = openjourney.captions([story.scenes[1]], rng)[0]
+    return [stated(change, rng) or whole, whole]
+
+
+def pairs_of(stories: Sequence[MiniatureQuery]) -> tuple[Tensor, Tensor]:
+    """Images before and after each change, uint8 (stories, 3, side, side)."""
+    count = len(stories)
+    before = images_of([story.scenes[0] for story in stories])
+    after = images_of([story.scenes[1] for story in stories], range(count, 2 * count))
+    for old, new, story in zip(before, after, stories, strict=True):
+        first, second = story.scenes
+        for place in (p for p in PLACES if first.at(p) == second.at(p)):
+            quarter = _quarter(place)
+            new[quarter] = old[quarter]
+    return before, after
+
+
+def _quarter(place: str) -> tuple[slice, slice, slice]:
+    first, second = slice(0, 32), slice(32, 64)
+    row, column = place.split()
+    rows = first if row == "top" else second
+    return slice(None), rows, first if column == "left" else second
+
+
+def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
+    """Train the U-Net on so many pairs of images."""
+    plan = replace(PLAN, steps=steps)
+    given = StableDiffusionPipeline.from_pretrained(
+        str(out / "openjourney"), dtype=torch.float32, safety_checker=None
+    )
+    vae, encoder = given.vae.requires_grad_(False), given.text_encoder.requires_grad_(False)
+    stories = [query(index, 61, "train", "SA") for index in range(images)]
+    seen, drawn = (openjourney.encoded(vae, part) for part in pairs_of(stories))
+    rng = random.Random(62)
+    texts = [text for story in stories for text in prompts_of(story, rng)]
+    ids = torch.split(token_ids(given.tokenizer, texts), 200)
+    prompts = torch.cat([encoder(part).last_hidden_state.bfloat16() for part in ids])
+    unprompted = encoder(token_ids(given.tokenizer, [""])).last_hidden_state
+    torch.manual_seed(plan.seed)
+    unet = openjourney.new_unet(MODEL)
+    begin_with(unet, given.unet)
+    parts = {**given.components, "unet": unet, "requires_safety_checker": False}
+    pipeline = StableDiffusionInstructPix2PixPipeline(**parts)
+
+    def loss(step: int) -> Tensor:
+        rows, lot = torch.randint(images, (BATCH,)), torch.rand(BATCH, 1, 1)
+        whole = (torch.rand(BATCH) >= CHANGES).long()
+        asked = torch.where(lot < 2 * UNSEEN, unprompted, prompts[2 * rows + whole].float())
+        shown = (lot < UNSEEN) | (lot >= 3 * UNSEEN)
+        # The pipeline reads latents as the autoencoder gives them, without its factor.
+        beside = seen[rows] * shown[..., None]
+
+        def denoise(noisy: Tensor, times: Tensor, tokens: Tensor) -> Any:
+            return unet(torch.cat([noisy, beside], dim=1), times, tokens)
+
+        return openjourney.noise_loss(denoise, SCALE * drawn[rows], asked)
+
+    def export(step: int) -> None:
+        openjourney.save_pipeline(pipeline, out / "instruct-pix2pix")
+
+    train({"unet": unet}, loss, out / "state" / "instruct-pix2pix", plan, export)
+
+
+if __name__ == "__main__":
+    typer.run(main)
