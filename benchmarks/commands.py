@@ -422,7 +422,7 @@ def report(
     traced(root, console.print)
     show_times(root, console)
     if out is not None:
-        files: Iterable[AnyPath] = chain(root.glob("*.*"), root.glob("report/*.js"))
+        files: Iterable[AnyPath] = chain(root.glob("*.*"), root.glob("report/*.*"))
         for file in filter(lambda path: path.is_file(), files):
             below = out / file.parent.name if file.parent != root else out
             write_whole(below / file.name, file.read_bytes())

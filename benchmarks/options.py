@@ -171,6 +171,28 @@ T2is = Annotated[
     list[str] | None,
     typer.Option("--t2i", help="A text-to-image model of the matrix; may be repeated."),
 ]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metrics",
+        metavar="NAME,...",
+        help="Show these scorers alone, in this order; may be repeated.",
+    ),
+]
+Human = Annotated[
+    Path | None,
+    typer.Option(
+        help="People's scores, such as annotations.csv of `plait annotate`: how far "
+        "scorers agree with them on the pairings."
+    ),
+]
+Sheet = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write a contact sheet, .png or .webp: a few queries by every pairing.",
+    ),
+]
 Composition = Annotated[
     Literal["mmie", "outline"] | None,
     typer.Option(
@@ -218,6 +240,9 @@ def pairing_options(
     lvlm: Lvlms = None,
     t2i: T2is = None,
     protocol: Composition = None,
+    metrics: Metrics = None,
+    human: Human = None,
+    sheet: Sheet = None,
     shard: None = None,
 ) -> None:
     """The options of `bench pairings` where they differ from those of a run."""

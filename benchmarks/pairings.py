@@ -1,13 +1,16 @@
 """`plait bench pairings`: run a matrix of LVLMs and text-to-image models, and compare.
 
 plait bench pairings --lvlm qwen2-vl-7b --lvlm llava-34b --t2i sdxl --t2i openjourney
-plait bench pairings RUN        the tables of an existing run
+plait bench pairings RUN                        the tables of an existing run
+plait bench pairings RUN --metrics hpsv2,bleu   by some of its scorers
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.console import Console
@@ -15,22 +18,30 @@ from rich.console import Console
 from benchmarks import commands
 from benchmarks.options import flags_of, forecast_of
 from benchmarks.results.board import Board
-from benchmarks.results.pairings.comparison import Pairings, pairings_of
 from benchmarks.results.pairings.matrix import matrices_of
+from benchmarks.results.pairings.sheet import form_of, sheet_of, write_sheet
 from benchmarks.results.pairings.tables import FILES, tables_of, write_pairings
+from benchmarks.results.report.entries import keys_shown
+from benchmarks.results.report.page import limit_of
 from benchmarks.runs.config import RunConfig, is_run, load_config
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE, DefaultRun
 from benchmarks.runs.experiment import reopen
+from benchmarks.studies.agreement import AgreementSettings
+from benchmarks.studies.annotations import read_ratings
 from benchmarks.tasks.miniature.reader import is_miniature
-from cluster.store import Store
+from cluster.store import BlobReader, Store
 from generators.buckets import AnyPath, any_path
 from generators.errors import UsageError
 from generators.mini.table import MINI, folder_of
+from generators.names import unknown
 from pipelines.presets import LVLMS
 from pipelines.systems import is_t2i, parts_of
+from scorers.base import Scorer
 
 _Sides = tuple[tuple[str, ...], tuple[str, ...]]
 """LVLMs and text-to-image models."""
+_OF_WHAT_IS_SHOWN = ("config", "metrics", "human", "sheet")
+"""Options that an existing run is shown with."""
 _TINY: _Sides = ("qwen2-vl-7b", "llava-34b"), ("openjourney", "sdxl-turbo")
 """LVLMs and text-to-image models of the matrix that shows how things work, without
 weights: one LVLM skips queries with several images, as published."""
@@ -41,7 +52,7 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     place = options["config"] and any_path(options["config"])
     if place is not None and is_run(place):
         _refuse_options(options, place)
-        return _of_existing(place.resolve(), console)
+        return _of_existing(place.resolve(), options, console)
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")
     config = matrix_config({**options, "config": place})
@@ -49,29 +60,57 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     planned = commands.plan(config, console, remake=remake, forecast=forecast)
     if not matrices_of(planned.experiment.systems):
         raise _no_matrix(str(config.root))
+    # What the options name must be there before anything runs.
+    _metrics(options, planned.experiment.scorers), _people(options["human"])
+    _ = options["sheet"] and form_of(options["sheet"])
     finished = commands.execute_plan(planned, console, remake=remake)
     if (board := finished.board) is not None:
-        _show(pairings_of(board), board, config.root, console)
+        _show(board, config.root, options, console)
     return finished.exit_status
 
 
-def _of_existing(root: AnyPath, console: Console) -> int:
+def _of_existing(root: AnyPath, options: Mapping[str, Any], console: Console) -> int:
     """Write and show the tables of a run that is there."""
-    board = reopen(root).board(Store(root, strict=True))
-    pairings = write_pairings(board, root)
-    if not pairings:
-        raise _no_matrix(str(root))
-    _show(pairings, board, root, console)
+    _show(reopen(root).board(Store(root, strict=True)), root, options, console)
     return commands.FINISHED
 
 
+def _metrics(options: Mapping[str, Any], scorers: Sequence[Scorer]) -> list[str]:
+    """The scorers to be shown; UsageError for a name that is none of the run's."""
+    valid = [s.name for s in scorers if not s.of_sets]
+    named = (text.split(",") for text in options["metrics"] or ())
+    chosen = [*dict.fromkeys(name.strip() for names in named for name in names)]
+    for name in chosen:
+        if name not in valid:
+            raise unknown("scorer of this run", name, valid)
+    return chosen
+
+
+def _people(file: Path | None) -> dict[str, dict[str, float]]:
+    """Return what people gave on average, by system and query; UsageError."""
+    if file is None:
+        return {}
+    scale = AgreementSettings().human_scale
+    ratings = read_ratings(file, rater="annotator", unnamed="people", scale=scale)
+    if ratings.form != "score":
+        raise UsageError(
+            f"{file} holds a {ratings.form} of each pair; ranks of pairings need the "
+            "column score or criteria; `plait agreement` reads both"
+        )
+    given: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for rated in ratings.values.values():
+        for unit, value in rated.items():
+            given[unit.system][unit.id].append(float(value))
+    return {s: {q: fmean(v) for q, v in own.items()} for s, own in given.items()}
+
+
 def _refuse_options(options: Mapping[str, Any], root: AnyPath) -> None:
-    given = [name for name, value in options.items() if value and name != "config"]
+    given = [n for n, value in options.items() if value and n not in _OF_WHAT_IS_SHOWN]
     if given:
         names = ", ".join(f"--{name.rstrip('_').replace('_', '-')}" for name in given)
         raise UsageError(
-            f"{root} is an existing run, whose tables are shown without options ({names} "
-            "given); to add models to it, name it with --out"
+            f"{root} is an existing run, whose tables are shown without options of a run "
+            f"({names} given); to add models to it, name it with --out"
         )
 
 
@@ -153,9 +192,19 @@ def _no_matrix(where: str) -> UsageError:
 
 
 def _show(
-    pairings: Sequence[Pairings], board: Board, root: AnyPath, console: Console
+    board: Board, root: AnyPath, options: Mapping[str, Any], console: Console
 ) -> None:
-    """Print the tables, and where the files are."""
+    """Write the files, print the tables and say where the files are; UsageError."""
+    metrics, people = _metrics(options, board.scorers), _people(options["human"])
+    cells = {s.name for one in matrices_of(board.systems) for s in one.cells}
+    if not cells:
+        raise _no_matrix(str(root))
+    if people and cells.isdisjoint(people):
+        raise UsageError(
+            f"{options['human']} rates none of the pairings, but {', '.join(people)}; "
+            f"the pairings: {', '.join(sorted(cells))}"
+        )
+    pairings = write_pairings(board, root, metrics, people)
     for one in pairings:
         for table in tables_of(one):
             console.print(table.rich)
@@ -163,3 +212,9 @@ def _show(
         console.print(f"Warning: {board.warning}.", style="yellow")
     names = f"{FILES[0]} (and {', '.join(f.partition('.')[2] for f in FILES[1:])})"
     console.print(f"pairings    {root / names}", soft_wrap=True)
+    if (file := options["sheet"]) is not None:
+        sheet = sheet_of(board, pairings[0], keys_shown(board, limit_of(None)))
+        if sheet is None:
+            raise UsageError("no query with an image has a score of every pairing")
+        write_sheet(sheet, file, BlobReader())
+        console.print(f"sheet       {file}", soft_wrap=True)

@@ -26,6 +26,9 @@ FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are read. Pillow knows more, but passes some to other programs (EPS)."""
 
 
+_PNG, _SMALL = b"\x89PNG", 1 << 16
+
+
 class ImageError(PlaitError, ValueError):
     """Bytes that cannot be read as an image; the message says why."""
 
@@ -117,3 +120,17 @@ class Drawing:
 def encode(pil_image: Pillow.Image) -> Image:
     """Return `image` as PNG."""
     return Drawing(np.asarray(pil_image.convert("RGB"))).encoded()
+
+
+def small_webp(data: bytes, side: int) -> tuple[bytes, tuple[int, int]]:
+    """Return an image as WebP, at most `side` pixels wide and high, with its size.
+
+    Raises ImageError.
+    """
+    image = decode(data)
+    image.thumbnail((side, side), Pillow.Resampling.LANCZOS, reducing_gap=1.0)
+    # A PNG of few bytes is a drawing, whose edges lossy compression would blur.
+    lossless = data.startswith(_PNG) and len(data) <= _SMALL
+    file = io.BytesIO()
+    image.save(file, "WEBP", lossless=lossless, quality=75, method=2)
+    return file.getvalue(), image.size

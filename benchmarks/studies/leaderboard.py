@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from benchmarks.results.leaderboard import (
     headline,
     leaderboard,
 )
-from benchmarks.results.numbers import NumberForm
+from benchmarks.results.rankings import Rankings, Series, means_of, weights_of
 from benchmarks.results.report.page import tables_page
 from benchmarks.results.table import (
     ResultTable,
@@ -41,15 +40,7 @@ from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.files import write_whole
 from scorers.base import Scorer
-from scorers.statistics.agreement import spearman
-from scorers.statistics.estimate import (
-    DRAWS,
-    LEAST,
-    Estimate,
-    Floats,
-    bootstrap_estimate,
-    bootstrap_weights,
-)
+from scorers.statistics.estimate import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +115,17 @@ class Benchmark:
     def draws(self, systems: Sequence[str]) -> Floats:
         """Return (1 + DRAWS, systems) averages: of the queries, and of queries drawn."""
         board = self.parts[0].board
-        values = np.stack([self._columns[name][1] for name in systems], axis=1)
-        drawn = bootstrap_weights(board.keys, DRAWS)
-        weights = np.concatenate([np.ones((1, len(board.keys))), drawn])
-        known, filled = ~np.isnan(values), np.nan_to_num(values)
-        if self.average != FIXED:
-            return _quotient(weights @ filled, weights @ known)
+        columns = [self._columns[name][1] for name in systems]
+        values = np.reshape(columns, (len(systems), len(board.keys))).T
+        weights = weights_of(board.keys)
+        if self.average != FIXED or not systems:
+            return means_of(weights, values)
         rows = {c: board.rows_of(board.groups_of(c)) for c in board.categories}
         # A scorer does not apply to a category without any score.
-        groups = {c: own for c, own in rows.items() if known[own].any()}
+        groups = {c: own for c, own in rows.items() if not np.isnan(values[own]).all()}
         shares = np.array([board.categories[c] for c in groups], float)
-        means = [
-            _quotient(weights[:, own] @ filled[own], weights[:, own] @ known[own])
-            for own in groups.values()
-        ]
+        means = [means_of(weights[:, own], values[own]) for own in groups.values()]
         return np.tensordot(shares / shares.sum(), np.stack(means), 1)
-
-
-def _quotient(above: Floats, below: Floats) -> Floats:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return above / below
 
 
 def benchmarks_of(runs: Iterable[AnyPath]) -> list[Benchmark]:
@@ -189,7 +171,7 @@ class Overview:
     def systems(self) -> list[str]:
         """All systems: by mean rank, and then those without a score somewhere."""
         named = dict.fromkeys(name for b in self.benchmarks for name in b.cells)
-        order = {name: rank.value or 0.0 for name, rank in self.mean_ranks.items()}
+        order = {name: rank.value or 0.0 for name, rank in self.rankings.mean_ranks.items()}
         return sorted(named, key=lambda name: order.get(name, np.inf))
 
     @cached_property
@@ -202,59 +184,17 @@ class Overview:
         return [name for name in first if all(name in other for other in others)]
 
     @cached_property
-    def _draws(self) -> list[Floats]:
-        """(1 + DRAWS, systems) by benchmark."""
-        return [b.draws(self.common) for b in self.benchmarks]
-
-    @cached_property
-    def _ranks(self) -> Floats:
-        """(benchmarks, 1 + DRAWS, systems), the best being 1 and equal ones sharing."""
-        from scipy.stats import rankdata
-
-        signs = [-1 if b.scorer.direction == "higher" else 1 for b in self.benchmarks]
-        signed = [s * d for s, d in zip(signs, self._draws, strict=True)]
-        return np.stack([rankdata(d, axis=1, nan_policy="propagate") for d in signed])
-
-    def _estimates(self, of: Floats, n: int) -> dict[str, Estimate]:
-        pairs = zip(self.common, of.T, strict=True)
-        return {s: bootstrap_estimate(float(own[0]), own[1:], n) for s, own in pairs}
-
-    @cached_property
-    def ranks(self) -> list[dict[str, Estimate]]:
-        """By benchmark, the rank of each common system."""
-        if not self.common:
-            return [{} for _ in self.benchmarks]
-        pairs = zip(self._ranks, self.benchmarks, strict=True)
-        return [self._estimates(own, b.n) for own, b in pairs]
-
-    @cached_property
-    def mean_ranks(self) -> dict[str, Estimate]:
-        """The mean rank over all benchmarks of each common system."""
-        if not self.common:
-            return {}
-        return self._estimates(self._ranks.mean(axis=0), min(b.n for b in self.benchmarks))
-
-    @cached_property
-    def correlations(self) -> dict[tuple[int, int], Estimate]:
-        """Spearman's correlation of the common systems' averages, by two benchmarks.
-
-        Positive where both call the same systems good.
-        """
-        found = {}
-        for i, j in combinations(range(len(self.benchmarks)), 2):
-            n = min(self.benchmarks[i].n, self.benchmarks[j].n)
-            if len(self.common) < LEAST:
-                reason = f"{len(self.common)} common systems, fewer than {LEAST}"
-                found[i, j] = Estimate(None, None, n, reason)
-                continue
-            one = np.ones((1, len(self.common)))
-            pairs = zip(self._ranks[i], self._ranks[j], strict=True)
-            drawn = np.array([float(spearman(x, y, one)[0]) for x, y in pairs])
-            found[i, j] = bootstrap_estimate(float(drawn[0]), drawn[1:], n)
-        return found
+    def rankings(self) -> Rankings:
+        """Ranks of the common systems on every benchmark."""
+        series = [
+            Series(name, b.scorer.direction, b.n, b.draws(self.common))
+            for name, b in zip(self.names, self.benchmarks, strict=True)
+        ]
+        return Rankings(self.common, series)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
+        mean_ranks = self.rankings.mean_ranks
         return {
             "benchmarks": [
                 {
@@ -267,12 +207,12 @@ class Overview:
                     "systems": b.cells,
                     "ranks": {s: e.as_json("rank") for s, e in ranks.items()},
                 }
-                for b, ranks in zip(self.benchmarks, self.ranks, strict=True)
+                for b, ranks in zip(self.benchmarks, self.rankings.ranks, strict=True)
             ],
-            "mean_ranks": {s: e.as_json("rank") for s, e in self.mean_ranks.items()},
+            "mean_ranks": {s: e.as_json("rank") for s, e in mean_ranks.items()},
             "correlations": [
-                {"benchmarks": [i, j], **e.as_json()}
-                for (i, j), e in self.correlations.items()
+                {"benchmarks": [*pair], **e.as_json()}
+                for pair, e in self.rankings.correlations.items()
             ],
         }
 
@@ -293,34 +233,7 @@ class Overview:
         ]
         about = [f"{name}: {AVERAGES[b.average]}, {b.n:,} queries." for name, b in named]
         yield ResultTable.of("Systems by benchmark", ["system", *heads], rows, about)
-        if self.common:
-            yield self._rank_table(names)
-        if len(names) > 1 and self.common:
-            yield self._correlation_table(names)
-
-    def _rank_table(self, names: Sequence[str]) -> ResultTable:
-        whole, mean = NumberForm(0), NumberForm(1)
-        columns = [TableColumn(name, numeric=True) for name in ("mean rank", *names)]
-        rows = [
-            [TableCell(s), TableCell.of(self.mean_ranks[s], mean)]
-            + [TableCell.of(own[s], whole) for own in self.ranks]
-            for s in self.systems
-            if s in self.mean_ranks
-        ]
-        notes = [
-            "Over the systems that have a score on every benchmark; 1 is the best. No "
-            "interval: the rank is the same whichever queries are drawn."
-        ]
-        return ResultTable.of("Ranks", ["system", *columns], rows, notes)
-
-    def _correlation_table(self, names: Sequence[str]) -> ResultTable:
-        form = NumberForm(2)
-        rows = [
-            [names[i], names[j], form.estimate(estimate)]
-            for (i, j), estimate in self.correlations.items()
-        ]
-        title = f"Rank correlation between benchmarks, {len(self.common)} systems"
-        return ResultTable.of(title, ["benchmark", "and", "Spearman's rho"], rows)
+        yield from self.rankings.tables()
 
 
 def write_leaderboard(runs: Sequence[AnyPath], out: Path) -> Sequence[ResultTable]:

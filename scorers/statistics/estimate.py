@@ -58,6 +58,11 @@ class Estimate:
         return plain | {key: text for key, text in about.items() if text}
 
 
+def excludes_zero(estimate: Estimate) -> bool:
+    """Whether an effect or a difference has an interval that excludes 0."""
+    return estimate.ci95 is not None and (estimate.ci95[0] > 0 or estimate.ci95[1] < 0)
+
+
 def _rounded(value: float, places: int) -> float:
     return round(value, places) + 0.0  # of what rounds to -0.0, 0.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from benchmarks.runs.experiment import reopen
 from cluster.store import Store
 from generators.base import Kind, Skip
 from generators.errors import UsageError
+from generators.images import decode
 from generators.mini.table import folder_of
+from generators.names import UnknownName
 
 NAMES = ("config", "data", "scorer", "weights", "out", "limit", "ids", "seed", "repeats")
 NAMES += ("address", "mode", "rubric", "set_", "lvlm", "t2i", "protocol")
-NAMES += ("on", "budget_hours")
+NAMES += ("on", "budget_hours", "metrics", "human", "sheet")
 
 
 def options(**given: Any) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def test_the_command_line_has_the_options_of_a_run():
         plait.app, ["bench", "pairings", "--help"], terminal_width=200
     )
     assert result.exit_code == 0
-    for option in ("--lvlm", "--t2i", "--protocol", "--limit", "--weights", "--set"):
+    for option in ("--lvlm", "--t2i", "--protocol", "--limit", "--metrics", "--sheet"):
         assert option in result.output
     assert "--system" not in result.output
     wrong = CliRunner().invoke(plait.app, ["bench", "pairings", "--protocol", "text"])
@@ -109,7 +112,9 @@ def finished(
     with pytest.MonkeyPatch.context() as patch:
         # What the run has just read is not read again for its tables.
         patch.setattr(pairings, "reopen", lambda *_: pytest.fail("read again"))
-        status, text = run(options(weights="tiny", limit=12, out=root))
+        scorers = ["clipscore", "clipscore-prompt"]
+        given = options(weights="tiny", scorer=scorers, limit=12, out=root)
+        status, text = run(given)
     assert status == 0, text
     return root, text
 
@@ -171,3 +176,33 @@ def test_an_existing_run_is_shown_again_without_running(finished):
     assert tables in text
     with pytest.raises(UsageError, match="--limit"):
         run(options(config=root, limit=3))
+
+
+@pytest.mark.models
+@pytest.mark.timeout(600)
+def test_metrics_are_picked_and_set_beside_people(finished, tmp_path):
+    root, copy = finished[0], tmp_path / "run"
+    shutil.copytree(root, copy)
+    (matrix,) = json.loads((root / "pairings.json").read_text())["matrices"]
+    first, second = matrix["scores"]
+    human, sheet = tmp_path / "human.csv", tmp_path / "sheet.webp"
+    names = [name for row in matrix["systems"] for name in row]
+    lines = [f"SA-0001,{name},{i}" for i, name in enumerate(names)]
+    human.write_text("\n".join(["id,system,score", *lines]))
+    shown = {"config": copy, "metrics": [f"{second}, {first}"], "sheet": sheet}
+    status, text = run(options(**shown, human=human))
+    assert (status, decode(sheet.read_bytes()).height > 400) == (0, True)
+    assert text.index(f"{second} (") < text.index(f"{first} (")
+    run(options(config=copy, metrics=[second], human=human))
+    (picked,) = json.loads((copy / "pairings.json").read_text())["matrices"]
+    assert picked["scores"] == {second: matrix["scores"][second]}
+    assert [a["scorers"] for a in picked["agreement"]] == [[second, "people"]]
+    with pytest.raises(UnknownName) as error:
+        run(options(config=copy, metrics=[f"{first},clipscor"]))
+    assert {*error.value.valid} == {first, second}
+    human.write_text("id,system,vote,baseline\nSA-0001,anole,system,gill")
+    with pytest.raises(UsageError, match="vote"):
+        run(options(config=copy, human=human))
+    human.write_text("id,system,score\nSA-0001,anole,3")
+    with pytest.raises(UsageError, match="none of the pairings"):
+        run(options(config=copy, human=human))

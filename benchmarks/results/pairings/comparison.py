@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import Any
@@ -15,12 +15,16 @@ from benchmarks.results.board import Board
 from benchmarks.results.costs import MEASURES, DocumentCost, RecordCost, total
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
+from benchmarks.results.people import Agreement, known
+from benchmarks.results.rankings import Rankings, Series, means_of, weights_of
 from generators.base import Kind, OutcomeName
 from scorers.base import Scorer, ends_of
-from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.estimate import Estimate, Floats, excludes_zero
 from scorers.statistics.means import AMOUNT, mean, of_differences, paired
 from scorers.statistics.power import detectable, queries_needed
 from scorers.statistics.two_way import TwoWayModel, shared_queries, two_way
+
+PEOPLE = "people"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,11 @@ class CellDifference:
     needed: int | None
     """Queries that find a difference as large as the one seen, at power 0.8."""
 
+    @property
+    def told_apart(self) -> bool:
+        """Whether the interval excludes 0."""
+        return excludes_zero(self.estimate)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PairingScores:
@@ -47,8 +56,12 @@ class PairingScores:
     model: TwoWayModel
     left_out: Mapping[str, int]
     """Queries without a score in every cell, by what happened in those without."""
+    keys: Sequence[str]
+    """The queries with a score in every cell."""
     shared: Mapping[str, Floats]
-    """The scores of each system, by query, of the queries with a score in every cell."""
+    """The scores of each system on these queries."""
+    people: Sequence[Agreement] = ()
+    """How often the scorer is known to prefer what people chose."""
 
     @property
     def form(self) -> NumberForm:
@@ -66,20 +79,35 @@ class PairingScores:
         means = [estimate for row in self.model.cells for estimate in row]
         return dict(zip(self.shared, means, strict=True))
 
-    @property
+    @cached_property
+    def ranked(self) -> list[str]:
+        """The systems with a mean, the best first."""
+        sign = -1 if self.scorer.direction == "higher" else 1
+        known = {n: sign * e.value for n, e in self.cells.items() if e.value is not None}
+        return sorted(known, key=known.__getitem__)
+
+    @cached_property
     def differences(self) -> list[CellDifference]:
         """The differences of every two cells."""
         return [self._difference(a, b) for a, b in combinations(self.shared, 2)]
 
+    @cached_property
+    def not_told_apart(self) -> dict[str, list[str]]:
+        """By ranked system, the others whose difference from it may be 0, the best first.
+
+        By the interval of each difference alone: among many, some exclude 0 by chance.
+        """
+        apart = {frozenset((d.a, d.b)) for d in self.differences if d.told_apart}
+        return {
+            a: [b for b in self.ranked if b != a and frozenset((a, b)) not in apart]
+            for a in self.ranked
+        }
+
     @property
     def from_best(self) -> list[CellDifference]:
         """The differences of the best cell to every other one."""
-        sign = 1 if self.scorer.direction == "higher" else -1
-        known = {
-            name: sign * e.value for name, e in self.cells.items() if e.value is not None
-        }
-        best = max(known, key=known.__getitem__, default=None)
-        return [self._difference(best, b) for b in self.shared if best and b != best]
+        best = self.ranked[:1]
+        return [self._difference(a, b) for a in best for b in self.shared if b != a]
 
     def _difference(self, a: str, b: str) -> CellDifference:
         difference = paired(self.shared[a], self.shared[b])
@@ -125,6 +153,18 @@ class Pairings:
     scores: Sequence[PairingScores]
     costs: PairingCosts | None
     """None where the records are not at hand."""
+    people: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By system and query, what people gave on average; empty where none were asked."""
+
+    def showing(
+        self, metrics: Sequence[str], people: Mapping[str, Mapping[str, float]]
+    ) -> Pairings:
+        """Return the same by these scorers alone, in their order; with people's scores.
+
+        By all scorers where none is named.
+        """
+        own = {s.scorer.name: s for s in self.scores}
+        return replace(self, scores=[own[n] for n in metrics or own], people=people)
 
     @cached_property
     def scored(self) -> Sequence[PairingScores]:
@@ -139,6 +179,25 @@ class Pairings:
             measures, cells = self.costs.measures, [*self.costs.cells.values()]
         known = (m for m in ("cost", "gpu_seconds", "seconds") if m in measures)
         return next((m for m in known if all(own[m].value for own in cells)), None)
+
+    @cached_property
+    def rankings(self) -> Rankings:
+        """The systems' ranks by every scorer that has a mean of them, and by people."""
+        names = [s.name for s in self.matrix.cells]
+        series = [
+            Series(s.scorer.name, s.scorer.direction, s.model.n, _draws(s.keys, s.shared))
+            for s in self.scores
+            if s.model.n
+        ]
+        if series and self.people:
+            keys = sorted({key for own in self.people.values() for key in own})
+            given = {
+                n: np.array([self.people.get(n, {}).get(key, np.nan) for key in keys])
+                for n in names
+            }
+            draws = _draws(keys, given)
+            series.append(Series(PEOPLE, "higher", len(keys), draws, is_reference=True))
+        return Rankings(names if series else [], series)
 
     def points(self, scores: PairingScores) -> dict[str, tuple[Estimate, Estimate]]:
         """Return cost and score of each system that has a score."""
@@ -169,6 +228,10 @@ class Pairings:
         return sorted(best, key=lambda name: (places[name][0], name))
 
 
+def _draws(keys: Sequence[str], values: Mapping[str, Floats]) -> Floats:
+    return means_of(weights_of(keys), np.stack([*values.values()], axis=1))
+
+
 @lru_cache(maxsize=2)
 def pairings_of(board: Board) -> list[Pairings]:
     """Return the pairings of every matrix of a board; empty where there is none."""
@@ -189,12 +252,14 @@ def _scores(board: Board, matrix: PairingMatrix, scorer: Scorer) -> PairingScore
     shape = (-1, len(matrix.lvlms), len(matrix.t2is))
     values = board.values[scorer.name][:, [column[name] for name in names]].reshape(shape)
     shared = shared_queries(values).reshape(-1, len(names))
-    lost = np.flatnonzero(np.isnan(values).any(axis=(1, 2)))
+    lost = set(np.flatnonzero(np.isnan(values).any(axis=(1, 2))).tolist())
     return PairingScores(
         scorer=scorer,
         model=two_way(values, ends_of(scorer.scale)),
-        left_out=_left_out(board, names, scorer, [board.keys[i] for i in lost]),
+        left_out=_left_out(board, names, scorer, [board.keys[i] for i in sorted(lost)]),
+        keys=[key for i, key in enumerate(board.keys) if i not in lost],
         shared=dict(zip(names, shared.T, strict=True)),
+        people=tuple(known(scorer, board.agreement)),
     )
 
 

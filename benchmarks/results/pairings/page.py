@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -11,13 +11,10 @@ from benchmarks.results.board import Board
 from benchmarks.results.costs import MEASURES
 from benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, drawn
 from benchmarks.results.pairings.comparison import Pairings, PairingScores, pairings_of
-from benchmarks.results.pairings.tables import (
-    AMOUNT,
-    cost_table,
-    needed_tables,
-    score_tables,
-)
-from benchmarks.results.table import ResultTable, TableCell
+from benchmarks.results.pairings.sheet import Read, sheet_markup, sheet_of, write_images
+from benchmarks.results.pairings.tables import agreement_tables, cost_table, score_tables
+from benchmarks.results.table import ResultTable
+from generators.buckets import AnyPath
 from scorers.statistics.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -30,37 +27,38 @@ Block = Sequence[ResultTable | Markup]
 """What stands below one another."""
 
 
-def pairings_section(board: Board) -> list[dict[str, Any]]:
+def pairings_section(
+    board: Board, shown: Collection[str], folder: AnyPath, read: Read
+) -> list[dict[str, Any]]:
     """Return what the template shows of each matrix; empty where there is none.
 
-    The blocks of a scorer stand side by side.
+    The blocks of a scorer stand side by side. The contact sheet is of queries that are
+    `shown` on the page; its images are written into `folder`.
     """
+    pairings = pairings_of(board)
+    sheets = [sheet_of(board, one, shown) for one in pairings]
+    images = write_images([sheet for sheet in sheets if sheet], folder, read)
     return [
         {
             "shape": f"{one.matrix.shape}, protocol {one.matrix.protocol}",
             "scorers": [[*_blocks(one, scores)] for scores in one.scored],
             "cost": cost_table(one) if one.costs else None,
-            "folded": [*needed_tables(one)],
+            "agreement": [*agreement_tables(one)],
+            "sheet": sheet and sheet_markup(sheet, images),
         }
-        for one in pairings_of(board)
+        for one, sheet in zip(pairings, sheets, strict=True)
     ]
 
 
 def _blocks(pairings: Pairings, scores: PairingScores) -> Iterator[Block]:
-    yield from ([table] for table in score_tables(pairings, scores))
+    tables = [*score_tables(pairings, scores)]
     points, frontier = pairings.points(scores), pairings.frontier(scores)
-    if len(points) > 1:
-        name, measure = scores.scorer.name, MEASURES[pairings.measure or ""]
-        rows = [
-            [
-                *(pairing, str(number), TableCell.of(score, scores.form)),
-                *(TableCell.of(cost, AMOUNT), "frontier" if pairing in frontier else ""),
-            ]
-            for number, (pairing, (cost, score)) in enumerate(points.items(), 1)
-        ]
-        head = ["pairing", "point", name, measure, ""]
-        table = ResultTable.of(f"{name} against {measure}", head, rows)
-        yield [table, plot_of(points, frontier, measure)]
+    has_plot = len(points) > 1
+    yield from ([table] for table in (tables[:-1] if has_plot else tables))
+    if has_plot:
+        ordered = {name: points[name] for name in scores.ranked}
+        measure = MEASURES[pairings.measure or ""]
+        yield [tables[-1], plot_of(ordered, frontier, measure)]
 
 
 def plot_of(
@@ -77,7 +75,11 @@ def plot_of(
         axes.margins(0.08, 0.1)
         steps = zip(*(places[name] for name in frontier), strict=True)
         axes.step(*steps, where="post", color=ACCENT, linestyle="--")
-        for number, (name, (cost, score)) in enumerate(points.items(), 1):
+        numbers = {name: number for number, name in enumerate(points, 1)}
+        # What lies on the frontier is never hidden.
+        order = sorted(points, key=frontier.__contains__)
+        for above, name in enumerate(order, 3):
+            cost, score = points[name]
             fill, ink = (ACCENT, SURFACE) if name in frontier else (SURFACE, INK)
             axes.errorbar(
                 *places[name],
@@ -89,9 +91,15 @@ def plot_of(
                 marker="o",
                 markersize=17,
                 markerfacecolor=fill,
+                zorder=above,
             )
             axes.text(
-                *places[name], str(number), color=ink, ha="center", va="center", zorder=9
+                *places[name],
+                str(numbers[name]),
+                color=ink,
+                ha="center",
+                va="center",
+                zorder=above + 0.5,
             )
 
     return drawn(_WIDTH, _HEIGHT, words, paint)

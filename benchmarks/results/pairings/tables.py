@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.results.board import Board
@@ -26,7 +28,7 @@ from benchmarks.results.table import (
 )
 from generators.buckets import AnyPath
 from generators.files import write_whole
-from scorers.statistics.estimate import Estimate
+from scorers.statistics.estimate import Estimate, excludes_zero
 from scorers.statistics.power import POWER
 from scorers.statistics.two_way import ONE_LEVEL
 
@@ -60,11 +62,15 @@ ABOUT_COST = (
     "loading and scoring are not counted."
 )
 ABOUT_NEEDED = (
-    "Detectable: the smallest true difference that as many queries find at power "
-    f"{POWER:g} (paired t test, two-sided, level 0.05; noncentral t, Cohen 1988). Queries "
-    "needed: to find a difference as large as the one seen, which in few queries is often "
-    "too large."
+    "Queries needed: to find a difference from the best as large as the one seen at power "
+    f"{POWER:g} (paired t test, two-sided, level 0.05; noncentral t, Cohen 1988). In few "
+    "queries the one seen is often too large."
 )
+ABOUT_APART = (
+    "Not told apart: the 95% interval of the paired difference holds 0. Each pair is seen "
+    "alone: were all pairings equal, about 1 pair in 20 would be told apart by chance."
+)
+ABOUT_FRONTIER = "Frontier: no other pairing is as good and as cheap, by the means alone."
 ONE_ROW = (
     "There is only one LVLM or only one text-to-image model, so there is no interaction "
     "to estimate: main effects only."
@@ -73,22 +79,43 @@ _PALE, _STRONG = 4, 40
 """Shares of colour behind a number on the page, in percent: text stays legible."""
 
 
+class _Amount(NumberForm):
+    """Of what cannot be less than nothing: `0.0123`, `1.234`, `1,235`."""
+
+    def number(self, value: float | None) -> str:
+        """Three or four digits, without exponents, or a dash."""
+        if value is None:
+            return "-"
+        if value and abs(value) < 1:
+            return f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:z.2f}"
+
+    def total(self, value: float | None) -> str:
+        """The same of a sum, which may be a count."""
+        return f"{value:,.0f}" if value and value.is_integer() else self.number(value)
+
+
+AMOUNT = _Amount()
+
+
 def tables_of(pairings: Pairings) -> Iterator[ResultTable]:
     """Yield every table of one matrix, as files and terminals show them."""
     for scores in pairings.scored:
         yield from score_tables(pairings, scores)
     if pairings.costs is not None:
         yield cost_table(pairings)
-    yield from needed_tables(pairings)
+    yield from agreement_tables(pairings)
 
 
 def score_tables(pairings: Pairings, scores: PairingScores) -> Iterator[ResultTable]:
-    """Yield the means of one scorer, then the interaction and what scores depend on."""
+    """Yield the means of one scorer, the interaction, what scores depend on, the order."""
     yield score_table(pairings, scores)
     if pairings.matrix.is_crossed:
         yield interaction_table(pairings, scores)
     if scores.model.shares is not None:
         yield shares_table(pairings, scores)
+    if scores.ranked:
+        yield ranking_table(pairings, scores)
 
 
 def _is_first(pairings: Pairings, scores: PairingScores) -> bool:
@@ -134,8 +161,7 @@ def _effect(e: Estimate, scores: PairingScores, tint: int = 0) -> TableCell:
     """Return an effect, marked where its interval excludes 0."""
     if e.reason == ONE_LEVEL:
         return TableCell("")
-    marked = e.ci95 is not None and (e.ci95[0] > 0 or e.ci95[1] < 0)
-    return TableCell.of(e, scores.signed, tint=tint, marked=marked)
+    return TableCell.of(e, scores.signed, tint=tint, marked=excludes_zero(e))
 
 
 def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
@@ -200,23 +226,58 @@ def shares_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     return ResultTable.of(title, ["a score depends on", "share"], rows, [ABOUT_SHARES])
 
 
-class _Amount(NumberForm):
-    """Of what cannot be less than nothing: `0.0123`, `1.234`, `1,235`."""
+def ranking_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
+    """Return the cells, the best first: what each can be told apart from, and its cost.
 
-    def number(self, value: float | None) -> str:
-        """Three or four digits, without exponents, or a dash."""
-        if value is None:
-            return "-"
-        if value and abs(value) < 1:
-            return f"{value:.3g}"
-        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:z.2f}"
+    The points are those of the plot.
+    """
+    name, frontier = scores.scorer.name, pairings.frontier(scores)
+    points, measure = pairings.points(scores), MEASURES.get(pairings.measure or "", "")
+    number = {system: i for i, system in enumerate(scores.ranked, 1)}
+    behind = {d.b: d for d in scores.from_best}
+    rows: list[list[str | TableCell]] = []
+    for system, others in scores.not_told_apart.items():
+        apart = behind.get(system)
+        mean = TableCell.of(scores.cells[system], scores.form)
+        rows.append([system, str(number[system]), mean])
+        rows[-1].append(_effect(apart.estimate, scores) if apart else "")
+        rows[-1].append(f"{apart.needed:,}" if apart and apart.needed else "-")
+        rows[-1].append(_ranges(number[other] for other in others) or "-")
+        if system in points:
+            rows[-1].append(TableCell.of(points[system][0], AMOUNT))
+            rows[-1].append("frontier" if system in frontier else "")
+    head: list[str | TableColumn] = ["pairing", "point", name, "best less it"]
+    head += ["queries needed", TableColumn("not told apart from", numeric=False)]
+    head += [measure, ""] if points else []
+    notes = []
+    if _is_first(pairings, scores):
+        pairs = len(scores.differences)
+        notes = [ABOUT_NEEDED, f"{ABOUT_APART} Here: {pairs / 20:.0f} of {pairs:,}."]
+        notes += [ABOUT_FRONTIER] if points else []
+    return ResultTable.of(_titled(pairings, f"{name}, in order"), head, rows, notes)
 
-    def total(self, value: float | None) -> str:
-        """The same of a sum, which may be a count."""
-        return f"{value:,.0f}" if value and value.is_integer() else self.number(value)
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return ascending numbers in short: `1, 3-6`."""
+    parts = []
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        first, *others = (number for _, number in run)
+        parts.append(f"{first}-{others[-1]}" if others else f"{first}")
+    return ", ".join(parts)
 
 
-AMOUNT = _Amount()
+def agreement_tables(pairings: Pairings) -> Iterator[ResultTable]:
+    """Yield the ranks by all scorers, and how far these agree with each other and people.
+
+    Nothing where a single scorer has an order.
+    """
+    if len(pairings.rankings.series) < 2:
+        return
+    people = [f"{s.scorer.name} {figure}." for s in pairings.scores for figure in s.people]
+    for table in pairings.rankings.tables():
+        notes = [*table.notes, *people]
+        yield replace(table, title=_titled(pairings, table.title), notes=notes)
+        people = []
 
 
 def cost_table(pairings: Pairings) -> ResultTable:
@@ -232,7 +293,6 @@ def cost_table(pairings: Pairings) -> ResultTable:
     ]
     notes = [f"On the {costs.queries:,} queries that every cell has answered. {ABOUT_COST}"]
     notes += _sharing_notes(costs.sharing, len(names))
-    notes += [f"{text}." for text in frontier_texts(pairings)]
     return ResultTable.of(_titled(pairings, "Cost per document"), head, rows, notes)
 
 
@@ -257,45 +317,21 @@ def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
     return notes
 
 
-def frontier_texts(pairings: Pairings) -> list[str]:
-    """Say which cells no other beats in both score and cost, one line per scorer."""
-    heading = MEASURES.get(pairings.measure or "", "")
-    frontiers = {s.scorer.name: pairings.frontier(s) for s in pairings.scores}
-    return [
-        f"Frontier of {scorer} against {heading}: {', '.join(names)}"
-        for scorer, names in frontiers.items()
-        if names
-    ]
-
-
-def needed_tables(pairings: Pairings) -> Iterator[ResultTable]:
-    """Yield by scorer how sure differences are, and how many queries they would need."""
-    head = ["a", "b", "a - b", "SD by query", "detectable", "queries needed"]
-    for scores in pairings.scores:
-        rows: list[list[str | TableCell]] = [
-            [
-                *(d.a, d.b, _effect(d.estimate, scores)),
-                *(scores.form.number(d.sd), scores.form.number(d.detectable)),
-                "-" if d.needed is None else f"{d.needed:,}",
-            ]
-            for d in scores.from_best
-        ]
-        what = f"{scores.scorer.name}, the best cell against the others"
-        title, first = _titled(pairings, what), _is_first(pairings, scores)
-        notes = [ABOUT_NEEDED] if first else []
-        if rows:
-            yield ResultTable.of(title, head, rows, notes)
-
-
 # ----------------------------------------------------------------------------- files
 
 
-def write_pairings(board: Board, root: AnyPath) -> list[Pairings]:
+def write_pairings(
+    board: Board,
+    root: AnyPath,
+    metrics: Sequence[str] = (),
+    people: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+) -> list[Pairings]:
     """Write the files where there is a matrix; return what they hold.
 
-    Equal boards, equal bytes.
+    By the scorers named, or by all; beside what people gave, by system and query. Equal
+    input, equal bytes.
     """
-    pairings = pairings_of(board)
+    pairings = [one.showing(metrics, people) for one in pairings_of(board)]
     if not pairings:
         return []
     content = {
@@ -317,6 +353,7 @@ def write_pairings(board: Board, root: AnyPath) -> list[Pairings]:
 
 def _content(pairings: Pairings) -> dict[str, Any]:
     matrix, costs = pairings.matrix, pairings.costs
+    rankings, series = pairings.rankings, pairings.rankings.series
     return {
         "protocol": matrix.protocol,
         "lvlms": matrix.lvlms,
@@ -325,6 +362,11 @@ def _content(pairings: Pairings) -> dict[str, Any]:
         "left_aside": matrix.left_aside,
         "queries": pairings.queries,
         "scores": {s.scorer.name: _scores(pairings, s) for s in pairings.scores},
+        "mean_ranks": rankings.mean_ranks,
+        "agreement": [
+            {"scorers": [series[i].name, series[j].name], **e.as_json()}
+            for (i, j), e in rankings.correlations.items()
+        ],
         "cost": costs
         and {
             "queries": costs.queries,
@@ -348,6 +390,8 @@ def _scores(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
         "interaction": model.interaction,
         "variance_shares": model.shares and asdict(model.shares),
         "differences": scores.differences,
+        "not_told_apart": scores.not_told_apart,
+        "people": [figure.as_json for figure in scores.people],
         "frontier": {"against": pairings.measure, "systems": frontier},
     }
 

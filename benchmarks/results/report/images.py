@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from PIL import Image as Pillow
-
 from benchmarks.results.report.entries import write_script
 from generators.buckets import AnyPath
 from generators.document import Image
-from generators.images import decode
+from generators.images import small_webp
 
 PACK = 256
 """Images in one file: about 6 MB, read at once when one of them is shown."""
@@ -26,7 +23,6 @@ SIDE = 512
 """Largest width and height of an image in a report, in pixels."""
 _FORM = "1"
 """Raise it when images are written in another way, so that no earlier file is kept."""
-_PNG, _SMALL = b"\x89PNG", 1 << 16
 Read = Callable[[Image], bytes]
 Progress = Callable[[int, int], None]
 """Called with how many images are done, and of how many."""
@@ -42,14 +38,8 @@ class WebImage(NamedTuple):
 
 def web_image(data: bytes, side: int) -> WebImage:
     """Return an image as WebP, at most `side` pixels wide and high; ImageError."""
-    image = decode(data)
-    image.thumbnail((side, side), Pillow.Resampling.LANCZOS, reducing_gap=1.0)
-    # A PNG of few bytes is a drawing, whose edges lossy compression would blur.
-    lossless = data.startswith(_PNG) and len(data) <= _SMALL
-    file = io.BytesIO()
-    image.save(file, "WEBP", lossless=lossless, quality=75, method=2)
-    encoded = base64.b64encode(file.getvalue()).decode()
-    return WebImage(f"data:image/webp;base64,{encoded}", *image.size)
+    encoded, size = small_webp(data, side)
+    return WebImage(f"data:image/webp;base64,{base64.b64encode(encoded).decode()}", *size)
 
 
 def pack_images(

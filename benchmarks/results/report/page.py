@@ -79,7 +79,7 @@ def write_report(
             reasons=tables.outcomes_table(board),
             controls=tables.controls_table(board),
             panels=[panel_of(board, scorer) for scorer in board.scorers],
-            pairings=pairings_section(board),
+            pairings=pairings_section(board, shown, root / "report", read),
             failures=FAILURES,
             queries_shown=len(shown),
             facts=facts_of(manifest),

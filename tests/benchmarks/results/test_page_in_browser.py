@@ -348,6 +348,21 @@ def test_no_text_lies_over_another_on_the_narrowest_phone(chromium, wide, open_)
     assert chromium.run(OVERLAPS, HIDDEN) == []
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_contact_sheet_reads_its_images_when_they_are_seen(chromium, wide, width):
+    chromium.screen(width, 844, phone=width < 400)
+    opened(chromium, wide)
+    chromium.wait("document.readyState === 'complete'")
+    assert not any("/sheet-" in url for url in chromium.requests())
+    unfolded(chromium)
+    chromium.run("document.querySelector('.sheets').scrollIntoView()")
+    chromium.wait("document.querySelector('.sheets img').naturalWidth")
+    assert any("/sheet-" in url for url in chromium.requests())
+    row = "document.querySelector('.sheets tr:has(img)').querySelectorAll('img')"
+    ends = f"return [...{row}].map((i) => i.getBoundingClientRect().right)"
+    assert max(chromium.run(ends)) <= width
+
+
 def test_a_large_run_is_searched_a_few_files_at_a_time(chromium, large):
     opened(chromium, large)
     assert text_of(chromium, "#count") == "of 300"

@@ -13,15 +13,19 @@ import numpy as np
 import pytest
 from pairings_helpers import crossed, pairing_board, scores_of
 from report_helpers import (
+    MMIE,
     Judge,
     answer,
     answers_of,
     board,
     board_of,
+    evaluation,
     mixed_board,
+    picture,
     sample,
 )
 from report_helpers import stage as named_stage
+from scipy.stats import spearmanr
 
 from benchmarks.results.board import TableBuilder
 from benchmarks.results.costs import DocumentCost, RecordCost, RecordCosts
@@ -29,7 +33,13 @@ from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.pairings.comparison import Pairings, pairings_of
 from benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
 from benchmarks.results.pairings.page import pairings_section, plot_of
-from benchmarks.results.pairings.tables import FILES, tables_of
+from benchmarks.results.pairings.sheet import sheet_of, write_sheet
+from benchmarks.results.pairings.tables import (
+    FILES,
+    agreement_tables,
+    ranking_table,
+    tables_of,
+)
 from cluster.plan import Evaluation
 from generators.base import (
     Failure,
@@ -41,7 +51,9 @@ from generators.base import (
     ServerCommand,
     StageSpec,
 )
-from generators.document import ImageRequest, Request, Text, Turn
+from generators.document import Image, ImageRequest, Request, Text, Turn
+from generators.errors import UsageError
+from generators.images import decode
 from generators.system import System
 from scorers.statistics.means import mean, of_differences
 from scorers.statistics.two_way import two_way
@@ -187,6 +199,163 @@ def test_small_interactions_are_drawn_pale_beside_large_effects():
         strongest.append(max(cell.tint for row in table.rows for cell in row[1:]))
     assert strongest[0] == 0
     assert strongest[1] > 30
+
+
+@pytest.mark.parametrize("scorers", [(Judge(),), LOWER])
+def test_the_order_says_what_cannot_be_told_apart_and_what_is_on_the_frontier(scorers):
+    scores = scores_of(2, 3, 20)
+    found = pairings(pairing_board(scores, scorers=scorers))
+    (judged,) = found.scores
+    best_first = np.argsort(scores.mean(axis=0).ravel() * (-1 if scorers != LOWER else 1))
+    names = np.array([s.name for s in found.matrix.cells])
+    assert judged.ranked == names[best_first].tolist()
+    columns, table = scores.reshape(20, -1)[:, best_first], ranking_table(found, judged)
+    told = 0
+    for i, row in enumerate(table.rows):
+        others = set()
+        for j in set(range(6)) - {i}:
+            low, high = mean(columns[:, i] - columns[:, j], of_differences(SCALE)).ci95
+            others |= {j + 1} if low <= 0 <= high else set()
+        told += 5 - len(others)
+        parts = [p.split("-") for p in row[5].text.split(", ") if p != "-"]
+        assert others == {n for p in parts for n in range(int(p[0]), int(p[-1]) + 1)}
+        assert (row[7].text == "frontier") == (row[0].text in found.frontier(judged))
+        assert row[1].text == str(i + 1)
+    assert 0 < told < 30
+
+
+# ------------------------------------------------------------------------- agreement
+
+
+def two_scorers(one, other, second: Judge):
+    """A board of the first scorer's scores and, beside them, those of the second."""
+    made, beside = (pairing_board(scores, costs=False) for scores in (one, other))
+    pairs = zip(answers_of(made), answers_of(beside), strict=True)
+    both = [
+        replace(e, scores={"judge": e.scores["judge"], second.name: o.scores["judge"]})
+        for e, o in pairs
+    ]
+    return board(both, systems=made.systems, scorers=(Judge(), second))
+
+
+def test_metrics_agree_by_the_order_they_give_the_pairings_and_with_people():
+    one, other = scores_of(3, 3, 40, seed=1), 6 - scores_of(3, 3, 40, seed=2)
+    second = Judge("clipscore", "0-6", "lower", stages=(named_stage("clip"),))
+    found = pairings(two_scorers(one, other, second))
+    (rho,) = found.rankings.correlations.values()
+    means = [scores.mean(axis=0).ravel() for scores in (one, other)]
+    assert rho.value == pytest.approx(spearmanr(means[0], -means[1]).statistic)
+    assert rho.value > 0.6
+    assert rho.ci95[0] < rho.value < rho.ci95[1] <= 1
+    first = min(found.rankings.mean_ranks, key=lambda n: found.rankings.mean_ranks[n].value)
+    ranks, matrix = agreement_tables(found)
+    assert ranks.rows[0][0].text == first
+    assert matrix.rows[0][2] == matrix.rows[1][1]
+    assert matrix.rows[0][2].value == rho.value
+    assert (matrix.rows[0][1].text, matrix.rows[1][2].text) == ("", "")
+    # Published figures are those of the scorer's published weights.
+    (figure,) = found.scores[1].people
+    assert any(figure.text in note for note in ranks.notes)
+    # People who rate a third of the answers, as the first scorer does.
+    names = [s.name for s in found.matrix.cells]
+    rated = one.reshape(40, 9)
+    people = {
+        n: {f"Q-{q:04d}": rated[q, i] for q in range(i % 3, 40, 3)}
+        for i, n in enumerate(names)
+    }
+    with_people = found.showing(["judge"], people)
+    assert [s.name for s in with_people.rankings.series] == ["judge", "people"]
+    (rho,) = with_people.rankings.correlations.values()
+    given = [np.mean([*people[n].values()]) for n in names]
+    assert rho.value == pytest.approx(spearmanr(means[0], given).statistic)
+    alone = found.showing(["judge"], {}).rankings
+    assert with_people.rankings.mean_ranks == alone.mean_ranks
+    # Nobody has rated the answers of one pairing.
+    del people[names[4]]
+    (rho,) = found.showing(["judge"], people).rankings.correlations.values()
+    assert (rho.value, rho.reason[:9]) == (None, "undefined")
+
+
+def test_few_pairings_have_no_correlation():
+    one = scores_of(2, 2, 10)
+    found = pairings(two_scorers(one, one, Judge("other")))
+    (rho,) = found.rankings.correlations.values()
+    assert (rho.value, rho.ci95) == (None, None)
+    assert "fewer than 5" in rho.reason
+
+
+# --------------------------------------------------------------------- contact sheet
+
+
+SPREAD = (0.1, 0.9, 0.3, 0.8, 0.7, 0.2, 0.6, 0.5)
+GROUPS = [*MMIE][:2]
+
+
+def drawn_board(**options):
+    """Eight queries of two categories, six of the first; the last has no images."""
+    found = []
+    for q, spread in enumerate(SPREAD):
+        for i, name in enumerate(crossed("xy", "ab")):
+            images = [] if q == 7 else [picture(10 * q + i), picture(100 + q)]
+            asked = sample(q, GROUPS[q > 4])
+            document = answer("Said.", *images)
+            found.append(evaluation(name, asked, 3 + spread * i, document=document))
+    return board(found, **options)
+
+
+def test_the_contact_sheet_holds_the_queries_on_which_pairings_differ_most():
+    made = drawn_board()
+    sheet = sheet_of(made, pairings(made), made.keys)
+    # In turn of both categories, those without images aside; shown by category.
+    assert [q.key for q in sheet.queries] == [
+        f"Q-{q:04d}" for q in sorted((1, 3, 4, 2), key=SPREAD.__getitem__, reverse=True)
+    ] + ["Q-0006", "Q-0005"]
+    assert {q.category for q in sheet.queries} == {*GROUPS}
+    cell = sheet.queries[0].rows["y"][1]
+    assert cell.score == "5.70"
+    assert [i.digest for i in cell.images] == [picture(13).digest, picture(101).digest]
+    few = sheet_of(made, pairings(made), ["Q-0000", "Q-0007"])
+    assert [q.key for q in few.queries] == ["Q-0000"]
+    assert sheet_of(made, pairings(made), ["Q-0007"]) is None
+
+
+def test_the_page_writes_the_images_of_its_sheet_and_says_which_cannot_be_read(tmp_path):
+    made, folder = drawn_board(), tmp_path / "report"
+    folder.mkdir()
+    (folder / "sheet-0123.webp").write_bytes(b"of a former sheet")
+    lost = picture(13).digest
+
+    def read(image: Image) -> bytes:
+        if image.digest == lost:
+            raise OSError("the disk is gone")
+        return image.read()
+
+    (section,) = pairings_section(made, ["Q-0001"], folder, read)
+    files = sorted(folder.glob("sheet-*"))
+    assert len(files) == 4
+    assert all(decode(file.read_bytes()).size == (64, 64) for file in files)
+    sources = re.findall(r'src="(report/[^"]+)"[^>]* loading="lazy"', section["sheet"])
+    assert {tmp_path / source for source in sources} == {*files}
+    assert len(sources) == 7
+    assert "the disk is gone" in section["sheet"]
+
+
+def test_a_sheet_is_written_as_one_image(tmp_path):
+    made = drawn_board()
+    sheet = sheet_of(made, pairings(made), made.keys)
+    for name in ("sheet.png", "sheet.webp"):
+        write_sheet(sheet, tmp_path / name, Image.read)
+        whole = decode((tmp_path / name).read_bytes())
+        pixels = np.asarray(whole)
+        # The second image of the first cell of the second row.
+        expected = decode(picture(101).read()).resize((152, 152))
+        at = pixels[44 + 186 : 44 + 186 + 152, 180 + 160 : 180 + 160 + 152]
+        assert abs(at.astype(int) - np.asarray(expected)).mean() < 8
+    with pytest.raises(UsageError, match=r"\.png, \.webp"):
+        write_sheet(sheet, tmp_path / "sheet.jpg", Image.read)
+    many = replace(sheet, queries=sheet.queries * 8)
+    with pytest.raises(UsageError, match="16,383"):
+        write_sheet(many, tmp_path / "sheet.webp", Image.read)
 
 
 # ----------------------------------------------------------------------------- costs
@@ -395,6 +564,11 @@ def test_files_hold_every_number(tmp_path):
     assert matrix["lvlms"] == ["writer-0", "writer-1"]
     assert judged["interaction"][1][2] == model.interaction[1][2].as_json("mean")
     assert sum(judged["variance_shares"].values()) == pytest.approx(1)
+    assert judged["not_told_apart"] == found.scores[0].not_told_apart
+    ranks = {n: e.as_json() for n, e in found.rankings.mean_ranks.items()}
+    assert matrix["mean_ranks"] == {
+        n: {"mean": e.pop("value"), **e} for n, e in ranks.items()
+    }
     first, known = judged["differences"][0], found.scores[0].differences[0]
     about = (known.sd, known.detectable, known.needed)
     assert (first["sd"], first["detectable"], first["queries_needed"]) == about
@@ -424,7 +598,7 @@ def test_no_matrix_no_files_and_a_single_row_has_no_interaction(tmp_path):
     without = board_of({"a": [1, 2], "b+c": [3, 4]})
     write_leaderboard(without, tmp_path)
     assert not any((tmp_path / name).exists() for name in FILES)
-    assert pairings_section(without) == []
+    assert pairings_section(without, without.keys, tmp_path, Image.read) == []
     made = pairing_board(scores_of(1, 2, 10))
     write_leaderboard(made, tmp_path)
     assert "main effects only" in (tmp_path / "pairings.md").read_text()

@@ -71,14 +71,14 @@ def test_the_first_draw_is_the_average_that_leaderboards_show(overview: Overview
 def test_ranks_follow_the_direction_and_say_what_cannot_be_told_apart(overview) -> None:
     assert sorted(overview.common) == [*"abcdef"], "g has no score on the first benchmark"
     assert overview.systems[-1] == "g"
-    up, down = ([r[name].value for name in "abcdef"] for r in overview.ranks)
+    up, down = ([r[name].value for name in "abcdef"] for r in overview.rankings.ranks)
     means = [[b.cells[name]["mean"] for name in "abcdef"] for b in overview.benchmarks]
     assert up == [1 + sum(other > mine for other in means[0]) for mine in means[0]]
     assert down == [1 + sum(other < mine for other in means[1]) for mine in means[1]]
-    first = overview.ranks[0]
+    first = overview.rankings.ranks[0]
     assert first["f"].ci95 is None, "it is the best in all draws"
     assert first["c"].ci95 == first["d"].ci95 == (3, 4)
-    (rho,) = overview.correlations.values()
+    (rho,) = overview.rankings.correlations.values()
     signed = [-np.array(means[0]), np.array(means[1])]
     assert rho.value == pytest.approx(spearmanr(*signed).statistic)
     assert -1 <= rho.ci95[0] <= rho.value <= rho.ci95[1] < 0

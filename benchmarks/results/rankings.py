@@ -1,0 +1,169 @@
+"""Systems in the order of several scorers, and how far these agree on it.
+
+    series = [Series(name, direction, n, means_of(weights_of(keys), values)), ...]
+    rankings = Rankings(systems, series)
+    rankings.mean_ranks["anole"]        # Estimate
+    rankings.correlations[0, 1]         # Spearman's, of the first two series
+
+The systems are taken as they are; intervals resample the queries, the same ones in every
+series that has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+
+from benchmarks.results.numbers import NumberForm
+from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from scorers.base import Direction
+from scorers.statistics.estimate import (
+    DRAWS,
+    LEAST,
+    Estimate,
+    Floats,
+    bootstrap_estimate,
+    bootstrap_weights,
+)
+
+_STRONGEST = 40
+"""Share of colour behind a correlation of 1 on the page, in percent."""
+ABOUT_CORRELATIONS = (
+    "1: both put the systems in the same order, the better first; -1: in the opposite one. "
+    "95% intervals by query; the systems are taken as they are."
+)
+
+
+def weights_of(keys: Sequence[str]) -> Floats:
+    """Return (1 + DRAWS, queries) how often each query counts: once, then as drawn."""
+    return np.concatenate([np.ones((1, len(keys))), bootstrap_weights(keys, DRAWS)])
+
+
+def means_of(weights: Floats, values: Floats) -> Floats:
+    """Return (draws, systems) means of `values` (queries, systems), NaN for no value."""
+    known, filled = ~np.isnan(values), np.nan_to_num(values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means: Floats = (weights @ filled) / (weights @ known)
+    return means
+
+
+def _estimate(draws: Floats, n: int, undefined: str) -> Estimate:
+    """Return the first of `draws` with the interval of the others."""
+    if np.isnan(draws[0]):
+        return Estimate(None, None, n, f"undefined: {undefined}")
+    return bootstrap_estimate(float(draws[0]), draws[1:], n)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """What one scorer says of every system."""
+
+    name: str
+    direction: Direction
+    n: int
+    """Queries."""
+    draws: Floats
+    """(1 + DRAWS, systems) averages: of the queries, and of queries drawn."""
+    is_reference: bool = False
+    """Whether others are set beside it, so that no mean rank counts it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rankings:
+    """The ranks of the same systems in several series."""
+
+    systems: Sequence[str]
+    series: Sequence[Series]
+
+    @cached_property
+    def _ranks(self) -> Floats:
+        """(series, 1 + DRAWS, systems), the best being 1 and equal ones sharing."""
+        from scipy.stats import rankdata
+
+        signed = (-s.draws if s.direction == "higher" else s.draws for s in self.series)
+        return np.stack([rankdata(d, axis=1, nan_policy="propagate") for d in signed])
+
+    def _estimates(self, of: Floats, n: int) -> dict[str, Estimate]:
+        pairs = zip(self.systems, of.T, strict=True)
+        return {s: _estimate(own, n, "no score of every system") for s, own in pairs}
+
+    @cached_property
+    def ranks(self) -> list[dict[str, Estimate]]:
+        """By series, the rank of each system."""
+        if not self.systems:
+            return [{} for _ in self.series]
+        pairs = zip(self._ranks, self.series, strict=True)
+        return [self._estimates(own, s.n) for own, s in pairs]
+
+    @cached_property
+    def mean_ranks(self) -> dict[str, Estimate]:
+        """The mean rank over all series of each system."""
+        if not self.systems:
+            return {}
+        own = [i for i, s in enumerate(self.series) if not s.is_reference]
+        n = min(self.series[i].n for i in own)
+        return self._estimates(self._ranks[own].mean(axis=0), n)
+
+    @cached_property
+    def correlations(self) -> dict[tuple[int, int], Estimate]:
+        """Spearman's correlation of the systems' averages, by two series.
+
+        Positive where both call the same systems good.
+        """
+        pairs = [*combinations(range(len(self.series)), 2)]
+        sizes = {(i, j): min(self.series[i].n, self.series[j].n) for i, j in pairs}
+        if (many := len(self.systems)) < LEAST:
+            reason = f"{many} systems have a score by all, fewer than {LEAST}"
+            return {pair: Estimate(None, None, n, reason) for pair, n in sizes.items()}
+        centred = self._ranks - self._ranks.mean(axis=2, keepdims=True)
+        spread = np.sqrt((centred**2).sum(axis=2))
+        found = {}
+        for (i, j), n in sizes.items():
+            with np.errstate(invalid="ignore", divide="ignore"):
+                rho = (centred[i] * centred[j]).sum(axis=1) / (spread[i] * spread[j])
+            found[i, j] = _estimate(rho, n, "one of both gives all systems the same rank")
+        return found
+
+    def tables(self) -> Iterator[ResultTable]:
+        """Yield ranks, and correlations where there are several series."""
+        if self.systems:
+            yield self._rank_table()
+        if self.systems and len(self.series) > 1:
+            yield self._correlation_table()
+
+    def _rank_table(self) -> ResultTable:
+        whole, mean = NumberForm(0), NumberForm(1)
+        names = ("mean rank", *(s.name for s in self.series))
+        order = sorted(self.systems, key=lambda s: self.mean_ranks[s].value or 0.0)
+        rows = [
+            [TableCell(s), TableCell.of(self.mean_ranks[s], mean)]
+            + [TableCell.of(own[s], whole) for own in self.ranks]
+            for s in order
+        ]
+        notes = [
+            "Over the systems that have a score by all; 1 is the best. No interval: the "
+            "rank is the same whichever queries are drawn."
+        ]
+        columns = [TableColumn(name, numeric=True) for name in names]
+        return ResultTable.of("Ranks", ["system", *columns], rows, notes)
+
+    def _correlation_table(self) -> ResultTable:
+        names, form = [s.name for s in self.series], NumberForm(2)
+
+        def cell(i: int, j: int) -> TableCell:
+            if i == j:
+                return TableCell("")
+            e = self.correlations[min(i, j), max(i, j)]
+            return TableCell.of(e, form, tint=round(_STRONGEST * (e.value or 0.0)))
+
+        places = range(len(names))
+        rows = [[TableCell(names[i]), *(cell(i, j) for j in places)] for i in places]
+        reasons = {e.reason: None for e in self.correlations.values() if e.reason}
+        notes = [ABOUT_CORRELATIONS, *(f"{why[0].upper()}{why[1:]}." for why in reasons)]
+        columns = [TableColumn(name, numeric=True) for name in names]
+        title = f"Rank correlation (Spearman's rho) over {len(self.systems)} systems"
+        return ResultTable.of(title, ["", *columns], rows, notes)
