@@ -26,7 +26,7 @@ from generators.buckets import AnyPath
 from generators.document import Image, Sample, Text
 from generators.errors import UsageError
 from generators.files import write_whole
-from generators.images import ImageError, decode, small_webp
+from generators.images import decode, small_webp
 from scorers.statistics.estimate import Floats
 
 Read = Callable[[Image], bytes]
@@ -148,8 +148,6 @@ def write_images(sheets: Sequence[ContactSheet], folder: AnyPath, read: Read) ->
     def written(image: Image) -> tuple[str, int, int] | tuple[None, str]:
         try:
             data, size = small_webp(read(image), SIDE)
-        except ImageError as error:
-            return None, str(error)
         except Exception as error:
             # Whatever a store or a file system raises, the page shows the reason.
             return None, f"cannot be read: {error}"
