@@ -70,7 +70,7 @@ MINI: Mapping[str, MiniModel] = {
     "anole": MiniModel("anole", _ANOLE),
     "clipscore": _CLIP,
     "clipscore-prompt": _CLIP,
-    "consistency": _CLIP,
+    "consistency": MiniModel("clip"),
     "judge:mmie-score": MiniModel("mmie-score", _JUDGE),
     "openjourney": MiniModel("openjourney", _DRAWING),
     # Weaker by construction: an earlier checkpoint of the same training.

@@ -32,9 +32,9 @@ NAMES = [*(name for name in SCORERS if name not in COMPARED), JUDGE]
 OF_TRUTH = ("bleu", "ssim", "truth:answer", "truth:image", "truth:text")
 """Scorers that compare with the ground truth."""
 OF_IMAGES = (
-    *("clipscore", "clipscore-prompt", "consistency", "ssim"),
-    *("hpsv2", "hpsv2.1", "imagereward", "pickscore"),
-    *("clip-fid", "clip-kid", "diversity"),
+    *("clipscore", "clipscore-prompt", "consistency", "consistency-dino", "ssim"),
+    *("hpsv2", "hpsv2.1", "imagereward", "pickscore", "siglip2"),
+    *("fid", "kid", "clip-fid", "clip-kid", "diversity"),
     *("truth:image", "truth:match"),
 )
 """Scorers that do not apply where a query asks for no images."""
