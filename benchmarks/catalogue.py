@@ -229,6 +229,8 @@ def fetch(names: Sequence[str], console: Console) -> int:
     """
     from huggingface_hub import snapshot_download
 
+    from generators.loading.files import weights_file
+
     repositories = {name: _repositories(name) for name in names}
     for name in (name for name, needed in repositories.items() if not needed):
         console.print(f"{name} has no weights to fetch")
@@ -236,6 +238,9 @@ def fetch(names: Sequence[str], console: Console) -> int:
         r for needed in repositories.values() for r in needed
     ):
         console.print(f"fetching {repo} ({revision})")
+        if "://" in repo:
+            console.print(f"  {weights_file(repo)}", soft_wrap=True)
+            continue
         try:
             folder = snapshot_download(repo, revision=revision)
         except Exception as error:
@@ -251,7 +256,7 @@ def _repositories(name: str) -> list[tuple[str, str]]:
     with pinning({}) as pins:
         _resolve_all(Path(name)) if name.endswith(".toml") else _stages(name)
     models = (pinned.rpartition("@") for pinned in pins.known)
-    return [(model, r) for model, _, r in models if not looks_like_path(model)]
+    return [(m, r) for m, _, r in models if "://" in m or not looks_like_path(m)]
 
 
 def _resolve_all(file: Path) -> None:

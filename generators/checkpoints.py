@@ -138,6 +138,9 @@ def pinned(name: str, resolve: Callable[[], str]) -> str:
 
 
 def _resolved(model: str, revision: str | None) -> str:
+    if "://" in model:
+        # The name holds the beginning of the digest, which the download is checked against.
+        return f"file:{model.rpartition('/')[2]}"
     if looks_like_path(model):
         folder = Path(model).expanduser()
         if not folder.exists():

@@ -35,7 +35,8 @@ from generators.loading.files import (
     shape_of,
 )
 from generators.loading.strict import device_of, fill, identical, randomised
-from scorers.clip.model import Transform, transform_of
+from scorers.clip.model import transform_of
+from scorers.embeddings.stage import Transform
 from scorers.preferences import ImageRewardSettings
 
 MEAN, STD = 0.16717362830052426, 1.0333394966054072

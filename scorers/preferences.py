@@ -1,4 +1,4 @@
-"""How well images fit the question, by models trained on what people prefer.
+"""How well images fit the question, by models that mostly are trained on preferences.
 
 Each scores one image of one question; a document's value is the mean over its images.
 
@@ -8,7 +8,11 @@ that the checkpoint has learned; about 20.
 `hpsv2`, `hpsv2.1` (Wu et al. 2023, arXiv 2306.09341): the plain cosine, about 0.2 to 0.35.
 Images are not cropped but padded with black.
 
-They read the records of `scorers.clip.embed`, in which each image and each question is
+`siglip2` (Tschannen et al. 2025, arXiv 2502.14786): the plain cosine of a model that was
+not trained on preferences but, unlike CLIP, on each pair by itself: sigmoid(e^t * cos + b),
+t and b learned, is its probability that text and image are a pair, in the same order.
+
+They read the records of `scorers.embeddings`, in which each image and each question is
 encoded once, whatever the number of answers, systems and metrics.
 
 `imagereward` (Xu et al., NeurIPS 2023): a BLIP reads the question beside the image. Its
@@ -17,69 +21,20 @@ value is in standard deviations around the mean reward of its training data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from generators.base import (
-    Failure,
-    Job,
-    Kind,
-    NotApplicable,
-    Outcome,
-    Result,
-    Skip,
-    Unscored,
-    Walk,
-    Weights,
-)
+from generators.base import Kind, NotApplicable, Result, Unscored, Walk
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
-from generators.settings import ModelSettings, unkeyed
-from generators.work import SCORED, FigureRange, Work
+from generators.settings import unkeyed
 from scorers.base import Preset, Scorer
-from scorers.clipscore import (
-    NO_IMAGE,
-    READING_S,
-    SHARE_OF_GPU,
-    ClipModelSettings,
-    Processor,
-)
-
-if TYPE_CHECKING:
-    import numpy as np
+from scorers.clipscore import NO_IMAGE
+from scorers.embeddings.records import alone, directions, values_of, vectors
+from scorers.embeddings.settings import ClipSettings, ImageModelSettings, SiglipSettings
 
 
-class ClipEmbedSettings(ClipModelSettings):
-    """How images and texts are encoded."""
-
-    kind: ClassVar[Kind] = Kind.EMBED
-    stage: ClassVar[str] = "clip-embed"
-    target: ClassVar[str] = "scorers.clip.embed:ClipEmbed"
-
-    file: str | None = None
-    """The file of weights in a folder or a Hub repository that does not have them under
-    the usual names. It needs `architecture`."""
-    processor: Processor = "open_clip"
-    """Whose preparation is followed. `open_clip` resizes the shorter side of an image, cuts
-    the middle out, and resolves HTML entities in texts, as OpenAI does; `transformers`
-    rounds the middle down and takes texts as they are; `hpsv2` resizes the longer side and
-    adds black."""
-
-    @property
-    def weights_file(self) -> str | None:  # type: ignore[override]
-        """The file of weights, where it has a name of its own."""
-        return self.file
-
-    @property
-    def prepares_as(self) -> Processor:  # type: ignore[override]
-        """Whose preparation of images is followed."""
-        return self.processor
-
-    def _work(self) -> Work:
-        return replace(super()._work(), usage=EMBEDDED)
-
-
-class ImageRewardSettings(ModelSettings):
+class ImageRewardSettings(ImageModelSettings):
     """ImageReward's checkpoint, and how it is run."""
 
     kind: ClassVar[Kind] = Kind.SCORE
@@ -87,8 +42,6 @@ class ImageRewardSettings(ModelSettings):
     target: ClassVar[str] = "scorers.imagereward:ImageReward"
     companions: ClassVar[tuple[str, ...]] = ("tokenizer",)
 
-    batch_size: int = unkeyed(32, ge=1)
-    """Images scored at once."""
     model: str = unkeyed("THUDM/ImageReward")
     """A Hub id or folder with `ImageReward.pt` and `med_config.json`."""
     tokenizer: str = unkeyed("google-bert/bert-base-uncased")
@@ -97,26 +50,12 @@ class ImageRewardSettings(ModelSettings):
     dtype: Literal["float32"] = "float32"
     """As the official code computes."""
     params_b: float | None = unkeyed(0.448, gt=0)
-    decoders: int = unkeyed(4, ge=1)
-    """Threads that decode and resize images."""
 
-    def _work(self) -> Work:
+    def flops(self) -> float:
         """Three quarters of the parameters meet the image's 197 tokens, the others 35."""
-        flops = 2e9 * (self.params_b or 0.0) * 157 * 2
-        return Work(
-            weight_bytes=self.weight_bytes,
-            flops=FigureRange.exact(flops),
-            cpu_s=READING_S,
-            usage=SCORED,
-        )
-
-    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        shared = 0.0 if weights == "tiny" else SHARE_OF_GPU
-        return shared if self.num_gpus is None else self.num_gpus
+        return 2e9 * (self.params_b or 0.0) * 157
 
 
-EMBEDDED: Mapping[str, FigureRange] = {"disk_bytes": FigureRange.between(2000, 8000)}
-"""Usage of a record that is a vector of 512 to 2048 numbers."""
 _SIZE: Mapping[str, Any] = {"architecture": "ViT-H-14", "params_b": 0.986}
 _HPS: Mapping[str, Any] = {"model": "xswu/HPSv2", "processor": "hpsv2"}
 _PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -155,10 +94,10 @@ class PromptScorer(Scorer):
         if not document.images:
             return Unscored(NO_IMAGE)
         inputs = self.inputs(asked, document.images)
-        outcomes = yield [Job(self.stage, given, query.id) for given in inputs]
-        if missing := first_missing(outcomes):
-            return missing
-        values = self.values([outcome.value for outcome in outcomes])  # type: ignore[union-attr]
+        made = yield from values_of(self.stage, inputs, query.id)
+        if not isinstance(made, list):
+            return made
+        values = self.values(made)
         return Result(Score(sum(values) / len(values), {"images": values}))
 
     def inputs(self, asked: str, images: Sequence[Image]) -> list[Candidate]:
@@ -174,7 +113,6 @@ class PromptScorer(Scorer):
 class CosineScorer(PromptScorer):
     """Scores by the cosine of image and question."""
 
-    settings = ClipEmbedSettings
     scale: str = "-1-1"
     unit: str = "cosine"
     licence: str = "Apache-2.0"
@@ -184,23 +122,21 @@ class CosineScorer(PromptScorer):
     @classmethod
     def preset(cls, name: str) -> Preset:
         """Return the published weights of that name."""
-        settings = ClipEmbedSettings(**_SIZE, **_PRESETS[name])
+        if name == "siglip2":
+            return Preset(SiglipSettings(), name)
+        settings = ClipSettings(**_SIZE, **_PRESETS[name])
         return Preset(settings, name, _SCORES.get(name, {}))
 
     def inputs(self, asked: str, images: Sequence[Image]) -> list[Candidate]:
         """Return the question and every image, each by itself."""
-        parts: list[Text | Image] = [Text(asked), *images]
-        return [Candidate(Document((part,))) for part in parts]
+        return [alone(Text(asked)), *map(alone, images)]
 
     def values(self, results: Sequence[Embedding]) -> list[float]:
         """Return the cosine of each image, scaled where the metric is."""
-        import numpy as np
-
-        text, *images = vectors(results)
-        lengths = [np.linalg.norm(image) for image in images]
-        if not self.scaled:
-            text = text / np.linalg.norm(text)
-        return [float(i @ text / length) for i, length in zip(images, lengths, strict=True)]
+        read = vectors if self.scaled else directions
+        (text,) = read(results[:1])
+        cosines: list[float] = (directions(results[1:]) @ text).tolist()
+        return cosines
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,17 +154,3 @@ class ImageRewardScorer(PromptScorer):
     def values(self, results: Sequence[Score]) -> list[float]:
         """Return the rewards."""
         return [result.value for result in results]
-
-
-def vectors(embeddings: Iterable[Embedding]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return vectors (embeddings, width) in double precision."""
-    import numpy as np
-
-    return np.stack([np.frombuffer(e.vector, "<f4") for e in embeddings]).astype(float)
-
-
-def first_missing(
-    outcomes: Sequence[Outcome[Any]],
-) -> Failure | Skip | Unscored | NotApplicable | None:
-    """Return the first outcome without a value; None where all have one."""
-    return next((o for o in outcomes if not isinstance(o, Result)), None)

@@ -1,39 +1,52 @@
 """Metrics of all images of a system: what one document adds to them, and their figures.
 
-`clip-fid` (Kynkäänniemi et al., ICLR 2023): the Fréchet distance between the images and
-those of the ground truth, on CLIP's features. Images are cropped; clean-fid squeezes them.
+`fid` (Heusel et al., NeurIPS 2017): the Fréchet distance between the images and those of
+the ground truth, on the features of an Inception v3; `clip-fid` (Kynkäänniemi et al., ICLR
+2023): the same on CLIP's. For CLIP images are cropped; clean-fid squeezes them.
 
-`clip-kid` (Binkowski et al., ICLR 2018): the maximum mean discrepancy between the same, by
-the cubic kernel of KID.
+`kid`, `clip-kid` (Binkowski et al., ICLR 2018): the maximum mean discrepancy between the
+same, by the cubic kernel of KID.
 
 `diversity`: the mean of 1 - cosine over pairs of images: 0 where one is drawn for all.
 
 A document has no value of its own. The figure of a system stands where the mean of other
-scorers stands. All read the records of `scorers.clip.embed`.
+scorers stands. All read the records of `scorers.embeddings`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from generators.base import Job, NotApplicable, SetMember, Unscored, Walk
-from generators.document import Candidate, Document, Sample, Score
-from scorers.base import Direction, Preset, Scorer
+from generators.base import NotApplicable, SetMember, Unscored, Walk
+from generators.document import Document, Sample, Score
+from scorers.base import Preset, Scorer
 from scorers.clipscore import NO_IMAGE
-from scorers.preferences import ClipEmbedSettings, first_missing
+from scorers.embeddings.records import alone, values_of
+from scorers.embeddings.settings import ClipSettings, InceptionSettings
 
 if TYPE_CHECKING:
     from scorers.statistics.estimate import Estimate
+
+_FID: Mapping[str, Any] = {"direction": "lower", "unit": "squared distance"}
+_KID: Mapping[str, Any] = {"direction": "lower", "unit": "squared discrepancy"}
+_INCEPTION = (InceptionSettings(), "inception", {"licence": "Apache-2.0"})
+_CLIP = (ClipSettings(), "clip", {"licence": "MIT"})
+_METRICS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
+    "fid": (_INCEPTION, _FID),
+    "kid": (_INCEPTION, _KID),
+    "clip-fid": (_CLIP, _FID),
+    "clip-kid": (_CLIP, _KID),
+    "diversity": (_CLIP, {"scale": "0-2", "unit": "1 - cosine"}),
+}
+"""Settings, name and licence of the model, and what a figure is."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetScorer(Scorer):
     """Scores all images of a system together."""
 
-    settings = ClipEmbedSettings
-    licence: str = "MIT"
     images_only: bool = True
 
     def jobs(self, query: Sample, images: int = 1) -> int:
@@ -51,13 +64,12 @@ class SetScorer(Scorer):
             return NotApplicable("the ground truth holds no image")
         truth = truth if self.compares else ()
         images = (*truth, *document.images)
-        inputs = [Candidate(Document((image,))) for image in images]
-        outcomes = yield [Job(self.stage, given, query.id) for given in inputs]
-        if missing := first_missing(outcomes):
-            return missing
-        made = tuple(outcome.value for outcome in outcomes)  # type: ignore[union-attr]
+        made = yield from values_of(self.stage, [*map(alone, images)], query.id)
+        if not isinstance(made, list):
+            return made
         n = len(truth)
-        return SetMember(f"{self.name} is of whole sets of images", made[n:], made[:n])
+        told = f"{self.name} is of whole sets of images"
+        return SetMember(told, tuple(made[n:]), tuple(made[:n]))
 
     @property
     def of_sets(self) -> bool:
@@ -79,19 +91,10 @@ class SetScorer(Scorer):
             return Estimate(None, reason="no query with images")
         answer = [[e for m in own for e in m.answer] for own in added.values()]
         truth = [[e for m in own for e in m.truth] for own in added.values()]
-        return FIGURES[self.name](list(added), answer, truth)
+        return FIGURES[self.name.removeprefix("clip-")](list(added), answer, truth)
 
     @classmethod
     def preset(cls, name: str) -> Preset:
         """Return the metric of that name."""
-        direction: Direction = "higher" if name == "diversity" else "lower"
-        about = {"scale": _SCALES[name], "direction": direction, "unit": _UNITS[name]}
-        return Preset(ClipEmbedSettings(), "clip", about)
-
-
-_SCALES = {"clip-fid": "unbounded", "clip-kid": "unbounded", "diversity": "0-2"}
-_UNITS = {
-    "clip-fid": "squared distance",
-    "clip-kid": "squared discrepancy",
-    "diversity": "1 - cosine",
-}
+        (settings, stage, licence), about = _METRICS[name]
+        return Preset(settings, stage, {**licence, **about})

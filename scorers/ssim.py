@@ -1,17 +1,21 @@
-"""Structural similarity of an answer's images to the ground truth's (Wang et al. 2004).
+"""Likeness of an answer's images to the ground truth's.
 
 Images are paired in order, the answer's first with the ground truth's first; those left
-over on either side are counted and not scored. A document's value is the mean over
-its pairs, each as torchmetrics computes it: -1 to 1, 1 for the same image.
+over on either side are counted and not scored. A document's value is the mean over its
+pairs, each as torchmetrics computes it.
 
-It compares pixels in place: a faithful image from another angle scores as a wrong one.
+`ssim` (Wang et al. 2004): structural similarity, -1 to 1, 1 for the same image.
+`lpips` (Zhang et al., CVPR 2018), `dists` (Ding et al., TPAMI 2020): distances between
+features of AlexNet and VGG16, 0 for the same image. DISTS forgives other texture.
+
+They compare what is in place: a faithful image from another angle scores as a wrong one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,9 +29,10 @@ from generators.base import (
     Weights,
 )
 from generators.document import Candidate, Document, Image, Sample, Score
-from generators.settings import WeightlessSettings, unkeyed
+from generators.settings import StageSettings, WeightlessSettings, unkeyed
 from generators.work import FigureRange
-from scorers.base import Scorer
+from scorers.base import Preset, Scorer
+from scorers.embeddings.settings import ImageModelSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,15 +60,62 @@ class SsimSettings(WeightlessSettings):
     is larger, to its shape with this longer side."""
 
 
-class Ssim:
+class PerceptualSettings(ImageModelSettings):
+    """The network beneath LPIPS or DISTS, and how images are brought to one size."""
+
+    kind: ClassVar[Kind] = Kind.SCORE
+    network: ClassVar[str]
+    """torchvision's name of it."""
+    layers: ClassVar[int]
+    """How many of its layers are used."""
+
+    batch_size: int = unkeyed(16, ge=1)
+    """Documents scored at once."""
+    dtype: Literal["float32"] = "float32"
+    longest_side: int = Field(default=256, ge=64)
+    """Pixels, as for SSIM. DISTS' authors resize the shorter side to 256."""
+
+
+class LpipsSettings(PerceptualSettings):
+    """LPIPS' AlexNet, and how images are brought to one size."""
+
+    stage: ClassVar[str] = "lpips"
+    target: ClassVar[str] = "scorers.perceptual:Lpips"
+    network: ClassVar[str] = "alexnet"
+    layers: ClassVar[int] = 12
+
+    model: str = unkeyed("https://download.pytorch.org/models/alexnet-owt-7be5be79.pth")
+    """The address of a weights file, whose name ends with its digest, or a file."""
+    params_b: float | None = unkeyed(0.0025, gt=0)
+
+    def flops(self) -> float:
+        """Return those of two images: 0.7 billion products each at 224 pixels."""
+        return 4 * 0.7e9 * (self.longest_side / 224) ** 2
+
+
+class DistsSettings(PerceptualSettings):
+    """DISTS' VGG16, and how images are brought to one size."""
+
+    stage: ClassVar[str] = "dists"
+    target: ClassVar[str] = "scorers.perceptual:Dists"
+    network: ClassVar[str] = "vgg16"
+    layers: ClassVar[int] = 30
+
+    model: str = unkeyed("https://download.pytorch.org/models/vgg16-397923af.pth")
+    """The address of a weights file, whose name ends with its digest, or a file."""
+    params_b: float | None = unkeyed(0.0147, gt=0)
+
+    def flops(self) -> float:
+        """Return those of two images: 15.5 billion products each at 224 pixels."""
+        return 4 * 15.5e9 * (self.longest_side / 224) ** 2
+
+
+class PairedImages:
     """Scores images against the ground truth's.
 
-    A result's `parts` hold `pairs`, the similarity of each, and how many images were
-    `unpaired` in the answer and in the ground truth.
+    A result's `parts` hold `pairs`, the value of each, and how many images were `unpaired`
+    in the answer and in the ground truth.
     """
-
-    def __init__(self, *, weights: Weights | None = None, **settings: Any) -> None:
-        self._longest = SsimSettings(**settings).longest_side
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """Return one score per document; an image that cannot be read is a Failure."""
@@ -79,7 +131,7 @@ class Ssim:
         values = []
         for number, (own, other) in enumerate(zip(answer, truth, strict=False), 1):
             try:
-                values.append(self._similarity(own, other))
+                values.append(self._compared(own, other))
             except ImageError as error:
                 return Failure(f"image {number} or its ground truth: {error}")
         unpaired = {
@@ -89,11 +141,25 @@ class Ssim:
         parts = {"pairs": values, "unpaired": unpaired}
         return Result(Score(sum(values) / len(values), parts), {"images": len(values)})
 
-    def _similarity(self, own: Image, other: Image) -> float:
+    def _compared(self, own: Image, true: Image) -> float:
         from generators.images import decode
 
-        true = decode(other)
-        return similarity(decode(own), true, common_size(true.size, self._longest))
+        return self.compare(decode(own), decode(true))
+
+    def compare(self, own: Pillow, true: Pillow) -> float:
+        """Return the value of an RGB image beside the ground truth's."""
+        raise NotImplementedError
+
+
+class Ssim(PairedImages):
+    """Scores images by their structural similarity to the ground truth's."""
+
+    def __init__(self, *, weights: Weights | None = None, **settings: Any) -> None:
+        self._longest = SsimSettings(**settings).longest_side
+
+    def compare(self, own: Pillow, true: Pillow) -> float:
+        """Return the similarity at the size of the ground truth."""
+        return similarity(own, true, common_size(true.size, self._longest))
 
 
 def similarity(own: Pillow, other: Pillow, size: tuple[int, int]) -> float:
@@ -107,10 +173,12 @@ def similarity(own: Pillow, other: Pillow, size: tuple[int, int]) -> float:
     return float(value)
 
 
-def common_size(size: tuple[int, int], longest: int) -> tuple[int, int]:
-    """`size` (width, height) shrunk to `longest`, each side at least `KERNEL`."""
+def common_size(
+    size: tuple[int, int], longest: int, least: int = KERNEL
+) -> tuple[int, int]:
+    """`size` (width, height) shrunk to `longest`, each side at least `least`."""
     factor = min(1.0, longest / max(size))
-    width, height = (max(KERNEL, round(side * factor)) for side in size)
+    width, height = (max(least, round(side * factor)) for side in size)
     return width, height
 
 
@@ -138,14 +206,28 @@ def _images(
     return tuple(document.images), tuple(truth.images)
 
 
+_METRICS: Mapping[str, tuple[StageSettings, Mapping[str, Any]]] = {
+    "ssim": (SsimSettings(), {"scale": "-1-1", "unit": "SSIM"}),
+    "lpips": (
+        LpipsSettings(),
+        {"direction": "lower", "unit": "LPIPS (AlexNet)", "licence": "BSD-2-Clause"},
+    ),
+    "dists": (DistsSettings(), {"direction": "lower", "unit": "DISTS", "licence": "MIT"}),
+}
+"""Settings, and what a value is."""
+
+
 @dataclass(frozen=True, slots=True)
-class SsimScorer(Scorer):
+class PairedScorer(Scorer):
     """Scores the images of a document against the ground truth's."""
 
-    settings = SsimSettings
-    scale: str = "-1-1"
-    unit: str = "SSIM"
     images_only: bool = True
+
+    @classmethod
+    def preset(cls, name: str) -> Preset:
+        """Return the metric of that name."""
+        settings, about = _METRICS[name]
+        return Preset(settings, settings.stage, about)
 
     def candidate(
         self, query: Sample, document: Document

@@ -64,6 +64,30 @@ class Files:
         return f"the Hub repository {self.model!r} (or its cached part, when offline)"
 
 
+def weights_file(model: str) -> Path:
+    """Return a file of weights, downloaded where `model` is its address.
+
+    The name of a downloaded file ends with the beginning of its digest, as torch.hub's do;
+    it lies in torch.hub's cache. CheckpointError where it cannot be had.
+    """
+    if "://" not in model:
+        return Path(model).expanduser()
+    path = Path(torch.hub.get_dir()) / "checkpoints" / model.rpartition("/")[2]
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(
+                model, str(path), path.stem.rpartition("-")[2], progress=False
+            )
+        except Exception as error:
+            # Besides its own errors the HTTP library's come through.
+            raise CheckpointError(
+                f"{model} cannot be downloaded to {path} ({first_line(error)}): put the "
+                "file there, or name where it lies"
+            ) from error
+    return path
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; CheckpointError when it holds anything else."""
     try:

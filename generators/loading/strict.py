@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from generators.checkpoints import looks_like_path
 from generators.errors import CheckpointError
 
 
@@ -49,6 +51,44 @@ def empty_model(kind: str, config: Any) -> Any:
     with torch.device("meta"):
         model = getattr(transformers, kind).from_config(config, attn_implementation="sdpa")
     return model.eval().requires_grad_(False)
+
+
+def place_of(model: str) -> str:
+    """Return a Hub id, or the path of a folder, as transformers takes them."""
+    return str(Path(model).expanduser()) if looks_like_path(model) else model
+
+
+def published_model(kind: str, model: str, revision: str | None, **options: Any) -> Any:
+    """Return the checkpoint as transformers' class `kind` loads it, for inference.
+
+    Raises CheckpointError that names every key that is missing, unexpected or mis-shaped.
+    """
+    import transformers
+
+    loaded, info = getattr(transformers, kind).from_pretrained(
+        place_of(model),
+        revision=revision,
+        trust_remote_code=False,
+        # Allowed here, to be reported together with all other keys that do not fit.
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+        **options,
+    )
+    wrong = {
+        "missing": sorted(info["missing_keys"]),
+        "unexpected": sorted(info["unexpected_keys"]),
+        "mis-shaped": [
+            f"{k} {tuple(s)}, not {tuple(expected)}"
+            for k, s, expected in sorted(info["mismatched_keys"])
+        ],
+        "unreadable": sorted(map(str, info.get("error_msgs", ()))),
+    }
+    parts = [f"{what}: {len(k)} ({listed(k)})" for what, k in wrong.items() if k]
+    if parts:
+        raise CheckpointError(
+            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(parts)
+        )
+    return loaded.eval().requires_grad_(False)
 
 
 _FEW = 50_000_000

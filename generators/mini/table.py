@@ -72,7 +72,7 @@ MINI: Mapping[str, MiniModel] = {
     "anole": MiniModel("anole", _ANOLE),
     "clipscore": _CLIP,
     "clipscore-prompt": _CLIP,
-    "consistency": _CLIP,
+    "consistency": MiniModel("clip"),
     "instruct-pix2pix": MiniModel("instruct-pix2pix", _EDITING),
     "judge:mmie-score": MiniModel("mmie-score", _JUDGE),
     "openjourney": MiniModel("openjourney", _DRAWING),

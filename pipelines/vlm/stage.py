@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 import transformers
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoProcessor
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
-from generators.checkpoints import looks_like_path
 from generators.content import answered
 from generators.decoding.sampling import NO_NUMBERS
 from generators.decoding.texts import TextTrack
 from generators.document import Draft, Request, Text
 from generators.errors import CheckpointError
-from generators.loading.strict import listed
+from generators.loading.strict import place_of, published_model
 from generators.overflow import SCORES, no_numbers
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm import random_weights
@@ -177,37 +175,15 @@ def _device_map(settings: ChatSettings) -> Any:
 def _pretrained(
     settings: ChatSettings, dtype: torch.dtype, device_map: Any
 ) -> tuple[Any, Any]:
-    is_path = looks_like_path(settings.model)
-    name = str(Path(settings.model).expanduser()) if is_path else settings.model
-    source = {"revision": settings.revision, "trust_remote_code": False}
-    model, info = AutoModelForImageTextToText.from_pretrained(
-        name,
+    model = published_model(
+        "AutoModelForImageTextToText",
+        settings.model,
+        settings.revision,
         dtype=dtype,
         device_map=device_map,
-        # Allowed here, to be reported together with all other keys that do not fit.
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-        **source,
     )
-    _require_complete(settings.model, info)
-    return model, AutoProcessor.from_pretrained(name, **source)
-
-
-def _require_complete(model: str, info: dict[str, Any]) -> None:
-    shapes = sorted(info["mismatched_keys"])
-    wrong = {
-        "missing": sorted(info["missing_keys"]),
-        "unexpected": sorted(info["unexpected_keys"]),
-        "mis-shaped": [
-            f"{k} {tuple(s)}, not {tuple(expected)}" for k, s, expected in shapes
-        ],
-        "unreadable": sorted(map(str, info.get("error_msgs", ()))),
-    }
-    parts = [f"{what}: {len(k)} ({listed(k)})" for what, k in wrong.items() if k]
-    if parts:
-        raise CheckpointError(
-            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(parts)
-        )
+    place, revision = place_of(settings.model), settings.revision
+    return model, AutoProcessor.from_pretrained(place, revision=revision)
 
 
 def _prepare(processor: Any, model: str) -> None:

@@ -1,1 +1,1 @@
-"""Parts of CLIPScore: pairs, text, pixels, weights, and the stage itself."""
+"""CLIP: text, pixels and weights."""

@@ -21,7 +21,7 @@ from generators.loading.files import (
     stored_tensors,
 )
 from generators.loading.strict import renamed
-from scorers.clipscore import ClipModelSettings
+from scorers.embeddings.settings import ClipSettings
 
 _NAMES = [
     (r"^vision_model\.encoder\.layers\.", "visual.transformer.resblocks."),
@@ -144,14 +144,14 @@ class Checkpoint:
     """Fields of open_clip's `PreprocessCfg` that the checkpoint sets."""
 
 
-def read_checkpoint(settings: ClipModelSettings) -> Checkpoint:
+def read_checkpoint(settings: ClipSettings) -> Checkpoint:
     """The checkpoint that `settings.model` names; CheckpointError says what is missing."""
     path = Path(settings.model).expanduser()
     if settings.hub_id is None and path.is_file():
         return Checkpoint(_named(_bare(path)))
     files = Files(settings.hub_id or settings.model, settings.revision)
-    if settings.weights_file:
-        return Checkpoint(_named(_bare(files.need(settings.weights_file))))
+    if settings.file:
+        return Checkpoint(_named(_bare(files.need(settings.file))))
     if config := files.find("open_clip_config.json"):
         about = read_json(config)
         tensors = _named(stored_tensors(files, safe=_SAFE, pickled=_PICKLED))

@@ -1,70 +1,38 @@
-"""The stage that encodes single images and texts by a CLIP model."""
+"""CLIP as a model of images and texts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
+import torch
+from torch import Tensor
 
-from generators.base import Failure, Fault, Outcome, Result, Weights
-from generators.document import Candidate, Embedding, Image
-from generators.images import ImageError
-from scorers.clip.model import ClipEncoder, Features, load_clip
-from scorers.clip.text import ClipText, TextWindows, TokenIds
-from scorers.preferences import ClipEmbedSettings
+from generators.base import Weights
+from scorers.clip.model import load_clip
+from scorers.clip.text import ClipText, TokenIds
+from scorers.embeddings.settings import ClipSettings
+from scorers.embeddings.stage import Embed, Encoder, TextEncoder
 
 
-class ClipEmbed:
-    """Encodes documents of one image or one text.
+class ClipEmbed(Embed):
+    """Encodes images and texts by a model of open_clip."""
 
-    The vector of an image is as the model's tower gives it. That of a text has the length
-    of the scale that the model has learned: its product with a unit vector is the logit.
-    """
+    settings = ClipSettings
 
-    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        config = ClipEmbedSettings(**settings)
+    @staticmethod
+    def load(config: Any, weights: Weights) -> Encoder:
+        """Return a plain CLIP."""
         clip = load_clip(config, weights)
-        self.encoder = ClipEncoder(clip, config, unit=False)
-        context = clip.model.context_length
-        self.text = ClipText(context=context, repair=config.processor != "transformers")
-        self._scale = float(clip.model.logit_scale.double().exp())
+        model, context = clip.model, clip.model.context_length
 
-    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Embedding]]:
-        """Return one vector per document, in order; Failure for a broken image."""
-        parts = [given.document.segments[0] for given in inputs]
-        images = self.encoder.images(p for p in parts if isinstance(p, Image))
-        read = {
-            p.text: self.text.read(self.text.clean(p.text))
-            for p in parts
-            if not isinstance(p, Image)
-        }
-        texts = self.encoder.texts(w for text in read.values() for w in text.windows)
-        return [
-            self._of_image(images[p.digest])
-            if isinstance(p, Image)
-            else self._of_text(read[p.text], texts)
-            for p in parts
-        ]
+        def encode(windows: Sequence[TokenIds]) -> Tensor:
+            batch = torch.zeros(len(windows), context, dtype=torch.long)
+            for row, window in zip(batch, windows, strict=True):
+                row[: len(window)] = torch.tensor(window)
+            features: Tensor = model.encode_text(batch.to(clip.device))
+            return features
 
-    def _of_image(self, vector: Features | ImageError) -> Outcome[Embedding]:
-        if isinstance(vector, ImageError):
-            return Failure(str(vector))
-        return embedded(vector, {"images": 1})
-
-    def _of_text(
-        self, text: TextWindows, texts: Mapping[TokenIds, Features]
-    ) -> Outcome[Embedding]:
-        (window,) = text.windows
-        unit = texts[window] / np.linalg.norm(texts[window])
-        notes = {"n_tokens": text.n_tokens, "truncated": text.truncated}
-        return embedded(unit * self._scale, {"texts": 1}, notes)
-
-
-def embedded(
-    vector: Features, usage: Mapping[str, float], notes: Mapping[str, Any] | None = None
-) -> Result[Embedding] | Failure:
-    """Return a vector as a record; Failure where it holds other than finite numbers."""
-    if not np.isfinite(vector).all():
-        return Failure("the model's features are not finite numbers", Fault.ERROR, usage)
-    return Result(Embedding(vector.astype("<f4").tobytes()), usage, notes or {})
+        read = ClipText(context, repair=config.processor != "transformers").read
+        texts = TextEncoder(read, encode, float(model.logit_scale.double().exp()))
+        return Encoder(clip.transform, model.encode_image, clip.device, clip.dtype, texts)

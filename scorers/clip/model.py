@@ -1,14 +1,11 @@
-"""A CLIP model of open_clip: its weights, its preprocessing, and unit-length features."""
+"""A CLIP model of open_clip: its weights and its preprocessing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import open_clip
 import torch
 from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
@@ -17,17 +14,11 @@ from torchvision.transforms import CenterCrop, InterpolationMode
 from torchvision.transforms import functional as F
 
 from generators.base import Weights
-from generators.document import Image
 from generators.errors import CheckpointError
-from generators.images import ImageError, decode
 from generators.loading.strict import device_of, fill, identical
-from generators.memo import Memo
 from scorers.clip.checkpoints import read_checkpoint
-from scorers.clip.text import TokenIds
-from scorers.clipscore import PUBLISHED, ClipModelSettings, Processor
-
-Transform = Callable[[Pillow.Image], torch.Tensor]
-"""An RGB image to float32 (3, height, width), normalised."""
+from scorers.embeddings.settings import PUBLISHED, ClipSettings, Processor
+from scorers.embeddings.stage import Transform
 
 MAX_ASPECT = 16
 """Of a longer image only the middle is resized: the centre crop keeps no more."""
@@ -129,7 +120,7 @@ class Clip:
     """Of the image tower's input."""
 
 
-def load_clip(settings: ClipModelSettings, weights: Weights) -> Clip:
+def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
     """Return the model that `settings` name.
 
     Raises CheckpointError when the weights cannot be found, are not those of a plain
@@ -157,7 +148,7 @@ def load_clip(settings: ClipModelSettings, weights: Weights) -> Clip:
         with torch.random.fork_rng([source] * (source.type == "cuda")), source:
             torch.manual_seed(SEED)
             model = build(config, settings.dtype)
-    transform = transform_of(model.visual.image_size, about, settings.prepares_as)
+    transform = transform_of(model.visual.image_size, about, settings.processor)
     return Clip(model.to(device), transform, device, getattr(torch, settings.dtype))
 
 
@@ -205,66 +196,8 @@ def _refuse_foreign(config: Mapping[str, Any]) -> None:
         )
 
 
-def _listed(settings: ClipModelSettings) -> Mapping[str, Any]:
+def _listed(settings: ClipSettings) -> Mapping[str, Any]:
     """Return the preprocessing that open_clip lists beside a published tag."""
     if settings.model not in PUBLISHED:
         return {}
     return dict(open_clip.get_pretrained_cfg(*settings.model.split(":")))
-
-
-Features = npt.NDArray[np.float64]
-"""(width,)"""
-
-
-class ClipEncoder:
-    """The two towers of a CLIP model."""
-
-    def __init__(
-        self, clip: Clip, settings: ClipModelSettings, *, unit: bool = True
-    ) -> None:
-        """Features have length 1, or where not `unit` the one that the towers give."""
-        self._clip, self._unit = clip, unit
-        self._decoders = ThreadPoolExecutor(settings.decoders, "decode")
-        sizes = settings.forward_size, settings.remembered
-        self._images = Memo[str, Image, Features | ImageError](self._encode_images, *sizes)
-        self._texts = Memo[TokenIds, TokenIds, Features](self._encode_texts, *sizes)
-
-    def images(self, images: Iterable[Image]) -> dict[str, Features | ImageError]:
-        """Features by digest; for an image that cannot be read, the error that says why.
-
-        An image is decoded by `generators.images` and prepared as `pixels` says.
-        """
-        return self._images({image.digest: image for image in images})
-
-    def texts(self, windows: Iterable[TokenIds]) -> dict[TokenIds, Features]:
-        """Return features of token windows that start and end as CLIP expects."""
-        return self._texts({window: window for window in windows})
-
-    def _encode_images(self, images: list[Image]) -> list[Features | ImageError]:
-        pixels = list(self._decoders.map(self._pixels, images))
-        readable = [p for p in pixels if isinstance(p, torch.Tensor)]
-        rows: Iterable[Features] = ()
-        if readable:
-            batch = torch.stack(readable).to(self._clip.dtype)
-            rows = self._forward(self._clip.model.encode_image, batch)
-        features = iter(rows)
-        return [p if isinstance(p, ImageError) else next(features) for p in pixels]
-
-    def _pixels(self, image: Image) -> torch.Tensor | ImageError:
-        try:
-            return self._clip.transform(decode(image))
-        except ImageError as error:
-            return error
-
-    def _encode_texts(self, windows: list[TokenIds]) -> list[Features]:
-        batch = torch.zeros(len(windows), self._clip.model.context_length, dtype=torch.long)
-        for row, window in zip(batch, windows, strict=True):
-            row[: len(window)] = torch.tensor(window)
-        return list(self._forward(self._clip.model.encode_text, batch))
-
-    def _forward(self, tower: Callable[..., Any], batch: torch.Tensor) -> Features:
-        with torch.inference_mode():
-            rows = tower(batch.to(self._clip.device)).double().cpu().numpy()
-        if not self._unit:
-            return np.asarray(rows)
-        return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))

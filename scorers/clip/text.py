@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import open_clip
 from open_clip.tokenizer import basic_clean, whitespace_clean
 
-from scorers.clipscore import LongText
-
 TokenIds = tuple[int, ...]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -36,27 +34,12 @@ class TextWindows:
 class ClipText:
     """Fits texts into the context of a CLIP model."""
 
-    def __init__(
-        self,
-        prefix: str = "",
-        long_text: LongText = "truncate",
-        context: int = 77,
-        *,
-        repair: bool = True,
-    ) -> None:
+    def __init__(self, context: int = 77, *, repair: bool = True) -> None:
         """Fit texts into `context` tokens; `clean` changes nothing where not `repair`."""
-        self._repair = repair
+        self._repair, self._context = repair, context
         self._tokenizer = open_clip.SimpleTokenizer()
         # `clean` has resolved entities already; a third time would be one too many.
         self._tokenizer.clean_fn = _lowered
-        self._long_text = long_text
-        self._prefix = self.encode(self.clean(prefix))
-        self._room = context - 2 - len(self._prefix)
-        if self._room < 1:
-            raise ValueError(
-                f"prefix {prefix!r} has {len(self._prefix)} tokens and leaves no room "
-                f"for text in a context of {context}"
-            )
 
     def clean(self, text: str) -> str:
         """`text` repaired and stripped; line breaks stay, to tell sentences apart."""
@@ -69,41 +52,50 @@ class ClipText:
         tokens: list[int] = self._tokenizer.encode(_SPECIAL.sub(r"< \1>", text))
         return tokens
 
-    def read(self, text: str) -> TextWindows:
-        """The windows of a cleaned text: one, unless it is long and not truncated."""
+    def read(self, text: str, prefix: str | None = None) -> TextWindows:
+        """Return the beginning of a text in one window.
+
+        With a `prefix` the whole text in windows that begin with it: ValueError where it
+        leaves no room for text.
+        """
+        text = self.clean(text)
         tokens = self.encode(text)
-        fits = len(tokens) <= self._room
-        if fits or self._long_text == "truncate":
-            bodies = [tokens[: self._room]]
-        else:
-            bodies = self._packed(text)
-        truncated = not fits and self._long_text == "truncate"
-        return TextWindows(tuple(self._window(b) for b in bodies), len(tokens), truncated)
+        before = self.encode(self.clean(prefix or ""))
+        room = self._context - 2 - len(before)
+        if room < 1:
+            raise ValueError(
+                f"prefix {prefix!r} has {len(before)} tokens and leaves no room "
+                f"for text in a context of {self._context}"
+            )
+        fits = len(tokens) <= room
+        bodies = [tokens[:room]] if fits or prefix is None else self._packed(text, room)
+        windows = tuple(self._window(before + body) for body in bodies)
+        return TextWindows(windows, len(tokens), not fits and prefix is None)
 
     def _window(self, body: list[int]) -> TokenIds:
         start, end = self._tokenizer.sot_token_id, self._tokenizer.eot_token_id
-        return (start, *self._prefix, *body, end)
+        return (start, *body, end)
 
-    def _packed(self, text: str) -> list[list[int]]:
+    def _packed(self, text: str, room: int) -> list[list[int]]:
         """As many whole pieces to a window as fit."""
         bodies: list[list[int]] = [[]]
-        for piece in self._pieces(text):
-            if len(bodies[-1]) + len(piece) > self._room:
+        for piece in self._pieces(text, room):
+            if len(bodies[-1]) + len(piece) > room:
                 bodies.append([])
             bodies[-1] += piece
         return bodies
 
-    def _pieces(self, text: str) -> Iterator[list[int]]:
+    def _pieces(self, text: str, room: int) -> Iterator[list[int]]:
         """Sentences that fit; words of those that do not; slices of endless words."""
         for sentence in _SENTENCE_END.split(text):
             tokens = self.encode(sentence)
-            if len(tokens) <= self._room:
+            if len(tokens) <= room:
                 yield tokens
                 continue
             for word in sentence.split():
                 tokens = self.encode(word)
-                for first in range(0, len(tokens), self._room):
-                    yield tokens[first : first + self._room]
+                for first in range(0, len(tokens), room):
+                    yield tokens[first : first + room]
 
 
 def _lowered(text: str) -> str:

@@ -164,13 +164,13 @@ def test_scoring_again_writes_and_draws_nothing(finished: Path) -> None:
     said = io.StringIO()
     names = ("weights", "out", "executor", "address", "mode", "rubric")
     flags: dict[str, Any] = dict.fromkeys(names)
-    flags |= {"set": ["models.clipscore.long_text=mean"], "remake": False}
+    flags |= {"set": ["models.clipscore.processor=transformers"], "remake": False}
     status = commands.score([str(finished)], [], flags, PlainConsole(file=said, width=200))
     assert status == 0, said.getvalue()
     after = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
     new = set(after) - set(folders)
     assert len(new) == 1
-    assert next(iter(new)).startswith("clipscore-")
+    assert next(iter(new)).startswith("clip-")
     assert all(after[name] == when for name, when in folders.items())
 
 

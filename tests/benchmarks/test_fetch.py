@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from cli_helpers import plait
 from cli_helpers import plait_process as process
+from rich.console import Console
+
+from benchmarks.catalogue import fetch
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILES = {
@@ -154,3 +157,17 @@ def test_an_unknown_judge_and_names_without_weights_are_told() -> None:
     assert done.returncode == 0, done.stderr
     for name, line in zip(("judge:gpt-4o", "bleu"), done.stdout.splitlines(), strict=True):
         assert line == f"{name} has no weights to fetch"
+
+
+def test_a_weights_file_is_fetched_by_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"net-{hashlib.sha256(b'weights').hexdigest()[:8]}.pth"
+    (tmp_path / name).write_bytes(b"weights")
+    config = tmp_path / "run.toml"
+    lines = ['systems = ["gt"]', 'scorers = ["fid"]', 'data = "sample"']
+    config.write_text("\n".join([*lines, f'models.fid.model = "file://{tmp_path}/{name}"']))
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    assert fetch([str(config)], Console()) == 0
+    fetched = tmp_path / "torch" / "hub" / "checkpoints" / name
+    assert fetched.read_bytes() == b"weights"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from contents import document
+from contents import document, query_of
 from picture_helpers import png
 from PIL import Image as Pillow
 
@@ -33,15 +34,31 @@ def candidate(*segments: str | Image) -> Candidate:
     return Candidate(document(*segments))
 
 
-def fresh(**settings: Any) -> Any:
-    """A toy stage that remembers nothing."""
-    from scorers.clip.stage import ClipScore
+class ClipScore:
+    """`clipscore` with a stage of its own, loaded once."""
 
-    return ClipScore(weights="tiny", **settings)
+    def __init__(self, weights: Any = "tiny", **settings: Any) -> None:
+        from cluster.loading import load_stage
+        from scorers.clipscore import ClipScorer
+
+        self.scorer = ClipScorer.of("clipscore", weights, settings)
+        self.stage = load_stage(self.scorer.stage)
+
+    def __call__(self, candidates: Sequence[Candidate]) -> list[Any]:
+        """Outcomes of documents that are scored together."""
+        from cluster.walks import drive, together
+
+        walks = [self.scorer.judge(query_of("?"), c.document) for c in candidates]
+        return drive(together(walks), lambda jobs: self.stage([j.input for j in jobs]))
+
+    @property
+    def model(self) -> Any:
+        """The CLIP that is loaded."""
+        return self.stage.encoder.encode.__self__
 
 
-tiny = functools.cache(fresh)
-"""The same, shared: tests that count or break things copy it."""
+tiny = functools.cache(ClipScore)
+"""The toy, shared: tests that count or break things make their own."""
 
 
 def score(stage: Any, *segments: str | Image) -> Any:
@@ -59,7 +76,7 @@ def reference_cosine(stage: Any, text: str, image: Pillow.Image) -> float:
     import torch
     from open_clip.transform import image_transform
 
-    model = copy.deepcopy(stage.encoder._clip.model).double()
+    model = copy.deepcopy(stage.model).double()
     transform = image_transform(model.visual.image_size, is_train=False)
     with torch.no_grad():
         v = model.encode_image(transform(image)[None].double())[0].numpy()

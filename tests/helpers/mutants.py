@@ -148,28 +148,17 @@ MUTANTS = (
         WRITING,
     ),
     Mutant(
-        "CLIP compares a picture with the next document's text",
-        "scorers/clip/stage.py",
-        "groups = [self._comparisons(candidate) for candidate in inputs]",
-        "groups = [\n"
-        "            self._comparisons(\n"
-        "                Candidate(\n"
-        "                    type(c.document)((\n"
-        "                        *(s for s in n.document.segments"
-        ' if not hasattr(s, "digest")),\n'
-        "                        *c.document.images,\n"
-        "                    ))\n"
-        "                )\n"
-        "            )\n"
-        "            for c, n in zip(inputs, [*inputs[1:], inputs[0]], strict=True)\n"
-        "        ]",
+        "CLIP compares a picture with the text of another",
+        "scorers/clipscore.py",
+        "for pair, image in zip(scored, images, strict=True)",
+        "for pair, image in zip(scored, images[::-1], strict=True)",
         COMPARING,
     ),
     Mutant(
         "CLIP reads pictures with red and blue swapped",
-        "scorers/clip/model.py",
-        "return self._clip.transform(decode(image))",
-        "return self._clip.transform(decode(image)).flip(0)",
+        "scorers/embeddings/stage.py",
+        "return self.encoder.transform(decode(image))",
+        "return self.encoder.transform(decode(image)).flip(0)",
         COMPARING,
     ),
     Mutant(

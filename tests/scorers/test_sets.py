@@ -23,7 +23,7 @@ from generators.document import Embedding
 from generators.system import System
 from scorers import resolve_scorer
 from scorers.statistics.estimate import Estimate
-from scorers.statistics.image_sets import SUBSETS
+from scorers.statistics.image_sets import SUBSETS, frechet_distance
 
 pytestmark = pytest.mark.models
 
@@ -59,16 +59,31 @@ class Given(torch.nn.Identity):
     num_features = WIDTH
 
 
-def test_clip_fid_is_torchmetrics_and_says_that_the_set_is_small() -> None:
-    made = figure("clip-fid")
+@pytest.mark.parametrize("name", ["fid", "clip-fid"])
+def test_fid_is_torchmetrics_and_says_that_the_set_is_small(name: str) -> None:
+    made = figure(name)
     expected = theirs(FrechetInceptionDistance(feature=Given()))
     assert made.value == pytest.approx(expected, rel=1e-5)
     assert (made.ci95, made.n) == (None, 20)
     assert "10,000" in made.reason
 
 
-def test_clip_kid_is_torchmetrics_and_does_not_depend_on_the_process() -> None:
-    made = figure("clip-kid")
+@pytest.mark.parametrize("n", [(5, 30), (30, 30), (100, 7), (100, 90)])
+def test_the_distance_is_torchmetrics_with_more_and_with_fewer_images_than_numbers(
+    n: tuple[int, int],
+) -> None:
+    x, y = (RANDOM.normal(i / 3, 1.0, (size, 40)) for i, size in enumerate(n))
+    features = torch.nn.Identity()
+    features.num_features = 40
+    metric = FrechetInceptionDistance(feature=features).set_dtype(torch.float64)
+    metric.update(torch.from_numpy(x), real=True)
+    metric.update(torch.from_numpy(y), real=False)
+    assert frechet_distance(x, y) == pytest.approx(float(metric.compute()), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["kid", "clip-kid"])
+def test_kid_is_torchmetrics_and_does_not_depend_on_the_process(name: str) -> None:
+    made = figure(name)
     size = min(sum(map(len, ANSWER)), sum(map(len, TRUTH)))
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -78,7 +93,7 @@ def test_clip_kid_is_torchmetrics_and_does_not_depend_on_the_process() -> None:
     assert made.ci95 is not None
     assert made.ci95[0] < made.value < made.ci95[1]
     state = torch.random.get_rng_state()
-    assert figure("clip-kid") == made
+    assert figure(name) == made
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -108,7 +123,7 @@ def test_repeats_of_a_query_are_one_unit() -> None:
     assert figure("diversity", twice).n == 20
 
 
-@pytest.mark.parametrize("name", ["clip-fid", "clip-kid", "diversity"])
+@pytest.mark.parametrize("name", ["fid", "kid", "clip-fid", "clip-kid", "diversity"])
 def test_too_few_images_have_no_figure(name: str) -> None:
     few = {"q": [SetMember("", embeddings(ANSWER[0]), embeddings(TRUTH[0][:1]))]}
     for members in ({}, {"q": []}, few):

@@ -29,7 +29,7 @@ from benchmarks.miniature.training.scenes import UNSAID, labels_of, reading_loss
 from generators.mini.table import SHIPPED
 from scorers.clip.model import build
 from scorers.clip.text import ClipText
-from scorers.clipscore import ClipSettings
+from scorers.clipscore import ClipScoreSettings
 from scorers.truth.language import LEADS, listed, phrase, step
 from scorers.truth.scene import PLACES, Scene, random_scene
 
@@ -84,7 +84,7 @@ def said_of(scene: Scene, rng: random.Random) -> tuple[str, Tensor]:
     return step(rng.randint(1, 3), text) if rng.random() < 0.2 else text, said
 
 
-WITH_PREFIX, WITHOUT = ClipText(ClipSettings().prefix), ClipText()
+PREFIX, READER = ClipScoreSettings().prefix, ClipText()
 
 
 def text_batch(scenes: list[Scene], rng: random.Random) -> tuple[Tensor, Tensor]:
@@ -94,8 +94,8 @@ def text_batch(scenes: list[Scene], rng: random.Random) -> tuple[Tensor, Tensor]
         text, said = said_of(scene, rng)
         labels.append(said)
         # As CLIPScore gives texts to CLIP, most of them with its prefix.
-        reader = WITH_PREFIX if rng.random() < 0.85 else WITHOUT
-        window = reader.read(text).windows[0]
+        prefix = PREFIX if rng.random() < 0.85 else ""
+        window = READER.read(prefix + text).windows[0]
         row[: len(window)] = torch.tensor(window)
     return ids, torch.stack(labels)
 

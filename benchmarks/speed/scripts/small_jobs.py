@@ -36,9 +36,9 @@ from benchmarks.tasks.task_set import load
 from cluster.loading import load_stage
 from cluster.manifest import CHECKOUT, environment
 from cluster.store import with_bytes
+from cluster.walks import drive
 from generators.base import Result
 from generators.document import (
-    Candidate,
     Document,
     ImageRequest,
     Request,
@@ -103,10 +103,15 @@ def careful(data: Path, out: Path) -> None:
                 request = ImageRequest(prompt=text.strip(), seed=seed_of(sample, 0))
                 if isinstance(drawn := draw([request])[0], Result):
                     images[lvlm, t2i, sample.id] = drawn.value.encoded()
-    judge = load_stage(ClipScorer.of("clipscore", "tiny", {}).stage)
+    scorer = ClipScorer.of("clipscore", "tiny", {})
+    embed, asked_by_id = load_stage(scorer.stage), {s.id: s for s in samples}
     for names, image in images.items():
         document = Document((Text(answers["texts", names[0], names[2]]), image))
-        if isinstance(judged := judge([Candidate(document)])[0], Result):
+        judged = drive(
+            scorer.judge(asked_by_id[names[2]], document),
+            lambda jobs: embed([job.input for job in jobs]),
+        )
+        if isinstance(judged, Result):
             answers["scores", *names] = judged.value.value
             answers["images", *names] = np.asarray(decode(image.read()))
     out.write_bytes(pickle.dumps(answers))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from clipscore_helpers import ClipScore
 from diffusion_helpers import REQUESTS, from_folder, pixels
 from safetensors.torch import load_file
 from torch import nn
@@ -26,7 +27,6 @@ from generators.decoding.drafting import NativePrompt
 from generators.document import Candidate, Request
 from generators.mini.table import SHIPPED
 from pipelines.vlm.stage import VisionLanguageModel
-from scorers.clip.stage import ClipScore
 from scorers.internvl.stage import MmieScore
 from scorers.judging.corrected import Corrected
 from scorers.judging.replies import RubricQuestion
@@ -53,7 +53,7 @@ def edits(folder: Path) -> bool:
 
 def scores(folder: Path) -> bool:
     assert SAMPLE.reference is not None
-    stage = ClipScore(weights="pretrained", model=str(folder))
+    stage = ClipScore("pretrained", model=str(folder))
     return isinstance(stage([Candidate(SAMPLE.reference)])[0], Result)
 
 

@@ -33,7 +33,7 @@ from generators.natives import NATIVE, native
 from generators.work import FigureRange, Work
 from pipelines.presets import LVLMS, T2IS
 from scorers import SCORERS, resolve_scorer
-from scorers.clipscore import ClipSettings
+from scorers.embeddings.settings import ClipSettings
 from scorers.judging.resolve import JUDGES
 
 

@@ -1,10 +1,11 @@
-"""The scorers of CLIP: pairs, settings, what names a result, and likeness of images."""
+"""The scorers of CLIP: pairs, settings, what names a record, and likeness of images."""
 
 from __future__ import annotations
 
 import copy
 import html
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,12 +13,12 @@ from clipscore_helpers import candidate, picture, pixels, tiny
 from contents import document as document_of
 from contents import query_of
 
-from cluster.walks import Pending, read
+from cluster.walks import drive
 from generators.base import Unscored
 from generators.checkpoints import pinning
-from generators.document import Candidate
 from scorers import resolve_scorer
-from scorers.clipscore import PUBLISHED, ClipScorer, ClipSettings, pairs_of
+from scorers.clipscore import pairs_of
+from scorers.embeddings.settings import PUBLISHED, ClipSettings
 
 I0, I1, I2, I3 = (picture(i) for i in range(4))
 
@@ -62,6 +63,9 @@ def test_text_that_cleans_to_nothing_parts_no_pictures():
     assert [p.text for p in pairs_of(document)] == ["a", "&nbsp;"]
 
 
+ASKED, ANSWER = query_of("A cat"), document_of("my cat", picture(1))
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -73,8 +77,14 @@ def test_text_that_cleans_to_nothing_parts_no_pictures():
     ],
 )
 def test_settings_that_change_results_change_the_key(change):
-    usual = ClipScorer.of("clipscore", "dummy", {})
-    assert ClipScorer.of("clipscore", "dummy", change).stage.digest != usual.stage.digest
+    usual, changed = (
+        [
+            job.key
+            for job in next(resolve_scorer("clipscore", "dummy", s).judge(ASKED, ANSWER))
+        ]
+        for s in ({}, change)
+    )
+    assert usual[0] != changed[0]
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -128,18 +138,12 @@ TOLERANCE = 2e-6
 """Of cosines: float32 towers against float64 ones."""
 
 
-def judged(*segments):
-    answer = candidate(*segments).document
-    walk = resolve_scorer("consistency", "tiny", {}).judge(query_of("Go on."), answer)
-    return read(walk, lambda job: tiny()([job.input])[0])
-
-
 def reference(seeds: list[int]) -> float:
     """Mean pairwise cosine in float64, pair by pair."""
     import torch
     from open_clip.transform import image_transform
 
-    model = copy.deepcopy(tiny().encoder._clip.model).double()
+    model = copy.deepcopy(tiny().model).double()
     transform = image_transform(model.visual.image_size, is_train=False)
     with torch.no_grad():
         rows = [
@@ -154,32 +158,31 @@ def reference(seeds: list[int]) -> float:
 
 @pytest.mark.models
 @pytest.mark.parametrize("seeds", [[1, 2], [1, 2, 3, 4], [5, 5, 6]])
-def test_value_is_the_mean_pairwise_cosine_in_float64(seeds):
-    segments = [part for s in seeds for part in (f"text {s}", picture(s))]
-    result = judged(*segments)
+def test_consistency_is_the_mean_pairwise_cosine_in_float64(seeds):
+    answer = document_of(*(picture(s) for s in seeds))
+    walk = resolve_scorer("consistency", "tiny", {}).judge(ASKED, answer)
+    result = drive(walk, lambda jobs: tiny().stage([job.input for job in jobs]))
     assert result.value.value == pytest.approx(reference(seeds), abs=TOLERANCE)
-    assert result.value.parts == {"pictures": len(seeds)}
+    assert result.value.parts == {"images": len(seeds)}
 
 
 def test_images_are_set_against_the_whole_question_alone():
     asked = query_of("A cat", picture(9), "on a mat")
-    document = candidate("my cat", picture(1), "and a dog", picture(2)).document
-    scorer = resolve_scorer("clipscore-prompt", "tiny", {})
-    wanted = document_of("A cat\non a mat", picture(1), picture(2))
-    assert scorer.candidate(asked, document) == Candidate(wanted)
-    assert scorer.stage == resolve_scorer("clipscore", "tiny", {}).stage
-    assert isinstance(scorer.candidate(asked, document_of("no image")), Unscored)
+    scorer = resolve_scorer("clipscore-prompt", "tiny", {"prefix": ""})
+    answer = document_of("my cat", picture(1), "and a dog", picture(2))
+    given = [job.input.document for job in next(scorer.judge(asked, answer))]
+    wanted = ("A cat\non a mat", picture(1), picture(2))
+    assert given == [document_of(part) for part in wanted]
+    walk = scorer.judge(asked, document_of("no image"))
+    assert isinstance(drive(walk, list), Unscored)
 
 
-def test_clipscore_and_consistency_share_every_record():
-    document = candidate("a", picture(1), "b", picture(2)).document
-    walks = [
-        resolve_scorer(name, "tiny", {}).judge(query_of("Go on."), document)
-        for name in ("clipscore", "consistency")
-    ]
-    pending = [read(walk, lambda job: None) for walk in walks]
-    assert all(isinstance(p, Pending) for p in pending)
-    first, second = (p.missing[0] for p in pending)
-    assert first.key == second.key
-    assert first.spec.folder == second.spec.folder
-    assert first.spec.version == 2
+@pytest.mark.models
+def test_no_image_is_encoded_twice_by_one_model():
+    answer = document_of("a", picture(1), "b", picture(2))
+    asked = replace(ASKED, reference=document_of(picture(3)))
+    names = ("clipscore", "clipscore-prompt", "consistency", "clip-fid", "diversity")
+    jobs = [next(resolve_scorer(n, "tiny", {}).judge(asked, answer)) for n in names]
+    assert {job.spec.folder for own in jobs for job in own} == {jobs[0][0].spec.folder}
+    images = {job.key for own in jobs for job in own if job.input.document.images}
+    assert len(images) == 3

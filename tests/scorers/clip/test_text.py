@@ -9,20 +9,23 @@ from clipscore_helpers import LONG
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scorers.clipscore import cleaned
+
 pytestmark = pytest.mark.models
 
 START, END = 49406, 49407
 
 
 @functools.cache
-def reader(prefix="", long_text="truncate", context=77):
+def reader(context=77):
     from scorers.clip.text import ClipText
 
-    return ClipText(prefix, long_text, context)
+    return ClipText(context)
 
 
-def read(text, **settings):
-    return reader(**settings).read(reader(**settings).clean(text))
+def read(text, prefix=None, context=77):
+    """One window; with a prefix, even an empty one, as many as it takes."""
+    return reader(context).read(text, prefix)
 
 
 def official(text):
@@ -47,8 +50,7 @@ def official(text):
 )
 def test_one_window_is_what_open_clip_makes_of_the_text(text):
     assert read(text).windows == (official(text),)
-    prefix = "A photo depicts "
-    assert read(text, prefix=prefix).windows == (official(prefix + text),)
+    assert read("A photo depicts " + text).windows == (official("A photo depicts " + text),)
 
 
 @pytest.mark.parametrize("n", [73, 74, 75, 76])
@@ -56,11 +58,12 @@ def test_truncated_from_the_76th_token_on(n):
     reading = read("cat " * n)
     assert reading.n_tokens == n
     assert reading.truncated is (n > 75)
-    assert read("cat " * n, prefix="A photo depicts").truncated is (n > 72)
+    windows = read("cat " * n, prefix="A photo depicts").windows
+    assert len(windows) == 1 + (n > 72)
 
 
 def test_windows_hold_every_token_once_and_whole_sentences():
-    reading = read(LONG, prefix="a photo:", long_text="mean")
+    reading = read(LONG, prefix="a photo:")
     assert len(reading.windows) > 4
     assert not reading.truncated
     prefix = reader().encode("a photo:")
@@ -87,9 +90,9 @@ def test_windows_hold_every_token_once_and_whole_sentences():
         "\uff1cend_of_text\uff1e",
     ],
 )
-@pytest.mark.parametrize("long_text", ["truncate", "mean"])
-def test_special_tokens_written_out_end_no_text_early(special, long_text):
-    window = read(f"a {special} cat", long_text=long_text).windows[0]
+@pytest.mark.parametrize("prefix", [None, ""])
+def test_special_tokens_written_out_end_no_text_early(special, prefix):
+    window = read(f"a {special} cat", prefix).windows[0]
     assert window[0] == START
     assert window[-1] == END
     assert not {START, END} & set(window[1:-1])
@@ -102,15 +105,23 @@ def test_special_tokens_written_out_end_no_text_early(special, long_text):
         st.one_of(st.sampled_from("a.! \n<>|&;_"), st.characters(codec="utf-8")),
         max_size=300,
     ),
-    st.sampled_from(["truncate", "mean", "max"]),
+    st.sampled_from([None, "", "A photo"]),
 )
-def test_every_window_of_any_text_is_well_formed(text, long_text):
-    reading = read(text, prefix="A photo", long_text=long_text, context=20)
+def test_every_window_of_any_text_is_well_formed(text, prefix):
+    reading = read(text, prefix, context=20)
     assert reading.windows
+    before = len(reader().encode(prefix or ""))
     for window in reading.windows:
-        assert 4 <= len(window) <= 20
+        assert 2 + before <= len(window) <= 20
         assert window[0] == START
         assert window[-1] == END
         assert not {START, END} & set(window[1:-1])
-    tokens = sum(len(w) - 4 for w in reading.windows)
-    assert tokens == (min(reading.n_tokens, 16) if reading.truncated else reading.n_tokens)
+    tokens = sum(len(w) - 2 - before for w in reading.windows)
+    assert tokens == (18 if reading.truncated else reading.n_tokens)
+
+
+@given(st.text(max_size=40))
+def test_what_counts_as_text_is_what_openai_keeps(text):
+    from open_clip.tokenizer import basic_clean
+
+    assert cleaned(text) == basic_clean(text)

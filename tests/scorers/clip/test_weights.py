@@ -10,6 +10,7 @@ import open_clip
 import pytest
 import torch
 from clipscore_helpers import (
+    ClipScore,
     candidate,
     cosines,
     picture,
@@ -22,8 +23,7 @@ from safetensors.torch import load_file, save_file
 
 from generators.errors import CheckpointError
 from scorers.clip.model import TINY, build, load_clip
-from scorers.clip.stage import ClipScore
-from scorers.clipscore import ClipSettings
+from scorers.embeddings.settings import ClipSettings
 
 pytestmark = pytest.mark.models
 
@@ -57,11 +57,9 @@ def write_open_clip(folder, model, config=TINY, **preprocess):
 
 def test_open_clip_folder(toy, tmp_path):
     folder = write_open_clip(tmp_path / "clip", toy)
-    result = cosines(ClipScore(model=str(folder))(DOCUMENT)[0])
+    result = cosines(ClipScore("pretrained", model=str(folder))(DOCUMENT)[0])
     np.testing.assert_allclose(result, expected(toy), atol=2e-6)
-    assert not np.allclose(
-        result, cosines(ClipScore(weights="tiny")(DOCUMENT)[0]), atol=0.01
-    )
+    assert not np.allclose(result, cosines(ClipScore()(DOCUMENT)[0]), atol=0.01)
 
 
 def test_preprocessing_of_the_checkpoint_is_used(toy, tmp_path):
@@ -91,16 +89,16 @@ def test_bare_weights_file(toy, tmp_path, form, monkeypatch):
     else:
         wrapped = {f"module.{name}": value for name, value in state.items()}
         torch.save({"epoch": 3, "state_dict": wrapped}, path)
-    stage = ClipScore(model=str(path), architecture="toy")
+    stage = ClipScore("pretrained", model=str(path), architecture="toy")
     np.testing.assert_allclose(cosines(stage(DOCUMENT)[0]), expected(toy), atol=2e-6)
 
 
 def test_a_folder_without_a_checkpoint_and_a_broken_configuration_are_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"nor config\.json"):
-        ClipScore(model=str(tmp_path))
+        ClipScore("pretrained", model=str(tmp_path))
     (tmp_path / "open_clip_config.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"open_clip_config\.json is not JSON"):
-        ClipScore(model=str(tmp_path))
+        ClipScore("pretrained", model=str(tmp_path))
 
 
 def test_one_error_names_all_that_does_not_fit(toy, tmp_path):
@@ -113,7 +111,7 @@ def test_one_error_names_all_that_does_not_fit(toy, tmp_path):
     state["positional_embedding"] = torch.zeros(70, 64)
     save_file(state, path)
     with pytest.raises(CheckpointError) as error:
-        ClipScore(model=str(folder))
+        ClipScore("pretrained", model=str(folder))
     for part in (
         "does not fit the model",
         "1 missing: ln_final.bias",
@@ -143,12 +141,12 @@ def test_pickled_code_is_not_run(tmp_path, monkeypatch):
     path = tmp_path / "clip.pt"
     torch.save({"state_dict": _Evil(str(ran))}, path)
     with pytest.raises(CheckpointError, match="holds more than tensors"):
-        ClipScore(model=str(path), architecture="toy")
+        ClipScore("pretrained", model=str(path), architecture="toy")
     assert not ran.exists()
     script = torch.jit.trace(torch.nn.Linear(2, 2), torch.zeros(1, 2))
     torch.jit.save(script, str(path))
     with pytest.raises(CheckpointError, match="ViT-B-32:openai"):
-        ClipScore(model=str(path), architecture="toy")
+        ClipScore("pretrained", model=str(path), architecture="toy")
 
 
 class _Evil:
@@ -176,17 +174,17 @@ class Hub:
 
 def test_hub_id_loads_from_the_hub_at_its_revision(toy, tmp_path, monkeypatch):
     folder = write_open_clip(tmp_path / "clip", toy)
-    hub = Hub("org/clip", folder)
+    hub, commit = Hub("org/clip", folder), "abc" + "0" * 37
     monkeypatch.setattr("huggingface_hub.hf_hub_download", hub)
-    stage = ClipScore(model="org/clip", revision="abc")
+    stage = ClipScore("pretrained", model="org/clip", revision=commit)
     np.testing.assert_allclose(cosines(stage(DOCUMENT)[0]), expected(toy), atol=2e-6)
     assert hub.asked == [
-        ("org/clip", "open_clip_config.json", "abc"),
-        ("org/clip", "open_clip_model.safetensors.index.json", "abc"),
-        ("org/clip", "open_clip_model.safetensors", "abc"),
+        ("org/clip", "open_clip_config.json", commit),
+        ("org/clip", "open_clip_model.safetensors.index.json", commit),
+        ("org/clip", "open_clip_model.safetensors", commit),
     ]
     with pytest.raises(CheckpointError, match="'other/clip'"):
-        ClipScore(model="other/clip")
+        ClipScore("pretrained", model="other/clip", revision=commit)
 
 
 def activations(model):
@@ -231,7 +229,7 @@ def both(tmp_path_factory):
     """The stage, the transformers model and its processor, with the same weights."""
     folder = tmp_path_factory.mktemp("clip")
     model, processor = save_transformers_clip(folder, 4, "1MB", layer_norm_eps=1e-3)
-    return ClipScore(model=str(folder), prefix=""), model, processor
+    return ClipScore("pretrained", model=str(folder), prefix=""), model, processor
 
 
 def torchmetrics_score(both, text, image) -> float:

@@ -1,0 +1,1 @@
+"""Vectors of single images and texts, which many metrics share."""

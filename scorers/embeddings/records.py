@@ -1,0 +1,59 @@
+"""How scorers ask for vectors, and read them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from generators.base import (
+    Failure,
+    Job,
+    NotApplicable,
+    Outcome,
+    Result,
+    Skip,
+    StageSpec,
+    Unscored,
+)
+from generators.document import Candidate, Document, Embedding, Image, Text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Vectors = np.ndarray[Any, np.dtype[np.float64]]
+
+Missing = Failure | Skip | Unscored | NotApplicable
+"""What a stage gives in place of a value."""
+
+
+def alone(part: Image | Text, prefix: str | None = None) -> Candidate:
+    """Return what the stage is given: one image, or one text.
+
+    A text with a `prefix` is read whole, in windows that all begin with the prefix.
+    """
+    return Candidate(Document((part,)), () if prefix is None else (Text(prefix),))
+
+
+def values_of(
+    stage: StageSpec, inputs: Sequence[Candidate], query: str
+) -> Generator[list[Job], list[Outcome[Any]], list[Any] | Missing]:
+    """Return the values that `stage` gives, or the first outcome that has none."""
+    outcomes = yield [Job(stage, given, query) for given in inputs]
+    missing = (o for o in outcomes if not isinstance(o, Result))
+    return next(missing, None) or [o.value for o in outcomes]  # type: ignore[union-attr]
+
+
+def vectors(embeddings: Iterable[Embedding]) -> Vectors:
+    """Return vectors (embeddings, width) in double precision."""
+    import numpy as np
+
+    return np.stack([np.frombuffer(e.vector, "<f4") for e in embeddings]).astype(float)
+
+
+def directions(embeddings: Iterable[Embedding]) -> Vectors:
+    """Return the vectors (embeddings, width), each divided by its length."""
+    import numpy as np
+
+    rows = vectors(embeddings)
+    unit: Vectors = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit

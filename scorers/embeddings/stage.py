@@ -1,0 +1,146 @@
+"""The stage that encodes single images and texts, whatever the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image as Pillow
+from torch import Tensor
+
+from generators.base import Failure, Fault, Outcome, Result, Weights
+from generators.document import Candidate, Document, Embedding, Image
+from generators.images import ImageError, decode
+from generators.memo import Memo
+from scorers.clip.text import TextWindows, TokenIds
+from scorers.embeddings.settings import EmbedSettings
+
+Transform = Callable[[Pillow.Image], Tensor]
+"""An RGB image to float32 (3, height, width), normalised."""
+Features = npt.NDArray[np.float64]
+"""(width,)"""
+
+
+@dataclass(frozen=True, slots=True)
+class TextEncoder:
+    """How a model reads texts."""
+
+    read: Callable[[str, str | None], TextWindows]
+    """What is read of a text: one window, or all of it in windows behind a prefix."""
+    encode: Callable[[Sequence[TokenIds]], Tensor]
+    """Features (n, width) of windows."""
+    scale: float = 1.0
+    """The length of texts' vectors: their products with unit vectors are logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """A loaded model."""
+
+    transform: Transform
+    encode: Callable[[Tensor], Tensor]
+    """Features (n, width) of pixels (n, 3, height, width)."""
+    device: torch.device
+    dtype: torch.dtype
+    """Of the pixels."""
+    texts: TextEncoder | None = None
+
+
+class Embed:
+    """Encodes documents of one image or one text.
+
+    The vector of an image is as the model gives it. That of a text has the length of the
+    scale that the model has learned: its product with a unit vector is the logit. Where a
+    question holds a prefix, even an empty one, the text is read in as many windows as it
+    takes, and the record holds the vectors of all, one after another.
+    """
+
+    settings: ClassVar[type[EmbedSettings]]
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        config = self.settings(**settings)
+        self.encoder = self.load(config, weights)
+        self._decoders = ThreadPoolExecutor(config.decoders, "decode")
+        sizes = config.forward_size, config.remembered
+        self._images = Memo[str, Image, Features | ImageError](self._seen, *sizes)
+        self._texts = Memo[TokenIds, TokenIds, Features](self._encoded, *sizes)
+
+    @staticmethod
+    def load(config: Any, weights: Weights) -> Encoder:
+        """Return the model; CheckpointError where its weights are not there or not fit."""
+        raise NotImplementedError
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Embedding]]:
+        """Return one vector per document, in order; Failure for a broken image."""
+        shown = {image.digest: image for given in inputs for image in given.document.images}
+        images = self._images(shown)
+        read = [None if given.document.images else self._read(given) for given in inputs]
+        windows = [w for text in read if text for w in text.windows]
+        texts = self._texts({window: window for window in windows})
+        return [
+            _of_image(images[given.document.images[0].digest])
+            if text is None
+            else self._of_text(text, texts)
+            for given, text in zip(inputs, read, strict=True)
+        ]
+
+    def _read(self, given: Candidate) -> TextWindows:
+        if self.encoder.texts is None:
+            raise TypeError(f"{type(self).__name__} encodes images alone")
+        prefix = Document(given.question).text if given.question else None
+        return self.encoder.texts.read(given.document.text, prefix)
+
+    def _seen(self, images: list[Image]) -> list[Features | ImageError]:
+        pixels = list(self._decoders.map(self._pixels, images))
+        readable = [p for p in pixels if isinstance(p, Tensor)]
+        features = iter(self._forward(readable) if readable else ())
+        return [p if isinstance(p, ImageError) else next(features) for p in pixels]
+
+    def _pixels(self, image: Image) -> Tensor | ImageError:
+        try:
+            return self.encoder.transform(decode(image))
+        except ImageError as error:
+            return error
+
+    def _forward(self, pixels: Sequence[Tensor]) -> Features:
+        batch = torch.stack(list(pixels)).to(self.encoder.device, self.encoder.dtype)
+        with torch.inference_mode():
+            return _plain(self.encoder.encode(batch))
+
+    def _encoded(self, windows: list[TokenIds]) -> list[Features]:
+        assert self.encoder.texts is not None
+        with torch.inference_mode():
+            return list(_plain(self.encoder.texts.encode(windows)))
+
+    def _of_text(
+        self, text: TextWindows, texts: Mapping[TokenIds, Features]
+    ) -> Outcome[Embedding]:
+        assert self.encoder.texts is not None
+        rows = np.stack([texts[window] for window in text.windows])
+        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        notes = {"n_tokens": text.n_tokens, "truncated": text.truncated}
+        return _embedded(unit * self.encoder.texts.scale, {"texts": 1}, notes)
+
+
+def _plain(features: Tensor) -> Features:
+    return np.asarray(features.double().cpu().numpy())
+
+
+def _of_image(vector: Features | ImageError) -> Outcome[Embedding]:
+    if isinstance(vector, ImageError):
+        return Failure(str(vector))
+    return _embedded(vector, {"images": 1})
+
+
+def _embedded(
+    vector: Features, usage: Mapping[str, float], notes: Mapping[str, Any] | None = None
+) -> Result[Embedding] | Failure:
+    """Return a vector as a record; Failure where it holds other than finite numbers."""
+    if not np.isfinite(vector).all():
+        return Failure("the model's features are not finite numbers", Fault.ERROR, usage)
+    return Result(Embedding(vector.astype("<f4").tobytes()), usage, notes or {})

@@ -1,0 +1,133 @@
+"""DINOv2 and SigLIP2, as transformers has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transformers
+from PIL import Image as Pillow
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from torch import Tensor
+from transformers import BitImageProcessorPil, SiglipImageProcessorPil
+
+from generators.architectures import config_of
+from generators.base import Weights
+from generators.errors import CheckpointError
+from generators.loading.files import Files, configured, read_tokenizer
+from generators.loading.strict import device_of, published_model, randomised
+from scorers.clip.model import middle
+from scorers.clip.text import TextWindows, TokenIds
+from scorers.embeddings.settings import DinoSettings, EmbedSettings, SiglipSettings
+from scorers.embeddings.stage import Embed, Encoder, TextEncoder, Transform
+
+SEED = 11
+PAD, END = "<pad>", "<eos>"
+"""Tokens of Gemma's tokenizer, by which SigLIP2 reads."""
+
+
+class DinoEmbed(Embed):
+    """Encodes images by DINOv2: the token of the whole image, behind the last norm."""
+
+    settings = DinoSettings
+
+    @staticmethod
+    def load(config: DinoSettings, weights: Weights) -> Encoder:
+        """Return a `Dinov2Model`."""
+        model = _model("Dinov2Model", "dinov2-base", config, weights)
+        prepare = _transform(BitImageProcessorPil, "dinov2-base", config, weights)
+
+        def encode(pixels: Tensor) -> Tensor:
+            features: Tensor = model(pixels).pooler_output
+            return features
+
+        # Of a longer image the centre crop keeps no more than the middle.
+        return Encoder(
+            lambda image: prepare(middle(image)), encode, model.device, model.dtype
+        )
+
+
+class SiglipEmbed(Embed):
+    """Encodes images and texts by SigLIP2.
+
+    Texts are read in lower case, cut and padded to 64 tokens, of which the last that is
+    read is the end of the text; nothing is masked (README_siglip2.md of big_vision).
+    """
+
+    settings = SiglipSettings
+
+    @staticmethod
+    def load(config: SiglipSettings, weights: Weights) -> Encoder:
+        """Return a `SiglipModel`; texts' vectors have the length of its logit scale."""
+        model = _model("SiglipModel", "siglip2-so400m", config, weights)
+        length = model.config.text_config.max_position_embeddings
+        tokenizer = _tokenizer(config, weights)
+        pad, end = map(tokenizer.token_to_id, (PAD, END))
+        if pad is None or end is None:
+            raise CheckpointError(
+                f"the tokenizer of {config.model!r} lacks {PAD} or {END}; only checkpoints "
+                "of SigLIP2, which read by Gemma's tokenizer, can be scored with"
+            )
+
+        def read(text: str, prefix: str | None) -> TextWindows:
+            # `prefix` is of CLIPScore, which has windows.
+            tokens = tokenizer.encode(text.lower(), add_special_tokens=False).ids
+            window = (*tokens[: length - 1], end)
+            return TextWindows((window,), len(tokens), len(tokens) >= length)
+
+        def encode_texts(windows: Sequence[TokenIds]) -> Tensor:
+            rows = [[*window, *[pad] * (length - len(window))] for window in windows]
+            ids = torch.tensor(rows, device=model.device)
+            features: Tensor = model.get_text_features(ids).pooler_output
+            return features
+
+        def encode_images(pixels: Tensor) -> Tensor:
+            features: Tensor = model.get_image_features(pixels).pooler_output
+            return features
+
+        prepare = _transform(SiglipImageProcessorPil, "siglip2-so400m", config, weights)
+        texts = TextEncoder(read, encode_texts, float(model.logit_scale.double().exp()))
+        return Encoder(prepare, encode_images, model.device, model.dtype, texts)
+
+
+def _model(kind: str, sizes: str, config: EmbedSettings, weights: Weights) -> Any:
+    """Return a model of transformers' class `kind`, whose published size is `sizes`."""
+    device, dtype = device_of(config.device), getattr(torch, config.dtype)
+    if weights == "pretrained":
+        return published_model(
+            kind, config.model, config.revision, dtype=dtype, device_map={"": device}
+        )
+    tiny = weights == "tiny"
+    fields = config_of(sizes, tiny=tiny)["model"]
+    of = getattr(transformers, kind)
+    with device:
+        model = of(configured(of.config_class, fields, f"{sizes}.json"))
+    randomised(model, device=device, dtype=torch.float32 if tiny else dtype, seed=SEED)
+    return model.eval().requires_grad_(False)
+
+
+def _transform(kind: Any, sizes: str, config: EmbedSettings, weights: Weights) -> Transform:
+    """Return the checkpoint's own preparation of images, by Pillow as it was published."""
+    if weights == "pretrained":
+        folder = (
+            Files(config.model, config.revision).need("preprocessor_config.json").parent
+        )
+        processor = kind.from_pretrained(folder)
+    else:
+        processor = kind(**config_of(sizes, tiny=weights == "tiny")["processor"])
+
+    def transform(image: Pillow.Image) -> Tensor:
+        pixels: Tensor = processor(image, return_tensors="pt")["pixel_values"][0]
+        return pixels
+
+    return transform
+
+
+def _tokenizer(config: SiglipSettings, weights: Weights) -> Tokenizer:
+    if weights == "pretrained":
+        return read_tokenizer(Files(config.model, config.revision).need("tokenizer.json"))
+    octets = [f"<0x{byte:02X}>" for byte in range(256)]
+    vocabulary = {t: i for i, t in enumerate([PAD, END, "<bos>", "<unk>", *octets])}
+    return Tokenizer(BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
