@@ -238,7 +238,8 @@ class _Walker:
 
     def _seeded(self, draft: Draft, sample: Sample) -> Draft:
         """Return the composed draft; each request has the seed of its position."""
-        seeded = self.system.render is not None and self.system.render.seeded
+        drawing = (self.system.condition, self.system.render)
+        seeded = any(stage is not None and stage.seeded for stage in drawing)
         position = self.images
         segments: list[Text | Image | ImageRequest] = []
         for segment in self.system.compose(draft, sample).segments:
@@ -257,8 +258,8 @@ class _Walker:
         if system.render is None:
             return Failure(f"system {system.name!r} asks for images but renders none")
         if (stage := system.condition) is not None:
-            # Conditioning draws no noise, so the image's seed stays out of its key.
-            jobs = [Job(stage, replace(r, seed=None), sample.id) for r in requests]
+            # A seed stays out of the key of what draws nothing at random.
+            jobs = [Job(stage, _for(stage, r), sample.id) for r in requests]
             payloads = self._values((yield jobs), stage)
             if not isinstance(payloads, Result):
                 return payloads
@@ -266,7 +267,9 @@ class _Walker:
                 replace(r, payload=replace(payload, origin=j.key), prompt=None, context=())
                 for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
             )
-        drawn = yield [Job(system.render, r, sample.id) for r in requests]
+        drawn = yield [
+            Job(system.render, _for(system.render, r), sample.id) for r in requests
+        ]
         images = self._values(drawn, system.render)
         if system.critic is None or system.review is None:
             return images
@@ -290,6 +293,11 @@ class _Walker:
             if result.notes:
                 self.notes.setdefault(stage.name, []).append(dict(result.notes))
         return Result(tuple(result.value for result in results))
+
+
+def _for(stage: StageSpec, request: ImageRequest) -> ImageRequest:
+    """Return the request as the stage's input: with a seed only where it reads one."""
+    return request if stage.seeded else replace(request, seed=None)
 
 
 def _as_prompt(sample: Sample, request: Request) -> Outcome[Draft]:

@@ -138,6 +138,8 @@ def resolve(name: str, models: Models) -> System:
     if name in NATIVE:
         return native(name, models.weights, models.of(name), models.gpu_gib)
     parts = parts_of(name)
+    if parts.lvlm in NATIVE and parts.t2i is None and parts.protocol is not None:
+        return _native_by_protocol(name, parts.lvlm, parts.protocol, models)
     if parts.lvlm.partition(":")[0] in INTERLEAVED and ":" in name:
         return _interleaved(name, parts, models)
     if parts.t2i is not None or parts.protocol is not None:
@@ -160,6 +162,30 @@ def resolve(name: str, models: Models) -> System:
     alone = f"T2I@{T2I_ALONE}"
     valid = [*NATIVE, "gt", *pairs, alone, *forms(Named.SYSTEM), CUSTOM]
     raise unknown("system", name, valid)
+
+
+def _native_by_protocol(
+    name: str, model: str, protocol_name: str, models: Models
+) -> System:
+    """Return a native model that draws from prompts, composed like an LVLM and a T2I model.
+
+    UsageError for one that interleaves by itself.
+    """
+    own = native(model, models.weights, models.of(model), models.gpu_gib)
+    if own.condition is None:
+        raise UsageError(
+            f"system {name!r}: {model!r} places its images itself; it takes no protocol"
+        )
+    assert own.draft is not None
+    assert own.render is not None
+    if protocol_name == T2I_ALONE:
+        alone = t2i_alone(name, own.render, name)
+        return replace(alone, condition=own.condition)
+    rule = protocol(protocol_name, models.max_images)
+    if rule.name == "text":
+        return text_alone(name, own.draft, model)
+    whole = composite(name, own.draft, own.render, rule, (model, model))
+    return replace(whole, condition=own.condition, lvlm=None, t2i=None)
 
 
 def _interleaved(name: str, parts: SystemName, models: Models) -> System:

@@ -172,18 +172,29 @@ def test_answers_of_a_document() -> None:
     assert Document().answers == (Document(),)
 
 
-def test_conditioning_stands_between_draft_and_render() -> None:
+@pytest.mark.parametrize("seeded", [{"render"}, {"condition"}, {"condition", "render"}])
+def test_conditioning_stands_between_draft_and_render(seeded) -> None:
+    seeds: dict[str, set[bool]] = {"condition": set(), "render": set()}
+
     def stage(job: Job) -> Outcome[Any]:
+        if job.spec.kind in (Kind.CONDITION, Kind.RENDER):
+            seeds[job.spec.kind].add(job.input.seed is not None)
         if job.spec.kind is Kind.CONDITION:
-            assert job.input.seed is None
             return Result(Payload.of(f"matrix of {job.input.prompt}".encode()))
         if job.spec.kind is Kind.RENDER:
             assert job.input.prompt is None
             return Result(Image.of(job.input.payload.read()))
         return drawing(job)
 
-    conditioner = StageSpec(name="c", kind=Kind.CONDITION, target="m:C")
-    outcome, _ = follow(replace(SYSTEM, condition=conditioner), stage)
+    own = {
+        name: replace(spec, seeded=name in seeded)
+        for name, spec in (
+            ("condition", StageSpec(name="c", kind=Kind.CONDITION, target="m:C")),
+            ("render", SYSTEM.render),
+        )
+    }
+    outcome, _ = follow(replace(SYSTEM, **own), stage)
+    assert seeds == {name: {name in seeded} for name in own}
     assert [i.read() for i in outcome.value.images] == [b"matrix of one", b"matrix of two"]
 
 

@@ -180,3 +180,24 @@ def test_a_t2i_model_alone_skips_what_it_cannot_take(changes: dict[str, Any]) ->
 def test_a_wrong_name_of_a_t2i_model_alone_is_explained(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         resolve(name, Models(weights="tiny"))
+
+
+def test_a_native_model_that_draws_from_prompts_takes_protocols() -> None:
+    own = resolve("janus-pro-1b", Models(weights="tiny"))
+    found = {
+        rule: resolve(f"janus-pro-1b@{rule}", Models(weights="tiny", max_images=3))
+        for rule in ("outline", "text", "t2i")
+    }
+    chains = {rule: system.stages for rule, system in found.items()}
+    draft, condition, render = own.stages
+    assert chains == {
+        "outline": (draft, condition, render),
+        "text": (draft,),
+        "t2i": (condition, render),
+    }
+    composed = found["outline"].compose(Draft((Text("A.\n<image>a cat\nB."),)), sample(0))
+    assert [r.prompt for r in composed.requests] == ["a cat"]
+    assert (found["outline"].max_images, found["outline"].rounds) == (3, 1)
+    assert resolve("emu2@outline", Models(weights="tiny")).condition is not None
+    with pytest.raises(UsageError, match="'anole' places its images itself"):
+        resolve("anole@outline", Models(weights="tiny"))
