@@ -91,7 +91,8 @@ class Janus:
 
     def id(self, token: str) -> int:
         """Return the id of a special token."""
-        found: int = self.tokenizer.token_to_id(token)
+        found = self.tokenizer.token_to_id(token)
+        assert found is not None, "checked when it was made"
         return found
 
     def encoded(self, text: str) -> list[int]:

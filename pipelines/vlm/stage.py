@@ -149,7 +149,7 @@ def load(settings: ChatSettings, weights: Weights) -> tuple[Any, Any]:
     or that has no chat template.
     """
     transformers.logging.disable_progress_bar()
-    where = _device_map(settings)
+    where = device_map_of(settings.device, settings.device_map == "auto")
     dtype = getattr(torch, settings.dtype)
     match weights:
         case "tiny":
@@ -158,29 +158,34 @@ def load(settings: ChatSettings, weights: Weights) -> tuple[Any, Any]:
         case "dummy":
             model, processor = random_weights.dummy(settings.model, dtype, where)
         case "pretrained":
-            model, processor = _pretrained(settings, dtype, where)
+            source = (settings.model, settings.revision)
+            model, processor = pretrained(*source, dtype, where)
     _prepare(processor, settings.model)
     model.generation_config = plain_generation(model, processor.tokenizer)
     return model, processor
 
 
-def _device_map(settings: ChatSettings) -> Any:
-    """Return `auto` for several GPUs, else everything on one device."""
-    if settings.device != "auto":
-        return {"": settings.device}
+def device_map_of(device: str, spread: bool = True) -> Any:
+    """Return `auto` for several GPUs, if it may spread; else everything on one device."""
+    if device != "auto":
+        return {"": device}
     if not torch.cuda.is_available():
         return {"": "cpu"}
-    several = torch.cuda.device_count() > 1 and settings.device_map == "auto"
-    return "auto" if several else {"": "cuda"}
+    return "auto" if spread and torch.cuda.device_count() > 1 else {"": "cuda"}
 
 
-def _pretrained(
-    settings: ChatSettings, dtype: torch.dtype, device_map: Any
+def pretrained(
+    model: str, revision: str | None, dtype: torch.dtype, device_map: Any
 ) -> tuple[Any, Any]:
-    is_path = looks_like_path(settings.model)
-    name = str(Path(settings.model).expanduser()) if is_path else settings.model
-    source = {"revision": settings.revision, "trust_remote_code": False}
-    model, info = AutoModelForImageTextToText.from_pretrained(
+    """Return a checkpoint's model, and its processor.
+
+    Raises CheckpointError for one that does not fit the architecture it names.
+    """
+    transformers.logging.disable_progress_bar()
+    is_path = looks_like_path(model)
+    name = str(Path(model).expanduser()) if is_path else model
+    source = {"revision": revision, "trust_remote_code": False}
+    loaded, info = AutoModelForImageTextToText.from_pretrained(
         name,
         dtype=dtype,
         device_map=device_map,
@@ -189,8 +194,8 @@ def _pretrained(
         output_loading_info=True,
         **source,
     )
-    _require_complete(settings.model, info)
-    return model, AutoProcessor.from_pretrained(name, **source)
+    _require_complete(model, info)
+    return loaded, AutoProcessor.from_pretrained(name, **source)
 
 
 def _require_complete(model: str, info: dict[str, Any]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
-from frozen import filled
+from frozen import filled, write_json
 from tokenizers import processors
 from transformers import (
+    GenerationConfig,
     JanusForConditionalGeneration,
     JanusImageProcessorPil,
     JanusProcessor,
@@ -72,19 +74,23 @@ def model(tied: bool = False) -> Any:
     sizes = config_of("janus-pro-1b", tiny=True) | {"tie_word_embeddings": tied}
     words = models.toy_tokenizer(None)
     made = JanusForConditionalGeneration(models.random_config(sizes, words))
-    own = made.generation_config
-    own.pad_token_id, own.bos_token_id, own.eos_token_id = map(
-        words.token_to_id, (models.PAD, models.BOS, models.EOS)
+    made.generation_config = GenerationConfig(
+        pad_token_id=words.token_to_id(models.PAD),
+        bos_token_id=words.token_to_id(models.BOS),
+        eos_token_id=words.token_to_id(models.EOS),
+        generation_kwargs={"boi_token_id": words.token_to_id(models.BEGIN_IMAGE)},
     )
-    own.generation_kwargs = {"boi_token_id": words.token_to_id(models.BEGIN_IMAGE)}
     return filled(made, 27)
 
 
 def checkpoint(folder: Path, tied: bool = False) -> Path:
     """Write it in two shards, with its processor."""
     model(tied).save_pretrained(folder, max_shard_size="2500KB")
-    about = processor()
-    # As transformers 4 wrote it, and as 5 does.
-    for part in (about,) if tied else (about.tokenizer, about.image_processor):
-        part.save_pretrained(folder)
+    processor().save_pretrained(folder)
+    if not tied:
+        # transformers 4 kept the images' part in a file of its own.
+        path = folder / "processor_config.json"
+        whole = json.loads(path.read_text())
+        write_json(folder / "preprocessor_config.json", whole.pop("image_processor"))
+        write_json(path, whole)
     return folder
