@@ -189,9 +189,14 @@ class JanusLoop(JanusCondition):
             model.model.vision_model = torch.nn.Module()
             model.model.vision_model.config = model.config.vision_config
         ids = {name: self.janus.id(token) for name, token in _JANUS_IDS.items()}
-        begin = {"boi_token_id": self.janus.id(BEGIN_IMAGE)}
+        own = self.settings
+        choice = {} if own.image_greedy else {"top_k": own.image_top_k}
         self._config = GenerationConfig(
-            **ids, generation_kwargs=begin, guidance_scale=self.settings.guidance
+            **ids,
+            **choice,
+            do_sample=not own.image_greedy,
+            guidance_scale=own.guidance,
+            generation_kwargs={"boi_token_id": self.janus.id(BEGIN_IMAGE)},
         )
 
     @torch.inference_mode()
@@ -201,15 +206,11 @@ class JanusLoop(JanusCondition):
         pad = self.janus.id(PAD)
         rows = [[pad] * (longest - p.length) + p.ids for p in prompts]
         mask = [[0] * (longest - p.length) + [1] * p.length for p in prompts]
-        greedy = self.settings.image_greedy
-        choice = {} if greedy else {"top_k": self.settings.image_top_k}
         written = self.janus.model.generate(
             torch.tensor(rows, device=self.device),
             attention_mask=torch.tensor(mask, device=self.device),
             generation_config=self._config,
             generation_mode="image",
-            do_sample=not greedy,
-            **choice,
         )
         for track, codes in zip(tracks, written.tolist(), strict=True):
             for code in codes:
