@@ -15,7 +15,7 @@ from generators.base import Failure, Outcome, Result
 from generators.content import answered
 from generators.decoding.payloads import received
 from generators.document import ImageRequest
-from generators.pictures import Drawing
+from generators.images import Drawing
 
 
 class CodeDecoder(ABC):

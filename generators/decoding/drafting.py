@@ -297,7 +297,7 @@ class InterleavedDraft(Writing[TrackT], Drafting[TrackT]):
         ids = iter(texts)
         try:
             read = [self._read(p) if isinstance(p, Image) else next(ids) for p in parts]
-        except PictureError as error:
+        except ImageError as error:
             return Failure(str(error))
         pieces = ([*self.leading], *read) if self.leading else tuple(read)
         shown = display_text(parts, self.mark)
@@ -313,7 +313,7 @@ class InterleavedDraft(Writing[TrackT], Drafting[TrackT]):
 
     @abstractmethod
     def _read(self, image: Image) -> list[int] | Tensor:
-        """Return the ids of an image, or its pixels; PictureError where it is broken."""
+        """Return the ids of an image, or its pixels; ImageError where it is broken."""
 
 
 def pieces_of(content: Content) -> list[Piece]:

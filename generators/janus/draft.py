@@ -20,6 +20,7 @@ from generators.decoding.drafting import (
 from generators.decoding.sampling import Sampler
 from generators.decoding.streams import Streams
 from generators.document import Content, Image, Request, Text, Turn
+from generators.images import decode
 from generators.janus.models import (
     ASSISTANT,
     BEGIN_IMAGE,
@@ -31,7 +32,6 @@ from generators.janus.models import (
     load,
 )
 from generators.janus.settings import JanusDraftSettings
-from generators.pictures import decode
 from generators.rounds import continued
 
 SYSTEM = (

@@ -19,8 +19,8 @@ from generators.content import answered
 from generators.decoding.sampling import Sampler, are_numbers
 from generators.document import ImageRequest
 from generators.errors import CheckpointError
+from generators.images import Drawing
 from generators.overflow import SCORES, no_numbers
-from generators.pictures import Drawing
 from pipelines.prompts import prompt_and_seed
 from pipelines.vlm.image_settings import GeneratedImagesSettings
 from pipelines.vlm.stage import device_map_of, pretrained

@@ -36,8 +36,8 @@ def conversation(request: Request) -> list[dict]:
     return [{"role": t.role, "content": [*map(part, t.content)]} for t in request.turns]
 
 
-def pictures(request: Request) -> list[Pillow.Image] | None:
-    from generators.pictures import decode
+def images_of(request: Request) -> list[Pillow.Image] | None:
+    from generators.images import decode
 
     return [decode(image) for image in request.images] or None
 
@@ -81,7 +81,7 @@ def test_texts_are_those_of_generate(stage):
         text = processor.apply_chat_template(
             conversation(request), tokenize=False, add_generation_prompt=True
         )
-        inputs = processor(text, pictures(request), return_tensors="pt")
+        inputs = processor(text, images_of(request), return_tensors="pt")
         ids = model.generate(**inputs, do_sample=False, **LONG)[0]
         written = processor.decode(
             ids[inputs["input_ids"].shape[1] :], skip_special_tokens=True
