@@ -215,6 +215,11 @@ def _native(parts: SystemName, models: Models) -> System:
         raise UsageError(
             f"system {name!r}: {model!r} places its images itself; it takes no protocol"
         )
+    if parts.critic is not None or rule_name == CRITIC:
+        raise UsageError(
+            f"system {name!r}: the protocol {CRITIC!r} takes an LVLM and a T2I model; "
+            f"{model!r} takes mmie, outline, text or {T2I_ALONE}"
+        )
     assert own.draft is not None
     assert own.render is not None
     if rule_name == T2I_ALONE:

@@ -199,5 +199,10 @@ def test_a_native_model_that_draws_from_prompts_takes_protocols() -> None:
     assert [r.prompt for r in composed.requests] == ["a cat"]
     assert (found["outline"].max_images, found["outline"].rounds) == (3, 1)
     assert resolve("emu2@outline", Models(weights="tiny")).condition is not None
-    with pytest.raises(UsageError, match="'anole' places its images itself"):
-        resolve("anole@outline", Models(weights="tiny"))
+    for name, words in {
+        "anole@outline": "'anole' places its images itself",
+        "janus-pro-1b@critic": "takes an LVLM and a T2I model",
+        "janus-pro-1b@critic=qwen2-vl-7b": "takes an LVLM and a T2I model",
+    }.items():
+        with pytest.raises(UsageError, match=words):
+            resolve(name, Models(weights="tiny"))
