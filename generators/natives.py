@@ -19,6 +19,8 @@ NATIVE: dict[str, str] = {
     "anole": "generators.anole.settings:anole",
     "emu2": "generators.emu2.settings:emu2",
     "gill": "generators.gill.settings:gill",
+    "janus-pro-1b": "generators.janus.settings:janus_pro_1b",
+    "janus-pro-7b": "generators.janus.settings:janus_pro_7b",
     "minigpt5": "generators.minigpt5.settings:minigpt5",
 }
 """Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""

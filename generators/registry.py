@@ -48,6 +48,9 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "images:MODEL": "any /v1/images/generations endpoint, at OPENAI_BASE_URL",
     },
     Named.SYSTEM: {
+        "native:hf:ORG/NAME": (
+            "any class of transformers that declares images, by its own generate: slow"
+        ),
         "gemini:MODEL": "answers with images by Gemini's own API",
         "responses:MODEL": "by OpenAI's Responses API with its image tool",
         "omni:MODEL": "by SGLang-Omni: ordered segments",

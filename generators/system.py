@@ -247,7 +247,8 @@ class _Walker:
 
     def _seeded(self, draft: Draft, sample: Sample) -> Draft:
         """Return the composed draft; each request has the seed of its position."""
-        seeded = self.system.render is not None and self.system.render.seeded
+        drawing = (self.system.condition, self.system.render)
+        seeded = any(stage is not None and stage.seeded for stage in drawing)
         position = self.images
         segments: list[Text | Image | ImageRequest] = []
         for segment in self.system.compose(draft, sample).segments:
@@ -291,11 +292,8 @@ class _Walker:
         system = self.system
         assert system.render is not None
         if (stage := system.condition) is not None:
-            # One that samples nothing has no seed in its key.
-            bare = requests
-            if not stage.seeded:
-                bare = tuple(replace(r, seed=None) for r in requests)
-            jobs = [Job(stage, request, label) for request in bare]
+            # A seed stays out of the key of what draws nothing at random.
+            jobs = [Job(stage, _for(stage, r), label) for r in requests]
             payloads = self._values((yield jobs), stage)
             if not isinstance(payloads, Result):
                 return [payloads] * len(requests)
@@ -305,7 +303,8 @@ class _Walker:
                 replace(r, payload=replace(payload, origin=j.key))
                 for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
             )
-        return (yield [Job(system.render, r, label) for r in requests])
+        render = system.render
+        return (yield [Job(render, _for(render, r), label) for r in requests])
 
     def _in_turn(
         self, requests: Sequence[ImageRequest], label: str, earlier: Sequence[Image]
@@ -333,6 +332,11 @@ class _Walker:
             if result.notes:
                 self.notes.setdefault(stage.name, []).append(dict(result.notes))
         return Result(tuple(result.value for result in results))
+
+
+def _for(stage: StageSpec, request: ImageRequest) -> ImageRequest:
+    """Return the request as the stage's input: with a seed only where it reads one."""
+    return request if stage.seeded else replace(request, seed=None)
 
 
 def _as_prompt(sample: Sample, request: Request) -> Outcome[Draft]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
+
+from pydantic import BaseModel
 
 from generators.base import Kind, StageSpec, Weights, WeightsName
 from generators.custom import custom_spec, custom_system
@@ -13,7 +16,7 @@ from generators.errors import UsageError
 from generators.mini.resolve import as_mini, mini_settings, refuse_mini_only
 from generators.mini.table import MINI, is_mini_only
 from generators.names import unknown, with_overrides
-from generators.natives import NATIVE, native, part_overrides
+from generators.natives import NATIVE, native, part_overrides, part_settings
 from generators.registry import (
     CUSTOM,
     PREFIXES,
@@ -23,6 +26,7 @@ from generators.registry import (
     is_custom,
     prefix_of,
 )
+from generators.rounds import Rounds, compose
 from generators.settings import ModelSettings, StageSettings, with_small_batch
 from generators.system import System
 from generators.work import SCORED, FigureRange
@@ -49,6 +53,7 @@ from pipelines.presets import KITS, LVLMS, PRIORS, T2IS, TextToImageSettings
 from pipelines.servers.engines import engine_spec
 from pipelines.servers.settings import EngineModelSettings, ServerTable
 from pipelines.servers.start import with_server
+from pipelines.vlm.image_settings import GeneratedImagesSettings
 
 Makers = Mapping[str, Callable[..., StageSettings]]
 """Prefix -> the settings of the `model` named after it."""
@@ -137,11 +142,12 @@ def resolve(name: str, models: Models) -> System:
     """Return the system a user named; UsageError says what would have been valid."""
     if name == "gt":
         return System(name="gt", draft=None)
-    if name in NATIVE:
-        return native(name, models.weights, models.of(name), models.gpu_gib)
     if name in KITS:
         return _drawing(name, KITS[name], models)
     parts = parts_of(name)
+    declared = parts.lvlm.startswith("native:")
+    if (parts.lvlm in NATIVE or declared) and parts.t2i is None:
+        return _native(parts, models)
     if parts.lvlm.partition(":")[0] in INTERLEAVED and ":" in name:
         return _interleaved(name, parts, models)
     if parts.t2i is not None or parts.protocol is not None:
@@ -164,6 +170,69 @@ def resolve(name: str, models: Models) -> System:
     alone = f"T2I@{T2I_ALONE}"
     valid = [*NATIVE, *KITS, "gt", *pairs, alone, *forms(Named.SYSTEM), CUSTOM]
     raise unknown("system", name, valid)
+
+
+def _declared(name: str, models: Models) -> System:
+    """Return `native:hf:ORG/NAME` or `native:PLACE`, in rounds of text and image.
+
+    UsageError for other weights than pretrained ones.
+    """
+    model = name.removeprefix("native:").removeprefix("hf:")
+    if not model or models.weights != "pretrained":
+        raise UsageError(
+            f"system {name!r}: write native:hf:ORG/NAME or native:FOLDER, with --weights "
+            "pretrained; janus-pro-1b has others"
+        )
+    parts: dict[str, BaseModel] = {
+        "draft": ChatSettings(model=model),
+        "render": GeneratedImagesSettings(model=model),
+        "compose": Rounds(),
+    }
+    settings = part_settings(parts, models.of(name), f"models.{name}")
+    draft, render, rounds = (settings[part] for part in parts)
+    assert isinstance(draft, ChatSettings)
+    assert isinstance(render, GeneratedImagesSettings)
+    assert isinstance(rounds, Rounds)
+    return System(
+        name=name,
+        draft=_stage(draft, f"{name}-draft", "pretrained", models.gpu_gib),
+        render=render.spec(f"{name}-render", "pretrained", models.gpu_gib),
+        compose=partial(compose, rounds),
+        rounds=rounds.rounds,
+    )
+
+
+def _native(parts: SystemName, models: Models) -> System:
+    """Return a native model, which may be composed like an LVLM and a T2I model.
+
+    UsageError for a protocol of one that interleaves by itself.
+    """
+    model, rule_name = parts.lvlm, parts.protocol
+    if model in NATIVE:
+        own = native(model, models.weights, models.of(model), models.gpu_gib)
+    else:
+        own = _declared(model, models)
+    if rule_name is None:
+        return own
+    name = f"{model}@{rule_name}"
+    if model in NATIVE and own.condition is None:
+        raise UsageError(
+            f"system {name!r}: {model!r} places its images itself; it takes no protocol"
+        )
+    if parts.critic is not None or rule_name in (CRITIC, EDITING):
+        raise UsageError(
+            f"system {name!r}: the protocol {rule_name!r} takes an LVLM and a T2I model; "
+            f"{model!r} takes mmie, outline, text or {T2I_ALONE}"
+        )
+    assert own.draft is not None
+    assert own.render is not None
+    if rule_name == T2I_ALONE:
+        return replace(t2i_alone(name, own.render, name), condition=own.condition)
+    rule = protocol(rule_name, models.max_images)
+    if rule.name == "text":
+        return text_alone(name, own.draft, model)
+    whole = composite(name, own.draft, own.render, rule, (model, model))
+    return replace(whole, condition=own.condition, lvlm=None, t2i=None)
 
 
 def _interleaved(name: str, parts: SystemName, models: Models) -> System:

@@ -28,6 +28,7 @@ UPSTREAM: Mapping[str, str] = {
     "generators.anole.draft:AnoleDraft": "benchmarks.speed.upstream:AnoleLoop",
     "generators.emu2.condition:Emu2Condition": "benchmarks.speed.upstream:Emu2Loop",
     "generators.gill.draft:GillDraft": "benchmarks.speed.upstream:GillLoop",
+    "generators.janus.condition:JanusCondition": "benchmarks.speed.upstream:JanusLoop",
     "generators.minigpt5.draft:MiniGPT5Draft": "benchmarks.speed.upstream:MiniGPT5Loop",
     "pipelines.vlm.stage:VisionLanguageModel": "benchmarks.speed.upstream:GenerateLoop",
     "scorers.internvl.stage:MmieScore": "benchmarks.speed.upstream:MmieScoreLoop",

@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, GenerationConfig
 
 from generators.anole.draft import AnoleDraft, guided_logits
 from generators.anole.tokens import AnoleTrack, TokenMode
@@ -24,6 +24,8 @@ from generators.decoding.texts import TextTrack
 from generators.document import Draft, ImageRequest, Payload, Request
 from generators.emu2.condition import ConditionMode, Emu2Condition
 from generators.gill.draft import GillDraft
+from generators.janus.condition import CodesTrack, JanusCondition
+from generators.janus.models import BEGIN_IMAGE, BOS, EOS, PAD
 from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Track
 from pipelines.vlm.decoding import by_generate
 from pipelines.vlm.stage import VisionLanguageModel
@@ -169,6 +171,54 @@ class Emu2Loop(Emu2Condition):
             states = network.lm.model(inputs_embeds=sequence, use_cache=False)[0][0]
             vectors = network.project_down(states[-(made + 1) :])
         return vectors
+
+
+class JanusLoop(JanusCondition):
+    """Janus: transformers' `generate`, all prompts of a batch at once.
+
+    A static cache of both halves of the batch, and a mask that grows by copying.
+    """
+
+    batched = True
+
+    def __init__(self, stage: JanusCondition) -> None:
+        vars(self).update(vars(stage))
+        model = self.janus.model
+        if not hasattr(model.model, "vision_model"):
+            # `generate` asks its configuration for the number of codes.
+            model.model.vision_model = torch.nn.Module()
+            model.model.vision_model.config = model.config.vision_config
+        ids = {name: self.janus.id(token) for name, token in _JANUS_IDS.items()}
+        own = self.settings
+        choice = {} if own.image_greedy else {"top_k": own.image_top_k}
+        self._config = GenerationConfig(
+            **ids,
+            **choice,
+            do_sample=not own.image_greedy,
+            guidance_scale=own.guidance,
+            generation_kwargs={"boi_token_id": self.janus.id(BEGIN_IMAGE)},
+        )
+
+    @torch.inference_mode()
+    def tracks(self, prompts: Sequence[NativePrompt]) -> list[CodesTrack]:
+        """Return the codes of each prompt's image."""
+        longest, tracks = max(p.length for p in prompts), [self.track(p) for p in prompts]
+        pad = self.janus.id(PAD)
+        rows = [[pad] * (longest - p.length) + p.ids for p in prompts]
+        mask = [[0] * (longest - p.length) + [1] * p.length for p in prompts]
+        written = self.janus.model.generate(
+            torch.tensor(rows, device=self.device),
+            attention_mask=torch.tensor(mask, device=self.device),
+            generation_config=self._config,
+            generation_mode="image",
+        )
+        for track, codes in zip(tracks, written.tolist(), strict=True):
+            for code in codes:
+                track.take(code)
+        return tracks
+
+
+_JANUS_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
 
 
 class GillLoop(OneByOne):

@@ -21,6 +21,7 @@ from PIL import Image as Pillow
 from PIL import ImageOps
 from torch import Tensor
 
+from generators.decoding.codes import CodeDecoder, full_precision
 from generators.document import Image
 from generators.errors import CheckpointError
 from generators.images import MAX_PIXELS, ImageError, decode
@@ -99,7 +100,7 @@ def vq_model(config: Mapping[str, Any]) -> Any:
     )
 
 
-class Codec:
+class Codec(CodeDecoder):
     """A VQ model: images to grids of codes and back."""
 
     def __init__(self, model: Any, config: Mapping[str, Any]) -> None:
@@ -110,48 +111,27 @@ class Codec:
         self.resolution: int = config["resolution"]
         """Pixels along a side of an image."""
         levels = len(config["channel_multiplier"])
-        self.side: int = self.resolution // 2 ** (levels - 1)
-        """Codes along a side of an image."""
-        self.size: int = config["num_embeddings"]
-        """Entries of the codebook."""
+        self.side = self.resolution // 2 ** (levels - 1)
+        self.size = config["num_embeddings"]
 
     @torch.inference_mode()
     def encode(self, pixels: Tensor) -> npt.NDArray[np.int32]:
         """Return codes (side, side) of one image (3, resolution, resolution) in [-1, 1]."""
-        with _full_precision():
+        with full_precision():
             latents = self._model.encode(pixels[None].to(self._device)).latents
             _, _, (_, _, codes) = self._model.quantize(latents)
         grid: npt.NDArray[np.int32] = codes.to("cpu", torch.int32).numpy()
         return grid.reshape(self.side, self.side)
 
     @torch.inference_mode()
-    def decode(self, codes: Tensor) -> npt.NDArray[np.uint8]:
-        """Return pixels (batch, height, width, 3) of codes (batch, side, side).
-
-        Values are clamped to [-1, 1] and truncated, not rounded, to 8 bits, as upstream
-        does (`_pil_from_chw_tensor`, image_tokenizer.py).
-        """
-        scaled = (self.values(codes).clamp(-1, 1) + 1) / 2 * 255
-        pixels = scaled.permute(0, 2, 3, 1).to("cpu", torch.uint8)
-        values: npt.NDArray[np.uint8] = pixels.numpy()
-        return values
-
-    @torch.inference_mode()
     def values(self, codes: Tensor) -> Tensor:
         """Return the decoder's output of codes: (batch, 3, height, width), near [-1, 1]."""
         grids = codes.long().to(self._device)
         shape = (len(codes), self.side, self.side, self._model.config.vq_embed_dim)
-        with _full_precision():
+        with full_precision():
             decoded = self._model.decode(grids, force_not_quantize=True, shape=shape)
         sample: Tensor = decoded.sample
         return sample
-
-
-def _full_precision() -> Any:
-    # By default cuDNN rounds float32 convolutions to TF32.
-    return torch.backends.cudnn.flags(
-        enabled=True, benchmark=False, deterministic=True, allow_tf32=False
-    )
 
 
 def _contiguous(module: torch.nn.Module, inputs: Any, output: Tensor) -> Tensor:

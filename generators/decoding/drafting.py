@@ -58,6 +58,7 @@ class Stop(StrEnum):
     MARK = "### reached"
     LINE = "end of line"
     CONTEXT = "context full"
+    IMAGE = "image complete"
     IMAGES = "image limit reached"
     WORDS = "word budget reached"
     TEXT = "text budget reached"
@@ -166,20 +167,12 @@ class Drafting(ABC, Generic[TrackT]):
         return {}, {}
 
 
-class InterleavedDraft(Drafting[TrackT]):
-    """Drafts of a model that reads texts and images piece by piece and interleaves.
+class Writing(ABC, Generic[TrackT]):
+    """The tokens of many prompts, from one decoder of transformers.
 
     All records of a batch are written together, one step at a time, and leave when they
     have stopped; the programs of the models' authors write one record at a time.
     """
-
-    settings: Any
-    each: int
-    """Positions of an image in a prompt."""
-    leading: Sequence[int] = ()
-    """Ids before every prompt."""
-    mark = "<image>"
-    """Stands for an image in the text that people read."""
 
     def _use(self, decoder: Any, context: int | None = None) -> None:
         """Write with a decoder of transformers; by default in all its context."""
@@ -188,37 +181,6 @@ class InterleavedDraft(Drafting[TrackT]):
         self.device, self.dtype = self.table.device, self.table.dtype
         self.context = context_of(context, decoder.config.max_position_embeddings)
         """Most tokens of a prompt and its answer."""
-
-    def prompt(self, request: Request) -> NativePrompt | Skip | Failure:
-        """Return the request as the model reads it, or why it cannot be answered."""
-        if failure := unanswerable(request, self.settings.is_seeded()):
-            return failure
-        parts = self._parts(request)
-        texts = self._tokenized([part for part in parts if isinstance(part, str)])
-        images = len(parts) - len(texts)
-        length = len(self.leading) + sum(map(len, texts)) + images * self.each
-        if skip := too_long(length, images, self.each, self.context):
-            return skip
-        ids = iter(texts)
-        try:
-            read = [self._read(p) if isinstance(p, Image) else next(ids) for p in parts]
-        except ImageError as error:
-            return Failure(str(error))
-        pieces = ([*self.leading], *read) if self.leading else tuple(read)
-        shown = display_text(parts, self.mark)
-        return NativePrompt(pieces, shown, length, images, request.seed or 0)
-
-    @abstractmethod
-    def _parts(self, request: Request) -> Sequence[Piece]:
-        """Return the texts and images of a prompt, in the model's template."""
-
-    @abstractmethod
-    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text."""
-
-    @abstractmethod
-    def _read(self, image: Image) -> list[int] | Tensor:
-        """Return the ids of an image, or its pixels; ImageError where it is broken."""
 
     def _encoded(self, pixels: Tensor) -> Tensor:
         """Return embeddings (images, positions, width) of pixels (images, 3, ...)."""
@@ -248,16 +210,25 @@ class InterleavedDraft(Drafting[TrackT]):
 
         Its seed alone fixes a record's samples, whatever the rest of the batch.
         """
-        streams = Streams(self.decoder, self.context)
+        streams = self._streams(prompts)
         opened = zip(prompts, streams.open(self.embed(prompts)), strict=True)
         everyone = records = [self._record(prompt, stream) for prompt, stream in opened]
+        self._guide(records, streams)
         while records:
             chosen = self._advance(records, streams)
             for record in (r for r in records if r.track.stop is not None):
-                streams.close(record.stream, record.track.stop == NO_NUMBERS)
+                for stream in (record.stream, *record.guides):
+                    streams.close(stream, record.track.stop == NO_NUMBERS)
             records = [r for r in records if r.track.stop is None]
             self._feed({r: chosen[r] for r in records if r in chosen}, streams)
         return [record.track for record in everyone]
+
+    def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
+        """Return what the records of these prompts are written with."""
+        return Streams(self.decoder, self.context)
+
+    def _guide(self, records: Sequence[Record[TrackT]], streams: Streams) -> None:
+        """Open further streams of new records, where they are guided from the start."""
 
     def _record(self, prompt: NativePrompt, stream: Stream) -> Record[TrackT]:
         seen = None
@@ -300,6 +271,49 @@ class InterleavedDraft(Drafting[TrackT]):
         """
         columns = sampler.sample(logits, (record.generator for record in records))
         return read_tokens(columns if ids is None else ids[columns], logits)
+
+
+class InterleavedDraft(Writing[TrackT], Drafting[TrackT]):
+    """Drafts of a model that reads texts and images piece by piece and interleaves."""
+
+    settings: Any
+    each: int
+    """Positions of an image in a prompt."""
+    leading: Sequence[int] = ()
+    """Ids before every prompt."""
+    mark = "<image>"
+    """Stands for an image in the text that people read."""
+
+    def prompt(self, request: Request) -> NativePrompt | Skip | Failure:
+        """Return the request as the model reads it, or why it cannot be answered."""
+        if failure := unanswerable(request, self.settings.is_seeded()):
+            return failure
+        parts = self._parts(request)
+        texts = self._tokenized([part for part in parts if isinstance(part, str)])
+        images = len(parts) - len(texts)
+        length = len(self.leading) + sum(map(len, texts)) + images * self.each
+        if skip := too_long(length, images, self.each, self.context):
+            return skip
+        ids = iter(texts)
+        try:
+            read = [self._read(p) if isinstance(p, Image) else next(ids) for p in parts]
+        except ImageError as error:
+            return Failure(str(error))
+        pieces = ([*self.leading], *read) if self.leading else tuple(read)
+        shown = display_text(parts, self.mark)
+        return NativePrompt(pieces, shown, length, images, request.seed or 0)
+
+    @abstractmethod
+    def _parts(self, request: Request) -> Sequence[Piece]:
+        """Return the texts and images of a prompt, in the model's template."""
+
+    @abstractmethod
+    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
+
+    @abstractmethod
+    def _read(self, image: Image) -> list[int] | Tensor:
+        """Return the ids of an image, or its pixels; ImageError where it is broken."""
 
 
 def pieces_of(content: Content) -> list[Piece]:

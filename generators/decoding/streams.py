@@ -39,8 +39,16 @@ class Streams:
     are all alike to them.
     """
 
-    def __init__(self, decoder: Any, context: int, axes: int = 1) -> None:
-        """`context` is the most tokens of a stream; `axes` is 3 under M-RoPE."""
+    def __init__(
+        self, decoder: Any, context: int, axes: int = 1, *, fixed: bool = False
+    ) -> None:
+        """`context` is the most tokens of a stream; `axes` is 3 under M-RoPE.
+
+        `fixed` streams attend over all columns of the context at every step, behind a mask:
+        the steps have the same shapes as long as no stream joins or leaves, as CUDA graphs
+        need them.
+        """
+        self._context, self._fixed = context, fixed
         self._decoder = decoder
         self._axes = axes
         weight = decoder.get_input_embeddings().weight
@@ -148,12 +156,12 @@ class Streams:
         """Compute the next tokens of every stream: states (streams, tokens, width)."""
         lengths = [stream.length for stream in self._open]
         longest = max(lengths)
-        columns = longest + tokens
+        columns = self._context if self._fixed else longest + tokens
         self._cache.reserve(len(self._open), columns)
         stored_at = torch.tensor(lengths, device=self._device)[:, None]
         if tokens > 1:
             stored_at = stored_at + torch.arange(tokens, device=self._device)
-        same = longest if longest == min(lengths) else None
+        same = longest if longest == min(lengths) and not self._fixed else None
         self._cache.begin(stored_at, columns, same=same)
         pending, ids = self._next(tokens)
         hidden = self._forward(pending, ids, stored_at)

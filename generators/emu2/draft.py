@@ -25,10 +25,11 @@ from generators.decoding.drafting import (
     pieces_of,
 )
 from generators.decoding.sampling import NO_NUMBERS, NumberCheck
-from generators.document import Request, Text, Turn
+from generators.document import Request, Text
 from generators.emu2.models import load
 from generators.emu2.network import Emu2
 from generators.emu2.settings import Emu2DraftSettings
+from generators.rounds import continued
 
 
 class ChatTemplate(NamedTuple):
@@ -63,7 +64,8 @@ def chat_parts(request: Request, settings: Emu2DraftSettings) -> list[Piece]:
     A last turn of the assistant is the answer so far, from an earlier round.
     """
     template = TEMPLATES[settings.template]
-    turns, answer = _turns(request, settings)
+    said = [turn for turn in request.turns if turn.role != "system"]
+    turns, answer = continued(said, settings.continuation, settings.feed_images, " ")
     parts: list[Piece] = [_system(request, template, settings)]
     after_answer = False
     for turn in turns:
@@ -75,23 +77,7 @@ def chat_parts(request: Request, settings: Emu2DraftSettings) -> list[Piece]:
             parts.append(template.user)
         parts += pieces_of(turn.content)
         after_answer = turn.role == "assistant"
-    return [*parts, template.assistant, *answer]
-
-
-def _turns(request: Request, settings: Emu2DraftSettings) -> tuple[list[Turn], list[Piece]]:
-    """Return the turns to write out, and the beginning of the answer."""
-    turns = [turn for turn in request.turns if turn.role != "system"]
-    if not turns or turns[-1].role != "assistant":
-        return turns, []
-    so_far = turns.pop().content
-    if not settings.feed_images:
-        so_far = tuple(s for s in so_far if isinstance(s, Text))
-    spaced = tuple(s for segment in so_far for s in (Text(" "), segment))
-    if settings.continuation == "answer" or not turns:
-        return turns, pieces_of(spaced)
-    # OpenING puts what was written after the question (emu2_inference.py).
-    question = turns.pop()
-    return [*turns, Turn("user", question.content + spaced)], []
+    return [*parts, template.assistant, *pieces_of(answer)]
 
 
 def _system(request: Request, template: ChatTemplate, settings: Emu2DraftSettings) -> str:

@@ -10,20 +10,20 @@ the first image of the question (generator_codes/emu2_inference.py of LanceZPF/O
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from generators.architectures import stored
 from generators.base import Kind, Weights
 from generators.diffusion.designs import Architecture
 from generators.diffusion.settings import DiffusionSettings
-from generators.document import Draft, Image, ImageRequest, Sample, Text
+from generators.document import Content, Image, Sample
 from generators.errors import UsageError
 from generators.natives import part_settings
+from generators.rounds import Continuation, ImagePrompt, Rounds, compose
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens
@@ -107,9 +107,7 @@ class Emu2DraftSettings(Emu2Settings):
     that of the Hub's modeling_emu.py, without either."""
     system_message: str | None = None
     """Instead of the template's own. System turns of a request are put after it."""
-    continuation: Literal["question", "answer"] = "question"
-    """Where later rounds read the answer so far: after the question (OpenING), or as the
-    beginning of the model's own turn."""
+    continuation: Continuation = "question"
     feed_images: bool = False
     """Whether they also read the answer's images; OpenING feeds back text only."""
     num_beams: int = Field(default=5, ge=1)
@@ -180,68 +178,23 @@ class Emu2RenderSettings(DiffusionSettings):
         return self
 
 
-def _with_text(template: str) -> str:
-    if "{text}" not in template:
-        raise ValueError(
-            "must contain {text}, what Emu2-Chat wrote, and may contain {instruction}"
-        )
-    return template
+class Emu2Composition(Rounds):
+    """How a step's image is requested; the defaults are OpenING's.
 
+    OpenING takes the reference's number of steps.
+    """
 
-class Emu2Composition(BaseModel):
-    """How a step's image is requested; the defaults are OpenING's."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    rounds: int = Field(default=1, ge=1)
-    """Steps of an answer, each text and image. OpenING takes the reference's number."""
-    image_prompt: Annotated[str, AfterValidator(_with_text)] = (
+    image_prompt: ImagePrompt = (
         "The prompt for this generation is: {text}. "
         "The context of this task is: {instruction}."
     )
-    """`{text}` is what Chat wrote in this step, `{instruction}` the text of the query."""
-    instruction_limit: int = Field(default=1000, ge=0)
-    """A longer instruction is cut to its head and tail; all three in characters."""
-    instruction_head: int = Field(default=500, ge=0)
-    instruction_tail: int = Field(default=400, ge=0)
     context_images: int = Field(default=1, ge=0)
     """How many of the query's images Gen sees, the first ones."""
 
-
-def compose(settings: Emu2Composition, draft: Draft, sample: Sample) -> Draft:
-    """Return Chat's text, then a request for its image where the query wants one.
-
-    A pure function of `draft` and `sample`, as `System.compose` has to be. The request
-    holds no seed and no payload yet; its prompt is read after its images.
-    """
-    segments: list[Text | ImageRequest] = []
-    if draft.text.strip() or not sample.wants_images:
-        segments.append(Text(draft.text))
-    if sample.wants_images:
-        prompt = _prompt(settings, draft.text.strip(), sample)
+    def context(self, sample: Sample) -> Content:
+        """Return the query's first images."""
         images = tuple(s for s in sample.question if isinstance(s, Image))
-        context = images[: settings.context_images]
-        segments.append(ImageRequest(prompt=prompt, context=context))
-    return Draft(tuple(segments))
-
-
-def _prompt(settings: Emu2Composition, text: str, sample: Sample) -> str:
-    question = " ".join(s.text for s in sample.question if isinstance(s, Text))
-    values = {"text": text, "instruction": _cut(settings, question)}
-    return fill_template(settings.image_prompt, values)
-
-
-def fill_template(template: str, values: Mapping[str, str]) -> str:
-    """Return `template` with each `{name}` replaced; braces in values stay as they are."""
-    names = "|".join(map(re.escape, values))
-    return re.sub(rf"\{{({names})\}}", lambda match: values[match[1]], template)
-
-
-def _cut(settings: Emu2Composition, instruction: str) -> str:
-    if len(instruction) <= settings.instruction_limit:
-        return instruction
-    tail = instruction[len(instruction) - settings.instruction_tail :]
-    return instruction[: settings.instruction_head] + tail
+        return images[: self.context_images]
 
 
 def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:

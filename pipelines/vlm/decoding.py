@@ -1,9 +1,9 @@
 """Text from a language model, each record independent of the others in its batch.
 
-Qwen2-VL, Qwen2.5-VL and LLaVA-NeXT write by streams: prompts are not padded, beginnings
-that they share are read once, and a text that ends makes room for the next. Other models
-write by the library's `generate`, padded on the left. The tokens are the same up to
-rounding: a near tie of two tokens in float32 may fall the other way.
+Qwen2-VL, Qwen2.5-VL, LLaVA-NeXT and Janus write by streams: prompts are not padded,
+beginnings that they share are read once, and a text that ends makes room for the next.
+Other models write by the library's `generate`, padded on the left. The tokens are the same
+up to rounding: a near tie of two tokens in float32 may fall the other way.
 
 `generate` samples all rows from one global generator and applies the repetition penalty to
 padding; both would make an answer depend on its neighbours. So `TokenChooser` chooses for
@@ -43,7 +43,7 @@ _IMAGES_AT_ONCE = 16
 _REMEMBERED_BYTES = 2**30
 """Of images' features, kept in the host's memory."""
 _PER_TOKEN = ("input_ids", "attention_mask", "mm_token_type_ids")
-_FAMILIES = frozenset({"qwen2_vl", "qwen2_5_vl", "llava_next"})
+_FAMILIES = frozenset({"qwen2_vl", "qwen2_5_vl", "llava_next", "janus"})
 _DECODERS = frozenset({"qwen2_vl_text", "qwen2_5_vl_text", "llama", "mistral", "qwen2"})
 _CHANGING_ROPE = frozenset({"dynamic", "longrope"})
 """Rules whose frequencies depend on the longest text of a batch."""
@@ -114,7 +114,7 @@ class ReadPrompt:
 
 
 class EmbeddedPromptReader:
-    """Reads what a processor has encoded for Qwen2-VL, Qwen2.5-VL or LLaVA-NeXT.
+    """Reads what a processor has encoded for one of these models.
 
     An image that was read lately, with this prompt or another, is not read again.
     """
@@ -199,6 +199,9 @@ class EmbeddedPromptReader:
 def _of_each_image(inputs: Any) -> Iterator[ImageInput]:
     """Yield the vision model's inputs of all prompts, image by image."""
     pixels = inputs["pixel_values"]
+    if "image_grid_thw" not in inputs and "image_sizes" not in inputs:
+        yield from ({"pixel_values": image[None]} for image in pixels)
+        return
     if "image_grid_thw" not in inputs:
         for tiles, size in zip(pixels, inputs["image_sizes"], strict=True):
             yield {"pixel_values": tiles[None], "image_sizes": size[None]}

@@ -147,7 +147,7 @@ def load(settings: ChatSettings, weights: Weights) -> tuple[Any, Any]:
     or that has no chat template.
     """
     transformers.logging.disable_progress_bar()
-    where = _device_map(settings)
+    where = device_map_of(settings.device, settings.device_map == "auto")
     dtype = getattr(torch, settings.dtype)
     match weights:
         case "tiny":
@@ -156,34 +156,38 @@ def load(settings: ChatSettings, weights: Weights) -> tuple[Any, Any]:
         case "dummy":
             model, processor = random_weights.dummy(settings.model, dtype, where)
         case "pretrained":
-            model, processor = _pretrained(settings, dtype, where)
+            source = (settings.model, settings.revision)
+            model, processor = pretrained(*source, dtype, where)
     _prepare(processor, settings.model)
     model.generation_config = plain_generation(model, processor.tokenizer)
     return model, processor
 
 
-def _device_map(settings: ChatSettings) -> Any:
-    """Return `auto` for several GPUs, else everything on one device."""
-    if settings.device != "auto":
-        return {"": settings.device}
+def device_map_of(device: str, spread: bool = True) -> Any:
+    """Return `auto` for several GPUs, if it may spread; else everything on one device."""
+    if device != "auto":
+        return {"": device}
     if not torch.cuda.is_available():
         return {"": "cpu"}
-    several = torch.cuda.device_count() > 1 and settings.device_map == "auto"
-    return "auto" if several else {"": "cuda"}
+    return "auto" if spread and torch.cuda.device_count() > 1 else {"": "cuda"}
 
 
-def _pretrained(
-    settings: ChatSettings, dtype: torch.dtype, device_map: Any
+def pretrained(
+    model: str, revision: str | None, dtype: torch.dtype, device_map: Any
 ) -> tuple[Any, Any]:
-    model = published_model(
+    """Return a checkpoint's model, and its processor.
+
+    Raises CheckpointError for one that does not fit the architecture it names.
+    """
+    transformers.logging.disable_progress_bar()
+    loaded = published_model(
         "AutoModelForImageTextToText",
-        settings.model,
-        settings.revision,
+        model,
+        revision,
         dtype=dtype,
         device_map=device_map,
     )
-    place, revision = place_of(settings.model), settings.revision
-    return model, AutoProcessor.from_pretrained(place, revision=revision)
+    return loaded, AutoProcessor.from_pretrained(place_of(model), revision=revision)
 
 
 def _prepare(processor: Any, model: str) -> None:

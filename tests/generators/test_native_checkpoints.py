@@ -142,6 +142,20 @@ STRICT = {
         "model.visual.norm.weight",
         folder="multimodal_encoder",
     ),
+    "Janus": Tensors(
+        *("janus-pro-1b", "draft", "model", "*.safetensors"),
+        *("model.aligner.fc1.bias", "model.vision_model.post_layernorm.bias"),
+        "model.language_model.layers.2.stray",
+    ),
+    "Janus's heads": Tensors(
+        *("janus-pro-1b", "condition", "model", "*.safetensors"),
+        *("model.generation_head.proj_out.bias", "model.generation_aligner.fc1.bias"),
+        "model.generation_stray",
+    ),
+    "Janus's VQ": Tensors(
+        *("janus-pro-1b", "render", "model", "*.safetensors"),
+        *(f"{_VQ}decoder.conv_in.bias", f"{_VQ}quantize.embedding.weight", f"{_VQ}stray"),
+    ),
     "Emu2-Gen's UNet": Tensors(
         *("emu2/native", "render", "model", "*.safetensors", "unet.conv_in.bias"),
         *("unet.conv_out.bias", "unet.stray"),
@@ -177,6 +191,7 @@ FILES = [
     ("minigpt5", "draft", "language", "pytorch_model-00002-of-00002.bin"),
     ("minigpt5", "draft", "vision", "eva_vit_g.pth"),
     ("emu2", "draft", "model", "pytorch_model-00002-of-00003.bin"),
+    ("janus-pro-1b", "draft", "model", "model-00001-of-00002.safetensors"),
 ]
 """Layout, stage, checkpoint and a file of its tensors."""
 CONFIGS = [
@@ -188,6 +203,8 @@ CONFIGS = [
     ("minigpt5", "draft", "language", "tokenizer.model"),
     ("minigpt5", "draft", "vision", "blip2_pretrained_flant5xxl.pth"),
     ("emu2", "draft", "model", "tokenizer.model"),
+    ("janus-pro-1b", "draft", "model", "preprocessor_config.json"),
+    ("janus-pro-1b", "condition", "model", "tokenizer.json"),
 ]
 
 
@@ -451,6 +468,12 @@ VALUES: dict[tuple[str, str, str], list[tuple[Change, str]]] = {
             r"stage2_vist\.ckpt.*multihead_attn\.in_proj_weight",
         ),
     ],
+    ("janus-pro-1b", "draft", "model"): [
+        (edited("config.json", model_type="multi_modality"), "must be 'janus'"),
+        (edited("config.json", vision_config=7), "not a valid JanusConfig"),
+        (rewritten("config.json", '"vocab_size": ', '"vocab_size": 1'), "embed_tokens"),
+        (rewritten("tokenizer.json", "<begin_of_image>", "<begin>"), "lacks <begin_of_im"),
+    ],
 }
 CASES = [(where, *case) for where, cases in VALUES.items() for case in cases]
 
@@ -516,6 +539,29 @@ def _minigpt5() -> tuple[int, int, int, int]:
     stage_1 = 4 * (tables + parameters(mapper))
     stage_2 = 4 * (tables + parameters(mapper.transformer) + updates)
     return parameters(language), parameters(encoder), stage_1, stage_2
+
+
+def _janus(name: str) -> list[float]:
+    """Billions of parameters of each stage."""
+    from transformers import JanusVQVAE
+
+    from generators.janus import models
+
+    sizes = config_of(name, tiny=False)
+    config = models.random_config(sizes, models.toy_tokenizer(sizes["vocabulary"]))
+    config.tie_word_embeddings = False
+    with torch.device("meta"):
+        decoder = JanusVQVAE(config.vq_config)
+    left_out = (models.DRAWING, models.READING)
+    parts = [models.empty(config, out) for out in left_out]
+    return [parameters(part) / 1e9 for part in (*parts, decoder)]
+
+
+@pytest.mark.parametrize("name", ["janus-pro-1b", "janus-pro-7b"])
+def test_janus_stages_declare_their_sizes(name):
+    assert [s.work.weight_bytes for s in native(name, "dummy", {}).stages] == pytest.approx(
+        [2e9 * n if i < 2 else 4e9 * n for i, n in enumerate(_janus(name))], rel=3e-3
+    )
 
 
 FULL = {

@@ -239,21 +239,31 @@ def test_answers_of_a_document() -> None:
     assert Document().answers == (Document(),)
 
 
-@pytest.mark.parametrize(("sampled", "kept"), [(False, False), (True, True)])
-def test_conditioning_stands_between_draft_and_render(sampled: bool, kept: bool) -> None:
-    """A stage that samples is given the image's seed."""
+@pytest.mark.parametrize("seeded", [{"render"}, {"condition"}, {"condition", "render"}])
+@pytest.mark.parametrize("kept", [False, True])
+def test_conditioning_stands_between_draft_and_render(seeded: set[str], kept: bool) -> None:
+    """Only stages that draw at random are given the image's seed."""
+    seeds: dict[str, set[bool]] = {"condition": set(), "render": set()}
 
     def stage(job: Job) -> Outcome[Any]:
+        if job.spec.kind in (Kind.CONDITION, Kind.RENDER):
+            seeds[job.spec.kind].add(job.input.seed is not None)
         if job.spec.kind is Kind.CONDITION:
-            assert (job.input.seed is not None) == sampled
             return Result(Payload.of(f"matrix of {job.input.prompt}".encode()))
         if job.spec.kind is Kind.RENDER:
             assert (job.input.prompt is not None) == kept
             return Result(Image.of(job.input.payload.read()))
         return drawing(job)
 
-    spec = StageSpec(name="c", kind=Kind.CONDITION, target="m:C", seeded=sampled)
-    outcome, _ = follow(replace(SYSTEM, condition=spec, keeps_prompt=kept), stage)
+    own = {
+        name: replace(spec, seeded=name in seeded)
+        for name, spec in (
+            ("condition", StageSpec(name="c", kind=Kind.CONDITION, target="m:C")),
+            ("render", SYSTEM.render),
+        )
+    }
+    outcome, _ = follow(replace(SYSTEM, **own, keeps_prompt=kept), stage)
+    assert seeds == {name: {name in seeded} for name in own}
     assert [i.read() for i in outcome.value.images] == [b"matrix of one", b"matrix of two"]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import anole_helpers
 import emu2_helpers
 import gill_helpers
+import janus_helpers
 import minigpt5_helpers
 import torch
 from safetensors.torch import load, load_file, save_file
@@ -27,6 +28,9 @@ from generators.emu2.draft import Emu2Draft
 from generators.emu2.render import Emu2Render
 from generators.gill.draft import GillDraft
 from generators.gill.render import GillRender
+from generators.janus.condition import JanusCondition
+from generators.janus.draft import JanusDraft
+from generators.janus.render import JanusRender
 from generators.minigpt5.draft import MiniGPT5Draft
 from generators.minigpt5.render import MiniGPT5Render
 
@@ -101,6 +105,15 @@ NATIVES: Mapping[str, Native] = {
         context={"context": 300},
         settings={"draft": {"max_new_tokens": 24}, "render": SMALL},
     ),
+    "janus-pro-1b": Native(
+        stages={"draft": JanusDraft, "condition": JanusCondition, "render": JanusRender},
+        pack=_codes,
+        layout={"codes": ((8, 8), torch.int32)},
+        sampled={"temperature": 1.0},
+        greedy={},
+        context={"context": 600},
+        settings={"draft": {"max_new_tokens": 24}},
+    ),
 }
 
 
@@ -160,6 +173,11 @@ def _emu2(kind: str) -> Callable[[Path], dict[str, Places]]:
     return save
 
 
+def _janus(folder: Path) -> dict[str, Places]:
+    place = janus_helpers.checkpoint(folder / "janus")
+    return {stage: {"model": str(place)} for stage in NATIVES["janus-pro-1b"].stages}
+
+
 LAYOUTS: Mapping[str, Callable[[Path], dict[str, Places]]] = {
     "anole": _anole,
     "anole/meta": _anole_meta,
@@ -168,6 +186,7 @@ LAYOUTS: Mapping[str, Callable[[Path], dict[str, Places]]] = {
     "minigpt5/blip2": _minigpt5_blip2,
     "emu2": _emu2("hub"),
     "emu2/native": _emu2("native"),
+    "janus-pro-1b": _janus,
 }
 """Model and layout -> writes its checkpoints; stage -> the settings that name them.
 
@@ -179,7 +198,7 @@ def published(layout: str, stage: str, places: Places, **settings: Any) -> Any:
     """A stage from the checkpoints that `places` names."""
     name = layout.partition("/")[0]
     own: dict[str, Any] = {"weights": "pretrained", **EXACT}
-    if name == "anole" and stage == "render":
+    if stage == "render" and "codes" in NATIVES[name].layout:
         del own["dtype"]
     elif stage == "render":
         own |= SMALL
@@ -199,7 +218,8 @@ def drawings(
     if "condition" not in NATIVES[name].stages:
         payloads = [r.payload for o in outcomes for r in o.value.requests]
     else:
-        prompts = [ImageRequest(o.value.text) for o in outcomes]
+        texts = [o.value.text for o in outcomes if o.value.text.strip()]
+        prompts = [ImageRequest(text, seed=i) for i, text in enumerate(texts)]
         condition = condition or tiny(name, "condition")
         payloads = [o.value for o in condition(prompts)]
     return [ImageRequest(payload=p, seed=i) for i, p in enumerate(payloads)]

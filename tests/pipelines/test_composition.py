@@ -276,3 +276,29 @@ def test_a_wrong_name_of_a_t2i_model_alone_is_explained(name: str, words: str) -
 def test_a_model_of_two_stages_is_no_stage_by_itself() -> None:
     with pytest.raises(UsageError, match="'glm-image@t2i'"):
         t2i_spec("glm-image", Models(weights="tiny"))
+
+
+def test_a_native_model_that_draws_from_prompts_takes_protocols() -> None:
+    own = resolve("janus-pro-1b", Models(weights="tiny"))
+    found = {
+        rule: resolve(f"janus-pro-1b@{rule}", Models(weights="tiny", max_images=3))
+        for rule in ("outline", "text", "t2i")
+    }
+    chains = {rule: system.stages for rule, system in found.items()}
+    draft, condition, render = own.stages
+    assert chains == {
+        "outline": (draft, condition, render),
+        "text": (draft,),
+        "t2i": (condition, render),
+    }
+    composed = found["outline"].compose(Draft((Text("A.\n<image>a cat\nB."),)), sample(0))
+    assert [r.prompt for r in composed.requests] == ["a cat"]
+    assert (found["outline"].max_images, found["outline"].rounds) == (3, 1)
+    assert resolve("emu2@outline", Models(weights="tiny")).condition is not None
+    for name, words in {
+        "anole@outline": "'anole' places its images itself",
+        "janus-pro-1b@critic": "takes an LVLM and a T2I model",
+        "janus-pro-1b@critic=qwen2-vl-7b": "takes an LVLM and a T2I model",
+    }.items():
+        with pytest.raises(UsageError, match=words):
+            resolve(name, Models(weights="tiny"))

@@ -39,6 +39,9 @@ CPU = {
     "gill-draft": f"{STAGE} gill {_BESIDE_ORIGINAL}",
     "minigpt5-draft": f"{STAGE} minigpt5 {_BESIDE_ORIGINAL}",
     "emu2-condition": f"{STAGE} emu2 --part condition {_BESIDE_ORIGINAL}",
+    "janus-condition": (
+        f"{STAGE} janus-pro-1b --part condition --set image_greedy=true {_BESIDE_ORIGINAL}"
+    ),
     "mmie-score": f"{STAGE} --scorer judge:mmie-score {_BESIDE_ORIGINAL}",
     "qwen2-vl": f"{STAGE} qwen2-vl-7b --set max_new_tokens=32 {_MINI}",
     "openjourney": f"{STAGE} openjourney --part render {_MINI}",

@@ -9,14 +9,10 @@ from picture_helpers import smooth
 from generators.content import display_text
 from generators.document import Document, Draft, ImageRequest, Request, Sample, Text, Turn
 from generators.emu2.draft import chat_parts
-from generators.emu2.settings import (
-    Emu2Composition,
-    Emu2DraftSettings,
-    compose,
-    fill_template,
-)
+from generators.emu2.settings import Emu2Composition, Emu2DraftSettings
 from generators.errors import UsageError
 from generators.natives import native
+from generators.rounds import compose, fill_template
 
 FIRST, SECOND = smooth(1), smooth(2)
 SYSTEM = (

@@ -15,7 +15,7 @@ from pipelines.chat.settings import ChatSettings
 from pipelines.presets import LVLMS
 from pipelines.vlm import random_weights
 from pipelines.vlm.random_weights import WORDS
-from pipelines.vlm.stage import VisionLanguageModel, _device_map
+from pipelines.vlm.stage import VisionLanguageModel, device_map_of
 
 pytestmark = pytest.mark.models
 
@@ -139,4 +139,5 @@ def test_dummy_weights_fill_the_whole_model(name, monkeypatch):
 def test_several_gpus_share_a_model(gpus, options, where, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert _device_map(ChatSettings(model="m", **options)) == where
+    own = ChatSettings(model="m", **options)
+    assert device_map_of(own.device, own.device_map == "auto") == where

@@ -1,0 +1,146 @@
+"""The conditioning stage of Janus: a prompt in, the codes of its image out.
+
+`generate` of transformers' `JanusForConditionalGeneration` draws from the global random
+state; here a record's own seed gives the samples, and its neighbours change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from generators.base import Failure, Outcome, Result, Skip, Weights
+from generators.content import answered, empty
+from generators.decoding.drafting import (
+    NativePrompt,
+    Record,
+    Stop,
+    Track,
+    Writing,
+    too_long,
+)
+from generators.decoding.payloads import pack
+from generators.decoding.sampling import NO_NUMBERS, Sampler
+from generators.decoding.streams import Streams
+from generators.document import ImageRequest, Payload, Text
+from generators.janus.draft import ANSWER
+from generators.janus.models import BEGIN_IMAGE, BOS, PAD, READING, USER, load
+from generators.janus.settings import JanusConditionSettings
+from generators.overflow import SCORES, no_numbers
+
+
+class CodesTrack(Track):
+    """The codes of one image."""
+
+    def __init__(self, prompt: NativePrompt, context: int, codes: int) -> None:
+        """Take, besides, the number of codes."""
+        super().__init__(prompt, context)
+        self._codes = codes
+
+    def take(self, token: int) -> None:
+        """Append the next code."""
+        self.ids.append(token)
+        if len(self.ids) == self._codes:
+            self.stop = Stop.IMAGE
+
+
+class JanusCondition(Writing[CodesTrack]):
+    """Turns prompts into codes; takes the fields of `JanusConditionSettings`.
+
+    An image has two streams, one with the prompt and one in which padding stands for it;
+    each code is chosen by both (classifier-free guidance) and fed to both.
+    """
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        self.settings = own = JanusConditionSettings(**settings)
+        self.janus = load(own, weights, READING)
+        self._use(self.janus.model.model.language_model, own.context)
+        self.codes = self.janus.image_tokens
+        self.side = int(self.codes**0.5)
+        choice = (own.image_temperature, own.image_top_p, own.image_greedy)
+        self.sampler = Sampler(*choice, own.image_top_k)
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
+        """Return one payload per request, in order: `codes` (side, side).
+
+        A prompt too long for the context is skipped; an empty one, or one without a seed
+        to sample from, fails.
+        """
+        return answered([self.prompt(request) for request in inputs], self._payloads)
+
+    def prompt(self, request: ImageRequest) -> NativePrompt | Skip | Failure:
+        """Return the request as the model reads it, or why it cannot be drawn."""
+        if failure := empty((Text(request.prompt or ""),)):
+            return failure
+        if request.seed is None and self.settings.is_seeded():
+            return Failure("the request has no seed, but codes are sampled")
+        shown = f"{USER}: {(request.prompt or '').strip()}\n\n{ANSWER}"
+        bos, begin = self.janus.id(BOS), self.janus.id(BEGIN_IMAGE)
+        ids = [bos, *self.janus.encoded(shown), begin]
+        if skip := too_long(len(ids), 0, 1, self.context, self.codes):
+            return skip
+        return NativePrompt((ids,), shown, len(ids), 0, request.seed or 0)
+
+    def _payloads(self, prompts: Sequence[NativePrompt]) -> list[Result[Payload] | Failure]:
+        tracks = self.tracks(prompts)
+        return [self._payload(p, t) for p, t in zip(prompts, tracks, strict=True)]
+
+    def _payload(
+        self, prompt: NativePrompt, track: CodesTrack
+    ) -> Result[Payload] | Failure:
+        usage = {
+            "input_tokens": prompt.length,
+            "output_tokens": len(track.ids),
+            "images": 0,
+        }
+        notes = {"prompt": prompt.shown}
+        if track.stop == NO_NUMBERS:
+            return no_numbers(SCORES, self.dtype, usage, notes)
+        codes = torch.tensor(track.ids, dtype=torch.int32).view(self.side, self.side)
+        return Result(pack(codes=codes), usage, notes)
+
+    def track(self, prompt: NativePrompt) -> CodesTrack:
+        """Return the codes of a prompt's image before the first."""
+        return CodesTrack(prompt, self.context, self.codes)
+
+    def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
+        longest = max(prompt.length for prompt in prompts)
+        return Streams(self.decoder, longest + self.codes, fixed=True)
+
+    def _guide(self, records: Sequence[Record[CodesTrack]], streams: Streams) -> None:
+        """Open the streams that read padding instead of the prompts."""
+        if self.settings.streams == 1:
+            return
+        kept, pad = {self.janus.id(BOS), self.janus.id(BEGIN_IMAGE)}, self.janus.id(PAD)
+        free = [[i if i in kept else pad for i in r.track.prompt.ids] for r in records]
+        opened = streams.open([self.embeddings(ids) for ids in free])
+        for record, stream in zip(records, opened, strict=True):
+            record.guides = (stream,)
+
+    def _advance(
+        self, records: Sequence[Record[CodesTrack]], streams: Streams
+    ) -> Mapping[Record[CodesTrack], int]:
+        logits = self.janus.model.model.generation_head(streams.step()).float()
+        mixed = logits[self._rows(records)]
+        if self.settings.streams == 2:
+            rows = [record.guides[0].row for record in records]
+            free = logits[torch.tensor(rows, device=self.device)]
+            mixed = free + self.settings.guidance * (mixed - free)
+        chosen = dict(
+            zip(records, self._sampled(self.sampler, mixed, records), strict=True)
+        )
+        for record, code in chosen.items():
+            record.take(code)
+        return chosen
+
+    def _feed(self, chosen: Mapping[Record[CodesTrack], int], streams: Streams) -> None:
+        """Feed each code to both streams of its image."""
+        if not chosen:
+            return
+        codes = torch.tensor(list(chosen.values()), device=self.device)
+        fed = self.janus.model.prepare_embeddings_for_image_generation(codes)
+        streams.feed([record.stream for record in chosen], fed)
+        if self.settings.streams == 2:
+            streams.feed([record.guides[0] for record in chosen], fed)

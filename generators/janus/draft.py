@@ -1,0 +1,156 @@
+"""The drafting stage of Janus: a conversation in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from generators.base import Weights
+from generators.decoding.drafting import (
+    InterleavedDraft,
+    NativePrompt,
+    Piece,
+    Record,
+    Stop,
+    Track,
+)
+from generators.decoding.sampling import Sampler
+from generators.decoding.streams import Streams
+from generators.document import Content, Image, Request, Text, Turn
+from generators.images import decode
+from generators.janus.models import (
+    ASSISTANT,
+    BEGIN_IMAGE,
+    BOS,
+    DRAWING,
+    END_IMAGE,
+    EOS,
+    USER,
+    load,
+)
+from generators.janus.settings import JanusDraftSettings
+from generators.rounds import continued
+
+SYSTEM = (
+    "You are a helpful language and vision assistant. "
+    "You are able to understand the visual content that the user provides, "
+    "and assist the user with a variety of tasks using natural language.\n\n"
+)
+"""What the published checkpoints put before every conversation (`VLChatProcessor`)."""
+_MARKS = {"user": f"{USER}: ", "assistant": f"{ASSISTANT}: ", "system": "System: "}
+_ENDS = {"user": "\n\n", "assistant": EOS, "system": EOS}
+ANSWER = f"{ASSISTANT}:"
+"""Before the answer."""
+
+
+def chat_parts(turns: Sequence[Turn], settings: JanusDraftSettings) -> list[Piece]:
+    """Return text and images of a conversation, by the published chat template.
+
+    A last turn of the assistant is the answer so far, from an earlier round.
+    """
+    own = settings.system_message
+    parts: list[Piece] = [SYSTEM if own is None else own]
+    said, answer = continued(turns, settings.continuation, settings.feed_images)
+    for turn in said:
+        parts += [_MARKS[turn.role], *_pieces(turn.content), _ENDS[turn.role]]
+    return _merged([*parts, ANSWER, *([" ", *_pieces(answer)] if answer else [])])
+
+
+def _pieces(content: Content) -> list[Piece]:
+    """Return a turn's content: images on lines of their own, texts joined by spaces."""
+    pieces: list[Piece] = []
+    last = len(content) - 1
+    for place, segment in enumerate(content):
+        if isinstance(segment, Image):
+            pieces += ["\n" * (place > 0), segment, "\n" * (place < last)]
+            continue
+        text = segment.text.lstrip() if place == 0 else segment.text
+        text = text.rstrip() if place == last else text
+        follows = place > 0 and isinstance(content[place - 1], Text)
+        pieces.append(f" {text}" if follows else text)
+    return pieces
+
+
+def _merged(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return the pieces with neighbouring texts as one, as they are tokenised."""
+    merged: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    return merged
+
+
+class JanusTrack(Track):
+    """The text of one record."""
+
+    def __init__(self, prompt: NativePrompt, context: int, end: int, limit: int) -> None:
+        """Take, besides, the token that ends a text, and the most tokens of one."""
+        super().__init__(prompt, context)
+        self._end, self._limit = end, limit
+
+    def take(self, token: int) -> None:
+        """Append the next token."""
+        self.ids.append(token)
+        if token == self._end:
+            self.stop = Stop.END
+        elif len(self.ids) >= self._limit:
+            self.stop = Stop.LIMIT
+        elif self.length >= self.context:
+            self.stop = Stop.CONTEXT
+
+
+class JanusDraft(InterleavedDraft[JanusTrack]):
+    """Writes answers; takes the fields of `JanusDraftSettings`."""
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        self.settings = own = JanusDraftSettings(**settings)
+        self.janus = load(own, weights, DRAWING)
+        self.each, self.leading = self.janus.image_tokens + 2, (self.janus.id(BOS),)
+        self._use(self.janus.model.model.language_model, own.context)
+        greedy = own.temperature == 0
+        self.sampler = Sampler(own.temperature or 1.0, own.top_p, greedy, own.top_k)
+
+    def _parts(self, request: Request) -> list[Piece]:
+        return chat_parts(request.turns, self.settings)
+
+    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self.janus.encoded(text) for text in texts]
+
+    def _read(self, image: Image) -> Tensor:
+        pixels = self.janus.images(decode(image), return_tensors="pt").pixel_values
+        return torch.as_tensor(pixels[0])
+
+    def _encoded(self, pixels: Tensor) -> Tensor:
+        """Return each image's features between its marks."""
+        read = self.janus.model.model.get_image_features(
+            pixels.to(self.device, self.dtype), return_dict=True
+        )
+        marks = self.embeddings([self.janus.id(BEGIN_IMAGE), self.janus.id(END_IMAGE)])
+        begin, end = (mark.expand(len(pixels), 1, -1) for mark in marks)
+        return torch.cat([begin, read.pooler_output.to(marks), end], dim=1)
+
+    def track(self, prompt: NativePrompt) -> JanusTrack:
+        """Return the answer to a prompt before its first token."""
+        end, limit = self.janus.id(EOS), self.settings.max_new_tokens
+        return JanusTrack(prompt, self.context, end, limit)
+
+    def _advance(
+        self, records: Sequence[Record[JanusTrack]], streams: Streams
+    ) -> Mapping[Record[JanusTrack], int]:
+        states = streams.step()[self._rows(records)]
+        logits = self.janus.model.lm_head(states).float()
+        chosen = dict(
+            zip(records, self._sampled(self.sampler, logits, records), strict=True)
+        )
+        for record, token in chosen.items():
+            record.take(token)
+        return chosen
+
+    def _segments(self, track: JanusTrack) -> list[Text]:
+        text = self.janus.tokenizer.decode(track.ids, skip_special_tokens=True).strip()
+        return [Text(text)] if text else []

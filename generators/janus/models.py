@@ -1,0 +1,286 @@
+"""Loads the parts of a Janus checkpoint that a stage needs.
+
+Published checkpoints (`deepseek-community/Janus-Pro-1B`, `-7B`), from a folder or the Hub,
+have transformers' layout: `config.json`, `tokenizer.json`, `preprocessor_config.json` (or
+its content in `processor_config.json`) and safetensors with the names of
+`JanusForConditionalGeneration`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+
+from generators.architectures import config_of
+from generators.base import Weights
+from generators.decoding.codes import CodeDecoder, full_precision
+from generators.decoding.steering import steer
+from generators.errors import CheckpointError
+from generators.janus.settings import ARCHITECTURES, JanusSettings
+from generators.loading.files import (
+    Files,
+    configured,
+    read_json,
+    read_tokenizer,
+    section,
+    stored_tensors,
+)
+from generators.loading.strict import (
+    assign,
+    device_of,
+    empty_model,
+    fill,
+    identical,
+    randomised,
+    revived,
+)
+from generators.toys import BYTE_LEVEL
+
+BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
+PAD = "<｜▁pad▁｜>"
+USER, ASSISTANT = "<|User|>", "<|Assistant|>"
+IMAGE, BEGIN_IMAGE, END_IMAGE = "<image_placeholder>", "<begin_of_image>", "<end_of_image>"
+_SPECIALS = (BOS, EOS, PAD, USER, ASSISTANT, IMAGE, BEGIN_IMAGE, END_IMAGE)
+
+HEAD, TABLE = "lm_head.weight", "model.language_model.embed_tokens.weight"
+DRAWING = ("model.vqmodel.", "model.generation_")
+"""Beginnings of the names of what only images are written with."""
+READING = ("model.vqmodel.", "model.vision_model.", "model.aligner.", "lm_head.")
+"""Of what images are read and text is written with."""
+_VQ = "model.vqmodel."
+_SHARES: Mapping[Weights, float] = {"tiny": 0.03, "dummy": 0.004}
+"""Probability that random weights end a text after a word."""
+
+
+@dataclass(frozen=True)
+class Janus:
+    """A model, or the parts of it that a stage needs, with its tokens."""
+
+    model: Any
+    """`JanusForConditionalGeneration`, without the parts that were left out."""
+    tokenizer: Tokenizer
+    images: Any
+    """The image processor."""
+
+    def __post_init__(self) -> None:
+        known = self.tokenizer.get_vocab(with_added_tokens=True)
+        if lacking := [name for name in _SPECIALS if name not in known]:
+            raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}")
+        if (highest := max(known.values())) >= self.rows:
+            raise CheckpointError(
+                f"the tokenizer has the id {highest}, but vocab_size is {self.rows}; it "
+                "must be larger than every id"
+            )
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table of embeddings."""
+        return int(self.model.config.text_config.vocab_size)
+
+    @property
+    def image_tokens(self) -> int:
+        """Positions of an image that is read, and codes of one that is drawn."""
+        return int(self.model.config.vision_config.num_image_tokens)
+
+    def id(self, token: str) -> int:
+        """Return the id of a special token."""
+        found = self.tokenizer.token_to_id(token)
+        assert found is not None, "checked when it was made"
+        return found
+
+    def encoded(self, text: str) -> list[int]:
+        """Return the ids of a text, without any added."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+
+class JanusCodec(CodeDecoder):
+    """The decoder of the VQ model, in float32."""
+
+    def __init__(self, model: Any) -> None:
+        """`model` is a `JanusVQVAE`."""
+        self._model = model.eval()
+        self._device = next(model.parameters()).device
+        self.side = int(model.config.num_patches)
+        self.size = int(model.config.num_embeddings)
+
+    @torch.inference_mode()
+    def values(self, codes: Tensor) -> Tensor:
+        """Return the decoder's output of codes: (batch, 3, height, width), near [-1, 1]."""
+        with full_precision():
+            values: Tensor = self._model.decode(codes.long().to(self._device).flatten(1))
+        return values
+
+
+def load(settings: JanusSettings, weights: Weights, left_out: tuple[str, ...]) -> Janus:
+    """Return the model without parameters whose names begin with one of `left_out`.
+
+    Raises CheckpointError when a published one does not fit.
+    """
+    device = device_of(settings.device)
+    dtype = torch.float32 if weights == "tiny" else getattr(torch, settings.dtype)
+    if weights == "pretrained":
+        files = Files(settings.model, settings.revision)
+        model = empty(_config(files), left_out)
+        source = f"checkpoint {settings.model!r}"
+        stored = stored_tensors(files, lambda name: not name.startswith(left_out))
+        if "lm_head." not in left_out and model.config.tie_word_embeddings:
+            stored = _with_head(stored)
+        layout = identical(model.state_dict())
+        fill(model, stored, layout, source=source, device=device, dtype=dtype)
+        tokenizer = read_tokenizer(files.need("tokenizer.json"))
+        about = _preprocessing(files)
+    else:
+        sizes = _sizes(settings, weights)
+        tokenizer = toy_tokenizer(sizes["vocabulary"])
+        model = empty(random_config(sizes, tokenizer), left_out)
+        randomised(
+            model, device=device, dtype=dtype, seed=zlib.crc32(settings.model.encode())
+        )
+        side = sizes["vision_config"]["image_size"]
+        about = {"size": {"height": side, "width": side}, **_HALVES}
+    _revive(model, device)
+    janus = Janus(model, tokenizer, _image_processor(about))
+    if weights != "pretrained":
+        _write_words(janus, _SHARES[weights], sizes["vocabulary"] is not None)
+    return janus
+
+
+def load_codec(settings: JanusSettings, weights: Weights) -> JanusCodec:
+    """Return the VQ model in float32."""
+    from transformers import JanusVQVAE
+
+    device = device_of(settings.device)
+    files = Files(settings.model, settings.revision)
+    if weights == "pretrained":
+        config = _config(files)
+    else:
+        sizes = _sizes(settings, weights)
+        config = random_config(sizes, toy_tokenizer(sizes["vocabulary"]))
+    with torch.device("meta"):
+        vq = JanusVQVAE(config.vq_config).requires_grad_(False)
+    if weights == "pretrained":
+        stored = stored_tensors(files, lambda name: name.startswith(_VQ))
+        source, layout = f"VQ model of {settings.model!r}", identical(vq.state_dict(), _VQ)
+        fill(vq, stored, layout, source=source, device=device, dtype=torch.float32)
+    else:
+        randomised(vq, device=device, dtype=torch.float32, seed=1)
+        # Random activations are larger than trained ones: most pixels would be clamped.
+        vq.decoder.conv_out.weight *= 0.3
+    return JanusCodec(vq)
+
+
+_HALVES = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+"""As published: images are read and drawn in [-1, 1]."""
+
+
+def _config(files: Files) -> Any:
+    path = files.need("config.json")
+    content = read_json(path)
+    if content.get("model_type") != "janus":
+        raise CheckpointError(
+            f"{path}: model_type is {content.get('model_type')!r}; it must be 'janus', in "
+            "the layout of deepseek-community/Janus-Pro-1B (deepseek-ai's own is another)"
+        )
+    return configured("JanusConfig", content, str(path))
+
+
+def _preprocessing(files: Files) -> Mapping[str, Any]:
+    """Return how images are prepared; transformers 5 keeps that with the rest."""
+    whole = files.find("processor_config.json")
+    if whole is not None and "image_processor" in (content := read_json(whole)):
+        return section(content, "image_processor", str(whole))
+    return read_json(files.need("preprocessor_config.json"))
+
+
+def _image_processor(about: Mapping[str, Any]) -> Any:
+    """Return the processor that scales with Pillow, as the authors' does."""
+    from transformers import JanusImageProcessorPil
+
+    return configured(JanusImageProcessorPil, about, "preprocessor_config.json")
+
+
+def empty(config: Any, left_out: tuple[str, ...]) -> Any:
+    """Return a model on the meta device without the parts that are left out."""
+    model = empty_model("AutoModelForImageTextToText", config)
+    for owner, prefix in ((model, ""), (model.model, "model.")):
+        for name, _ in list(owner.named_children()):
+            if f"{prefix}{name}.".startswith(left_out):
+                delattr(owner, name)
+    return model
+
+
+def _with_head(stored: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the table of embeddings as the head too, where no head is stored."""
+    table, seen = None, False
+    for name, tensor in stored:
+        yield name, tensor
+        table = tensor if name == TABLE else table
+        seen = seen or name == HEAD
+    if table is not None and not seen:
+        yield HEAD, table
+
+
+def _revive(model: Any, device: torch.device) -> None:
+    """Make what no checkpoint stores: rotary frequencies, and numbers of patches."""
+    revived(model, model.config.text_config, device)
+    if (vision := getattr(model.model, "vision_model", None)) is not None:
+        places = vision.embeddings
+        numbers = torch.arange(places.num_positions, device=device)[None]
+        assign(places, "position_ids", numbers)
+
+
+def _sizes(settings: JanusSettings, weights: Weights) -> dict[str, Any]:
+    name = ARCHITECTURES.get(settings.model)
+    if name is None and weights == "dummy":
+        raise CheckpointError(
+            f"no full-size configuration of {settings.model!r} is known for dummy weights; "
+            f"valid are {', '.join(ARCHITECTURES)}"
+        )
+    return config_of(name or "janus-pro-1b", tiny=weights == "tiny")
+
+
+def random_config(sizes: Mapping[str, Any], tokenizer: Tokenizer) -> Any:
+    """Return the `JanusConfig` of an architecture for a tokenizer."""
+    ids = {f"{k}_token_id": tokenizer.token_to_id(t) for k, t in _ROLES.items()}
+    text = {**sizes["text_config"], "vocab_size": tokenizer.get_vocab_size(), **ids}
+    named = {"text_config": text, "image_token_id": tokenizer.token_to_id(IMAGE)}
+    return configured("JanusConfig", {**sizes, **named}, "the published configuration")
+
+
+_ROLES = {"bos": BOS, "eos": EOS, "pad": PAD}
+
+
+def toy_tokenizer(size: int | None) -> Tokenizer:
+    """Return a byte-level BPE tokenizer with the published special tokens.
+
+    Padded with made-up words to `size` tokens where one is given.
+    """
+    names = [*_SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    ids, merges = BYTE_LEVEL.vocabulary(names, size)
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(_SPECIALS))
+    return tokenizer
+
+
+def _write_words(janus: Janus, share: float, padded: bool) -> None:
+    """Make random weights write words, and end now and then."""
+    if not hasattr(janus.model, "lm_head"):
+        return
+    language = SimpleNamespace(
+        model=janus.model.model.language_model, lm_head=janus.model.lm_head
+    )
+    everything: Collection[int] = janus.tokenizer.get_vocab().values()
+    ordinary = set(everything) - {janus.id(name) for name in _SPECIALS}
+    words = ordinary if padded else BYTE_LEVEL.ids(janus.tokenizer)
+    unwanted = set(everything) - set(words)
+    steer(language, words, unwanted, {janus.id(EOS): share}, [janus.id(BOS), *words][:60])

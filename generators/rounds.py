@@ -1,0 +1,106 @@
+"""Answers of models that do not interleave: rounds, each a text and then its image.
+
+A round's text is written after the answer so far; its image is drawn from the text, and
+from the query where the prompt's template says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from generators.document import Content, Draft, ImageRequest, Sample, Text, Turn
+
+
+def _with_text(template: str) -> str:
+    if "{text}" not in template:
+        raise ValueError(
+            "must contain {text}, what the model wrote, and may contain {instruction}"
+        )
+    return template
+
+
+ImagePrompt = Annotated[str, AfterValidator(_with_text)]
+"""`{text}` is what was written in this round, `{instruction}` the text of the query."""
+
+
+class Rounds(BaseModel):
+    """How many rounds an answer has, and how each asks for its image."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rounds: int = Field(default=1, ge=1)
+    """Steps of an answer, each text and image."""
+    image_prompt: ImagePrompt = "{text}"
+    instruction_limit: int = Field(default=1000, ge=0)
+    """A longer instruction is cut to its head and tail; all three in characters."""
+    instruction_head: int = Field(default=500, ge=0)
+    instruction_tail: int = Field(default=400, ge=0)
+
+    def context(self, sample: Sample) -> Content:
+        """Return what the image is conditioned on besides its prompt."""
+        return ()
+
+
+def compose(settings: Rounds, draft: Draft, sample: Sample) -> Draft:
+    """Return the round's text, then a request for its image where the query wants one.
+
+    A pure function of `draft` and `sample`, as `System.compose` has to be. The request
+    holds no seed and no payload yet; its prompt is read after its images.
+    """
+    segments: list[Text | ImageRequest] = []
+    if draft.text.strip() or not sample.wants_images:
+        segments.append(Text(draft.text))
+    if sample.wants_images:
+        prompt = _prompt(settings, draft.text.strip(), sample)
+        segments.append(ImageRequest(prompt=prompt, context=settings.context(sample)))
+    return Draft(tuple(segments))
+
+
+def _prompt(settings: Rounds, text: str, sample: Sample) -> str:
+    question = " ".join(s.text for s in sample.question if isinstance(s, Text))
+    values = {"text": text, "instruction": _cut(settings, question)}
+    return fill_template(settings.image_prompt, values)
+
+
+def fill_template(template: str, values: Mapping[str, str]) -> str:
+    """Return `template` with each `{name}` replaced; braces in values stay as they are."""
+    names = "|".join(map(re.escape, values))
+    return re.sub(rf"\{{({names})\}}", lambda match: values[match[1]], template)
+
+
+def _cut(settings: Rounds, instruction: str) -> str:
+    if len(instruction) <= settings.instruction_limit:
+        return instruction
+    tail = instruction[len(instruction) - settings.instruction_tail :]
+    return instruction[: settings.instruction_head] + tail
+
+
+Continuation = Literal["question", "answer"]
+"""Where later rounds read the answer so far: after the question (as OpenING does,
+emu2_inference.py of LanceZPF/OpenING), or as the beginning of the model's own turn."""
+
+
+def continued(
+    turns: Sequence[Turn], continuation: Continuation, feed_images: bool, gap: str = ""
+) -> tuple[list[Turn], Content]:
+    """Return the turns to write out, and the beginning of the answer, from `turns`.
+
+    A last turn of the assistant is the answer so far, of which images are left out unless
+    they are fed; `gap` is put before each of its segments.
+    """
+    rest = list(turns)
+    if not rest or rest[-1].role != "assistant":
+        return rest, ()
+    so_far = rest.pop().content
+    if not feed_images:
+        so_far = tuple(s for s in so_far if isinstance(s, Text))
+    if gap:
+        so_far = tuple(s for segment in so_far for s in (Text(gap), segment))
+    if continuation == "answer" or not rest:
+        return rest, so_far
+    question = rest.pop()
+    return [*rest, Turn("user", question.content + so_far)], ()

@@ -1,0 +1,277 @@
+"""Images of a multimodal model of `transformers`, drawn by the class's own `generate`.
+
+Which models can is not listed here: the class declares it (`output_modalities`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from generators.base import Outcome, Result, Weights
+from generators.content import answered
+from generators.decoding.sampling import Sampler, are_numbers
+from generators.document import ImageRequest
+from generators.errors import CheckpointError
+from generators.images import Drawing
+from generators.overflow import SCORES, no_numbers
+from pipelines.prompts import prompt_and_seed
+from pipelines.vlm.image_settings import GeneratedImagesSettings
+from pipelines.vlm.stage import device_map_of, pretrained
+
+Drawn = tuple[Tensor, bool]
+"""Pixels (3, height, width), or (height, width, 3), and whether all scores were numbers."""
+
+
+class GeneratedImages:
+    """ImageRequest -> Drawing, by any class that declares images.
+
+    Correct and slow: one image at a time, but for Emu3, which has its own way of writing
+    images in `Emu3Drawer`. The model is loaded strictly.
+    """
+
+    def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
+        """Load the model; CheckpointError for a class that does not declare images."""
+        self.settings = own = GeneratedImagesSettings(**settings)
+        where, dtype = device_map_of(own.device), getattr(torch, own.dtype)
+        model, processor = pretrained(own.model, own.revision, dtype, where)
+        if "image" not in model.output_modalities:
+            declared = ", ".join(model.output_modalities)
+            raise CheckpointError(
+                f"{own.model!r} is a {type(model).__name__}, which declares {declared} as "
+                "its output and no image; use it as an LVLM: "
+                f"'hf:{own.model}+T2I' draws with another model"
+            )
+        kind: type[ImageDrawer] = (
+            Emu3Drawer if model.config.model_type == "emu3" else Drawer
+        )
+        self.drawer = kind(model, processor, own)
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
+        """Return one image per request; a request that cannot be drawn fails alone."""
+        return answered([prompt_and_seed(request, "") for request in inputs], self._drawn)
+
+    def _drawn(self, pairs: Sequence[tuple[str, int]]) -> list[Outcome[Drawing]]:
+        drawer = self.drawer
+        prompts, seeds = [p + drawer.suffix for p, _ in pairs], [s for _, s in pairs]
+        with torch.inference_mode():
+            drawn = drawer.draw(prompts, seeds)
+        outcomes = list[Outcome[Drawing]]()
+        for prompt, seed, (pixels, sound) in zip(prompts, seeds, drawn, strict=True):
+            notes = {"prompt": prompt, "seed": seed, "by": drawer.by}
+            if sound:
+                outcomes.append(Result(Drawing(_rgb(drawer, pixels)), {"images": 1}, notes))
+            else:
+                outcomes.append(no_numbers(SCORES, drawer.model.dtype, {}, notes))
+        return outcomes
+
+
+def _rgb(drawer: ImageDrawer, pixels: Tensor) -> Any:
+    """Return pixels as uint8 (height, width, 3), truncated as `postprocess` does.
+
+    That method itself takes another layout and type from one image processor to the next.
+    """
+    last = pixels if pixels.shape[-1] == 3 else pixels.permute(1, 2, 0)
+    about = drawer.processor.image_processor
+    mean, std = (torch.tensor(list(v)) for v in (about.image_mean, about.image_std))
+    values = (last.float().cpu() * std + mean) * 255
+    return values.nan_to_num().clamp(0, 255).to(torch.uint8).numpy()
+
+
+class ImageDrawer(ABC):
+    """How a class's images are asked for."""
+
+    guidance = 5.0
+    """Published scale of guidance."""
+    suffix = ""
+    """Put after every prompt."""
+
+    def __init__(
+        self, model: Any, processor: Any, settings: GeneratedImagesSettings
+    ) -> None:
+        self.model, self.processor, self.settings = model, processor, settings
+        self.by = f"{type(model).__name__}.generate"
+        """Names the program, for readers of a result."""
+        if settings.guidance is not None:
+            self.guidance = settings.guidance
+        if settings.prompt_suffix is not None:
+            self.suffix = settings.prompt_suffix
+
+    @abstractmethod
+    def draw(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:
+        """Return the pixels of each prompt."""
+
+
+class Drawer(ImageDrawer):
+    """One image at a time, with `generation_mode="image"`, as `AnyToAnyPipeline` asks.
+
+    The global random state has the record's seed for the while.
+    """
+
+    def draw(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:
+        """Return the pixels of each prompt."""
+        return [self._one(*pair) for pair in zip(prompts, seeds, strict=True)]
+
+    def _one(self, prompt: str, seed: int) -> Drawn:
+        message = {"role": "user", "content": [{"type": "text", "text": prompt}]}
+        text = self.processor.apply_chat_template(
+            [message], tokenize=False, add_generation_prompt=True
+        )
+        inputs = self.processor(text, generation_mode="image", return_tensors="pt")
+        own = self.settings
+        choice: dict[str, Any] = {"do_sample": not own.greedy}
+        if not own.greedy:
+            choice |= {"temperature": own.temperature, "top_p": own.top_p}
+            choice["top_k"] = own.top_k or 0
+        devices = range(torch.cuda.device_count())
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            codes = self.model.generate(
+                **inputs.to(self.model.device),
+                generation_mode="image",
+                guidance_scale=self.guidance,
+                **choice,
+            )
+        return self.model.decode_image_tokens(codes)[0], True
+
+
+_SUFFIX = " masterpiece, film grained, best quality."
+_NEGATIVE = (
+    "lowres, bad anatomy, bad hands, text, error, missing fingers, extra digit, fewer "
+    "digits, cropped, worst quality, low quality, normal quality, jpeg artifacts, "
+    "signature, watermark, username, blurry."
+)
+"""Both of image_generation.py (baaivision/Emu3), as are guidance and top-k."""
+
+
+class Emu3Drawer(ImageDrawer):
+    """Emu3 writes an image as rows of codes among its tokens, and has no mode for it.
+
+    All prompts of a batch and their negative prompts are rows of one `generate`; that of
+    transformers reads the negative prompt in a pass of its own at every step.
+    """
+
+    guidance = 3.0
+    suffix = _SUFFIX
+
+    def __init__(
+        self, model: Any, processor: Any, settings: GeneratedImagesSettings
+    ) -> None:
+        super().__init__(model, processor, settings)
+        top_k = 2048 if settings.top_k is None else settings.top_k
+        choice = (settings.temperature, settings.top_p, settings.greedy)
+        self.sampler = Sampler(*choice, top_k)
+        negative = settings.negative_prompt
+        self.negative = _NEGATIVE if negative is None else negative
+
+    def draw(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:
+        """Return the pixels of each prompt."""
+        free = [self.negative] * len(prompts) * (self.guidance > 1)
+        inputs = self.processor(
+            text=[*prompts, *free],
+            return_for_image_generation=True,
+            ratio=self.settings.ratio,
+            image_area=self.settings.image_area,
+            padding=True,
+            return_tensors="pt",
+        )
+        height, width = map(int, inputs.pop("image_sizes")[0])
+        layout = Emu3Layout.of(self.model, self.processor.tokenizer, height, width)
+        codes = GuidedCodes(self.guidance, self.sampler, layout, seeds)
+        self.model.generate(
+            **inputs.to(self.model.device),
+            max_new_tokens=layout.length,
+            min_new_tokens=layout.length,
+            do_sample=False,
+            logits_processor=LogitsProcessorList([codes]),
+        )
+        written = codes.tokens
+        if written.shape[1] != layout.length:
+            raise ValueError(
+                f"{self.by} wrote {written.shape[1]} tokens of an image; {height} rows of "
+                f"{width} codes take {layout.length}"
+            )
+        pixels = self.model.decode_image_tokens(
+            image_tokens=written, height=height, width=width
+        )
+        return list(zip(pixels, codes.sound.tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Emu3Layout:
+    """Which tokens may stand at each place of an image."""
+
+    height: int
+    width: int
+    codes: Tensor
+    """Ids of all codes: (codes,)."""
+    line: int
+    """Ends a row."""
+    closing: tuple[int, ...]
+    """End of the frame, of the image and of the text."""
+
+    @classmethod
+    def of(cls, model: Any, tokenizer: Any, height: int, width: int) -> Emu3Layout:
+        """Return the layout of an image of so many rows, each of `width` codes."""
+        mapping = model.model.vocabulary_mapping
+        ids = torch.tensor(mapping.image_tokens, device=model.device)
+        marks = (tokenizer.eof_token, tokenizer.eoi_token, tokenizer.eos_token)
+        closing = tuple(map(tokenizer.convert_tokens_to_ids, marks))
+        return cls(height, width, ids, mapping.eol_token_id, closing)
+
+    @property
+    def length(self) -> int:
+        """Tokens of an image with its marks."""
+        return self.height * (self.width + 1) + len(self.closing)
+
+    def fixed(self, place: int) -> int | None:
+        """Return the only token that may stand there; None where any code may."""
+        after = place - self.height * (self.width + 1)
+        if after >= 0:
+            return self.closing[after]
+        return self.line if (place + 1) % (self.width + 1) == 0 else None
+
+
+class GuidedCodes(LogitsProcessor):  # type: ignore[misc]
+    """Chooses each image's next token, by all its rows, and leaves no other choice.
+
+    Rows of scores are those of the prompts, then those that guidance leads away from.
+    """
+
+    def __init__(
+        self, guidance: float, sampler: Sampler, layout: Emu3Layout, seeds: Sequence[int]
+    ) -> None:
+        self._guidance, self._sampler, self._layout = guidance, sampler, layout
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._chosen: list[Tensor] = []
+        self.sound = torch.ones(len(seeds), dtype=torch.bool)
+        """Whether each image had numbers to choose by at every step."""
+
+    @property
+    def tokens(self) -> Tensor:
+        """All that was chosen: (images, tokens)."""
+        return torch.stack(self._chosen, dim=1)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return scores (rows, vocabulary) that are 0 at the token and -inf elsewhere."""
+        images, fixed = len(self._generators), self._layout.fixed(len(self._chosen))
+        if fixed is None:
+            columns = scores.float().log_softmax(-1)[:, self._layout.codes]
+            mixed = columns[:images]
+            if self._guidance > 1:
+                free = columns[images:]
+                mixed = free + self._guidance * (mixed - free)
+            self.sound &= are_numbers(mixed).cpu()
+            mixed = mixed.nan_to_num()
+            tokens = self._layout.codes[self._sampler.sample(mixed, self._generators)]
+        else:
+            tokens = torch.full((images,), fixed, device=scores.device)
+        self._chosen.append(tokens)
+        rows = tokens.repeat(len(scores) // images)[:, None]
+        return torch.full_like(scores, -torch.inf).scatter(1, rows, 0.0)

@@ -1,0 +1,96 @@
+"""A tiny Janus checkpoint in transformers' layout, random to the last bias."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+from frozen import filled, write_json
+from tokenizers import processors
+from transformers import (
+    GenerationConfig,
+    JanusForConditionalGeneration,
+    JanusImageProcessorPil,
+    JanusProcessor,
+    PreTrainedTokenizerFast,
+)
+
+from generators.architectures import config_of
+from generators.janus import models
+
+# As deepseek-community/Janus-Pro-1B has it.
+CHAT_TEMPLATE = (
+    "{%set seps=['\\n\\n','<｜end▁of▁sentence｜>']%}{%set i=0%}"
+    "{%for message in messages%}"
+    "{%if message['role']|lower=='user'%}<|User|>: "
+    "{%elif message['role']|lower=='assistant'%}<|Assistant|>:"
+    "{%if not (loop.last and not add_generation_prompt and message['content'][0]['type']"
+    "=='text' and message['content'][0]['text']=='')%} {%endif%}"
+    "{%else%}{{message['role'].capitalize()}}: {%endif%}"
+    "{%for content in message['content']%}{%if content['type']=='image'%}"
+    "{%if not loop.first%}{{'\\n'}}{%endif%}<image_placeholder>"
+    "{%if not loop.last%}{{'\\n'}}{%endif%}"
+    "{%elif content['type']=='text'%}{%set text=content['text']%}"
+    "{%if loop.first%}{%set text=text.lstrip()%}{%endif%}"
+    "{%if loop.last%}{%set text=text.rstrip()%}{%endif%}"
+    "{%if not loop.first and message['content'][loop.index0-1]['type']=='text'%}"
+    "{{' '+text}}{%else%}{{text}}{%endif%}{%endif%}{%endfor%}"
+    "{%if not loop.last or add_generation_prompt%}"
+    "{%if message['role']|lower=='user'%}{{seps[0]}}{%else%}{{seps[1]}}{%endif%}{%endif%}"
+    "{%endfor%}{%if add_generation_prompt%}<|Assistant|>:{%endif%}"
+)
+
+
+def processor() -> Any:
+    core = models.toy_tokenizer(None)
+    bos = (models.BOS, core.token_to_id(models.BOS))
+    core.post_processor = processors.TemplateProcessing(f"{models.BOS} $A", None, [bos])
+    marks = {"image": models.IMAGE, "boi": models.BEGIN_IMAGE, "eoi": models.END_IMAGE}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        bos_token=models.BOS,
+        eos_token=models.EOS,
+        pad_token=models.PAD,
+        padding_side="left",
+        extra_special_tokens={f"{name}_token": token for name, token in marks.items()},
+    )
+    halves = [0.5, 0.5, 0.5]
+    images = JanusImageProcessorPil(
+        size={"height": 64, "width": 64}, image_mean=halves, image_std=halves
+    )
+    return JanusProcessor(
+        images,
+        tokenizer,
+        chat_template=CHAT_TEMPLATE,
+        use_default_system_prompt=True,
+        num_image_tokens=64,
+    )
+
+
+@functools.cache
+def model(tied: bool = False) -> Any:
+    sizes = config_of("janus-pro-1b", tiny=True) | {"tie_word_embeddings": tied}
+    words = models.toy_tokenizer(None)
+    made = JanusForConditionalGeneration(models.random_config(sizes, words))
+    made.generation_config = GenerationConfig(
+        pad_token_id=words.token_to_id(models.PAD),
+        bos_token_id=words.token_to_id(models.BOS),
+        eos_token_id=words.token_to_id(models.EOS),
+        generation_kwargs={"boi_token_id": words.token_to_id(models.BEGIN_IMAGE)},
+    )
+    return filled(made, 27)
+
+
+def checkpoint(folder: Path, tied: bool = False) -> Path:
+    """Write it in two shards, with its processor."""
+    model(tied).save_pretrained(folder, max_shard_size="2500KB")
+    processor().save_pretrained(folder)
+    if not tied:
+        # transformers 4 kept the images' part in a file of its own.
+        path = folder / "processor_config.json"
+        whole = json.loads(path.read_text())
+        write_json(folder / "preprocessor_config.json", whole.pop("image_processor"))
+        write_json(path, whole)
+    return folder
