@@ -15,7 +15,8 @@ from scorers.judging.resolve import PREFIXES, Chat, resolve_judge
 from scorers.vqa import VQA, resolve_vqa
 
 SCORERS: dict[str, str] = {
-    "bleu": "scorers.bleu:BleuScorer",
+    "bleu": "scorers.texts:TextScorer",
+    "chrf": "scorers.texts:TextScorer",
     "clipscore": "scorers.clipscore:ClipScorer",
     "clipscore-prompt": "scorers.clipscore:PromptClipScorer",
     "clip-fid": "scorers.sets:SetScorer",
@@ -28,6 +29,9 @@ SCORERS: dict[str, str] = {
     "hpsv2.1": "scorers.preferences:CosineScorer",
     "imagereward": "scorers.preferences:ImageRewardScorer",
     "pickscore": "scorers.preferences:CosineScorer",
+    "rouge1": "scorers.texts:RougeScorer",
+    "rouge2": "scorers.texts:RougeScorer",
+    "rougeL": "scorers.texts:RougeScorer",
     "ssim": "scorers.ssim:SsimScorer",
     "truth:answer": "scorers.truth.scorers:TruthScorer",
     "truth:image": "scorers.truth.scorers:ImageTruthScorer",

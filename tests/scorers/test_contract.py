@@ -29,7 +29,9 @@ from scorers.base import DIRECTIONS, UNBOUNDED, admitted, bounds
 COMPARED = ("isg-structure", "known-answer")
 """Read no content: `test_answers.py` is about them."""
 NAMES = [*(name for name in SCORERS if name not in COMPARED), JUDGE]
-OF_TRUTH = ("bleu", "ssim", "truth:answer", "truth:image", "truth:text")
+OF_TEXT = ("bleu", "chrf", "rouge1", "rouge2", "rougeL")
+"""Of those, the ones that read text alone."""
+OF_TRUTH = (*OF_TEXT, "ssim", "truth:answer", "truth:image", "truth:text")
 """Scorers that compare with the ground truth."""
 OF_IMAGES = (
     *("clipscore", "clipscore-prompt", "consistency", "ssim"),
@@ -92,7 +94,7 @@ def test_a_stage_gives_each_input_its_own_outcome_whatever_stands_beside_it(
             assert one.value.value == pytest.approx(other.value.value, abs=1e-5)
         elif isinstance(one, Result):
             assert same(one.value, other.value)
-    if name != "bleu":
+    if name not in OF_TEXT:
         assert isinstance(together[2], Failure), "an image that cannot be decoded"
     assert stage([]) == []
 
