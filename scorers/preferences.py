@@ -13,6 +13,9 @@ encoded once, whatever the number of answers, systems and metrics.
 
 `imagereward` (Xu et al., NeurIPS 2023): a BLIP reads the question beside the image. Its
 value is in standard deviations around the mean reward of its training data.
+
+`hpsv3` (Ma et al., ICCV 2025, arXiv 2508.03789): a Qwen2-VL does, with instructions. Its
+value is the mean of the distribution of rewards that it expects.
 """
 
 from __future__ import annotations
@@ -115,6 +118,36 @@ class ImageRewardSettings(ModelSettings):
         return shared if self.num_gpus is None else self.num_gpus
 
 
+class Hpsv3Settings(ModelSettings):
+    """HPSv3's checkpoint, and how it is run."""
+
+    kind: ClassVar[Kind] = Kind.SCORE
+    stage: ClassVar[str] = "hpsv3"
+    target: ClassVar[str] = "scorers.hpsv3:Hpsv3"
+    companions: ClassVar[tuple[str, ...]] = ("base",)
+
+    batch_size: int = unkeyed(8, ge=1)
+    """Images scored at once."""
+    model: str = unkeyed("MizzenAI/HPSv3")
+    """A Hub id or folder with `HPSv3.safetensors`."""
+    base: str = unkeyed("Qwen/Qwen2-VL-7B-Instruct")
+    """A Hub id or folder with the configuration and the processor of the model that was
+    trained, which are not published beside the weights; its own weights are not read."""
+    params_b: float | None = unkeyed(8.29, gt=0)
+    decoders: int = unkeyed(4, ge=1)
+    """Threads that decode and resize images."""
+
+    def _work(self) -> Work:
+        """An image has 256 tokens, the instructions and a question about 700."""
+        flops = 2e9 * (self.params_b or 0.0) * 956
+        return Work(
+            weight_bytes=self.weight_bytes,
+            flops=FigureRange.exact(flops),
+            cpu_s=READING_S,
+            usage=SCORED,
+        )
+
+
 EMBEDDED: Mapping[str, FigureRange] = {"disk_bytes": FigureRange.between(2000, 8000)}
 """Usage of a record that is a vector of 512 to 2048 numbers."""
 _SIZE: Mapping[str, Any] = {"architecture": "ViT-H-14", "params_b": 0.986}
@@ -203,13 +236,22 @@ class CosineScorer(PromptScorer):
         return [float(i @ text / length) for i, length in zip(images, lengths, strict=True)]
 
 
+_REWARDS: Mapping[str, tuple[type[ModelSettings], str, str]] = {
+    "hpsv3": (Hpsv3Settings, "reward", "MIT"),
+    "imagereward": (ImageRewardSettings, "standard deviations of rewards", "Apache-2.0"),
+}
+"""Settings, unit and licence of the published weights."""
+
+
 @dataclass(frozen=True, slots=True)
-class ImageRewardScorer(PromptScorer):
+class RewardScorer(PromptScorer):
     """Scores by the reward of each image for the question."""
 
-    settings = ImageRewardSettings
-    unit: str = "standard deviations of rewards"
-    licence: str = "Apache-2.0"
+    @classmethod
+    def preset(cls, name: str) -> Preset:
+        """Return the published weights of that name."""
+        settings, unit, licence = _REWARDS[name]
+        return Preset(settings(), name, {"unit": unit, "licence": licence})
 
     def inputs(self, asked: str, images: Sequence[Image]) -> list[Candidate]:
         """Return each image with the question."""

@@ -164,7 +164,7 @@ def randomised(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: in
 def revived(module: nn.Module, config: Any, device: torch.device) -> None:
     """Rebuild rotary embeddings that were made, without values, on the meta device."""
     for name, child in list(module.named_modules()):
-        if name.endswith("rotary_emb"):
+        if name.endswith(("rotary_emb", "rotary_pos_emb")):
             owner, _, leaf = name.rpartition(".")
             fresh = type(child)(config).to(device)
             setattr(module.get_submodule(owner), leaf, fresh)

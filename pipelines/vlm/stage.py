@@ -10,6 +10,7 @@ import torch
 import transformers
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from generators.architectures import random_weights
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.checkpoints import looks_like_path
 from generators.content import answered
@@ -20,7 +21,6 @@ from generators.errors import CheckpointError
 from generators.loading.strict import listed
 from generators.overflow import SCORES, no_numbers
 from pipelines.chat.settings import ChatSettings
-from pipelines.vlm import random_weights
 from pipelines.vlm.decoding import PromptBatch, plain_generation, writer_of
 from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
 

@@ -35,7 +35,7 @@ OF_TRUTH = (*OF_TEXT, "ssim", "truth:answer", "truth:image", "truth:text")
 """Scorers that compare with the ground truth."""
 OF_IMAGES = (
     *("clipscore", "clipscore-prompt", "consistency", "ssim"),
-    *("hpsv2", "hpsv2.1", "imagereward", "pickscore"),
+    *("hpsv2", "hpsv2.1", "hpsv3", "imagereward", "pickscore"),
     *("clip-fid", "clip-kid", "diversity"),
     *("truth:image", "truth:match"),
 )

@@ -196,7 +196,7 @@ def test_each_image_and_question_is_encoded_once_for_all_answers() -> None:
     assert [job.key for job in beside] == keys[0]
 
 
-@pytest.mark.parametrize("name", ["hpsv2", "hpsv2.1", "imagereward", "pickscore"])
+@pytest.mark.parametrize("name", ["hpsv2", "hpsv2.1", "hpsv3", "imagereward", "pickscore"])
 def test_what_cannot_be_scored_says_why(name: str) -> None:
     scorer = resolve_scorer(name, "tiny", {})
     assert isinstance(scored(scorer, "a cat"), Unscored)

@@ -103,7 +103,7 @@ def test_one_record_serves_all_pictures_drawn_to_a_text():
 
 
 def chrf(text: str, truth: str, order: int = 6, beta: int = 2) -> float:
-    """Popović 2015: the mean precision and recall over n, those without n-grams left out."""
+    """Popović 2015: mean precision and recall over n, those without n-grams left out."""
     own, true = ("".join(t.split()) for t in (text, truth))
     precisions, recalls = [], []
     for n in range(1, order + 1):
