@@ -36,14 +36,12 @@ from generators.checkpoints import identity, looks_like_path
 from generators.document import Candidate, Document, Image, Sample, Score, Text
 from generators.errors import CheckpointError
 from generators.names import unknown
-from generators.settings import Dtype, ModelSettings, unkeyed
+from generators.settings import Dtype, unkeyed
 from generators.work import SCORED, FigureRange, Work
-from scorers.base import Scorer
+from scorers.base import Scorer, SmallModelSettings
 
 LongText = Literal["truncate", "mean", "max"]
 Processor = Literal["open_clip", "transformers", "hpsv2"]
-SHARE_OF_GPU = 0.2
-"""Share of a GPU that a CLIP model takes by default."""
 NO_IMAGE = "the document holds no image"
 
 
@@ -70,7 +68,7 @@ READING_S = FigureRange.between(0.02, 0.1)
 pixels, on an idle machine and on a busy one."""
 
 
-class ClipModelSettings(ModelSettings):
+class ClipModelSettings(SmallModelSettings):
     """Which CLIP model, and how it is run."""
 
     kind: ClassVar[Kind] = Kind.SCORE
@@ -168,11 +166,6 @@ class ClipModelSettings(ModelSettings):
             cpu_s=READING_S,
             usage=SCORED,
         )
-
-    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        # Small enough to share a GPU with the models whose images it scores.
-        shared = 0.0 if weights == "tiny" else SHARE_OF_GPU
-        return shared if self.num_gpus is None else self.num_gpus
 
 
 class ClipSettings(ClipModelSettings):

@@ -185,6 +185,11 @@ def _random(weights: Weights) -> _Loaded:
     sizes = config_of("imagereward", tiny=weights == "tiny")
     model = RewardModel(sizes["vision"], sizes["text"], "imagereward.json")
     randomised(model, device=torch.device("cpu"), dtype=torch.float32, seed=SEED)
+    return _Loaded(model, word_tokenizer(), _transform(sizes["vision"]["img_size"]))
+
+
+def word_tokenizer() -> Tokenizer:
+    """Return a tokenizer like BERT's whose tokens are common English words."""
     words = [*_SPECIAL, *" ".join(stored("words")["english"]).split()]
     vocabulary = {word: i for i, word in enumerate(dict.fromkeys(words))}
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
@@ -192,7 +197,7 @@ def _random(weights: Weights) -> _Loaded:
     tokenizer.pre_tokenizer = BertPreTokenizer()
     cls, sep = ((name, vocabulary[name]) for name in ("[CLS]", "[SEP]"))
     tokenizer.post_processor = BertProcessing(sep, cls)
-    return _Loaded(model, tokenizer, _transform(sizes["vision"]["img_size"]))
+    return tokenizer
 
 
 def _transform(side: int) -> Transform:

@@ -34,16 +34,14 @@ from generators.base import (
     Skip,
     Unscored,
     Walk,
-    Weights,
 )
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
 from generators.settings import ModelSettings, unkeyed
 from generators.work import SCORED, FigureRange, Work
-from scorers.base import Preset, Scorer
+from scorers.base import Preset, Scorer, SmallModelSettings
 from scorers.clipscore import (
     NO_IMAGE,
     READING_S,
-    SHARE_OF_GPU,
     ClipModelSettings,
     Processor,
 )
@@ -82,7 +80,7 @@ class ClipEmbedSettings(ClipModelSettings):
         return replace(super()._work(), usage=EMBEDDED)
 
 
-class ImageRewardSettings(ModelSettings):
+class ImageRewardSettings(SmallModelSettings):
     """ImageReward's checkpoint, and how it is run."""
 
     kind: ClassVar[Kind] = Kind.SCORE
@@ -112,10 +110,6 @@ class ImageRewardSettings(ModelSettings):
             cpu_s=READING_S,
             usage=SCORED,
         )
-
-    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        shared = 0.0 if weights == "tiny" else SHARE_OF_GPU
-        return shared if self.num_gpus is None else self.num_gpus
 
 
 class Hpsv3Settings(ModelSettings):

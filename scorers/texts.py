@@ -2,7 +2,7 @@
 
 Each compares the whole text of a document with that of the ground truth. The mean of these
 values over documents is no corpus figure, for which counts are added before they are
-divided. None of them knows what a text says: a right answer in other words scores low.
+divided. All but `bertscore` compare letters: a right answer in other words scores low.
 
 `bleu` (Papineni et al. 2002): sentence BLEU as sacrebleu computes it (Post 2018, WMT):
 n-grams up to the longest the document has, at most 4 (effective order), exponential
@@ -16,22 +16,24 @@ longest common subsequence of words, as torchmetrics computes it, 0 to 1. Words 
 a to z and 0 to 9 in lower case, not stemmed, as in Google's `rouge_score`: other scripts
 have none. Line breaks end no sentence (rougeLsum). The three read one record.
 
-`bertscore` (Zhang et al., ICLR 2020) is in `scorers.bertscore`.
+`bertscore` (Zhang et al., ICLR 2020): F1 of the cosines of tokens that are most alike, by a
+layer of an encoder; about 0.8 to 1 by RoBERTa-large, as it is not rescaled.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from generators.base import Kind, NotApplicable, Outcome, Result, Unscored, Weights
 from generators.document import Candidate, Document, Sample, Score, Text
 from generators.settings import StageSettings, WeightlessSettings, unkeyed
-from scorers.base import Preset, Scorer
+from generators.work import SCORED, FigureRange, Work
+from scorers.base import Preset, Scorer, SmallModelSettings
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
 Smooth = Literal["exp", "floor", "none"]
@@ -89,6 +91,65 @@ class RougeSettings(TextSettings):
 
     stage: ClassVar[str] = "rouge"
     target: ClassVar[str] = "scorers.texts:Rouge"
+
+
+LAYERS: Mapping[str, int] = {
+    "FacebookAI/roberta-base": 10,
+    "FacebookAI/roberta-large": 17,
+    "google-bert/bert-base-chinese": 8,
+    "google-bert/bert-base-multilingual-cased": 9,
+    "google-bert/bert-base-uncased": 9,
+    "google-bert/bert-large-uncased": 18,
+}
+"""The layer of each model that agrees best with people (`model2layers` of bert_score)."""
+
+
+class BertScoreSettings(SmallModelSettings):
+    """The encoder, and how it is run."""
+
+    kind: ClassVar[Kind] = Kind.SCORE
+    stage: ClassVar[str] = "bertscore"
+    target: ClassVar[str] = "scorers.bertscore:BertScore"
+
+    batch_size: int = unkeyed(32, ge=1)
+    """Documents scored at once."""
+    model: str = unkeyed("FacebookAI/roberta-large")
+    """A Hub id or folder of a BERT or RoBERTa with its `tokenizer.json`. The default is
+    bert_score's for English; google-bert/bert-base-multilingual-cased is for others."""
+    dtype: Literal["float32"] = "float32"
+    """As the official code computes."""
+    layer: int | None = Field(default=None, ge=1)
+    """Whose states are compared; by default the one that bert_score gives for the model."""
+    max_tokens: int = Field(default=512, ge=3)
+    """Tokens of a text that are read, the first and the last one included."""
+    params_b: float | None = unkeyed(0.355, gt=0)
+
+    @model_validator(mode="after")
+    def _has_layer(self) -> "BertScoreSettings":
+        if self.layer is None and self.model not in LAYERS:
+            raise ValueError(
+                f"no layer of {self.model!r} is published: set `layer`, or name one of "
+                f"{', '.join(LAYERS)}"
+            )
+        return self
+
+    @property
+    def reads(self) -> int:
+        """The layer whose states are compared."""
+        return self.layer or LAYERS[self.model]
+
+    def keyed(self, weights: Weights) -> dict[str, Any]:
+        """As for every model, with the layer made explicit."""
+        return super().keyed(weights) | {"layer": self.reads}
+
+    def _work(self) -> Work:
+        """Two texts of up to 512 tokens meet the layers, most of the parameters."""
+        flops = 2e9 * (self.params_b or 0.0) * 2
+        return Work(
+            weight_bytes=self.weight_bytes,
+            flops=FigureRange.between(64 * flops, 512 * flops),
+            usage=SCORED,
+        )
 
 
 class TextStage:
@@ -196,9 +257,11 @@ class _Metric(NamedTuple):
     settings: type[StageSettings]
     scale: str
     unit: str
+    licence: str = ""
 
 
 _METRICS = {
+    "bertscore": _Metric(BertScoreSettings, "-1-1", "F1 of cosines", "MIT"),
     "bleu": _Metric(BleuSettings, "0-100", "BLEU"),
     "chrf": _Metric(ChrfSettings, "0-100", "chrF"),
     **{name: _Metric(RougeSettings, "0-1", "F1") for name in ROUGE},
@@ -212,8 +275,9 @@ class TextScorer(Scorer):
     @classmethod
     def preset(cls, name: str) -> Preset:
         """Return the metric of that name."""
-        settings, scale, unit = _METRICS[name]
-        return Preset(settings(), settings.stage, {"scale": scale, "unit": unit})
+        settings, *about = _METRICS[name]
+        properties = dict(zip(("scale", "unit", "licence"), about, strict=True))
+        return Preset(settings(), settings.stage, properties)
 
     def candidate(
         self, query: Sample, document: Document

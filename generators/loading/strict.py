@@ -88,8 +88,7 @@ def fill(
     for key, tensor in stored:
         place = missing.pop(key, None)
         if place is None:
-            if not any(key == t or key.startswith(f"{t}.") for t in tolerated):
-                unexpected.append(key)
+            unexpected += _besides([key], tolerated)
             continue
         if not isinstance(tensor, Tensor):
             others.append(f"{key} is a {type(tensor).__name__}")
@@ -110,6 +109,35 @@ def fill(
     parts = [f"{len(k)} {what}: {listed(k)}" for what, k in differences.items() if k]
     if parts:
         raise CheckpointError(f"{source} does not fit the model: {'; '.join(parts)}")
+
+
+def require_complete(
+    model: str, info: Mapping[str, Any], tolerated: Collection[str] = ()
+) -> None:
+    """Raise CheckpointError unless transformers' loading `info` says that `model` fits.
+
+    Names in `tolerated`, and names below them, are ignored.
+    """
+    shapes = sorted(info["mismatched_keys"])
+    wrong = {
+        "missing": _besides(info["missing_keys"], tolerated),
+        "unexpected": _besides(info["unexpected_keys"], tolerated),
+        "mis-shaped": [
+            f"{k} {tuple(s)}, not {tuple(expected)}" for k, s, expected in shapes
+        ],
+        "unreadable": sorted(map(str, info.get("error_msgs", ()))),
+    }
+    parts = [f"{what}: {len(k)} ({listed(k)})" for what, k in wrong.items() if k]
+    if parts:
+        raise CheckpointError(
+            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(parts)
+        )
+
+
+def _besides(keys: Iterable[str], tolerated: Collection[str]) -> list[str]:
+    return sorted(
+        k for k in keys if not any(f"{k}.".startswith(f"{t}.") for t in tolerated)
+    )
 
 
 def _changed(change: Any, tensor: Tensor) -> Tensor | None:

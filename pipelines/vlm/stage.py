@@ -18,7 +18,7 @@ from generators.decoding.sampling import NO_NUMBERS
 from generators.decoding.texts import TextTrack
 from generators.document import Draft, Request, Text
 from generators.errors import CheckpointError
-from generators.loading.strict import listed
+from generators.loading.strict import require_complete
 from generators.overflow import SCORES, no_numbers
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm.decoding import PromptBatch, plain_generation, writer_of
@@ -189,25 +189,8 @@ def _pretrained(
         output_loading_info=True,
         **source,
     )
-    _require_complete(settings.model, info)
+    require_complete(settings.model, info)
     return model, AutoProcessor.from_pretrained(name, **source)
-
-
-def _require_complete(model: str, info: dict[str, Any]) -> None:
-    shapes = sorted(info["mismatched_keys"])
-    wrong = {
-        "missing": sorted(info["missing_keys"]),
-        "unexpected": sorted(info["unexpected_keys"]),
-        "mis-shaped": [
-            f"{k} {tuple(s)}, not {tuple(expected)}" for k, s, expected in shapes
-        ],
-        "unreadable": sorted(map(str, info.get("error_msgs", ()))),
-    }
-    parts = [f"{what}: {len(k)} ({listed(k)})" for what, k in wrong.items() if k]
-    if parts:
-        raise CheckpointError(
-            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(parts)
-        )
 
 
 def _prepare(processor: Any, model: str) -> None:
