@@ -15,6 +15,7 @@ from scorers.judging.resolve import PREFIXES, Chat, resolve_judge
 from scorers.vqa import VQA, resolve_vqa
 
 SCORERS: dict[str, str] = {
+    "aesthetic": "scorers.preferences:AestheticScorer",
     "bertscore": "scorers.texts:TextScorer",
     "bleu": "scorers.texts:TextScorer",
     "chrf": "scorers.texts:TextScorer",

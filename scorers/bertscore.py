@@ -35,7 +35,7 @@ from generators.checkpoints import looks_like_path
 from generators.document import Candidate, Score
 from generators.errors import CheckpointError
 from generators.loading.files import Files, configured, read_tokenizer
-from generators.loading.strict import device_of, randomised, require_complete
+from generators.loading.strict import device_of, randomised, require_complete, unreported
 from scorers.imagereward import word_tokenizer
 from scorers.texts import BertScoreSettings, texts_of
 
@@ -122,15 +122,16 @@ def _score(own: _Read, true: _Read) -> Outcome[Score]:
 def _published(settings: BertScoreSettings) -> tuple[Any, Tokenizer]:
     """Load the checkpoint up to its layer; CheckpointError where it does not fit."""
     name, is_path = settings.model, looks_like_path(settings.model)
-    model, info = AutoModel.from_pretrained(
-        str(Path(name).expanduser()) if is_path else name,
-        revision=settings.revision,
-        dtype=torch.float32,
-        # Reported below, together with all other keys that do not fit.
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-        trust_remote_code=False,
-    )
+    with unreported():
+        model, info = AutoModel.from_pretrained(
+            str(Path(name).expanduser()) if is_path else name,
+            revision=settings.revision,
+            dtype=torch.float32,
+            # Reported below, together with all other keys that do not fit.
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            trust_remote_code=False,
+        )
     require_complete(name, info, UNUSED)
     files = Files(name, settings.revision)
     layers, wanted = getattr(getattr(model, "encoder", None), "layer", ()), settings.reads

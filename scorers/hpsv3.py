@@ -29,6 +29,7 @@ from generators.base import Failure, Outcome, Result, Weights
 from generators.checkpoints import looks_like_path, with_revision
 from generators.content import answered
 from generators.document import Candidate, Document, Score
+from generators.images import ImageError, decode
 from generators.loading.files import Files, configured, in_safetensors, read_json
 from generators.loading.strict import (
     device_of,
@@ -40,7 +41,6 @@ from generators.loading.strict import (
     revived,
 )
 from generators.overflow import SCORES, no_numbers
-from generators.pictures import PictureError, decode
 from scorers.preferences import Hpsv3Settings
 
 REWARD = "<|Reward|>"
@@ -134,7 +134,7 @@ class Hpsv3:
             )
         try:
             return _Prompt(_resized(decode(given.document.images[0])), text)
-        except (PictureError, ValueError) as error:
+        except (ImageError, ValueError) as error:
             return Failure(str(error))
 
     def _scores(self, prompts: Sequence[_Prompt]) -> list[Outcome[Score]]:

@@ -58,7 +58,9 @@ class _Blip(nn.Module):
         self.text_encoder = BlipTextModel(text, add_pooling_layer=False)
 
 
-class _Head(nn.Module):
+class LinearHead(nn.Module):
+    """Linear layers without activations between them, from `width` to one number."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -79,7 +81,7 @@ class RewardModel(nn.Module):
         fields = {**text, "encoder_hidden_size": vision["embed_dim"], "is_decoder": True}
         config = configured("BlipTextConfig", fields, source)
         self.blip = _Blip(vision, config)
-        self.mlp = _Head(config.hidden_size)
+        self.mlp = LinearHead(config.hidden_size)
 
     def forward(self, pixels: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
         """Return rewards (n,) of images (n, 3, side, side) and texts (n, MAX_TOKENS)."""

@@ -8,6 +8,9 @@ that the checkpoint has learned; about 20.
 `hpsv2`, `hpsv2.1` (Wu et al. 2023, arXiv 2306.09341): the plain cosine, about 0.2 to 0.35.
 Images are not cropped but padded with black.
 
+`aesthetic` (LAION's predictor v2, Schuhmann 2022): a linear head on ViT-L/14's embedding,
+trained on ratings from 1 to 10. It does not see the question.
+
 They read the records of `scorers.clip.embed`, in which each image and each question is
 encoded once, whatever the number of answers, systems and metrics.
 
@@ -21,8 +24,8 @@ value is the mean of the distribution of rewards that it expects.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from generators.base import (
     Failure,
@@ -32,10 +35,14 @@ from generators.base import (
     Outcome,
     Result,
     Skip,
+    StageSpec,
     Unscored,
     Walk,
+    Weights,
 )
+from generators.checkpoints import with_revision
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
+from generators.names import with_overrides
 from generators.settings import ModelSettings, unkeyed
 from generators.work import SCORED, FigureRange, Work
 from scorers.base import Preset, Scorer, SmallModelSettings
@@ -78,6 +85,35 @@ class ClipEmbedSettings(ClipModelSettings):
 
     def _work(self) -> Work:
         return replace(super()._work(), usage=EMBEDDED)
+
+
+class AestheticSettings(ClipEmbedSettings):
+    """How images are encoded, and the head that reads their embeddings."""
+
+    model: str = unkeyed("ViT-L-14:openai")
+    head: str = unkeyed("trl-lib/ddpo-aesthetic-predictor")
+    """A Hub id, `ID@REVISION` or folder with the head: by default the copy that TRL reads
+    of sac+logos+ava1-l14-linearMSE.pth, which its authors publish on GitHub alone."""
+    head_file: str = unkeyed("aesthetic-model.pth")
+    """The file of the head there."""
+
+    def options(self, weights: Weights) -> dict[str, Any]:
+        """Return those of the stage, which has no head."""
+        options = super().options(weights)
+        return {k: v for k, v in options.items() if k not in ("head", "head_file")}
+
+
+class AestheticHeadSettings(ModelSettings):
+    """Where the head is."""
+
+    kind: ClassVar[Kind] = Kind.EMBED
+    stage: ClassVar[str] = "aesthetic-head"
+    target: ClassVar[str] = "scorers.aesthetic:AestheticHead"
+
+    file: str
+    """The file of weights in the folder or the Hub repository."""
+    dtype: Literal["float32"] = "float32"
+    num_gpus: float | None = unkeyed(0.0, ge=0)
 
 
 class ImageRewardSettings(SmallModelSettings):
@@ -254,6 +290,63 @@ class RewardScorer(PromptScorer):
     def values(self, results: Sequence[Score]) -> list[float]:
         """Return the rewards."""
         return [result.value for result in results]
+
+
+@dataclass(frozen=True, slots=True)
+class AestheticScorer(Scorer):
+    """Scores the look of each image, whatever the question."""
+
+    settings = AestheticSettings
+    unit: str = "rating of 1 to 10"
+    licence: str = "Apache-2.0"
+    images_only: bool = True
+    head: StageSpec = field(kw_only=True)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        weights: Weights,
+        overrides: Mapping[str, Any],
+        gpu_gib: float = 80.0,
+    ) -> Self:
+        """Return the scorer of these settings; UsageError for unknown ones."""
+        own = with_overrides(AestheticSettings(), overrides, name)
+        model, revision = with_revision(own.head)
+        head = AestheticHeadSettings(model=model, revision=revision, file=own.head_file)
+        spec = own.spec(name, weights, gpu_gib)
+        return cls(name, spec, head=head.spec(f"{name}-head", weights, gpu_gib))
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The head, and the model that encodes images."""
+        return (self.head, self.stage)
+
+    def jobs(self, query: Sample, images: int = 1) -> int:
+        """Return one for each image, and the head."""
+        return images + 1
+
+    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+        """Walk to the mean over the images; `parts` holds the value of each."""
+        if not query.wants_images:
+            return NotApplicable("the query asks for no images")
+        if not document.images:
+            return Unscored(NO_IMAGE)
+        head = Job(self.head, Candidate(Document()), query.id)
+        shown = (Candidate(Document((image,))) for image in document.images)
+        outcomes = yield [head, *(Job(self.stage, one, query.id) for one in shown)]
+        if missing := first_missing(outcomes):
+            return missing
+        (*weights, bias), *images = (vectors([o.value])[0] for o in outcomes)  # type: ignore[union-attr]
+        if len(weights) != len(images[0]):
+            return Failure(
+                f"the head reads embeddings of {len(weights)} numbers; the model gives "
+                f"{len(images[0])}"
+            )
+        values = [
+            float(image @ weights / (image @ image) ** 0.5 + bias) for image in images
+        ]
+        return Result(Score(sum(values) / len(values), {"images": values}))
 
 
 def vectors(embeddings: Iterable[Embedding]) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +110,20 @@ def fill(
     parts = [f"{len(k)} {what}: {listed(k)}" for what, k in differences.items() if k]
     if parts:
         raise CheckpointError(f"{source} does not fit the model: {'; '.join(parts)}")
+
+
+@contextmanager
+def unreported() -> Iterator[None]:
+    """Keep transformers from telling what of a checkpoint does not fit, and how far it is."""
+    import transformers
+
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
 
 
 def require_complete(

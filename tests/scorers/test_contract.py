@@ -29,13 +29,13 @@ from scorers.base import DIRECTIONS, UNBOUNDED, admitted, bounds
 COMPARED = ("isg-structure", "known-answer")
 """Read no content: `test_answers.py` is about them."""
 NAMES = [*(name for name in SCORERS if name not in COMPARED), JUDGE]
-OF_TEXT = ("bleu", "chrf", "rouge1", "rouge2", "rougeL")
+OF_TEXT = ("bertscore", "bleu", "chrf", "rouge1", "rouge2", "rougeL")
 """Of those, the ones that read text alone."""
 OF_TRUTH = (*OF_TEXT, "ssim", "truth:answer", "truth:image", "truth:text")
 """Scorers that compare with the ground truth."""
 OF_IMAGES = (
     *("clipscore", "clipscore-prompt", "consistency", "ssim"),
-    *("hpsv2", "hpsv2.1", "hpsv3", "imagereward", "pickscore"),
+    *("aesthetic", "hpsv2", "hpsv2.1", "hpsv3", "imagereward", "pickscore"),
     *("clip-fid", "clip-kid", "diversity"),
     *("truth:image", "truth:match"),
 )
@@ -86,7 +86,7 @@ def test_a_stage_gives_each_input_its_own_outcome_whatever_stands_beside_it(
     ]
     walks = [made(name).judge(QUERY, answer) for answer in answers]
     inputs = [next(walk)[-1].input for walk in walks]
-    stage = STAGES.stage(made(name).stages[0])
+    stage = STAGES.stage(made(name).stages[-1])
     together, alone = stage(inputs), [stage([one])[0] for one in inputs]
     assert [type(o) for o in together] == [type(o) for o in alone]
     for one, other in zip(together, alone, strict=True):
@@ -118,8 +118,8 @@ def test_what_cannot_be_scored_has_no_value(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_settings_name_a_record_where_they_change_it(name: str) -> None:
-    (usual,) = made(name).stages
-    (again,) = made(name, batch_size=3).stages
+    usual = made(name).stages[-1]
+    again = made(name, batch_size=3).stages[-1]
     assert (again.digest, again.placement.batch_size) == (usual.digest, 3)
     with pytest.raises(UsageError, match="did you mean 'batch_size'"):
         made(name, batch_sze=3)
