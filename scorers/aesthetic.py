@@ -17,12 +17,11 @@ from generators.document import Candidate, Embedding
 from generators.loading.files import Files, in_pickle, shape_of
 from generators.loading.strict import fill, identical, randomised
 from scorers.clip.embed import embedded
-from scorers.clip.model import TINY
 from scorers.imagereward import LinearHead
 from scorers.preferences import AestheticHeadSettings
 
-WIDTH = 768
-"""Of the embeddings of ViT-L/14."""
+WIDTH, TINY_WIDTH = 768, 32
+"""Of the embeddings of ViT-L/14, and of the toy CLIP."""
 SEED = 11
 
 
@@ -37,11 +36,16 @@ class AestheticHead:
             tensors = in_pickle(source)
             width = shape_of(tensors, "layers.0.weight", str(source), 2)[1]
             head = LinearHead(width)
-            layout = identical(head.state_dict())
-            told = {"source": str(source), "device": cpu, "dtype": torch.float64}
-            fill(head, tensors.items(), layout, **told)
+            fill(
+                head,
+                tensors.items(),
+                identical(head.state_dict()),
+                source=str(source),
+                device=cpu,
+                dtype=torch.float64,
+            )
         else:
-            width = TINY["embed_dim"] if weights == "tiny" else WIDTH
+            width = TINY_WIDTH if weights == "tiny" else WIDTH
             head = LinearHead(width)
             randomised(head, device=cpu, dtype=torch.float64, seed=SEED)
         layers = head.eval().requires_grad_(False).layers

@@ -114,7 +114,7 @@ def fill(
 
 @contextmanager
 def unreported() -> Iterator[None]:
-    """Keep transformers from telling what of a checkpoint does not fit, and how far it is."""
+    """Keep transformers from telling how far loading is, and what does not fit."""
     import transformers
 
     verbosity = transformers.logging.get_verbosity()
