@@ -114,6 +114,16 @@ class AestheticHeadSettings(ModelSettings):
     """The file of weights in the folder or the Hub repository."""
     dtype: Literal["float32"] = "float32"
     num_gpus: float | None = unkeyed(0.0, ge=0)
+    params_b: float | None = unkeyed(0.00093, gt=0)
+
+    def _work(self) -> Work:
+        """All parameters meet each of 768 unit vectors and 0, once in a run."""
+        flops = 2e9 * (self.params_b or 0.0) * 769
+        return Work(
+            weight_bytes=self.weight_bytes,
+            flops=FigureRange.exact(flops),
+            usage=EMBEDDED,
+        )
 
 
 class ImageRewardSettings(SmallModelSettings):
