@@ -15,7 +15,10 @@ from scorers.judging.resolve import PREFIXES, Chat, resolve_judge
 from scorers.vqa import VQA, resolve_vqa
 
 SCORERS: dict[str, str] = {
-    "bleu": "scorers.bleu:BleuScorer",
+    "aesthetic": "scorers.preferences:AestheticScorer",
+    "bertscore": "scorers.texts:TextScorer",
+    "bleu": "scorers.texts:TextScorer",
+    "chrf": "scorers.texts:TextScorer",
     "clipscore": "scorers.clipscore:ClipScorer",
     "clipscore-prompt": "scorers.clipscore:PromptClipScorer",
     "clip-fid": "scorers.sets:SetScorer",
@@ -29,10 +32,14 @@ SCORERS: dict[str, str] = {
     "fid": "scorers.sets:SetScorer",
     "hpsv2": "scorers.preferences:CosineScorer",
     "hpsv2.1": "scorers.preferences:CosineScorer",
-    "imagereward": "scorers.preferences:ImageRewardScorer",
+    "hpsv3": "scorers.preferences:RewardScorer",
+    "imagereward": "scorers.preferences:RewardScorer",
     "kid": "scorers.sets:SetScorer",
     "lpips": "scorers.ssim:PairedScorer",
     "pickscore": "scorers.preferences:CosineScorer",
+    "rouge1": "scorers.texts:RougeScorer",
+    "rouge2": "scorers.texts:RougeScorer",
+    "rougeL": "scorers.texts:RougeScorer",
     "siglip2": "scorers.preferences:CosineScorer",
     "ssim": "scorers.ssim:PairedScorer",
     "truth:answer": "scorers.truth.scorers:TruthScorer",

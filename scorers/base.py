@@ -24,7 +24,7 @@ from generators.base import (
 )
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import with_overrides
-from generators.settings import StageSettings
+from generators.settings import ModelSettings, StageSettings
 
 if TYPE_CHECKING:
     from scorers.statistics.estimate import Estimate
@@ -37,6 +37,18 @@ UNBOUNDED = "unbounded"
 _ENDS = re.compile(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)")
 _ROUNDING = 1e-6
 """Part of a scale by which a value may exceed its ends: cosines in float32 do."""
+
+
+SHARE_OF_GPU = 0.2
+"""Share of a GPU that a small model takes by default."""
+
+
+class SmallModelSettings(ModelSettings):
+    """Settings of a model that is small enough to share a GPU with those it scores."""
+
+    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
+        shared = 0.0 if weights == "tiny" else SHARE_OF_GPU
+        return shared if self.num_gpus is None else self.num_gpus
 
 
 class Preset(NamedTuple):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from generators.base import NotApplicable, Result, Unscored, Walk, Weights
+from generators.base import Job, NotApplicable, Result, Unscored, Walk, Weights
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
 from generators.names import with_overrides
 from generators.settings import unkeyed
@@ -141,7 +141,7 @@ class ClipScorer(Scorer):
             return Unscored("the document holds no text to compare its images with")
         texts = list(dict.fromkeys(pair.text for pair in scored))
         inputs = [*map(self._asked, texts), *(alone(pair.image) for pair in scored)]
-        made = yield from values_of(self.stage, inputs, query.id)
+        made = yield from values_of([Job(self.stage, i, query.id) for i in inputs])
         if not isinstance(made, list):
             return made
         images = directions(made[len(texts) :])

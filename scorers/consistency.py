@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from generators.base import NotApplicable, Result, Unscored, Walk
+from generators.base import Job, NotApplicable, Result, Unscored, Walk
 from generators.document import Document, Sample, Score
 from scorers.base import Preset, Scorer
 from scorers.embeddings.records import alone, directions, values_of
@@ -43,7 +43,8 @@ class ConsistencyScorer(Scorer):
             return NotApplicable("the query asks for no images")
         if (n := len(document.images)) < 2:
             return Unscored("the document holds fewer than two images")
-        made = yield from values_of(self.stage, [*map(alone, document.images)], query.id)
+        jobs = [Job(self.stage, alone(image), query.id) for image in document.images]
+        made = yield from values_of(jobs)
         if not isinstance(made, list):
             return made
         total = directions(made).sum(axis=0)

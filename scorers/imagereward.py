@@ -59,7 +59,9 @@ class _Blip(nn.Module):
         self.text_encoder = BlipTextModel(text, add_pooling_layer=False)
 
 
-class _Head(nn.Module):
+class LinearHead(nn.Module):
+    """Linear layers without activations between them, from `width` to one number."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -80,7 +82,7 @@ class RewardModel(nn.Module):
         fields = {**text, "encoder_hidden_size": vision["embed_dim"], "is_decoder": True}
         config = configured("BlipTextConfig", fields, source)
         self.blip = _Blip(vision, config)
-        self.mlp = _Head(config.hidden_size)
+        self.mlp = LinearHead(config.hidden_size)
 
     def forward(self, pixels: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
         """Return rewards (n,) of images (n, 3, side, side) and texts (n, MAX_TOKENS)."""
@@ -186,6 +188,11 @@ def _random(weights: Weights) -> _Loaded:
     sizes = config_of("imagereward", tiny=weights == "tiny")
     model = RewardModel(sizes["vision"], sizes["text"], "imagereward.json")
     randomised(model, device=torch.device("cpu"), dtype=torch.float32, seed=SEED)
+    return _Loaded(model, word_tokenizer(), _transform(sizes["vision"]["img_size"]))
+
+
+def word_tokenizer() -> Tokenizer:
+    """Return a tokenizer like BERT's whose tokens are common English words."""
     words = [*_SPECIAL, *" ".join(stored("words")["english"]).split()]
     vocabulary = {word: i for i, word in enumerate(dict.fromkeys(words))}
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
@@ -193,7 +200,7 @@ def _random(weights: Weights) -> _Loaded:
     tokenizer.pre_tokenizer = BertPreTokenizer()
     cls, sep = ((name, vocabulary[name]) for name in ("[CLS]", "[SEP]"))
     tokenizer.post_processor = BertProcessing(sep, cls)
-    return _Loaded(model, tokenizer, _transform(sizes["vision"]["img_size"]))
+    return tokenizer
 
 
 def _transform(side: int) -> Transform:

@@ -12,26 +12,85 @@ Images are not cropped but padded with black.
 not trained on preferences but, unlike CLIP, on each pair by itself: sigmoid(e^t * cos + b),
 t and b learned, is its probability that text and image are a pair, in the same order.
 
+`aesthetic` (LAION's predictor v2, Schuhmann 2022): a linear head on ViT-L/14's embedding,
+trained on ratings from 1 to 10. It does not see the question.
+
 They read the records of `scorers.embeddings`, in which each image and each question is
 encoded once, whatever the number of answers, systems and metrics.
 
 `imagereward` (Xu et al., NeurIPS 2023): a BLIP reads the question beside the image. Its
 value is in standard deviations around the mean reward of its training data.
+
+`hpsv3` (Ma et al., ICCV 2025, arXiv 2508.03789): a Qwen2-VL does, with instructions. Its
+value is the mean of the distribution of rewards that it expects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
 
-from generators.base import Kind, NotApplicable, Result, Unscored, Walk
+from generators.base import (
+    Failure,
+    Job,
+    Kind,
+    NotApplicable,
+    Result,
+    StageSpec,
+    Unscored,
+    Walk,
+    Weights,
+)
+from generators.checkpoints import with_revision
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
-from generators.settings import unkeyed
+from generators.names import with_overrides
+from generators.settings import ModelSettings, unkeyed
+from generators.work import SCORED, FigureRange, Work
 from scorers.base import Preset, Scorer
 from scorers.clipscore import NO_IMAGE
 from scorers.embeddings.records import alone, directions, values_of, vectors
-from scorers.embeddings.settings import ClipSettings, ImageModelSettings, SiglipSettings
+from scorers.embeddings.settings import (
+    EMBEDDED,
+    READING_S,
+    ClipSettings,
+    ImageModelSettings,
+    SiglipSettings,
+)
+
+
+class AestheticSettings(ClipSettings):
+    """How images are encoded, and the head that reads their embeddings."""
+
+    model: str = unkeyed("ViT-L-14:openai")
+    head: str = unkeyed("trl-lib/ddpo-aesthetic-predictor")
+    """A Hub id, `ID@REVISION` or folder with the head: by default the copy that TRL reads
+    of sac+logos+ava1-l14-linearMSE.pth, which its authors publish on GitHub alone."""
+    head_file: str = unkeyed("aesthetic-model.pth")
+    """The file of the head there."""
+
+    def options(self, weights: Weights) -> dict[str, Any]:
+        """Return those of the stage, which has no head."""
+        options = super().options(weights)
+        return {k: v for k, v in options.items() if k not in ("head", "head_file")}
+
+
+class AestheticHeadSettings(ModelSettings):
+    """Where the head is."""
+
+    kind: ClassVar[Kind] = Kind.EMBED
+    stage: ClassVar[str] = "aesthetic-head"
+    target: ClassVar[str] = "scorers.aesthetic:AestheticHead"
+
+    file: str
+    """The file of weights in the folder or the Hub repository."""
+    dtype: Literal["float32"] = "float32"
+    num_gpus: float | None = unkeyed(0.0, ge=0)
+    params_b: float | None = unkeyed(0.00093, gt=0)
+
+    def _work(self) -> Work:
+        """Measured: 0.01 ms on a CPU core, since the head is read once."""
+        return Work(cpu_s=FigureRange.between(1e-5, 1e-3), usage=EMBEDDED)
 
 
 class ImageRewardSettings(ImageModelSettings):
@@ -54,6 +113,36 @@ class ImageRewardSettings(ImageModelSettings):
     def flops(self) -> float:
         """Three quarters of the parameters meet the image's 197 tokens, the others 35."""
         return 2e9 * (self.params_b or 0.0) * 157
+
+
+class Hpsv3Settings(ModelSettings):
+    """HPSv3's checkpoint, and how it is run."""
+
+    kind: ClassVar[Kind] = Kind.SCORE
+    stage: ClassVar[str] = "hpsv3"
+    target: ClassVar[str] = "scorers.hpsv3:Hpsv3"
+    companions: ClassVar[tuple[str, ...]] = ("base",)
+
+    batch_size: int = unkeyed(8, ge=1)
+    """Images scored at once."""
+    model: str = unkeyed("MizzenAI/HPSv3")
+    """A Hub id or folder with `HPSv3.safetensors`."""
+    base: str = unkeyed("Qwen/Qwen2-VL-7B-Instruct")
+    """A Hub id or folder with the configuration and the processor of the model that was
+    trained, which are not published beside the weights; its own weights are not read."""
+    params_b: float | None = unkeyed(8.29, gt=0)
+    decoders: int = unkeyed(4, ge=1)
+    """Threads that decode and resize images."""
+
+    def _work(self) -> Work:
+        """An image has 256 tokens, the instructions and a question about 700."""
+        flops = 2e9 * (self.params_b or 0.0) * 956
+        return Work(
+            weight_bytes=self.weight_bytes,
+            flops=FigureRange.exact(flops),
+            cpu_s=READING_S,
+            usage=SCORED,
+        )
 
 
 _SIZE: Mapping[str, Any] = {"architecture": "ViT-H-14", "params_b": 0.986}
@@ -94,7 +183,7 @@ class PromptScorer(Scorer):
         if not document.images:
             return Unscored(NO_IMAGE)
         inputs = self.inputs(asked, document.images)
-        made = yield from values_of(self.stage, inputs, query.id)
+        made = yield from values_of([Job(self.stage, i, query.id) for i in inputs])
         if not isinstance(made, list):
             return made
         values = self.values(made)
@@ -139,13 +228,22 @@ class CosineScorer(PromptScorer):
         return cosines
 
 
+_REWARDS: Mapping[str, tuple[type[ModelSettings], str, str]] = {
+    "hpsv3": (Hpsv3Settings, "reward", "MIT"),
+    "imagereward": (ImageRewardSettings, "standard deviations of rewards", "Apache-2.0"),
+}
+"""Settings, unit and licence of the published weights."""
+
+
 @dataclass(frozen=True, slots=True)
-class ImageRewardScorer(PromptScorer):
+class RewardScorer(PromptScorer):
     """Scores by the reward of each image for the question."""
 
-    settings = ImageRewardSettings
-    unit: str = "standard deviations of rewards"
-    licence: str = "Apache-2.0"
+    @classmethod
+    def preset(cls, name: str) -> Preset:
+        """Return the published weights of that name."""
+        settings, unit, licence = _REWARDS[name]
+        return Preset(settings(), name, {"unit": unit, "licence": licence})
 
     def inputs(self, asked: str, images: Sequence[Image]) -> list[Candidate]:
         """Return each image with the question."""
@@ -154,3 +252,58 @@ class ImageRewardScorer(PromptScorer):
     def values(self, results: Sequence[Score]) -> list[float]:
         """Return the rewards."""
         return [result.value for result in results]
+
+
+@dataclass(frozen=True, slots=True)
+class AestheticScorer(Scorer):
+    """Scores the look of each image, whatever the question."""
+
+    settings = AestheticSettings
+    unit: str = "rating of 1 to 10"
+    licence: str = "Apache-2.0"
+    images_only: bool = True
+    head: StageSpec = field(kw_only=True)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        weights: Weights,
+        overrides: Mapping[str, Any],
+        gpu_gib: float = 80.0,
+    ) -> Self:
+        """Return the scorer of these settings; UsageError for unknown ones."""
+        own = with_overrides(AestheticSettings(), overrides, name)
+        model, revision = with_revision(own.head)
+        head = AestheticHeadSettings(model=model, revision=revision, file=own.head_file)
+        spec = own.spec(name, weights, gpu_gib)
+        return cls(name, spec, head=head.spec(f"{name}-head", weights, gpu_gib))
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The head, and the model that encodes images."""
+        return (self.head, self.stage)
+
+    def jobs(self, query: Sample, images: int = 1) -> int:
+        """Return one for each image, and the head."""
+        return images + 1
+
+    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+        """Walk to the mean over the images; `parts` holds the value of each."""
+        if not query.wants_images:
+            return NotApplicable("the query asks for no images")
+        if not document.images:
+            return Unscored(NO_IMAGE)
+        jobs = [Job(self.head, Candidate(Document()), query.id)]
+        jobs += [Job(self.stage, alone(image), query.id) for image in document.images]
+        made = yield from values_of(jobs)
+        if not isinstance(made, list):
+            return made
+        (*weights, bias), images = vectors(made[:1])[0], directions(made[1:])
+        if len(weights) != images.shape[1]:
+            return Failure(
+                f"the head reads embeddings of {len(weights)} numbers; the model gives "
+                f"{images.shape[1]}"
+            )
+        values: list[float] = (images @ weights + bias).tolist()
+        return Result(Score(sum(values) / len(values), {"images": values}))

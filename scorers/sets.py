@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from generators.base import NotApplicable, SetMember, Unscored, Walk
+from generators.base import Job, NotApplicable, SetMember, Unscored, Walk
 from generators.document import Document, Sample, Score
 from scorers.base import Preset, Scorer
 from scorers.clipscore import NO_IMAGE
@@ -64,7 +64,8 @@ class SetScorer(Scorer):
             return NotApplicable("the ground truth holds no image")
         truth = truth if self.compares else ()
         images = (*truth, *document.images)
-        made = yield from values_of(self.stage, [*map(alone, images)], query.id)
+        jobs = [Job(self.stage, alone(image), query.id) for image in images]
+        made = yield from values_of(jobs)
         if not isinstance(made, list):
             return made
         n = len(truth)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,36 +59,32 @@ def place_of(model: str) -> str:
     return str(Path(model).expanduser()) if looks_like_path(model) else model
 
 
-def published_model(kind: str, model: str, revision: str | None, **options: Any) -> Any:
+def published_model(
+    kind: str,
+    model: str,
+    revision: str | None,
+    *,
+    tolerated: Collection[str] = (),
+    **options: Any,
+) -> Any:
     """Return the checkpoint as transformers' class `kind` loads it, for inference.
 
-    Raises CheckpointError that names every key that is missing, unexpected or mis-shaped.
+    Raises CheckpointError that names every key that is missing, unexpected or mis-shaped,
+    but for those named in `tolerated` and below them.
     """
     import transformers
 
-    loaded, info = getattr(transformers, kind).from_pretrained(
-        place_of(model),
-        revision=revision,
-        trust_remote_code=False,
-        # Allowed here, to be reported together with all other keys that do not fit.
-        ignore_mismatched_sizes=True,
-        output_loading_info=True,
-        **options,
-    )
-    wrong = {
-        "missing": sorted(info["missing_keys"]),
-        "unexpected": sorted(info["unexpected_keys"]),
-        "mis-shaped": [
-            f"{k} {tuple(s)}, not {tuple(expected)}"
-            for k, s, expected in sorted(info["mismatched_keys"])
-        ],
-        "unreadable": sorted(map(str, info.get("error_msgs", ()))),
-    }
-    parts = [f"{what}: {len(k)} ({listed(k)})" for what, k in wrong.items() if k]
-    if parts:
-        raise CheckpointError(
-            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(parts)
+    with unreported():
+        loaded, info = getattr(transformers, kind).from_pretrained(
+            place_of(model),
+            revision=revision,
+            trust_remote_code=False,
+            # Allowed here, to be reported together with all other keys that do not fit.
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **options,
         )
+    _require_complete(model, info, tolerated)
     return loaded.eval().requires_grad_(False)
 
 
@@ -128,8 +125,7 @@ def fill(
     for key, tensor in stored:
         place = missing.pop(key, None)
         if place is None:
-            if not any(key == t or key.startswith(f"{t}.") for t in tolerated):
-                unexpected.append(key)
+            unexpected += _besides([key], tolerated)
             continue
         if not isinstance(tensor, Tensor):
             others.append(f"{key} is a {type(tensor).__name__}")
@@ -150,6 +146,49 @@ def fill(
     parts = [f"{len(k)} {what}: {listed(k)}" for what, k in differences.items() if k]
     if parts:
         raise CheckpointError(f"{source} does not fit the model: {'; '.join(parts)}")
+
+
+@contextmanager
+def unreported() -> Iterator[None]:
+    """Keep transformers from telling how far loading is, and what does not fit."""
+    import transformers
+
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+
+
+def _require_complete(
+    model: str, info: Mapping[str, Any], tolerated: Collection[str]
+) -> None:
+    """Raise CheckpointError unless transformers' loading `info` says that `model` fits.
+
+    Names in `tolerated`, and names below them, are ignored.
+    """
+    shapes = sorted(info["mismatched_keys"])
+    wrong = {
+        "missing": _besides(info["missing_keys"], tolerated),
+        "unexpected": _besides(info["unexpected_keys"], tolerated),
+        "mis-shaped": [
+            f"{k} {tuple(s)}, not {tuple(expected)}" for k, s, expected in shapes
+        ],
+        "unreadable": sorted(map(str, info.get("error_msgs", ()))),
+    }
+    parts = [f"{what}: {len(k)} ({listed(k)})" for what, k in wrong.items() if k]
+    if parts:
+        raise CheckpointError(
+            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(parts)
+        )
+
+
+def _besides(keys: Iterable[str], tolerated: Collection[str]) -> list[str]:
+    return sorted(
+        k for k in keys if not any(f"{k}.".startswith(f"{t}.") for t in tolerated)
+    )
 
 
 def _changed(change: Any, tensor: Tensor) -> Tensor | None:
@@ -204,7 +243,7 @@ def randomised(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: in
 def revived(module: nn.Module, config: Any, device: torch.device) -> None:
     """Rebuild rotary embeddings that were made, without values, on the meta device."""
     for name, child in list(module.named_modules()):
-        if name.endswith("rotary_emb"):
+        if name.endswith(("rotary_emb", "rotary_pos_emb")):
             owner, _, leaf = name.rpartition(".")
             fresh = type(child)(config).to(device)
             setattr(module.get_submodule(owner), leaf, fresh)

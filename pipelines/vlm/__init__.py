@@ -1,1 +1,1 @@
-"""LVLMs run by `transformers`: the stage, prompts, decoding and random weights."""
+"""LVLMs run by `transformers`: the stage, prompts and decoding."""

@@ -9,6 +9,7 @@ import torch
 import transformers
 from transformers import AutoProcessor
 
+from generators.architectures import random_weights
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.content import answered
 from generators.decoding.sampling import NO_NUMBERS
@@ -18,7 +19,6 @@ from generators.errors import CheckpointError
 from generators.loading.strict import place_of, published_model
 from generators.overflow import SCORES, no_numbers
 from pipelines.chat.settings import ChatSettings
-from pipelines.vlm import random_weights
 from pipelines.vlm.decoding import PromptBatch, plain_generation, writer_of
 from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
 

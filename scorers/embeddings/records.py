@@ -12,7 +12,6 @@ from generators.base import (
     Outcome,
     Result,
     Skip,
-    StageSpec,
     Unscored,
 )
 from generators.document import Candidate, Document, Embedding, Image, Text
@@ -35,10 +34,10 @@ def alone(part: Image | Text, prefix: str | None = None) -> Candidate:
 
 
 def values_of(
-    stage: StageSpec, inputs: Sequence[Candidate], query: str
+    jobs: Sequence[Job],
 ) -> Generator[list[Job], list[Outcome[Any]], list[Any] | Missing]:
-    """Return the values that `stage` gives, or the first outcome that has none."""
-    outcomes = yield [Job(stage, given, query) for given in inputs]
+    """Return the values that stages give, or the first outcome that has none."""
+    outcomes = yield [*jobs]
     missing = (o for o in outcomes if not isinstance(o, Result))
     return next(missing, None) or [o.value for o in outcomes]  # type: ignore[union-attr]
 

@@ -14,12 +14,11 @@ from generators.base import Kind, Weights
 from generators.checkpoints import identity, looks_like_path
 from generators.errors import CheckpointError
 from generators.names import unknown
-from generators.settings import Dtype, ModelSettings, unkeyed
+from generators.settings import Dtype, unkeyed
 from generators.work import SCORED, FigureRange, Work
+from scorers.base import SmallModelSettings
 
 Processor = Literal["open_clip", "transformers", "hpsv2"]
-SHARE_OF_GPU = 0.2
-"""Share of a GPU that a model of images takes by default."""
 READING_S = FigureRange.between(0.02, 0.1)
 """Seconds of a CPU core to decode an image and resize it: measured for PNG of 1024 x 1024
 pixels, on an idle machine and on a busy one."""
@@ -27,8 +26,8 @@ EMBEDDED: Mapping[str, FigureRange] = {"disk_bytes": FigureRange.between(2000, 8
 """Usage of a record that is a vector of 512 to 2048 numbers."""
 
 
-class ImageModelSettings(ModelSettings):
-    """Settings of a model that looks at images, small enough to share a GPU."""
+class ImageModelSettings(SmallModelSettings):
+    """Settings of a small model that looks at images."""
 
     batch_size: int = unkeyed(32, ge=1)
     """Records computed at once."""
@@ -51,10 +50,6 @@ class ImageModelSettings(ModelSettings):
             cpu_s=READING_S,
             usage=EMBEDDED if self.kind is Kind.EMBED else SCORED,
         )
-
-    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        shared = 0.0 if weights == "tiny" else SHARE_OF_GPU
-        return shared if self.num_gpus is None else self.num_gpus
 
 
 class EmbedSettings(ImageModelSettings):

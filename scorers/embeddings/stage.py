@@ -124,7 +124,7 @@ class Embed:
         rows = np.stack([texts[window] for window in text.windows])
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         notes = {"n_tokens": text.n_tokens, "truncated": text.truncated}
-        return _embedded(unit * self.encoder.texts.scale, {"texts": 1}, notes)
+        return embedded(unit * self.encoder.texts.scale, {"texts": 1}, notes)
 
 
 def _plain(features: Tensor) -> Features:
@@ -134,10 +134,10 @@ def _plain(features: Tensor) -> Features:
 def _of_image(vector: Features | ImageError) -> Outcome[Embedding]:
     if isinstance(vector, ImageError):
         return Failure(str(vector))
-    return _embedded(vector, {"images": 1})
+    return embedded(vector, {"images": 1})
 
 
-def _embedded(
+def embedded(
     vector: Features, usage: Mapping[str, float], notes: Mapping[str, Any] | None = None
 ) -> Result[Embedding] | Failure:
     """Return a vector as a record; Failure where it holds other than finite numbers."""

@@ -23,14 +23,14 @@ from transformers import (
     Qwen2_5_VLForConditionalGeneration,
 )
 
+from generators.architectures import random_weights
+from generators.architectures.random_weights import tokenizer
 from generators.diffusion.builds import build_pipeline
 from generators.document import Image
 from generators.images import encode
 from generators.mini.table import SHIPPED
 from pipelines.presets import LVLMS
-from pipelines.vlm import random_weights
 from pipelines.vlm.decoding import by_generate
-from pipelines.vlm.random_weights import tokenizer
 from pipelines.vlm.stage import VisionLanguageModel
 
 TEXT = {

@@ -172,6 +172,55 @@ def test_imagereward_is_what_its_authors_program_computes(rewards: Any) -> None:
         assert np.ptp(own) > 0.01
 
 
+@pytest.fixture
+def aesthetic(tmp_path: Path) -> tuple[Any, Any, dict[str, torch.Tensor], dict[str, str]]:
+    """A toy CLIP with its processor, a head for it, and the settings that name both."""
+    model, processor = save_transformers_clip(tmp_path, 4)
+    sizes, generator = (24, 1024, 128, 64, 16, 1), torch.Generator().manual_seed(2)
+    head = {}
+    for i, n, m in zip((0, 2, 4, 6, 7), sizes, sizes[1:], strict=False):
+        shapes = {"weight": (m, n), "bias": (m,)}
+        for part, shape in shapes.items():
+            values = torch.randn(shape, generator=generator) * n**-0.5
+            head[f"layers.{i}.{part}"] = values
+    torch.save(head, tmp_path / "head.pth")
+    named = {"model": str(tmp_path), "head": str(tmp_path), "head_file": "head.pth"}
+    return model, processor, head, named | {"processor": "transformers"}
+
+
+def test_aesthetic_is_what_its_authors_program_computes(aesthetic: Any) -> None:
+    """`simple_inference.py` of christophschuhmann/improved-aesthetic-predictor."""
+    model, processor, head, settings = aesthetic
+    own = values(resolve_scorer("aesthetic", "pretrained", settings), "", IMAGES)
+    with torch.no_grad():
+        features = model.get_image_features(_slow(processor, PIXELS)).pooler_output.numpy()
+    norms = np.linalg.norm(features, 2, -1, keepdims=True)
+    rows = torch.from_numpy(features / norms)
+    for i in (0, 2, 4, 6, 7):
+        weight, bias = head[f"layers.{i}.weight"], head[f"layers.{i}.bias"]
+        rows = torch.nn.functional.linear(rows, weight, bias)
+    np.testing.assert_allclose(own, rows[:, 0].numpy(), atol=2e-6)
+    assert np.ptp(own) > 0.01
+
+
+def test_aesthetic_reads_the_records_of_others_and_a_head_that_fits(
+    aesthetic: Any, tmp_path: Path
+) -> None:
+    *_, head, settings = aesthetic
+    scorer = resolve_scorer("aesthetic", "pretrained", settings)
+    about = {"model": settings["model"], "processor": "transformers", "architecture": None}
+    pick = resolve_scorer("pickscore", "pretrained", about)
+    both = [next(s.judge(query_of("a cat"), document(IMAGES[0]))) for s in (scorer, pick)]
+    assert both[0][-1].key == both[1][-1].key
+    torch.save(head | {"layers.0.weight": torch.zeros(1024, 25)}, tmp_path / "wide.pth")
+    wide = resolve_scorer("aesthetic", "pretrained", settings | {"head_file": "wide.pth"})
+    assert isinstance(scored(wide, "", IMAGES[0]), Failure)
+    torch.save(head | {"layers.8.weight": torch.zeros(1)}, tmp_path / "more.pth")
+    more = resolve_scorer("aesthetic", "pretrained", settings | {"head_file": "more.pth"})
+    with pytest.raises(CheckpointError, match=r"unexpected: layers\.8\.weight"):
+        scored(more, "", IMAGES[0])
+
+
 def test_other_keys_and_a_missing_file_are_named(hps: Any, tmp_path: Path) -> None:
     _, settings = hps
     stored = torch.load(tmp_path / "HPS_v2.1_compressed.pt")
@@ -196,11 +245,15 @@ def test_each_image_and_question_is_encoded_once_for_all_answers() -> None:
     assert [job.key for job in beside] == keys[0]
 
 
-@pytest.mark.parametrize("name", ["hpsv2", "hpsv2.1", "imagereward", "pickscore"])
+NAMES = ["aesthetic", "hpsv2", "hpsv2.1", "hpsv3", "imagereward", "pickscore"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_what_cannot_be_scored_says_why(name: str) -> None:
     scorer = resolve_scorer(name, "tiny", {})
     assert isinstance(scored(scorer, "a cat"), Unscored)
-    assert isinstance(scored(scorer, " ", IMAGES[0]), NotApplicable)
+    blind = Result if name == "aesthetic" else NotApplicable
+    assert isinstance(scored(scorer, " ", IMAGES[0]), blind)
     broken = scored(scorer, "a cat", IMAGES[0], Image.of(b"no image"))
     assert isinstance(broken, Failure)
     assert broken.fault.final

@@ -22,7 +22,7 @@ from cluster.store import Store
 from generators.base import Kind, Result, StageSpec
 from generators.errors import UsageError
 from generators.system import System, with_stages
-from scorers.bleu import BleuSettings
+from scorers.texts import BleuSettings
 
 LEGACY = {
     "kind": "draft",

@@ -9,12 +9,11 @@ from endpoint_helpers import says
 from safetensors.torch import load_file, save_file
 from vlm_helpers import checkpoint, loaded
 
-from generators.architectures import config_of
+from generators.architectures import config_of, random_weights
+from generators.architectures.random_weights import WORDS
 from generators.errors import CheckpointError
 from pipelines.chat.settings import ChatSettings
 from pipelines.presets import LVLMS
-from pipelines.vlm import random_weights
-from pipelines.vlm.random_weights import WORDS
 from pipelines.vlm.stage import VisionLanguageModel, device_map_of
 
 pytestmark = pytest.mark.models

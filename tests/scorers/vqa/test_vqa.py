@@ -14,12 +14,12 @@ from vlm_helpers import BLUE, GREEN, RED, picture
 
 from cluster.local import LocalStages
 from cluster.walks import drive
+from generators.architectures import random_weights
 from generators.base import NotApplicable, Outcome, Result, Unscored
 from generators.document import Document, Image, Sample, Score, Text, Turn
 from generators.errors import UsageError
 from generators.images import decode
 from pipelines.systems import Models, answers_spec
-from pipelines.vlm import random_weights
 from scorers import resolve_scorer
 from scorers.base import Scorer
 from scorers.judging.sources import MODES

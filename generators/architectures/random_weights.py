@@ -20,6 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from generators.architectures import config_of, stored
+from generators.loading.strict import unreported
 
 SPACE = "\u0120"
 """How byte-level vocabularies write the space before a word."""
@@ -140,16 +141,11 @@ def model_of(
     rules, and computes what is not a weight (rotary frequencies) as usual.
     """
     config = configuration_of(files, words)
-    verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(seed)
-            return model_class_of(files).from_pretrained(
-                None, config=config, state_dict={}, dtype=dtype, device_map=device_map
-            )
-    finally:
-        transformers.logging.set_verbosity(verbosity)
+    with unreported(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        return model_class_of(files).from_pretrained(
+            None, config=config, state_dict={}, dtype=dtype, device_map=device_map
+        )
 
 
 @torch.no_grad()

@@ -1,0 +1,212 @@
+"""The stage of HPSv3: a Qwen2-VL that reads a question beside an image, and a head.
+
+As in inference.py, model/qwen2vl_trainer.py and dataset/data_collator_qwen.py of
+MizzenAI/HPSv3@d232ff8 (MIT), whose prompt is `hpsv3.txt`; its white space counts. The head
+reads the hidden state of a token that was added for it. Tokens of an image are numbered one
+by one like those of a text, as the reward model was trained, and not by rows and columns as
+Qwen2-VL's are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image as Pillow
+from torch import Tensor, nn
+from transformers import AutoProcessor
+from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+
+from generators.architectures import config_of
+from generators.architectures.random_weights import configuration_of, processor_of
+from generators.base import Failure, Outcome, Result, Weights
+from generators.checkpoints import looks_like_path, with_revision
+from generators.content import answered
+from generators.document import Candidate, Document, Score
+from generators.images import ImageError, decode
+from generators.loading.files import Files, configured, in_safetensors, read_json
+from generators.loading.strict import (
+    device_of,
+    empty_model,
+    fill,
+    identical,
+    randomised,
+    renamed,
+    revived,
+)
+from generators.overflow import SCORES, no_numbers
+from scorers.preferences import Hpsv3Settings
+
+REWARD = "<|Reward|>"
+PROMPT = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+PIXELS = 256 * 28 * 28
+"""Of every image, as near as multiples of SIDE on both sides come to it."""
+SIDE = 28
+"""Pixels along a side of what becomes one token."""
+SEED = 7
+_HEAD = "rm_head."
+_RENAMES = [
+    (r"^visual\.", "model.visual."),
+    (r"^model\.(?!language_model\.|visual\.)", "model.language_model."),
+]
+"""From the names of transformers 4.45, by which the weights are published, to today's."""
+
+
+class RewardModel(nn.Module):
+    """Qwen2-VL without its language-modelling head, and the head of rewards in float32."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.model = empty_model("AutoModel", config)
+        self.rm_head = nn.Sequential(
+            nn.Linear(config.text_config.hidden_size, 1024),
+            nn.ReLU(),
+            nn.Dropout(0.05),
+            nn.Linear(1024, 16),
+            nn.ReLU(),
+            nn.Linear(16, 2),
+        )
+
+    def forward(self, inputs: Any, reward: int) -> Tensor:
+        """Return (texts, 2), the outputs of the head at the token `reward` of each text."""
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        states = self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions.expand(3, -1, -1),
+            pixel_values=inputs["pixel_values"],
+            image_grid_thw=inputs["image_grid_thw"],
+        ).last_hidden_state
+        outputs: Tensor = self.rm_head(states[ids == reward].float())
+        return outputs
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    image: Pillow.Image
+    text: str
+
+
+class Hpsv3:
+    """Scores documents of one image each against their questions.
+
+    The value is the mean of the reward; `parts["sigma"]` its standard deviation.
+    """
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        config = Hpsv3Settings(**settings)
+        self._device = device_of(config.device)
+        loaded = _published(config) if weights == "pretrained" else _random(config, weights)
+        self._model, self._processor = loaded
+        qwen = self._model.eval().requires_grad_(False).model
+        revived(qwen.language_model, qwen.config.text_config, self._device)
+        revived(qwen.visual, qwen.config.vision_config, self._device)
+        self._tokenizer = self._processor.tokenizer
+        self._tokenizer.padding_side = "right"
+        self._reward = self._tokenizer.convert_tokens_to_ids(REWARD)
+        self._context = self._model.model.config.text_config.max_position_embeddings
+        self._decoders = ThreadPoolExecutor(config.decoders, "decode")
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        """One reward per document, in order; Failure for a broken image."""
+        return answered(list(self._decoders.map(self._prompt, inputs)), self._scores)
+
+    def _prompt(self, given: Candidate) -> _Prompt | Failure:
+        # All of Qwen2-VL's control tokens begin so: in a question they are plain text.
+        asked = Document(given.question).text.replace("<|", "< |")
+        told = {"type": "text", "text": PROMPT.format(text_prompt=asked)}
+        turns = [{"role": "user", "content": [{"type": "image"}, told]}]
+        text = self._processor.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=True
+        )
+        tokens = len(self._tokenizer.encode(text)) + PIXELS // SIDE**2
+        if tokens > self._context:
+            return Failure(
+                f"the question and its image have about {tokens} tokens; the model reads "
+                f"{self._context}"
+            )
+        try:
+            return _Prompt(_resized(decode(given.document.images[0])), text)
+        except (ImageError, ValueError) as error:
+            return Failure(str(error))
+
+    def _scores(self, prompts: Sequence[_Prompt]) -> list[Outcome[Score]]:
+        inputs = self._processor(
+            text=[prompt.text for prompt in prompts],
+            images=[[prompt.image] for prompt in prompts],
+            padding=True,
+            return_tensors="pt",
+        ).to(self._device)
+        with torch.inference_mode():
+            outputs = self._model(inputs, self._reward).double().tolist()
+        lengths = inputs["attention_mask"].sum(1).tolist()
+        return [
+            Result(
+                Score(mean, {"sigma": math.exp(spread)}),
+                {"input_tokens": length, "images": 1},
+            )
+            if math.isfinite(mean) and math.isfinite(spread)
+            else no_numbers(SCORES, self._model.model.dtype)
+            for (mean, spread), length in zip(outputs, lengths, strict=True)
+        ]
+
+
+def _resized(image: Pillow.Image) -> Pillow.Image:
+    """Return `image` at PIXELS, by Pillow's bicubic filter as in HPSv3's own reader.
+
+    ValueError where it is over 200 times as long as wide.
+    """
+    height, width = smart_resize(image.height, image.width, SIDE, PIXELS, PIXELS)
+    return image.resize((width, height), Pillow.Resampling.BICUBIC)
+
+
+def _published(settings: Hpsv3Settings) -> tuple[RewardModel, Any]:
+    """Load the checkpoint; CheckpointError where it does not fit."""
+    source = Files(settings.model, settings.revision).need("HPSv3.safetensors")
+    base, revision = with_revision(settings.base)
+    about = Files(base, revision).need("config.json")
+    config = configured("Qwen2VLConfig", read_json(about), str(about))
+    place = str(Path(base).expanduser()) if looks_like_path(base) else base
+    processor = AutoProcessor.from_pretrained(place, revision=revision)
+    processor.tokenizer.add_tokens([REWARD], special_tokens=True)
+    # The published weights have no rows beyond the tokenizer's, as Qwen2-VL's have.
+    config.text_config.vocab_size = len(processor.tokenizer)
+    model = RewardModel(config)
+    put = partial(fill, source=str(source), device=device_of(settings.device))
+    body = in_safetensors(source, lambda name: not name.startswith(_HEAD))
+    put(
+        model.model,
+        ((renamed(name, _RENAMES), tensor) for name, tensor in body),
+        identical(model.model.state_dict(), "model."),
+        dtype=getattr(torch, settings.dtype),
+        tolerated=("lm_head",),
+    )
+    put(
+        model.rm_head,
+        in_safetensors(source, lambda name: name.startswith(_HEAD)),
+        identical(model.rm_head.state_dict(), _HEAD),
+        dtype=torch.float32,
+    )
+    return model, processor
+
+
+def _random(settings: Hpsv3Settings, weights: Weights) -> tuple[RewardModel, Any]:
+    tiny = weights == "tiny"
+    files = config_of("qwen2-vl-7b", tiny=tiny)
+    words = files["tokenizer"]
+    files["tokenizer"] = {**words, "specials": [*words["specials"], REWARD]}
+    processor = processor_of(files)
+    config = configuration_of(files, processor.tokenizer)
+    config.text_config.vocab_size = len(processor.tokenizer)
+    model = RewardModel(config)
+    dtype = torch.float32 if tiny else getattr(torch, settings.dtype)
+    randomised(model, device=device_of(settings.device), dtype=dtype, seed=SEED)
+    model.rm_head.float()
+    return model, processor

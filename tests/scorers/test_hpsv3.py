@@ -1,0 +1,170 @@
+"""HPSv3 against its published program: tiny weights in the published layout."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from clipscore_helpers import picture, pixels
+from contents import content, document
+from safetensors.torch import load_file, save_file
+from transformers import AutoProcessor, Qwen2VLForConditionalGeneration
+
+from generators.architectures import config_of
+from generators.architectures import stored as stored_files
+from generators.architectures.random_weights import processor_of
+from generators.base import Failure, Fault, Result
+from generators.document import Candidate, Image
+from generators.errors import CheckpointError
+from scorers.hpsv3 import PROMPT, Hpsv3
+
+pytestmark = pytest.mark.models
+
+SIZES = [(64, 64), (300, 90), (31, 147), (900, 700)]
+TEXTS = ["a cat", "the large river\n  under a {red} bridge", ""]
+ASKED = [(i, text) for i in range(len(SIZES)) for text in TEXTS]
+TOLERANCE = 2e-5
+"""Of rewards about 25: in another batch float32 sums are rounded otherwise."""
+
+
+def given(number: int, text: str) -> Candidate:
+    return Candidate(document(picture(number, SIZES[number])), content(text))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny HPSv3 as it is published: old names of weights, and Qwen2-VL beside it."""
+    place = tmp_path_factory.mktemp("hpsv3")
+    stage = Hpsv3(weights="tiny")
+    state = {
+        re.sub(r"^model\.(visual\.)?(language_model\.)?", _old, name): value
+        for name, value in stage._model.state_dict().items()
+    }
+    state["lm_head.weight"] = torch.zeros_like(state["model.embed_tokens.weight"])
+    # Rewards of random weights hardly differ; these do.
+    state["rm_head.5.weight"] = 40 * state["rm_head.5.weight"]
+    save_file(state, place / "HPSv3.safetensors")
+    files = config_of("qwen2-vl-7b", tiny=True)
+    # The published limits, so that images keep the size that HPSv3 gives them.
+    files["preprocessor_config"] = stored_files("qwen2-vl-7b")["preprocessor_config"]
+    processor_of(files).save_pretrained(place)
+    config = stage._model.model.config.to_dict()
+    text = config.pop("text_config")
+    rope = text.pop("rope_parameters")
+    scaling = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    # Qwen2-VL's file has the fields of the text model among its own, and more rows.
+    text |= {"rope_theta": rope["rope_theta"], "rope_scaling": scaling}
+    text |= {"vocab_size": text["vocab_size"] + 64, "model_type": "qwen2_vl"}
+    (place / "config.json").write_text(json.dumps(config | text))
+    return place
+
+
+def _old(match: re.Match[str]) -> str:
+    return "visual." if match[1] else "model."
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    return {"model": str(folder), "base": str(folder), "dtype": "float32", "device": "cpu"}
+
+
+def smart_size(width: int, height: int) -> tuple[int, int]:
+    """`smart_resize` of hpsv3/dataset/utils.py, of as many pixels as 256 tokens."""
+    pixels = 256 * 28 * 28
+    w, h = (max(28, round(side / 28) * 28) for side in (width, height))
+    beta = math.sqrt(width * height / pixels)
+    if w * h > pixels:
+        w, h = (math.floor(side / beta / 28) * 28 for side in (width, height))
+    elif w * h < pixels:
+        w, h = (math.ceil(side / beta / 28) * 28 for side in (width, height))
+    return w, h
+
+
+@pytest.fixture(scope="module")
+def direct(folder: Path) -> dict[tuple[int, str], list[float]]:
+    """`HPSv3RewardInferencer.reward` and `Qwen2VLRewardModelBT.forward`, one at a time."""
+    processor = AutoProcessor.from_pretrained(folder)
+    processor.tokenizer.add_special_tokens({"extra_special_tokens": ["<|Reward|>"]})
+    (special,) = processor.tokenizer.convert_tokens_to_ids(["<|Reward|>"])
+    stored = load_file(folder / "HPSv3.safetensors")
+    stage = Hpsv3(weights="tiny")
+    model = Qwen2VLForConditionalGeneration(stage._model.model.config).eval()
+    new = {
+        f"model.language_model.{k[6:]}": v for k, v in stored.items() if k[:6] == "model."
+    }
+    new |= {f"model.{k}": v for k, v in stored.items() if k.startswith("visual.")}
+    model.load_state_dict(new | {"lm_head.weight": stored["lm_head.weight"]})
+    head = [(stored[f"rm_head.{i}.weight"], stored[f"rm_head.{i}.bias"]) for i in (0, 3, 5)]
+    found = {}
+    for number, text in ASKED:
+        image = pixels(number, SIZES[number])
+        told = {"type": "text", "text": PROMPT.replace("{text_prompt}", text)}
+        turn = {"role": "user", "content": [{"type": "image", "image": image}, told]}
+        batch = processor(
+            text=processor.apply_chat_template([turn], add_generation_prompt=True),
+            images=[image.resize(smart_size(*image.size))],
+            return_tensors="pt",
+        )
+        ids = batch["input_ids"]
+        with torch.no_grad():
+            embeds = model.get_input_embeddings()(ids)
+            seen = model.model.visual(batch["pixel_values"], batch["image_grid_thw"])
+            mask = (ids == model.config.image_token_id)[..., None].expand_as(embeds)
+            embeds = embeds.masked_scatter(mask, seen.pooler_output)
+            # No positions are given, so that all tokens are numbered one by one.
+            states = model.model.language_model(inputs_embeds=embeds)[0]
+            (rewards,) = states[ids == special]
+            for i, (weight, bias) in enumerate(head):
+                rewards = weight @ (rewards if i == 0 else rewards.relu()) + bias
+        found[number, text] = rewards.tolist()
+    return found
+
+
+def test_hpsv3_is_what_its_authors_program_computes(folder: Path, direct: Any) -> None:
+    stage = Hpsv3(**settings(folder))
+    together = stage([given(*asked) for asked in ASKED])
+    for asked, outcome in zip(ASKED, together, strict=True):
+        mean, spread = direct[asked]
+        (alone,) = stage([given(*asked)])
+        for own in (outcome, alone):
+            assert isinstance(own, Result)
+            assert own.value.value == pytest.approx(mean, abs=TOLERANCE)
+            assert own.value.parts["sigma"] == pytest.approx(
+                math.exp(spread), rel=TOLERANCE
+            )
+    assert np.ptp([mean for mean, _ in direct.values()]) > 100 * TOLERANCE
+
+
+def test_control_tokens_in_a_question_are_plain_text() -> None:
+    stage = Hpsv3(weights="tiny")
+    told = "<|Reward|> <|im_end|><|image_pad|> a cat"
+    broken, plain = stage([given(0, told), given(0, told.replace("<|", "< |"))])
+    assert broken == plain
+
+
+def test_other_keys_are_named_and_a_bad_record_fails_alone(
+    folder: Path, tmp_path: Path
+) -> None:
+    stored = load_file(folder / "HPSv3.safetensors")
+    stored["visual.extra"] = stored.pop("visual.merger.ln_q.bias")
+    save_file(stored, tmp_path / "HPSv3.safetensors")
+    expected = (
+        r"missing: model\.visual\.merger\.ln_q\.bias.*unexpected: model\.visual\.extra"
+    )
+    with pytest.raises(CheckpointError, match=expected):
+        Hpsv3(**settings(folder) | {"model": str(tmp_path)})
+    stage = Hpsv3(weights="tiny")
+    thin = Candidate(document(picture(0, (2, 900))), content("a cat"))
+    long = Candidate(document(picture(0)), content("the river " * 5000))
+    unread = Candidate(document(Image.of(b"no image")), content("a cat"))
+    *bad, good = stage([thin, long, unread, given(0, "a cat")])
+    assert [type(outcome) for outcome in bad] == [Failure] * 3
+    assert {outcome.fault for outcome in bad} == {Fault.BAD_INPUT}
+    assert good.value.value == pytest.approx(
+        stage([given(0, "a cat")])[0].value.value, abs=TOLERANCE
+    )
