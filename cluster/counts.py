@@ -169,8 +169,7 @@ def _count_later(
     """
     tries = 1 if system.review is None else system.review.tries
     for i, stage in enumerate(system.stages):
-        # Whatever has been judged may be drawn again.
-        left = drafts + (i > reached or (tries > 1 and i > 0))
+        left = drafts + (i > reached or (system.asks_again and i > 0))
         each = system.max_images * tries if i > 0 or system.draft is None else 1
         feeder = system.stages[i - 1].digest
         counts[stage.digest].add_later(answers * left * each, system.name, feeder)

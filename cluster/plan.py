@@ -126,7 +126,7 @@ class Plan:
         talks = any(len(s.openings) > 1 for s in self.samples if isinstance(s, Sample))
         for system in self.systems:
             chain = [stage.digest for stage in system.stages]
-            again = talks or system.rounds > 1 or system.critic is not None
+            again = talks or system.rounds > 1 or system.asks_again
             for i, stage_digest in enumerate(chain):
                 feeders[stage_digest].update(chain if again else chain[:i])
         answering = set(feeders)

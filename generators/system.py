@@ -122,6 +122,11 @@ class System:
         return tuple(s for s in chain if s is not None)
 
     @property
+    def asks_again(self) -> bool:
+        """Whether an image that is drawn may have the stages after the first asked again."""
+        return self.input_images > 0 or (self.review is not None and self.review.tries > 1)
+
+    @property
     def opening(self) -> tuple[Any, ...]:
         """Equal for systems whose answers to any query begin with the same job."""
         first = self.stages[0].digest if self.stages else None

@@ -142,22 +142,22 @@ def resolve(name: str, models: Models) -> System:
     """Return the system a user named; UsageError says what would have been valid."""
     if name == "gt":
         return System(name="gt", draft=None)
-    if name in KITS:
-        return _drawing(name, KITS[name], models)
     parts = parts_of(name)
     declared = parts.lvlm.startswith("native:")
     if (parts.lvlm in NATIVE or declared) and parts.t2i is None:
         return _native(parts, models)
-    if parts.lvlm.partition(":")[0] in INTERLEAVED and ":" in name:
+    served = parts.lvlm.partition(":")[0] in INTERLEAVED and ":" in name
+    if served or parts.lvlm in KITS:
         return _interleaved(name, parts, models)
     if parts.t2i is not None or parts.protocol is not None:
         return _composed(name, parts, models)
     if is_custom(name):
         return custom_system(name, models.weights, models.of(name))
     if is_lvlm(name):
+        t2i = name if is_t2i(name) else "sdxl-turbo"
         raise UsageError(
             f"system {name!r} only writes text; give it a text-to-image model, as in "
-            f"'{name}+sdxl-turbo', or use '{name}@text' for text alone"
+            f"'{name}+{t2i}', or use '{name}@text' for text alone"
         )
     if is_t2i(name):
         raise UsageError(
@@ -243,13 +243,10 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
             "neither a text-to-image model nor a protocol"
         )
     prefix, _, model = name.partition(":")
-    if not model:
+    if name not in KITS and not model:
         form = PREFIXES[Named.SYSTEM][prefix].form
         raise UsageError(f"system {name!r} names no model; write {form}")
-    return _drawing(name, INTERLEAVED[prefix](model=model), models)
-
-
-def _drawing(name: str, settings: StageSettings, models: Models) -> System:
+    settings = KITS[name] if name in KITS else INTERLEAVED[prefix](model=model)
     draft = _spec(name, settings, models)
     return System(name=name, draft=draft, max_images=0, tells_modality=True)
 
@@ -270,10 +267,12 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
         if t2i is not None:
             t2i_settings(t2i)
         return text_alone(name, lvlm_spec(lvlm, models), lvlm)
+    draft = lvlm_spec(lvlm, models)
     if t2i is None:
+        example = "flux2-klein" if rule.name == EDITING else "sdxl-turbo"
         raise UsageError(
             f"system {name!r}: protocol {rule.name!r} draws images; name a text-to-image "
-            f"model, as in '{lvlm}+sdxl-turbo@{rule.name}'"
+            f"model, as in '{lvlm}+{example}@{label}'"
         )
     _refuse_unknown_protocol(t2i, models)
     pair, tail = f"{lvlm}+{t2i}", "" if rule.name == "mmie" else f"@{label}"
@@ -283,7 +282,7 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
         (render, prior), images = t2i_stages(t2i, models), 0
     system = composite(
         f"{pair}{tail}",
-        lvlm_spec(lvlm, models),
+        draft,
         render,
         rule,
         (f"{lvlm}{tail}", t2i),

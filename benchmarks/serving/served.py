@@ -79,13 +79,13 @@ def served(name: str, models: Models) -> ServedModel:
     if is_lvlm(name):
         return own(system=text_alone(name, lvlm_spec(name, models), name))
     system = resolve(name, models)
-    if system.draft is None and system.render is not None:
-        alone = system.t2i or ""
-        return own(t2i=t2i_spec(alone, models), t2i_name=alone)
+    # A text-to-image model of two stages draws for the system alone.
+    single = system.render is not None and system.condition is None
+    if system.draft is None and single:
+        return own(t2i=system.render, t2i_name=system.t2i or "")
     if system.is_given:
         raise UsageError(f"system {name!r} has its answers from a task set: not served")
-    # A text-to-image model of two stages draws for the system alone.
-    t2i = parts_of(name).t2i if system.condition is None else None
+    t2i = parts_of(name).t2i if single else None
     return own(
         system=system,
         t2i=system.render if t2i else None,

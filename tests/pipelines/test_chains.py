@@ -175,6 +175,16 @@ def test_a_plan_bounds_what_a_critic_has_drawn_again(
     assert min(bounds) == made
 
 
+@pytest.mark.parametrize("talks", [False, True])
+@pytest.mark.parametrize("condition", [None, CONDITIONER])
+def test_a_plan_bounds_images_that_are_drawn_one_after_another(
+    tmp_path: Path, condition: StageSpec | None, talks: bool
+) -> None:
+    system = deep(rounds=1, condition=condition, input_images=1, keeps_prompt=True)
+    bounds, made = bounds_of(plan_with(system, samples=2, talks=talks), tmp_path)
+    assert bounds[0] == bounds[-1] == min(bounds) == made
+
+
 @dataclass(frozen=True)
 class Asking(Measuring):
     """A scorer whose first stage is asked so often, before a second one scores."""
@@ -249,6 +259,8 @@ def test_a_stage_is_fed_by_those_before_it_and_by_later_rounds_and_turns() -> No
     assert judged.critic is not None
     fed_again = plan_with(judged).feeders[painter().digest]
     assert fed_again == {WRITER.digest, judged.critic.digest}
+    edited = deep(rounds=1, input_images=1)
+    assert plan_with(edited).feeders[CONDITIONER.digest] >= {painter().digest}
     other = deep(name="other", draft=writer(), condition=None, rounds=1, render=painter(1))
     both = plan_with(deep(rounds=1), other).feeders
     assert both[painter(1).digest] == {writer().digest}

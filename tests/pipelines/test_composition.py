@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,21 @@ def test_a_t2i_model_alone_skips_what_it_cannot_take(changes: dict[str, Any]) ->
 def test_a_wrong_name_of_a_t2i_model_alone_is_explained(name: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         resolve(name, Models(weights="tiny"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sd3", "qwen2-vl-7b", "cosmos3-nano", "qwen2-vl-7b@outline-edit"]
+    + ["qwen2-vl-7b@critic=llava-34b"],
+)
+def test_the_system_that_an_error_suggests_is_one(name: str) -> None:
+    models = Models(weights="tiny")
+    with pytest.raises(UsageError, match="as in") as error:
+        resolve(name, models)
+    suggested = re.findall(r"as in '(\S+)'", str(error.value))
+    assert [resolve(system, models).name for system in suggested] == suggested
+    with pytest.raises(UsageError, match="unknown LVLM 'gt'"):
+        resolve("gt@critic", models)
 
 
 def test_a_model_of_two_stages_is_no_stage_by_itself() -> None:

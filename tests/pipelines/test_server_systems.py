@@ -71,6 +71,8 @@ def test_a_name_is_one_drafting_stage_whose_model_is_all_that_follows() -> None:
     [
         ("gemini:m+sdxl-turbo", "neither a text-to-image model nor a protocol"),
         ("gemini:m@outline", "neither a text-to-image model nor a protocol"),
+        ("bagel@outline", "neither a text-to-image model nor a protocol"),
+        ("sensenova-u1+sdxl-turbo", "neither a text-to-image model nor a protocol"),
         ("responses:", "responses:MODEL"),
         ("chat_images:m", "chat"),
     ],

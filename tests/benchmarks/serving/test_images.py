@@ -173,11 +173,11 @@ def test_a_prompt_that_the_stage_cannot_use_is_bad_input(turbo: Served) -> None:
 
 
 @pytest.mark.models
-def test_a_native_system_answers_chats_with_its_pictures() -> None:
-    """Anole: text and images as tokens; it has no prompts to draw from."""
-    system = LocalSystem.named("anole", weights="tiny", seed=3)
+@pytest.mark.parametrize("name", ["anole", "glm-image@t2i"])
+def test_what_does_not_draw_in_one_stage_answers_chats_with_its_images(name: str) -> None:
+    system = LocalSystem.named(name, weights="tiny", seed=3)
     expected = system("Draw a cat and a dog.").plain
-    with served_model(served("anole", TINY)) as server:
+    with served_model(served(name, TINY)) as server:
         body = {"messages": [{"role": "user", "content": "Draw a cat and a dog."}]}
         status, reply = server.post("/v1/chat/completions", {**body, "seed": 3})
         assert status == 200, reply
