@@ -26,6 +26,12 @@ NATIVE: dict[str, str] = {
 """Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""
 
 _UPSTREAM = "the authors' program (tests/generators/{}/test_upstream.py)"
+# Licence: README of deepseek-ai/Janus, section 4.
+_JANUS = ModelFacts(
+    "DeepSeek Model License",
+    interleaves=False,
+    compared="transformers (tests/generators/janus/test_generate.py)",
+)
 FACTS: Mapping[str, ModelFacts] = {
     "anole": ModelFacts(
         "Chameleon Research License (non-commercial)",
@@ -42,6 +48,9 @@ FACTS: Mapping[str, ModelFacts] = {
         interleaves=True,
         compared=_UPSTREAM.format("gill"),
     ),
+    # Parameters by the published configurations: stages share those of the language model.
+    "janus-pro-1b": _JANUS._replace(params_b=2.08),
+    "janus-pro-7b": _JANUS._replace(params_b=7.41),
     "minigpt5": ModelFacts(
         "on Vicuna v0 of LLaMA-1 (non-commercial) and Stable Diffusion 2.1 (OpenRAIL++)",
         interleaves=True,

@@ -123,8 +123,9 @@ class System:
 
     @property
     def asks_again(self) -> bool:
-        """Whether an image that is drawn may have the stages after the first asked again."""
-        return self.input_images > 0 or (self.review is not None and self.review.tries > 1)
+        """Whether what was drawn may have the stages after the first asked again."""
+        tries = 1 if self.review is None else self.review.tries
+        return self.input_images > 0 or tries > 1
 
     @property
     def opening(self) -> tuple[Any, ...]:
@@ -152,6 +153,8 @@ class Repetition:
     """The seed of the run."""
     repeat: int = 0
     """Which of the repeats this is, from 0."""
+    max_tokens: int | None = None
+    """Most tokens of each draft, where its stage can be told (`Request`)."""
 
     def seed_at(self, sample: Sample, position: int) -> int:
         """Return the seed of the image at `position`, or of the text at TEXT_POSITION."""
@@ -248,7 +251,8 @@ class _Walker:
         seeded = system.draft is not None and system.draft.seeded
         seed = self.repetition.seed_at(sample, position) if seeded else None
         textual = system.tells_modality and not sample.wants_images
-        return Request(turns, seed, "text" if textual else None)
+        modality: Literal["text"] | None = "text" if textual else None
+        return Request(turns, seed, modality, self.repetition.max_tokens)
 
     def _seeded(self, draft: Draft, sample: Sample) -> Draft:
         """Return the composed draft; each request has the seed of its position."""

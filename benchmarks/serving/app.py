@@ -13,7 +13,6 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -28,7 +27,6 @@ from benchmarks.serving.chats import (
     refuse_other_sampling,
     sample_of,
     token_limit,
-    with_limit,
 )
 from benchmarks.serving.drawing import drawn, images_reply, refuse_other_settings, seeds_of
 from benchmarks.serving.engine import ServingEngine
@@ -36,7 +34,6 @@ from benchmarks.serving.gate import RequestGate
 from benchmarks.serving.refusals import RequestRefused
 from benchmarks.serving.schemas import ChatRequest, ImageGenerationRequest
 from benchmarks.tasks.published import as_asked
-from cluster.walks import through
 from generators.system import Repetition, continuation
 
 _SHOWN_ERRORS = 3
@@ -78,16 +75,14 @@ async def chat(body: ChatRequest, engine: Engine) -> Response:
     _require(engine, body.model, "chat")
     system = engine.model.system
     assert system is not None
-    assert system.draft is not None
     engine.refuse_unless_ready()
     sample = await asyncio.to_thread(sample_of, body, engine.model)
-    refuse_other_sampling(body, system.draft)
-    takes_limit = engine.takes_max_tokens(system.draft)
-    limit = token_limit(body, system.draft.settings, takes_limit)
+    first = system.stages[0]
+    refuse_other_sampling(body, first)
+    limit = token_limit(body, first.settings, engine.takes_max_tokens(first))
     seed = secrets.randbelow(2**31) if body.seed is None else body.seed
-    walk = continuation(system, sample, Repetition(as_asked, seed))
-    limited = through(walk, partial(with_limit, max_tokens=limit))
-    made = await engine.answer(limited)
+    repetition = Repetition(as_asked, seed, max_tokens=limit)
+    made = await engine.answer(continuation(system, sample, repetition))
     reply = ChatReply(model=engine.model, made=made, seed=seed, format=body.picture_format)
     if body.stream:
         usage = body.stream_options is not None and body.stream_options.include_usage

@@ -16,8 +16,8 @@ from PIL import Image as Pillow
 from benchmarks.serving.refusals import RequestRefused, fixed
 from benchmarks.serving.schemas import ChatMessage, ChatRequest, TextPart
 from benchmarks.serving.served import ServedModel
-from generators.base import Job, Kind, Result, StageSpec
-from generators.document import Content, Document, Image, Request, Sample, Text, Turn
+from generators.base import Result, StageSpec
+from generators.document import Content, Document, Image, Sample, Text, Turn
 from pipelines.endpoints.media import Media, MediaError, embedded, image_of
 
 QUERY = "query"
@@ -127,16 +127,6 @@ def token_limit(
         "be honoured: leave max_tokens out"
     )
     raise RequestRefused("unsupported_value", reason, "max_tokens")
-
-
-def with_limit(jobs: list[Job], max_tokens: int | None) -> list[Job]:
-    """Return the jobs, of which drafts have at most `max_tokens` tokens."""
-    return [
-        replace(job, input=replace(job.input, max_tokens=max_tokens))
-        if job.spec.kind is Kind.DRAFT and isinstance(job.input, Request)
-        else job
-        for job in jobs
-    ]
 
 
 @dataclass(frozen=True, kw_only=True)

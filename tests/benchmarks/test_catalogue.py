@@ -33,6 +33,7 @@ def rows() -> dict[str, list[str]]:
     [
         ("anole", ["7.15 B", "Chameleon Research License", "yes", "at most 3", "authors"]),
         ("emu2", ["76.7 B", "non-commercial", "no", "at most 1", "authors"]),
+        ("janus-pro-1b", ["2.08 B", "DeepSeek", "no", "at most 1", "transformers"]),
         ("sensenova-u1", ["16 B", "Apache-2.0", "yes", "any number", "?"]),
         ("bagel", ["?", "?", "no", "1", "?"]),
         ("hunyuan-image-3", ["80 B", "Tencent", "no", "1", "?"]),

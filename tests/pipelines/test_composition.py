@@ -276,8 +276,13 @@ def test_a_wrong_name_of_a_t2i_model_alone_is_explained(name: str, words: str) -
 
 @pytest.mark.parametrize(
     "name",
-    ["sd3", "qwen2-vl-7b", "cosmos3-nano", "qwen2-vl-7b@outline-edit"]
-    + ["qwen2-vl-7b@critic=llava-34b"],
+    [
+        "sd3",
+        "qwen2-vl-7b",
+        "cosmos3-nano",
+        "qwen2-vl-7b@outline-edit",
+        "qwen2-vl-7b@critic=llava-34b",
+    ],
 )
 def test_the_system_that_an_error_suggests_is_one(name: str) -> None:
     models = Models(weights="tiny")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from trial import as_asked, painter, sample, talk, writer
 
-from cluster.walks import drive
+from cluster.walks import drive, noted
 from generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
 from generators.document import (
     Candidate,
@@ -182,6 +182,16 @@ def test_images_are_numbered_on_in_later_turns() -> None:
     assert isinstance(outcome, Result)
     numbered = [(t["image"], t["try"], t["kept"]) for t in outcome.notes[TRIES]]
     assert numbered == [(1, 1, False), (1, 2, True), (2, 1, True)]
+
+
+def test_a_limit_of_the_answer_is_not_the_critics() -> None:
+    """Both are one stage; a verdict that is cut off could not be read."""
+    steps: list[list[Job]] = []
+    limited = replace(REPETITION, max_tokens=5)
+    walk = noted(answer(system("reply"), sample(0), limited), steps)
+    drive(walk, Stages({"cat": (1.0,)}))
+    inputs = [job.input for jobs in steps for job in jobs]
+    assert [i.max_tokens for i in inputs if isinstance(i, Request)] == [5, None]
 
 
 def test_a_shard_and_a_plan_know_the_stage_of_the_critic() -> None:
