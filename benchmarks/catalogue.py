@@ -73,7 +73,9 @@ def show(what: str, console: Console) -> int:
 
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for name in columns:
+    first, *others = columns
+    table.add_column(first, no_wrap=True)  # to be copied
+    for name in others:
         table.add_column(name, overflow="fold")
     return table
 

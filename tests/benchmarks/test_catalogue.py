@@ -56,4 +56,6 @@ def test_every_system_is_listed_and_every_comparison_exists() -> None:
             assert (CHECKOUT / file).is_file(), file
             assert file in catalogue._places()
     assert set(FACTS) <= {*KITS, *LVLMS}
-    assert catalogue.show("systems", Console(file=io.StringIO())) == 0
+    said = io.StringIO()
+    assert catalogue.show("systems", Console(file=said, width=80)) == 0
+    assert names <= {line.split("  ")[0] for line in said.getvalue().splitlines()}
