@@ -267,6 +267,7 @@ def test_a_t2i_model_alone_skips_what_it_cannot_take(changes: dict[str, Any]) ->
         ("diffusers:org/name", "'diffusers:org/name@t2i'"),
         ("qwen2-vl-7b+sd3@t2i", "'sd3@t2i'"),
         ("qwen2-vl-7b@t2i", "unknown text-to-image model"),
+        ("cosmos3-nano", r"'cosmos3-nano\+cosmos3-nano'"),
     ],
 )
 def test_a_wrong_name_of_a_t2i_model_alone_is_explained(name: str, words: str) -> None:
@@ -279,7 +280,6 @@ def test_a_wrong_name_of_a_t2i_model_alone_is_explained(name: str, words: str) -
     [
         "sd3",
         "qwen2-vl-7b",
-        "cosmos3-nano",
         "qwen2-vl-7b@outline-edit",
         "qwen2-vl-7b@critic=llava-34b",
     ],
