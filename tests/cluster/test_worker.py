@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import sys
 import threading
@@ -15,8 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import psutil
 import pytest
+from hoarder import memory_of_a_stage_that_is_followed
 from trial import LIGHT, writer
 
 from cluster.energy import EnergyMeter
@@ -147,34 +146,6 @@ def test_a_picture_that_changed_since_the_plan_is_not_taken_for_the_old_one(
 def test_a_target_that_names_no_class_is_reported(target: str) -> None:
     with pytest.raises(ValueError, match="stages"):
         load_class(target)
-
-
-class Hoarder(Acting):
-    """A stage of 200 MB in pieces that the allocator keeps when they are freed."""
-
-    made: list[weakref.ref[Any]] = []  # noqa: RUF012
-    kept: list[bytes] = []  # noqa: RUF012
-
-    def __init__(self, **_: Any) -> None:
-        self.pieces = [bytes([i % 256]) * 60_000 for i in range(3500)]
-        self.kept += self.pieces[::500]  # between those that are freed
-        self.itself = self
-        self.made.append(weakref.ref(self))
-
-
-def memory_of_a_stage_that_is_followed(root: str) -> tuple[int, int, bool, str]:
-    """Bytes while it is hosted and after; whether it is gone; the status of the next."""
-    process = psutil.Process()
-    worker = Worker(writer(), root)
-    worker.load(shared=True)
-    before = process.memory_info().rss
-    assert worker.host(replace(writer(), target=f"{__name__}:Hoarder")) is None
-    hosted = process.memory_info().rss - before
-    gc.disable()
-    assert worker.host(writer(style="other")) is None
-    left = process.memory_info().rss - before
-    gone = Hoarder.made[0]() is None
-    return hosted, left, gone, worker.run(ITEMS).status
 
 
 def test_a_stage_that_is_followed_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ MUTANTS = (
     ),
     Mutant(
         "codes of a picture are laid out by columns",
-        "generators/anole/codec.py",
+        "generators/decoding/codes.py",
         "scaled = (self.values(codes).clamp",
         "scaled = (self.values(np.swapaxes(codes, 1, 2)).clamp",
         CODES,

@@ -24,6 +24,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.forecast.simulation import CountingWorker
 from benchmarks.speed.scripts.common import Script
@@ -48,6 +50,7 @@ T2I_MODELS = ("openjourney", "sd3", "sdxl", "flux")
 NATIVES = ("anole", "gill", "minigpt5", "emu2")
 SCORERS = ("clipscore", "judge:mmie-score", "judge:qwen2-vl-7b")
 GPUS_PER_NODE = 8
+_VECTOR = np.ones(512, np.float32).tobytes()
 START_S, READ_GIB_PER_S = 15.0, 1.0
 """Assumed: a process imports for so long, then reads its weights at this speed."""
 STAY_S, AWAY_S = 3600.0, 600.0
@@ -76,7 +79,7 @@ RATES: Mapping[str, Rate] = {
     "llava-34b": Rate(_QWEN_7B * 34.75 / 8.29, _PARAMETERS),
     "hf:Qwen/Qwen3-VL-4B-Instruct": Rate(1 / 9.82, "vllm PR #25337, A100"),
     "mmie-score": Rate(1 / 9.82, "vllm PR #25337 for Qwen3-VL-4B, A100"),
-    "clipscore": Rate(1 / 10128, "timm, ViT-B/32 on an RTX 4090"),
+    "clip": Rate(1 / 10128, "timm, ViT-B/32 on an RTX 4090"),
     "openjourney": Rate(1.604, f"{_FAL}, Stable Diffusion 1.5, A100"),
     "sd3": Rate(4.762, "huggingface.co/blog/sd3, A100"),
     "sdxl": Rate(5.93, f"{_FAL}, A100"),
@@ -140,8 +143,12 @@ class AnsweringWorker(CountingWorker):
         return Receipt("done", rows={item.key: self._row(item) for item in items})
 
     def _row(self, item: Item) -> RecordRow:
-        is_score = self.spec.kind is Kind.SCORE
-        light = (0.5, "{}") if is_score else (self._light(item.key),)
+        light: tuple[Any, ...] = (self._light(item.key),)
+        match self.spec.kind:
+            case Kind.SCORE:
+                light = (0.5, "{}")
+            case Kind.EMBED:
+                light = (_VECTOR,)
         return RecordRow(OutcomeName.DONE, None, None, 0, light, "nowhere.parquet", 0)
 
     def _light(self, key: str) -> str:
