@@ -86,6 +86,9 @@ class Scorer:
     """Whether it does not apply where a query asks for no images."""
     settings: ClassVar[type[StageSettings]]
     """Those of the stage."""
+    former: ClassVar[str] = ""
+    """The stage that gave it one record for each document in earlier versions of plait.
+    Runs of these are read: such a stage is of kind SCORE, today's is not."""
 
     @classmethod
     def of(
@@ -145,6 +148,10 @@ class Scorer:
     def read(self, outcome: Outcome[Score]) -> Outcome[Score]:
         """Return the score in the stage's outcome."""
         return outcome
+
+    def whole(self, query: Sample, document: Document) -> Walk[Score]:
+        """Walk to the score in the one record of a document."""
+        return self.read((yield [Job(self.stage, Candidate(document), query.id)])[0])
 
     def judge(self, query: Sample, document: Document) -> Walk[Score]:
         """Walk to the score of one document: pure functions between the stages' jobs."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from generators.base import Job, NotApplicable, Result, Unscored, Walk, Weights
+from generators.base import Job, Kind, NotApplicable, Result, Unscored, Walk, Weights
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
 from generators.names import with_overrides
 from generators.settings import unkeyed
@@ -101,6 +101,7 @@ class ClipScorer(Scorer):
     """
 
     settings = ClipScoreSettings
+    former = "clipscore"
     scale: str = "0-2.5"
     unit: str = "2.5 * cosine"
     licence: str = "MIT"
@@ -135,7 +136,10 @@ class ClipScorer(Scorer):
             return NotApplicable("the query asks for no images")
         if not document.images:
             return Unscored(NO_IMAGE)
-        pairs = pairs_of(self.compared(query, document), cleaned)
+        compared = self.compared(query, document)
+        if self.stage.kind is Kind.SCORE:
+            return (yield from self.whole(query, compared))
+        pairs = pairs_of(compared, cleaned)
         scored = [pair for pair in pairs if pair.text]
         if not scored:
             return Unscored("the document holds no text to compare its images with")

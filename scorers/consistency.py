@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from generators.base import Job, NotApplicable, Result, Unscored, Walk
+from generators.base import Job, Kind, NotApplicable, Outcome, Result, Unscored, Walk
 from generators.document import Document, Sample, Score
 from scorers.base import Preset, Scorer
 from scorers.embeddings.records import alone, directions, values_of
@@ -22,6 +22,7 @@ from scorers.embeddings.settings import ClipSettings, DinoSettings
 class ConsistencyScorer(Scorer):
     """Scores how alike the images of a document are."""
 
+    former = "clipscore"
     scale: str = "-1-1"
     unit: str = "cosine"
     images_only: bool = True
@@ -37,12 +38,23 @@ class ConsistencyScorer(Scorer):
         """Return one for each image."""
         return images
 
+    def read(self, outcome: Outcome[Score]) -> Outcome[Score]:
+        """Return the score in a former record: of the images that have text beside them."""
+        if not isinstance(outcome, Result):
+            return outcome
+        parts = outcome.value.parts
+        if parts["likeness"] is None:
+            return Unscored("fewer than two images have text beside them")
+        return Result(Score(parts["likeness"], {"images": parts["scored_pairs"]}))
+
     def judge(self, query: Sample, document: Document) -> Walk[Score]:
         """Walk to the mean over pairs of images."""
         if not query.wants_images:
             return NotApplicable("the query asks for no images")
         if (n := len(document.images)) < 2:
             return Unscored("the document holds fewer than two images")
+        if self.stage.kind is Kind.SCORE:
+            return (yield from self.whole(query, document))
         jobs = [Job(self.stage, alone(image), query.id) for image in document.images]
         made = yield from values_of(jobs)
         if not isinstance(made, list):

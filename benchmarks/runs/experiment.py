@@ -419,13 +419,16 @@ def reopen(
     def as_recorded(spec: StageSpec) -> StageSpec:
         return recorded.get(spec.digest, spec)
 
+    def scorer_as_recorded(scorer: Scorer) -> Scorer:
+        whole = stages.whole(scorer) if scorer in former.scorers else None
+        return with_stage(scorer, as_recorded if whole is None else lambda _: whole)
+
     return replace(
         experiment,
         joins=manifest.get(RUN_DIGEST, ""),
         systems=tuple(with_stages(s, as_recorded) for s in experiment.systems),
         scorers=tuple(
-            s if s.name in current else with_stage(s, as_recorded)
-            for s in experiment.scorers
+            s if s.name in current else scorer_as_recorded(s) for s in experiment.scorers
         ),
     )
 
@@ -435,4 +438,5 @@ def superseded(experiment: Experiment, store: Store) -> list[Supersession]:
     root = experiment.config.root
     if not is_run(root):
         return []
-    return RecordedStages(read_manifest(root)).superseded(experiment.plan.stages, store)
+    plan, recorded = experiment.plan, RecordedStages(read_manifest(root))
+    return recorded.superseded(plan.stages, store, plan.scorers)

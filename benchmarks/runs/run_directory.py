@@ -22,6 +22,7 @@ from generators.buckets import AnyPath, BucketPath
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
+from scorers.base import Scorer
 
 FORMAT = 1
 """Of a run directory, under `plait` in its manifest."""
@@ -77,7 +78,7 @@ class Supersession:
         today = stage_facts(self.spec)
         changes = [
             f"{name} {self.recorded.get(name)!r} is now {today[name]!r}"
-            for name in ("version", "identity", "weights", "settings")
+            for name in ("kind", "version", "identity", "weights", "settings")
             if self.recorded.get(name) != today[name]
         ]
         if self.spec.seeded and not _was_seeded(self.spec, self.recorded):
@@ -143,20 +144,36 @@ class RecordedStages:
         facts = self.former(spec)
         return spec if facts is None else _as_recorded(spec, facts)
 
-    def superseded(self, stages: Iterable[StageSpec], store: Store) -> list[Supersession]:
+    def superseded(
+        self, stages: Iterable[StageSpec], store: Store, scorers: Iterable[Scorer] = ()
+    ) -> list[Supersession]:
         """Return the stages whose records are not found by today's keys."""
+        known = [(spec, self.former(spec)) for spec in stages]
+        wholes = {scorer.former: self._whole(scorer) for scorer in scorers}
+        known += [whole for whole in wholes.values() if whole is not None]
         changes = []
-        for spec in stages:
-            facts = self.former(spec)
+        for spec, facts in known:
             rows = store.rows(_as_recorded(spec, facts)) if facts is not None else {}
             if facts is not None and rows:
                 changes.append(Supersession(spec, facts, len(rows)))
         return changes
 
+    def whole(self, scorer: Scorer) -> StageSpec | None:
+        """Return the stage that gave `scorer` a record for each document, if one did."""
+        found = self._whole(scorer)
+        return None if found is None else _as_recorded(*found)
+
+    def _whole(self, scorer: Scorer) -> tuple[StageSpec, Recorded] | None:
+        """Return `scorer`'s stage by its former name, and the run's entry of that name."""
+        facts = self._by_name.get((scorer.former, Kind.SCORE.value), [])
+        if len(facts) != 1:
+            return None
+        return replace(scorer.stage, name=scorer.former), facts[0]
+
 
 def _as_recorded(spec: StageSpec, facts: Recorded) -> StageSpec:
     about = {name: facts[name] for name in ("version", "identity", "weights", "settings")}
-    about["seeded"] = _was_seeded(spec, facts)
+    about |= {"kind": Kind(facts["kind"]), "seeded": _was_seeded(spec, facts)}
     return replace(spec, recorded=recorded_digest(facts), **about)
 
 

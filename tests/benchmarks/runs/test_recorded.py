@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from clipscore_helpers import picture
 from trial import as_asked, filled, painter, sample, writer
 
 from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import reopen
 from benchmarks.runs.run_directory import (
     RecordedStages,
     recorded_digest,
@@ -20,8 +25,10 @@ from benchmarks.runs.run_directory import (
 from cluster.plan import Plan, evaluations
 from cluster.store import Store
 from generators.base import Kind, Result, StageSpec
+from generators.document import Document, Score, Text
 from generators.errors import UsageError
 from generators.system import System, with_stages
+from scorers import resolve_scorer
 from scorers.texts import BleuSettings
 
 LEGACY = {
@@ -104,6 +111,35 @@ def test_a_stage_is_only_taken_for_the_one_of_its_name(count: int) -> None:
     stages = [replace(writer(), identity=f"hub:x@{i}") for i in range(count)]
     manifest = {"stages": {s.folder: stage_facts(s) for s in stages}}
     assert RecordedStages(manifest).former(writer()) is None
+
+
+@pytest.mark.parametrize("name", ["clipscore", "clipscore-prompt", "consistency"])
+def test_the_one_record_of_a_document_that_earlier_versions_made_is_read(
+    name: str, tmp_path: Path, worker_threads: None
+) -> None:
+    flags = {"systems": ("gt",), "scorers": ("bleu",), "limit": 2, "out": tmp_path / "run"}
+    commands.run(load_config(None, flags | {"weights": "tiny"}), PlainConsole(file=io.StringIO()))
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    today = resolve_scorer(name, "tiny", {})
+    about = {"name": "clipscore", "stage": "clipscore", "kind": Kind.SCORE}
+    former = replace(today.stage, version=2, **about)
+    manifest["config"]["scorers"] = [name]
+    manifest["stages"] = {former.folder: stage_facts(former)}
+    path.write_text(json.dumps(manifest))
+    (scorer,) = reopen(tmp_path / "run").scorers
+    assert (scorer.stage.folder, scorer.stage.digest) == (former.folder, former.digest)
+    document = Document((Text("a"), picture(1), Text("b"), picture(2)))
+    walk = scorer.judge(sample(0), document)
+    ((job,), score) = next(walk), Score(0.5, {"likeness": 0.5, "scored_pairs": 2})
+    assert (job.spec.digest, len(job.input.document.images)) == (former.digest, 2)
+    with pytest.raises(StopIteration) as end:
+        walk.send([Result(score)])
+    assert end.value.value.value.value == 0.5
+    store: Any = SimpleNamespace(rows=lambda spec: {"k": 1} if spec == scorer.stage else {})
+    (change,) = RecordedStages(manifest).superseded([today.stage], store, [today])
+    assert "clipscore: 1 records (kind 'score' is now 'embed'" in str(change)
+    assert reopen(tmp_path / "run", {}, current=[name]).scorers == (today,)
 
 
 def test_run_stops_before_it_makes_records_again(
