@@ -172,10 +172,13 @@ def _total(sizes: Iterable[float | None]) -> float | None:
 
 def _scorers() -> Iterator[Any]:
     table = _table("Scorers", "name", "scale", "better", "unit", "licence", "people")
+    sources: dict[str, None] = {}
     for name in SCORERS:
         scorer = resolve_scorer(name, "tiny", {})
         about = (scorer.scale, scorer.direction, scorer.unit, scorer.licence)
-        agreed = "; ".join(f"{f.text}, {f.split} of {f.source}" for f in published_of(name))
+        figures = published_of(name)
+        agreed = "; ".join(f"{f.text}, {f.split}" for f in figures)
+        sources |= dict.fromkeys(f.source for f in figures)
         table.add_row(name, *about, agreed)
     table.add_row("judge:mmie-score", "0-100")
     natives = ", ".join(NATIVE)
@@ -189,6 +192,7 @@ def _scorers() -> Iterator[Any]:
     for prefix, kind in VQA.items():
         table.add_row(PREFIXES[Named.SCORER][prefix].form, kind.about)
     table.add_row(CUSTOM, "its own; your own class")
+    table.caption, table.caption_justify = f"people: of {'; '.join(sources)}", "left"
     yield table
 
 

@@ -174,6 +174,13 @@ def bounds(scale: str) -> tuple[float, float] | None:
     return (float(ends[1]), float(ends[2])) if ends else None
 
 
+def shown_scale(scale: str, direction: Direction) -> str:
+    """Return the scale as headings show it: with the direction where lower is better."""
+    if direction == "higher":
+        return scale
+    return "lower is better" if bounds(scale) is None else f"{scale}, lower is better"
+
+
 def ends_of(scale: str) -> tuple[float, float]:
     """Return the ends of a scale; infinite ones where it declares none."""
     return bounds(scale) or (-math.inf, math.inf)

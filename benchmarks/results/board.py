@@ -94,7 +94,11 @@ class TableBuilder:
         self._costs = costs
         self._paired = {s.name: s for m in matrices_of(systems) for s in m.cells}
         self._documents: list[DocumentCost] = []
-        self._records = defaultdict[str, dict[str, RecordCost]](dict)
+        self.spent = defaultdict[str, dict[str, float]](dict)
+        """What the records of each system, of each scorer and, as "", of all took.
+
+        Each record counts once."""
+        self._counted = defaultdict[str, set[RecordCost]](set)
         self._rows: list[tuple[Any, ...]] = []
         self._members: Members = defaultdict(lambda: defaultdict(list))
         self._chunks: list[pa.Table] = []
@@ -147,7 +151,10 @@ class TableBuilder:
         if self._costs is None or not (jobs := e.jobs.get(scorer)):
             return None, None, None
         records = self._costs.of(jobs)
-        self._records[scorer or e.system] |= records
+        for name in (scorer or e.system, ""):
+            new = [r for r in records.values() if r not in self._counted[name]]
+            self._counted[name].update(new)
+            self.spent[name] = total((self.spent[name], *(r.amounts for r in new)))
         amounts = total(record.amounts for record in records.values())
         tokens = [amounts[n] for n in ("input_tokens", "output_tokens") if n in amounts]
         return amounts.get("seconds"), sum(tokens) if tokens else None, amounts.get("cost")
@@ -166,16 +173,6 @@ class TableBuilder:
         stages = {spec.digest for s in self._paired.values() for spec in s.stages}
         unknown = self._costs is None or self._costs.unreadable & stages
         return None if unknown or not self._paired else self._documents
-
-    @property
-    def spent(self) -> dict[str, Amounts]:
-        """What the records of each system, of each scorer and, as "", of all took.
-
-        Each record counts once.
-        """
-        records = {"": dict(one for own in self._records.values() for one in own.items())}
-        records |= self._records
-        return {n: total(r.amounts for r in own.values()) for n, own in records.items()}
 
     def table(self) -> pa.Table:
         """Return all rows so far."""

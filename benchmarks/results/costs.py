@@ -12,6 +12,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from cluster.plan import Evaluation
@@ -35,9 +36,15 @@ Amounts = Mapping[str, float]
 _NOT_SHOWN = "What documents cost is not shown."
 
 
-@dataclass(frozen=True, slots=True)
+@cache
+def _same(names: frozenset[str]) -> frozenset[str]:
+    """Return one object for equal sets: there are as many as records."""
+    return names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RecordCost:
-    """One record that a document is made of."""
+    """One record that a document is made of; equal to itself alone."""
 
     stage: str
     kind: Kind
@@ -59,7 +66,7 @@ class RecordCost:
         amounts |= {"pictures": 1.0} if spec.kind is Kind.RENDER else {}
         priced = place.endpoint and place.server is None
         told = {"joules", "cost"} if priced else {"joules"}
-        return cls(spec.name, spec.kind, amounts, frozenset(told - amounts.keys()))
+        return cls(spec.name, spec.kind, amounts, _same(frozenset(told - amounts.keys())))
 
 
 class RecordCosts:

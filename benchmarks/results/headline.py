@@ -27,7 +27,7 @@ from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.reasons import FAILURES, most_frequent
 from benchmarks.results.table import ResultTable, TableCell, TableColumn, printable
 from benchmarks.tasks.controls import is_reference
-from scorers.base import Scorer
+from scorers.base import Scorer, shown_scale
 
 
 def headline_table(board: Board) -> ResultTable:
@@ -54,7 +54,8 @@ def headline_table(board: Board) -> ResultTable:
     rows = zip(names, *(cells for _, cells in columns), strict=True)
     of = [f"{kind}: {', '.join(own)}" for kind, own in kinds.items()]
     of = of if len(of) > 1 else [*kinds]
-    first = f"; the best by {board.scorers[0].name} first" if board.scorers[1:] else ""
+    order = columns[0][0].heading if board.scorers[1:] and columns else ""
+    first = f"; the best by {order} first" if order else ""
     notes = [f"Means ({'; '.join(of)}) with 95% intervals{first}."] if of else []
     return ResultTable.of(board.title, head, rows, notes)
 
@@ -66,14 +67,19 @@ def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]
     tied, sizes = _tied(board, scorer), {cell["n"] for cell in means}
     form, k, cells = NumberForm.of(scorer.scale), board.scorers.index(scorer), []
     for name, plain in zip((row["system"] for row in rows), means, strict=True):
+        # A figure of a set has no answers that are worse than others.
         worst = f"#order=worst&scorer={k}&system={place.index(name)}"
+        worst = "" if scorer.of_sets else worst
         cell = TableCell.of(estimate_of(plain), form, tied=name in tied, link=worst)
         if len(sizes) > 1:
             cell = replace(cell, detail=f"{cell.detail}\nn={plain['n']:,}".strip())
         cells.append(replace(cell, value=None) if is_reference(name) else cell)
     same = f", n={min(sizes):,}" if len(sizes) == 1 else ""
     column = TableColumn(scorer.name, scorer.direction, numeric=True, bars=True)
-    link, detail = f"#section-scorer-{k}", f"({scorer.scale}){same}"
+    link, detail = (
+        f"#section-scorer-{k}",
+        f"({shown_scale(scorer.scale, scorer.direction)}){same}",
+    )
     return replace(column, link=link, detail=detail), cells
 
 

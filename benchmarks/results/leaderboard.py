@@ -87,7 +87,7 @@ Column = tuple[TableColumn, Sequence[TableCell]]
 def leaderboard(board: Board) -> list[dict[str, Any]]:
     """Return one row per system: counts, and for every scorer each mean with its interval.
 
-    The best by the first scorer comes first, systems without its average last.
+    The best by the first scorer with a value comes first, systems without its average last.
     Counts are of answers (queries x repeats) and judgements; the `n` of a mean is the
     number of queries that have a score, the row's `n` that of all queries. `avg_fixed`
     weights category means by the published counts, as the paper's AVG does (MMIE, Tables
@@ -107,8 +107,10 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
         }
         for i, system in enumerate(board.systems)
     ]
-    if board.scorers:
-        rows.sort(key=placing(rows, board.scorers[0]))
+    places = (placing(rows, scorer) for scorer in board.scorers)
+    known = (place for place in places if any(place(row) < math.inf for row in rows))
+    if (place := next(known, None)) is not None:
+        rows.sort(key=place)
     return [row | {"reasons": why[row["system"]]} for row in rows]
 
 

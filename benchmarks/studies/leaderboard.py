@@ -39,7 +39,7 @@ from cluster.store import Store
 from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.files import write_whole
-from scorers.base import Scorer
+from scorers.base import Scorer, shown_scale
 from scorers.statistics.estimate import Floats
 
 
@@ -221,7 +221,11 @@ class Overview:
         names, bests = self.names, [b.cells for b in self.benchmarks]
         named = [*zip(names, self.benchmarks, strict=True)]
         heads = [
-            TableColumn(f"{name} ({b.scorer.scale})", b.scorer.direction, numeric=True)
+            TableColumn(
+                f"{name} ({shown_scale(b.scorer.scale, b.scorer.direction)})",
+                b.scorer.direction,
+                numeric=True,
+            )
             for name, b in named
         ]
         rows = [

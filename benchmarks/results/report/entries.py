@@ -96,7 +96,12 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
         ],
         "order": [names.index(row["system"]) for row in ranked(board)],
         "scorers": [
-            {"name": s.name, "scale": s.scale, "decimals": NumberForm.of(s.scale).digits}
+            {
+                "name": s.name,
+                "scale": s.scale,
+                "decimals": NumberForm.of(s.scale).digits,
+                "lower": s.direction == "lower",
+            }
             for s in board.scorers
         ],
         "categories": categories,

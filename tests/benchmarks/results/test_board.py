@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -81,15 +82,14 @@ def test_every_answer_and_every_score_is_a_row():
 class Costs:
     """Of each record ten seconds; tokens of the answers alone."""
 
+    answers: ClassVar = {"input_tokens": 3.0, "output_tokens": 4.0, "cost": 0.5}
+    records: ClassVar = {
+        name: RecordCost(name, Kind.DRAFT, {"seconds": 10.0, **own})
+        for name, own in {"w": answers, "judge": {}}.items()
+    }
+
     def of(self, jobs) -> dict[str, RecordCost]:
-        answers = {"input_tokens": 3.0, "output_tokens": 4.0, "cost": 0.5}
-        own = {"w": answers, "judge": {}}
-        return {
-            job.key: RecordCost(
-                job.spec.name, Kind.DRAFT, {"seconds": 10.0, **own[job.spec.name]}
-            )
-            for job in jobs
-        }
+        return {job.key: self.records[job.spec.name] for job in jobs}
 
 
 def test_answers_and_judgements_have_what_their_records_took():
@@ -110,6 +110,7 @@ def test_answers_and_judgements_have_what_their_records_took():
         "cost": 0.5,
     }
     assert builder.spent["judge"] == {"seconds": 10.0}
+    assert builder.spent[""] == {**builder.spent["w"], "seconds": 20.0}
 
 
 def test_images_that_a_critic_discarded_are_counted_with_what_a_run_took():

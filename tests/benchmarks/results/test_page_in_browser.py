@@ -15,8 +15,10 @@ from pairings_helpers import costs_by_hand
 from report_helpers import (
     HOSTILE,
     MANIFEST,
+    Judge,
     answer,
     board,
+    board_of,
     evaluation,
     mixed_board,
     picture,
@@ -214,6 +216,17 @@ def test_filters_and_orders(chromium, page):
         ids(chromium, expected)
         chromium.run("location.hash = ''")
         ids(chromium, APART)
+
+
+def test_where_lower_is_better_the_highest_score_is_the_worst(chromium, tmp_path):
+    scorers = (Judge(direction="lower"),)
+    made = board_of({"a": [1.0, 3.0, 2.0], "b": [1.0, None, None]}, scorers=scorers)
+    page = write_report(made, tmp_path, MANIFEST, Image.read)
+    opened(chromium, page, "#order=worst&system=0")
+    ids(chromium, [1, 2, 0])
+    opened(chromium, page, "#order=best&system=0")
+    ids(chromium, [0, 2, 1])
+    assert "lower is better" in text_of(chromium, "#section-results thead")
 
 
 def test_systems_are_hidden_and_queries_turned_by_button_and_by_key(chromium, page):

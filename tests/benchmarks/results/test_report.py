@@ -112,7 +112,8 @@ def test_index_and_rows_say_what_every_system_answered(tmp_path):
     ]
     assert lost[3][:2] == ["missing", None]
     assert [s["name"] for s in index["systems"]] == list("abcde")
-    assert index["scorers"] == [{"name": "judge", "scale": "0-6", "decimals": 2}]
+    scorer = {"name": "judge", "scale": "0-6", "decimals": 2, "lower": False}
+    assert index["scorers"] == [scorer]
     text, number = row["answers"][0]["segments"]
     url, width, height = images_of(tmp_path)[number]
     assert (text, width, height) == ("x", 64, 64)

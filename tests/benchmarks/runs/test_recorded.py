@@ -118,7 +118,8 @@ def test_the_one_record_of_a_document_that_earlier_versions_made_is_read(
     name: str, tmp_path: Path, worker_threads: None
 ) -> None:
     flags = {"systems": ("gt",), "scorers": ("bleu",), "limit": 2, "out": tmp_path / "run"}
-    commands.run(load_config(None, flags | {"weights": "tiny"}), PlainConsole(file=io.StringIO()))
+    config = load_config(None, flags | {"weights": "tiny"})
+    commands.run(config, PlainConsole(file=io.StringIO()))
     path = tmp_path / "run" / "manifest.json"
     manifest = json.loads(path.read_text())
     today = resolve_scorer(name, "tiny", {})

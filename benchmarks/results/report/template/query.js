@@ -51,10 +51,13 @@ function ordered(index, entries, order, systems, scorer) {
   const models = systems.filter((i) => !index.systems[i].reference);
   if (order === "task") return entries;
   if (order === "apart" && models.length > 1) systems = models;
-  const weight = new Map(entries.map((i) => [i, rank(scoresOf(index.entries[i], systems, scorer), order)]));
+  const sign = index.scorers[scorer]?.lower ? -1 : 1;
+  const scores = (i) => scoresOf(index.entries[i], systems, scorer).map((score) => sign * score);
+  const weight = new Map(entries.map((i) => [i, rank(scores(i), order)]));
   return entries.sort((a, b) => weight.get(a) - weight.get(b) || a - b);
 }
 
+// The higher the scores, the better.
 function rank(scores, order) {
   if (order === "apart") return scores.length < 2 ? 1 : Math.min(...scores) - Math.max(...scores);
   if (!scores.length) return Number.MAX_VALUE;
