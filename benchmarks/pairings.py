@@ -82,7 +82,7 @@ def _metrics(options: Mapping[str, Any], scorers: Sequence[Scorer]) -> list[str]
     chosen = [*dict.fromkeys(name.strip() for names in named for name in names)]
     for name in chosen:
         if name not in valid:
-            raise unknown("scorer of this run", name, valid)
+            raise unknown("scorer of single answers in this run", name, valid)
     return chosen
 
 

@@ -50,6 +50,15 @@ def test_a_scorer_without_scores_has_no_column():
     assert texts["not_applicable"] == "3 not applicable"
 
 
+def test_the_order_is_that_of_the_first_scorer_with_a_value():
+    scorers = (Judge("silent"), Judge(direction="lower"))
+    made = board_of({"high": [5, 5, 5], "low": [1, 1, 1]}, scorers=scorers)
+    table = headline_table(made)
+    assert [row[0].text for row in table.rows] == ["low", "high"]
+    assert "the best by judge first" in table.notes[0]
+    assert table.columns[1].detail.startswith("(0-6, lower is better)")
+
+
 def test_the_widest_disagreement_is_between_models():
     scores = {
         "a": [3, 6, 5, None],
