@@ -1,9 +1,9 @@
 """The stage of HPSv3: a Qwen2-VL that reads a question beside an image, and a head.
 
 As in inference.py, model/qwen2vl_trainer.py and dataset/data_collator_qwen.py of
-MizzenAI/HPSv3@d232ff8 (MIT), whose prompt is `hpsv3.txt`; its white space counts. The head
-reads the hidden state of a token that was added for it. Tokens of an image are numbered one
-by one like those of a text, as the reward model was trained, and not by rows and columns as
+MizzenAI/HPSv3@d232ff8 (MIT), whose instruction is read from the user's copy. The head reads
+the hidden state of a token that was added for it. Tokens of an image are numbered one by
+one like those of a text, as the reward model was trained, and not by rows and columns as
 Qwen2-VL's are.
 """
 
@@ -29,6 +29,7 @@ from generators.base import Failure, Outcome, Result, Weights
 from generators.checkpoints import looks_like_path, with_revision
 from generators.content import answered
 from generators.document import Candidate, Document, Score
+from generators.errors import CheckpointError
 from generators.images import ImageError, decode
 from generators.loading.files import Files, configured, in_safetensors, read_json
 from generators.loading.strict import (
@@ -41,10 +42,18 @@ from generators.loading.strict import (
     revived,
 )
 from generators.overflow import SCORES, no_numbers
+from scorers.judging.sources import read_published
 from scorers.preferences import Hpsv3Settings
 
 REWARD = "<|Reward|>"
-PROMPT = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+OWN = "Rate how good the image is, and how well it shows this: {text_prompt}\n"
+"""The instruction to random weights, in our words."""
+DIGESTS = {
+    "INSTRUCTION": "0393599dad45a971903d1d62a3acf9bad3ccccdafa7f40f680523419e1f68b7a"
+}
+"""Of the instruction that the published weights were trained with."""
+ENDING = f"\nPlease provide the overall ratings of this image: {REWARD}\n\nEND\n"
+"""`prompt_with_special_token` there; its white space counts."""
 PIXELS = 256 * 28 * 28
 """Of every image, as near as multiples of SIDE on both sides come to it."""
 SIDE = 28
@@ -103,6 +112,7 @@ class Hpsv3:
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         config = Hpsv3Settings(**settings)
         self._device = device_of(config.device)
+        self._instruction = _trained_with(config) if weights == "pretrained" else OWN
         loaded = _published(config) if weights == "pretrained" else _random(config, weights)
         self._model, self._processor = loaded
         qwen = self._model.eval().requires_grad_(False).model
@@ -121,7 +131,8 @@ class Hpsv3:
     def _prompt(self, given: Candidate) -> _Prompt | Failure:
         # All of Qwen2-VL's control tokens begin so: in a question they are plain text.
         asked = Document(given.question).text.replace("<|", "< |")
-        told = {"type": "text", "text": PROMPT.format(text_prompt=asked)}
+        instruction = self._instruction.replace("{text_prompt}", asked)
+        told = {"type": "text", "text": instruction + ENDING}
         turns = [{"role": "user", "content": [{"type": "image"}, told]}]
         text = self._processor.apply_chat_template(
             turns, tokenize=False, add_generation_prompt=True
@@ -165,6 +176,17 @@ def _resized(image: Pillow.Image) -> Pillow.Image:
     """
     height, width = smart_resize(image.height, image.width, SIDE, PIXELS, PIXELS)
     return image.resize((width, height), Pillow.Resampling.BICUBIC)
+
+
+def _trained_with(settings: Hpsv3Settings) -> str:
+    """Return the instruction in the user's copy; CheckpointError where there is none."""
+    if settings.instruction is None:
+        raise CheckpointError(
+            "hpsv3 needs the instruction that it was trained with: set "
+            "models.hpsv3.instruction to your copy of hpsv3/dataset/data_collator_qwen.py "
+            "from github.com/MizzenAI/HPSv3"
+        )
+    return read_published(Path(settings.instruction), DIGESTS)["INSTRUCTION"]
 
 
 def _published(settings: Hpsv3Settings) -> tuple[RewardModel, Any]:

@@ -29,7 +29,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
+
+from pydantic import field_validator
 
 from generators.base import (
     Failure,
@@ -130,9 +133,17 @@ class Hpsv3Settings(ModelSettings):
     base: str = unkeyed("Qwen/Qwen2-VL-7B-Instruct")
     """A Hub id or folder with the configuration and the processor of the model that was
     trained, which are not published beside the weights; its own weights are not read."""
+    instruction: str | None = unkeyed(None)
+    """Your copy of hpsv3/dataset/data_collator_qwen.py (github.com/MizzenAI/HPSv3), which
+    holds the instruction that the published weights were trained with."""
     params_b: float | None = unkeyed(8.29, gt=0)
     decoders: int = unkeyed(4, ge=1)
     """Threads that decode and resize images."""
+
+    @field_validator("instruction")
+    @classmethod
+    def _absolute(cls, file: str | None) -> str | None:
+        return file and str(Path(file).expanduser().resolve())
 
     def _work(self) -> Work:
         """An image has 256 tokens, the instructions and a question about 700."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ from generators.architectures import stored as stored_files
 from generators.architectures.random_weights import processor_of
 from generators.base import Failure, Fault, Result
 from generators.document import Candidate, Image
-from generators.errors import CheckpointError
-from scorers.hpsv3 import PROMPT, Hpsv3
+from generators.errors import CheckpointError, PlaitError
+from scorers import hpsv3
+from scorers.hpsv3 import ENDING, Hpsv3
 
 pytestmark = pytest.mark.models
 
@@ -37,10 +40,23 @@ def given(number: int, text: str) -> Candidate:
     return Candidate(document(picture(number, SIZES[number])), content(text))
 
 
+INSTRUCTION = "Rate it.  \n**Text** - {text_prompt}\n\n\n"
+"""In the place of the released one."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    digest = hashlib.sha256(INSTRUCTION.encode()).hexdigest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hpsv3, "DIGESTS", {"INSTRUCTION": digest})
+        yield
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny HPSv3 as it is published: old names of weights, and Qwen2-VL beside it."""
     place = tmp_path_factory.mktemp("hpsv3")
+    (place / "data_collator_qwen.py").write_text(f"INSTRUCTION = {INSTRUCTION!r}")
     stage = Hpsv3(weights="tiny")
     state = {
         re.sub(r"^model\.(visual\.)?(language_model\.)?", _old, name): value
@@ -70,7 +86,9 @@ def _old(match: re.Match[str]) -> str:
 
 
 def settings(folder: Path) -> dict[str, Any]:
-    return {"model": str(folder), "base": str(folder), "dtype": "float32", "device": "cpu"}
+    places = {"model": str(folder), "base": str(folder)}
+    places["instruction"] = str(folder / "data_collator_qwen.py")
+    return {**places, "dtype": "float32", "device": "cpu"}
 
 
 def smart_size(width: int, height: int) -> tuple[int, int]:
@@ -103,7 +121,7 @@ def direct(folder: Path) -> dict[tuple[int, str], list[float]]:
     found = {}
     for number, text in ASKED:
         image = pixels(number, SIZES[number])
-        told = {"type": "text", "text": PROMPT.replace("{text_prompt}", text)}
+        told = {"type": "text", "text": INSTRUCTION.replace("{text_prompt}", text) + ENDING}
         turn = {"role": "user", "content": [{"type": "image", "image": image}, told]}
         batch = processor(
             text=processor.apply_chat_template([turn], add_generation_prompt=True),
@@ -138,6 +156,16 @@ def test_hpsv3_is_what_its_authors_program_computes(folder: Path, direct: Any) -
                 math.exp(spread), rel=TOLERANCE
             )
     assert np.ptp([mean for mean, _ in direct.values()]) > 100 * TOLERANCE
+
+
+def test_the_instruction_is_read_from_the_user_s_copy(folder: Path, tmp_path: Path) -> None:
+    for file, said in ((None, "models.hpsv3.instruction"), ("absent.py", "absent.py")):
+        own = settings(folder) | {"instruction": file and str(tmp_path / file)}
+        with pytest.raises(PlaitError, match=said):
+            Hpsv3(**own)
+    (tmp_path / "other.py").write_text("INSTRUCTION = 'Rate it. {text_prompt}'")
+    with pytest.raises(PlaitError, match="does not hold the published prompts"):
+        Hpsv3(**settings(folder) | {"instruction": str(tmp_path / "other.py")})
 
 
 def test_control_tokens_in_a_question_are_plain_text() -> None:
