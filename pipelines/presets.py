@@ -56,8 +56,9 @@ LVLMS: dict[str, ChatSettings | EndpointSettings] = {
 _CHATML = ("<|im_start|>", "<|im_end|>")
 
 KITS: Mapping[str, KitSettings] = {
-    # OpenSenseNova/SenseNova-U1 (Apache-2.0): system message, sampling and, but for PNG,
-    # image_config of its OpenING client for LightLLM (evaluation/interleave/OpenING).
+    # OpenSenseNova/SenseNova-U1 (Apache-2.0): sampling and, but for PNG, image_config of
+    # its OpenING client for LightLLM (evaluation/interleave/OpenING). The system message of
+    # that client is not here: give it as `system`.
     "sensenova-u1": KitSettings(
         model="sensenova/SenseNova-U1-8B-MoT-Interleaved",
         temperature=0.8,
