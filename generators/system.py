@@ -41,7 +41,7 @@ class Prompter(Protocol):
         ...
 
 
-Drawing = Generator[list[Job], list[Outcome[Any]], Sequence[Outcome[Any]]]
+DrawingWalk = Generator[list[Job], list[Outcome[Any]], Sequence[Outcome[Any]]]
 """A walk to one outcome for each request."""
 
 
@@ -55,7 +55,7 @@ class Review(Protocol):
 
     def walk(
         self,
-        draw: Callable[[Sequence[ImageRequest]], Drawing],
+        draw: Callable[[Sequence[ImageRequest]], DrawingWalk],
         critic: StageSpec,
         requests: Sequence[ImageRequest],
         drawn: Sequence[Outcome[Image]],
@@ -296,7 +296,7 @@ class _Walker:
             self.notes.setdefault(TRIES, []).extend(tries)
         return images
 
-    def _drawn(self, requests: Sequence[ImageRequest], label: str) -> Drawing:
+    def _drawn(self, requests: Sequence[ImageRequest], label: str) -> DrawingWalk:
         """Walk the stages that draw; without a payload for each there is no image."""
         system = self.system
         assert system.render is not None

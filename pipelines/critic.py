@@ -28,7 +28,7 @@ from generators.document import (
 )
 from generators.keys import derived_seed
 from generators.replies import json_object
-from generators.system import TRIES, Drawing
+from generators.system import TRIES, DrawingWalk
 
 Manner = Literal["probability", "reply"]
 """Whether a verdict is the probability of an answer, or stands in what the LVLM writes."""
@@ -139,7 +139,7 @@ class CriticReview:
 
     def walk(
         self,
-        draw: Callable[[Sequence[ImageRequest]], Drawing],
+        draw: Callable[[Sequence[ImageRequest]], DrawingWalk],
         critic: StageSpec,
         requests: Sequence[ImageRequest],
         drawn: Sequence[Outcome[Image]],

@@ -48,18 +48,20 @@ SCORERS: dict[str, str] = {
     "truth:text": "scorers.truth.scorers:TruthScorer",
 }
 """Name -> `module:Class` of a `Scorer`."""
-_WITH_MODE = ("isg-structure", "known-answer")
-"""Those whose benchmark has an evaluator of its own."""
 
 
 def takes(name: str, setting: str) -> bool:
     """Return whether `setting`, which is `mode` or `rubric`, is one of a scorer's."""
     prefix = name.partition(":")[0]
-    if f"{prefix}:" in PREFIXES:
-        return True
-    if prefix in VQA:
-        return setting in VQA[prefix].settings_of.model_fields
-    return setting == "mode" and name in _WITH_MODE
+    if name in SCORERS:
+        own = type(imported(SCORERS[name]).preset(name).settings)
+    elif f"{prefix}:" in PREFIXES:
+        own = PREFIXES[f"{prefix}:"]
+    elif prefix in VQA:
+        own = VQA[prefix].settings_of
+    else:
+        return False
+    return setting in own.model_fields
 
 
 def resolve_scorer(

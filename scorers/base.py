@@ -101,12 +101,21 @@ class Scorer:
         """Return the scorer as its preset says, but for `overrides` of settings."""
         preset = cls.preset(name)
         settings = with_overrides(preset.settings, overrides, name)
-        return cls(name, settings.spec(preset.stage, weights, gpu_gib), **preset.properties)
+        more = cls.derived(settings, name, weights, gpu_gib)
+        stage = settings.spec(preset.stage, weights, gpu_gib)
+        return cls(name, stage, **{**preset.properties, **more})
 
     @classmethod
     def preset(cls, name: str) -> Preset:
         """Return what the name stands for; by default the stage with its own settings."""
         return Preset(cls.settings(), cls.settings.stage)
+
+    @classmethod
+    def derived(
+        cls, settings: Any, name: str, weights: Weights, gpu_gib: float
+    ) -> Mapping[str, Any]:
+        """Return the fields that follow from the settings; by default none do."""
+        return {}
 
     @property
     def of_sets(self) -> bool:

@@ -16,13 +16,12 @@ import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from generators.base import Job, Kind, NotApplicable, Result, Unscored, Walk, Weights
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
-from generators.names import with_overrides
 from generators.settings import unkeyed
-from scorers.base import Scorer
+from scorers.base import Preset, Scorer
 from scorers.embeddings.records import alone, directions, values_of, vectors
 from scorers.embeddings.settings import ClipSettings
 
@@ -110,17 +109,16 @@ class ClipScorer(Scorer):
     long_text: LongText = "truncate"
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        weights: Weights,
-        overrides: Mapping[str, Any],
-        gpu_gib: float = 80.0,
-    ) -> Self:
-        """Return the scorer with the user's `overrides` of settings."""
-        settings = with_overrides(ClipScoreSettings(), overrides, name)
-        stage = settings.spec("clip", weights, gpu_gib)
-        return cls(name, stage, prefix=settings.prefix, long_text=settings.long_text)
+    def preset(cls, name: str) -> Preset:
+        """Return the published model, by the name that all scorers share it under."""
+        return Preset(ClipScoreSettings(), "clip")
+
+    @classmethod
+    def derived(
+        cls, settings: ClipScoreSettings, name: str, weights: Weights, gpu_gib: float
+    ) -> Mapping[str, Any]:
+        """Return how texts are read."""
+        return {"prefix": settings.prefix, "long_text": settings.long_text}
 
     def jobs(self, query: Sample, images: int = 1) -> int:
         """Return one for each image, and one for the text of each."""

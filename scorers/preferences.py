@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
@@ -47,7 +47,6 @@ from generators.base import (
 )
 from generators.checkpoints import with_revision
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
-from generators.names import with_overrides
 from generators.settings import ModelSettings, unkeyed
 from generators.work import SCORED, FigureRange, Work
 from scorers.base import Preset, Scorer
@@ -276,19 +275,19 @@ class AestheticScorer(Scorer):
     head: StageSpec = field(kw_only=True)
 
     @classmethod
-    def of(
-        cls,
-        name: str,
-        weights: Weights,
-        overrides: Mapping[str, Any],
-        gpu_gib: float = 80.0,
-    ) -> Self:
-        """Return the scorer of these settings; UsageError for unknown ones."""
-        own = with_overrides(AestheticSettings(), overrides, name)
-        model, revision = with_revision(own.head)
-        head = AestheticHeadSettings(model=model, revision=revision, file=own.head_file)
-        spec = own.spec(name, weights, gpu_gib)
-        return cls(name, spec, head=head.spec(f"{name}-head", weights, gpu_gib))
+    def preset(cls, name: str) -> Preset:
+        """Return the published model."""
+        return Preset(AestheticSettings(), name)
+
+    @classmethod
+    def derived(
+        cls, settings: AestheticSettings, name: str, weights: Weights, gpu_gib: float
+    ) -> Mapping[str, Any]:
+        """Return the stage of the head."""
+        model, revision = with_revision(settings.head)
+        file = settings.head_file
+        head = AestheticHeadSettings(model=model, revision=revision, file=file)
+        return {"head": head.spec(f"{name}-head", weights, gpu_gib)}
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:

@@ -68,12 +68,18 @@ class PerceptualSettings(ImageModelSettings):
     """torchvision's name of it."""
     layers: ClassVar[int]
     """How many of its layers are used."""
+    products: ClassVar[float]
+    """Multiplications for an image of 224 x 224 pixels."""
 
     batch_size: int = unkeyed(16, ge=1)
     """Documents scored at once."""
     dtype: Literal["float32"] = "float32"
     longest_side: int = Field(default=256, ge=64)
     """Pixels, as for SSIM. DISTS' authors resize the shorter side to 256."""
+
+    def flops(self) -> float:
+        """Return those of two images, two for each product."""
+        return 4 * self.products * (self.longest_side / 224) ** 2
 
 
 class LpipsSettings(PerceptualSettings):
@@ -83,14 +89,11 @@ class LpipsSettings(PerceptualSettings):
     target: ClassVar[str] = "scorers.perceptual:Lpips"
     network: ClassVar[str] = "alexnet"
     layers: ClassVar[int] = 12
+    products: ClassVar[float] = 0.7e9
 
     model: str = unkeyed("https://download.pytorch.org/models/alexnet-owt-7be5be79.pth")
     """The address of a weights file, whose name ends with its digest, or a file."""
     params_b: float | None = unkeyed(0.0025, gt=0)
-
-    def flops(self) -> float:
-        """Return those of two images: 0.7 billion products each at 224 pixels."""
-        return 4 * 0.7e9 * (self.longest_side / 224) ** 2
 
 
 class DistsSettings(PerceptualSettings):
@@ -100,14 +103,11 @@ class DistsSettings(PerceptualSettings):
     target: ClassVar[str] = "scorers.perceptual:Dists"
     network: ClassVar[str] = "vgg16"
     layers: ClassVar[int] = 30
+    products: ClassVar[float] = 15.5e9
 
     model: str = unkeyed("https://download.pytorch.org/models/vgg16-397923af.pth")
     """The address of a weights file, whose name ends with its digest, or a file."""
     params_b: float | None = unkeyed(0.0147, gt=0)
-
-    def flops(self) -> float:
-        """Return those of two images: 15.5 billion products each at 224 pixels."""
-        return 4 * 15.5e9 * (self.longest_side / 224) ** 2
 
 
 class PairedImages:
