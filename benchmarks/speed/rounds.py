@@ -20,6 +20,7 @@ from benchmarks.speed.watches import Clock, ExchangeTimes, StepTimes, TokenTimes
 from cluster.energy import EnergyMeter
 from cluster.loading import load_stage
 from generators.base import Outcome, StageSpec, imported
+from generators.decoding.graphs import eagerly
 from generators.errors import UsageError
 
 Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
@@ -171,7 +172,7 @@ def _count(
 ) -> None:
     """Compute once more, to count weights and, on the first batch, operations."""
     first, *others = variant.batches(inputs)
-    with weight_traffic() as traffic:
+    with eagerly(), weight_traffic() as traffic:
         if uncounted is None:
             _, speed.flops, speed.flops_reason = counted(lambda: variant.compute(first))
         else:

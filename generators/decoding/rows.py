@@ -26,16 +26,20 @@ class KeyValueRows:
         """Rows and columns of the new states, or their first column if it is the same."""
         self._read: Tensor | slice = slice(0)
 
-    def reserve(self, rows: int, columns: int) -> None:
-        """Make room for that many rows and columns; columns grow by doubling."""
+    def reserve(self, rows: int, columns: int) -> bool:
+        """Make room for that many rows and columns; return whether memory was allocated.
+
+        Columns grow by doubling.
+        """
         if rows <= self._rows and columns <= self._columns:
-            return
+            return False
         self._rows = max(rows, self._rows)
         if columns > self._columns:
             doubled = min(max(2 * self._columns, 64), self._most_columns)
             self._columns = max(columns, doubled)
         for layer in self._layers:
             layer[:] = [self._enlarged(old) for old in layer]
+        return True
 
     def _enlarged(self, old: Tensor) -> Tensor:
         rows, heads, columns, size = old.shape

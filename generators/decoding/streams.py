@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from generators.decoding.graphs import StepGraphs, StepInputs, rounded, suits
 from generators.decoding.prefixes import PrefixPart, levels, marks, passes
 from generators.decoding.rows import KeyValueRows
 
@@ -39,21 +40,16 @@ class Streams:
     are all alike to them.
     """
 
-    def __init__(
-        self, decoder: Any, context: int, axes: int = 1, *, fixed: bool = False
-    ) -> None:
-        """`context` is the most tokens of a stream; `axes` is 3 under M-RoPE.
-
-        `fixed` streams attend over all columns of the context at every step, behind a mask:
-        the steps have the same shapes as long as no stream joins or leaves, as CUDA graphs
-        need them.
-        """
-        self._context, self._fixed = context, fixed
+    def __init__(self, decoder: Any, context: int, axes: int = 1) -> None:
+        """`context` is the most tokens of a stream; `axes` is 3 under M-RoPE."""
+        self._context = context
         self._decoder = decoder
         self._axes = axes
         weight = decoder.get_input_embeddings().weight
         self._device, self._dtype = weight.device, weight.dtype
         self._cache = KeyValueRows(context)
+        suited = suits(decoder, self._device)
+        self._graphs = StepGraphs(self._forward_step) if suited else None
         self._open: list[Stream] = []
         self._pending = torch.empty(0, weight.shape[1], device=self._device)
         self._pending = self._pending.to(self._dtype)
@@ -92,7 +88,7 @@ class Streams:
         return new
 
     def _prefill(self, first: int, prompts: list[Tensor], ids: list[Tensor]) -> None:
-        self._cache.reserve(len(self._open), max(map(len, prompts)) + 1)
+        self._reserve(len(self._open), max(map(len, prompts)) + 1)
         for level in levels([*map(marks, prompts, ids)]):
             for parts in passes(level):
                 self._read(first, parts, _padded(prompts, parts), _padded(ids, parts))
@@ -111,7 +107,7 @@ class Streams:
             self._cache.begin_prefill(rows)
             self._forward(padded, ids)
             return
-        self._cache.reserve(len(self._open), columns)
+        self._reserve(len(self._open), columns)
         self._cache.begin(stored_at, columns, rows)
         self._forward(padded, ids, stored_at)
 
@@ -156,19 +152,33 @@ class Streams:
         """Compute the next tokens of every stream: states (streams, tokens, width)."""
         lengths = [stream.length for stream in self._open]
         longest = max(lengths)
-        columns = self._context if self._fixed else longest + tokens
-        self._cache.reserve(len(self._open), columns)
         stored_at = torch.tensor(lengths, device=self._device)[:, None]
-        if tokens > 1:
-            stored_at = stored_at + torch.arange(tokens, device=self._device)
-        same = longest if longest == min(lengths) and not self._fixed else None
-        self._cache.begin(stored_at, columns, same=same)
         pending, ids = self._next(tokens)
-        hidden = self._forward(pending, ids, stored_at)
+        if self._graphs is not None and tokens == 1:
+            shape = rounded(len(self._open), longest + 1, self._context)
+            self._reserve(*shape)
+            hidden = self._graphs(StepInputs(pending, ids, stored_at), *shape)
+        else:
+            if tokens > 1:
+                stored_at = stored_at + torch.arange(tokens, device=self._device)
+            columns = longest + tokens
+            self._reserve(len(self._open), columns)
+            same = longest if longest == min(lengths) else None
+            self._cache.begin(stored_at, columns, same=same)
+            hidden = self._forward(pending, ids, stored_at)
         self._ids = _following(ids[:, -1])
         for stream in self._open:
             stream.length += tokens
         return hidden
+
+    def _forward_step(self, step: StepInputs, columns: int) -> Tensor:
+        self._cache.begin(step.stored_at, columns)
+        return self._forward(step.embeddings, step.position_ids, step.stored_at)
+
+    def _reserve(self, rows: int, columns: int) -> None:
+        """Make room in the cache; graphs of the memory it had before are dropped."""
+        if self._cache.reserve(rows, columns) and self._graphs is not None:
+            self._graphs.forget()
 
     def _next(self, tokens: int) -> tuple[Tensor, Tensor]:
         """Take the next tokens of every stream, with their position ids."""

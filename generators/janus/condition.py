@@ -107,7 +107,7 @@ class JanusCondition(Writing[CodesTrack]):
 
     def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
         longest = max(prompt.length for prompt in prompts)
-        return Streams(self.decoder, longest + self.codes, fixed=True)
+        return Streams(self.decoder, longest + self.codes)
 
     def _guide(self, records: Sequence[Record[CodesTrack]], streams: Streams) -> None:
         """Open the streams that read padding instead of the prompts."""

@@ -14,7 +14,7 @@ from transformers import (
     Qwen2VLTextModel,
 )
 
-from generators.decoding import prefixes
+from generators.decoding import graphs, prefixes, streams
 from generators.decoding.rows import KeyValueRows
 from generators.decoding.streams import Stream, Streams
 
@@ -72,8 +72,10 @@ def begun(random, head: torch.Tensor, *lengths: int) -> list[torch.Tensor]:
 class Checked:
     """Streams with all that each was fed, against passes over it without a cache."""
 
-    def __init__(self, kind: str, seed: int, context: int = 64, **options) -> None:
-        self.model, self.random = decoder(kind), np.random.default_rng(seed)
+    def __init__(
+        self, kind: str, seed: int, context: int = 64, device: str = "cpu", **options
+    ) -> None:
+        self.model, self.random = decoder(kind).to(device), np.random.default_rng(seed)
         self.streams = Streams(self.model, context=context, **options)
         self.fed: dict[Stream, torch.Tensor] = {}
         self.places: dict[Stream, torch.Tensor] = {}
@@ -107,6 +109,7 @@ class Checked:
             places = self.places[stream]
             at = after(places, len(sequence) - len(places))
             options = {"position_ids": at.T[:, None]}
+        sequence = sequence.to(self.model.device)
         outputs = self.model(inputs_embeds=sequence[None], use_cache=False, **options)
         assert (state - outputs.last_hidden_state[0, -1]).abs().max() < 1e-4
 
@@ -120,10 +123,22 @@ def after(places: torch.Tensor, count: int) -> torch.Tensor:
 KINDS = pytest.mark.parametrize("kind", ["llama", "opt", "chameleon", "qwen2-vl"])
 
 
+@pytest.fixture(params=["eager", "rounded", "cuda"])
+def steps(request, monkeypatch) -> str:
+    """How steps are computed: also as a GPU's graphs compute them, and by one."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    monkeypatch.setattr(graphs, "_COLUMNS", 32)
+    if request.param == "rounded":
+        monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
+        monkeypatch.setattr(graphs, "captured", lambda run: run)
+    return "cuda" if request.param == "cuda" else "cpu"
+
+
 @KINDS
-def test_streams_join_and_leave_without_disturbing_others(kind):
+def test_streams_join_and_leave_without_disturbing_others(kind, steps):
     """In a cache whose rows and columns grow on the way."""
-    checked = Checked(kind, seed=3, context=150)
+    checked = Checked(kind, seed=3, context=150, device=steps)
     for step in range(30):
         if step % 3 == 0:
             longest = 20 + 3 * step
