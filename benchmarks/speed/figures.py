@@ -61,7 +61,7 @@ class Speed:
     """Why `tokens` or `steps` could not be timed, where the stage says so."""
     peak_memory_gib: float = 0.0
     weight_bytes: int = 0
-    """Bytes of weights read in one round."""
+    """Bytes of weights read by the first batch."""
     parameters: int = 0
     """Of the modules that ran."""
     dtype: str | None = None
@@ -266,11 +266,10 @@ class Figures:
         rate = around.matrix_rates.get(speed.dtype or "")
         if speed.flops and not rate:
             reason = f"a product of {speed.dtype} matrices could not be timed"
-        used = None
-        if rate and speed.flops and speed.first_batch:
-            used = speed.flops / median(speed.first_batch) / rate
+        first = median(speed.first_batch) if speed.first_batch else None
+        used = speed.flops / first / rate if rate and speed.flops and first else None
         self._own("model_flops_utilization", used, "ratio", reason)
-        read = speed.weight_bytes / around.bandwidth / speed.median_s
+        read = speed.weight_bytes / around.bandwidth / first if first else None
         unread = "no module read weights"
         self._own("memory_bandwidth_utilization", read, "ratio", unread)
 

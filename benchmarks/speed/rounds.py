@@ -1,8 +1,8 @@
 """Times one stage on one workload, at several batch sizes and as upstream runs it.
 
 All variants are timed in turn, round by round, so that other load on the machine affects
-all of them alike. A first round of each variant warms up and is not counted; a last one
-counts weights and operations and is not timed.
+all of them alike. A first round of each variant warms up and is not counted; weights and
+operations are counted in a last call, which is not timed.
 """
 
 from __future__ import annotations
@@ -170,15 +170,13 @@ def _note_call(
 def _count(
     variant: Variant, inputs: Sequence[Any], speed: Speed, uncounted: str | None
 ) -> None:
-    """Compute once more, to count weights and, on the first batch, operations."""
-    first, *others = variant.batches(inputs)
+    """Compute the first batch once more, to count weights and operations."""
+    first = variant.batches(inputs)[0]
     with eagerly(), weight_traffic() as traffic:
         if uncounted is None:
             _, speed.flops, speed.flops_reason = counted(lambda: variant.compute(first))
         else:
             speed.flops_reason = uncounted
             variant.compute(first)
-        for batch in others:
-            variant.compute(batch)
     speed.weight_bytes, speed.parameters = traffic.bytes, traffic.parameters
     speed.dtype = traffic.dtype

@@ -7,6 +7,8 @@ so rows and columns are rounded up, and what a step reads lies in tensors of its
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,17 +34,22 @@ def eagerly() -> Iterator[None]:
 
 
 def suits(decoder: Any, device: torch.device) -> bool:
-    """Return whether a decoder's steps can be captured: all of it is on one GPU."""
-    if device.type != "cuda" or _eagerly.get():
+    """Return whether a decoder's steps can be captured: all of it is on one GPU.
+
+    PLAIT_CUDA_GRAPHS=0 in the environment says no.
+    """
+    unwanted = _eagerly.get() or os.environ.get("PLAIT_CUDA_GRAPHS") == "0"
+    if unwanted or device.type != "cuda":
         return False
     return all(parameter.device == device for parameter in decoder.parameters())
 
 
-def rounded(rows: int, columns: int, most_columns: int) -> tuple[int, int]:
-    """Return the rows and columns of the graph that computes a step of so many."""
+def rounded(rows: int, columns: int, most: tuple[int, int]) -> tuple[int, int]:
+    """Return the rows and columns of the graph for a step of so many; `most` has room."""
     power = 1 << (rows - 1).bit_length()
-    upper = -(-columns // _COLUMNS) * _COLUMNS
-    return power if rows <= 8 else -(-rows // 8) * 8, min(upper, most_columns)
+    more_rows = power if rows <= 8 else -(-rows // 8) * 8
+    more_columns = -(-columns // _COLUMNS) * _COLUMNS
+    return min(more_rows, most[0]), min(more_columns, most[1])
 
 
 @dataclass(frozen=True)
@@ -94,12 +101,24 @@ class StepGraphs:
             # Capturing runs the step as well: it writes what the replay writes.
             inputs.fill(given)
             with torch.cuda.device_of(inputs.embeddings):
-                replay = captured(lambda: self._forward(inputs, columns))
+                replay = _replayed(lambda: self._forward(inputs, columns))
             self._steps[rows, columns] = inputs, replay
         inputs, replay = self._steps[rows, columns]
         inputs.fill(given)
         # The next replay of any graph may write over its states.
         return replay()[: len(given.embeddings)].clone()
+
+
+def _replayed(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """Return the graph of `run`, or `run` itself where a layer cannot be captured."""
+    try:
+        return captured(run)
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        reason = str(error).partition("\n")[0]
+        warnings.warn(f"decoding without CUDA graphs: {reason}", stacklevel=2)
+        return run
 
 
 def captured(run: Callable[[], Tensor]) -> Callable[[], Tensor]:

@@ -19,7 +19,7 @@ class KeyValueRows:
     def __init__(self, most_columns: int) -> None:
         self._most_columns = most_columns
         self._layers: list[list[Tensor]] = []
-        self._rows = self._columns = 0
+        self.rows = self._columns = 0
         self._new_rows: Tensor | None = None
         self.columns_in_use = 0
         self._at: tuple[Tensor, Tensor] | int | None = None
@@ -31,9 +31,9 @@ class KeyValueRows:
 
         Columns grow by doubling.
         """
-        if rows <= self._rows and columns <= self._columns:
+        if rows <= self.rows and columns <= self._columns:
             return False
-        self._rows = max(rows, self._rows)
+        self.rows = max(rows, self.rows)
         if columns > self._columns:
             doubled = min(max(2 * self._columns, 64), self._most_columns)
             self._columns = max(columns, doubled)
@@ -44,7 +44,7 @@ class KeyValueRows:
     def _enlarged(self, old: Tensor) -> Tensor:
         rows, heads, columns, size = old.shape
         # Zeros, not uninitialised memory: a masked NaN is still a NaN.
-        new = old.new_zeros(self._rows, heads, self._columns, size)
+        new = old.new_zeros(self.rows, heads, self._columns, size)
         new[:rows, :, :columns] = old
         return new
 
@@ -129,7 +129,7 @@ class KeyValueRows:
 
     def _empty(self, states: Tensor) -> Tensor:
         _, heads, _, size = states.shape
-        return states.new_zeros(self._rows, heads, self._columns, size)
+        return states.new_zeros(self.rows, heads, self._columns, size)
 
     # For transformers' mask builder, in a prefill, where nothing precedes.
     is_compileable = False

@@ -107,6 +107,7 @@ class Streams:
             self._cache.begin_prefill(rows)
             self._forward(padded, ids)
             return
+        columns = self._aligned(columns)
         self._reserve(len(self._open), columns)
         self._cache.begin(stored_at, columns, rows)
         self._forward(padded, ids, stored_at)
@@ -155,13 +156,15 @@ class Streams:
         stored_at = torch.tensor(lengths, device=self._device)[:, None]
         pending, ids = self._next(tokens)
         if self._graphs is not None and tokens == 1:
-            shape = rounded(len(self._open), longest + 1, self._context)
+            self._reserve(len(self._open), longest + 1)
+            most = self._cache.rows, self._context
+            shape = rounded(len(self._open), longest + 1, most)
             self._reserve(*shape)
             hidden = self._graphs(StepInputs(pending, ids, stored_at), *shape)
         else:
             if tokens > 1:
                 stored_at = stored_at + torch.arange(tokens, device=self._device)
-            columns = longest + tokens
+            columns = self._aligned(longest + tokens)
             self._reserve(len(self._open), columns)
             same = longest if longest == min(lengths) else None
             self._cache.begin(stored_at, columns, same=same)
@@ -170,6 +173,12 @@ class Streams:
         for stream in self._open:
             stream.length += tokens
         return hidden
+
+    def _aligned(self, columns: int) -> int:
+        """Round up on a GPU, whose fast attention kernels read masks of whole 16 bytes."""
+        if self._device.type != "cuda":
+            return columns
+        return min(-(-columns // 8) * 8, self._context)
 
     def _forward_step(self, step: StepInputs, columns: int) -> Tensor:
         self._cache.begin(step.stored_at, columns)

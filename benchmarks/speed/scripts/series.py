@@ -30,8 +30,11 @@ MEASURED = CHECKOUT / "benchmarks" / "results" / "measured"
 STAGE = "plait.py bench stage"
 _BESIDE_ORIGINAL = "--weights tiny --batches 1,16 --queries 16 --rounds 3"
 _MINI = "--weights mini --batches 1,4 --queries 4 --rounds 2"
+_SIXTEEN = "--batches 1,16 --queries 16 --rounds 1"
+_FOUR = "--batches 1,4 --queries 4 --rounds 1"
+_WORDS = "--set draft.max_images=0 --set draft.max_text_tokens=128"
+_WITH_IMAGE = "--set draft.max_images=1 --set draft.max_text_tokens=64"
 _SCENARIOS = "--scenario offline --scenario single-stream"
-_SHORT = "--set draft.max_images=1 --set draft.max_text_tokens=64"
 _JUDGE = f"{STAGE} --scorer judge:mmie-score --rounds 1 --set max_new_tokens=128"
 _SCRIPTS = "-m benchmarks.speed.scripts"
 CPU = {
@@ -53,19 +56,20 @@ CPU = {
 }
 """Name -> words for Python."""
 GPU = {
-    "anole-draft": f"{STAGE} anole --batches 1,8 --queries 8 --rounds 1 {_SHORT}",
-    "anole-render": f"{STAGE} anole --part render --batches 1,8",
-    "gill-draft": f"{STAGE} gill --batches 1,8 --rounds 1",
-    "minigpt5-draft": f"{STAGE} minigpt5 --batches 1,8 --rounds 1",
+    "janus-condition": f"{STAGE} janus-pro-1b --part condition {_SIXTEEN}",
+    "anole-draft": f"{STAGE} anole {_SIXTEEN} {_WORDS}",
+    "anole-render": f"{STAGE} anole --part render --batches 1,8 {_WITH_IMAGE}",
+    "gill-draft": f"{STAGE} gill {_SIXTEEN}",
+    "minigpt5-draft": f"{STAGE} minigpt5 {_SIXTEEN}",
     "emu2-render": f"{STAGE} emu2 --part render --batches 1,2 --queries 2 --rounds 1",
-    "mmie-score": f"{_JUDGE} --batches 1,8,16",
+    "mmie-score": f"{_JUDGE} --queries 8 --batches 1,8",
     "mmie-score-systems": f"{_JUDGE} --batches 1,20 --queries 4 --answers 5",
-    "openjourney": f"{STAGE} openjourney --part render",
-    "sdxl-turbo": f"{STAGE} sdxl-turbo --part render",
-    "sdxl": f"{STAGE} sdxl --part render --batches 1,4",
-    "sd3": f"{STAGE} sd3 --part render --batches 1,4",
+    "qwen2-vl-7b": f"{STAGE} qwen2-vl-7b {_SIXTEEN} --set max_new_tokens=128",
+    "openjourney": f"{STAGE} openjourney --part render {_FOUR}",
+    "sdxl-turbo": f"{STAGE} sdxl-turbo --part render {_FOUR}",
+    "sdxl": f"{STAGE} sdxl --part render {_FOUR}",
+    "sd3": f"{STAGE} sd3 --part render {_FOUR}",
     "flux": f"{STAGE} flux --part render --batches 1,2 --queries 2 --rounds 1",
-    "qwen2-vl-7b": f"{STAGE} qwen2-vl-7b --batches 1,8 --rounds 1",
     "clipscore": f"{STAGE} --scorer clipscore --batches 1,16",
 }
 

@@ -123,6 +123,30 @@ def after(places: torch.Tensor, count: int) -> torch.Tensor:
 KINDS = pytest.mark.parametrize("kind", ["llama", "opt", "chameleon", "qwen2-vl"])
 
 
+def bound_to_memory(monkeypatch):
+    """A capture that computes anew, and fails where a graph would use memory of before."""
+    used: list[int] = []
+    store = KeyValueRows._store
+
+    def noted(cache, layer, states) -> None:
+        used.append(layer[0].data_ptr())
+        store(cache, layer, states)
+
+    def captured(run):
+        run()
+        memory = used[-1]
+
+        def replay() -> torch.Tensor:
+            states = run()
+            assert used[-1] == memory
+            return states
+
+        return replay
+
+    monkeypatch.setattr(KeyValueRows, "_store", noted)
+    return captured
+
+
 @pytest.fixture(params=["eager", "rounded", "cuda"])
 def steps(request, monkeypatch) -> str:
     """How steps are computed: also as a GPU's graphs compute them, and by one."""
@@ -131,7 +155,7 @@ def steps(request, monkeypatch) -> str:
     monkeypatch.setattr(graphs, "_COLUMNS", 32)
     if request.param == "rounded":
         monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
-        monkeypatch.setattr(graphs, "captured", lambda run: run)
+        monkeypatch.setattr(graphs, "captured", bound_to_memory(monkeypatch))
     return "cuda" if request.param == "cuda" else "cpu"
 
 
@@ -147,6 +171,19 @@ def test_streams_join_and_leave_without_disturbing_others(kind, steps):
             leaving = int(checked.random.integers(len(checked.fed)))
             checked.close(list(checked.fed)[leaving])
         checked.step()
+
+
+def test_steps_that_cannot_be_captured_are_computed_without(monkeypatch):
+    def refuse(run):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
+    monkeypatch.setattr(graphs, "captured", refuse)
+    checked = Checked("llama", seed=3)
+    checked.open(some(checked.random, 5, 3))
+    with pytest.warns(UserWarning, match="without CUDA graphs"):
+        checked.step()
+    checked.step()
 
 
 @KINDS
