@@ -65,6 +65,9 @@ def stage(
     upstream: Annotated[
         bool, typer.Option(help="Also time the original program's loop.")
     ] = True,
+    eager: Annotated[
+        bool, typer.Option(help="Also time each batch size without CUDA graphs.")
+    ] = False,
     scenario: Annotated[
         list[Scenario] | None,
         typer.Option(help="Also let MLPerf's LoadGen run this scenario."),
@@ -99,6 +102,7 @@ def stage(
         answers=answers,
         rounds=rounds,
         upstream=upstream,
+        eager=eager,
         settings=reduce(merged, map(parsed_setting, set_ or ()), {}),
         price_per_hour=price_per_hour,
         scenarios=tuple(dict.fromkeys(scenario or ())),

@@ -43,6 +43,7 @@ class StageRequest:
     answers: int
     rounds: int
     upstream: bool
+    eager: bool
     settings: dict[str, Any]
     price_per_hour: float | None = None
     scenarios: tuple[loadgen.Scenario, ...] = ()
@@ -60,7 +61,8 @@ def taken(request: StageRequest, command: Sequence[str]) -> Measurement:
     spec, inputs = _workload(request)
     stage, load_s = loaded_stage(spec, request.batches)
     loop = upstream_loop(spec, stage) if request.upstream else None
-    variants, clock = variants_of(stage, request.batches, loop), Clock()
+    variants = variants_of(stage, request.batches, loop, eager=request.eager)
+    clock = Clock()
     speeds = measure(variants, inputs, request.rounds, clock, _uncounted(spec))
     if not speeds:
         raise UsageError("no batch size fits into memory; give smaller ones with --batches")

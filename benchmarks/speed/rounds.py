@@ -55,12 +55,28 @@ class Variant:
 
 
 def variants_of(
-    compute: Compute, sizes: Sequence[int], loop: Compute | None = None
+    compute: Compute,
+    sizes: Sequence[int],
+    loop: Compute | None = None,
+    *,
+    eager: bool = False,
 ) -> list[Variant]:
-    """Return upstream's loop, where there is one, and `compute` at every batch size."""
+    """Return upstream's loop, where there is one, and `compute` at every batch size.
+
+    With `eager`, each size without CUDA graphs too.
+    """
+
+    def without_graphs(inputs: Sequence[Any]) -> list[Outcome[Any]]:
+        with eagerly():
+            return compute(inputs)
+
     size = max(sizes) if getattr(loop, "batched", False) else 1
-    first = [] if loop is None else [Variant("upstream", loop, size)]
-    return [*first, *(Variant(f"batch {size}", compute, size) for size in sizes)]
+    made = [] if loop is None else [Variant("upstream", loop, size)]
+    for size in sizes:
+        if eager:
+            made.append(Variant(f"batch {size} eager", without_graphs, size))
+        made.append(Variant(f"batch {size}", compute, size))
+    return made
 
 
 def upstream_loop(spec: StageSpec, stage: Any) -> Any | None:

@@ -100,7 +100,7 @@ class StepGraphs:
             inputs = given.of_rows(rows)
             # Capturing runs the step as well: it writes what the replay writes.
             inputs.fill(given)
-            with torch.cuda.device_of(inputs.embeddings):
+            with torch.cuda.device_of(inputs.embeddings):  # type: ignore[no-untyped-call]
                 replay = _replayed(lambda: self._forward(inputs, columns))
             self._steps[rows, columns] = inputs, replay
         inputs, replay = self._steps[rows, columns]
@@ -123,7 +123,7 @@ def _replayed(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
 
 def captured(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """Capture what `run` does on the GPU; return what repeats it and returns its tensor."""
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         run()  # libraries allocate what they need at a first call

@@ -10,7 +10,6 @@ from natives import asked
 from picture_helpers import smooth
 from PIL import Image as Pillow
 from safetensors.torch import load
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from generators.document import ImageRequest, Request, Text, Turn
 from generators.janus.condition import JanusCondition
@@ -150,41 +149,6 @@ def test_pixels_are_those_of_the_class(stage, condition):
         difference = np.abs(ours.value.pixels.astype(int) - np.asarray(image).astype(int))
         assert difference.max() <= 1
         assert ours.value.pixels.std() > 5
-
-
-class _Shapes(TorchDispatchMode):
-    """Notes each operation with the shapes and strides of its tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        flat, _ = torch.utils._pytree.tree_flatten((args, kwargs or {}))
-        tensors = tuple(
-            (tuple(a.shape), a.stride(), a.dtype) if isinstance(a, torch.Tensor) else a
-            for a in flat
-        )
-        self.seen.append((str(func), tensors))
-        return func(*args, **(kwargs or {}))
-
-
-def test_every_step_has_the_same_shapes(condition, monkeypatch):
-    """As a CUDA graph needs it: operations, shapes, strides and numbers on the host."""
-    steps, step = [], type(condition.decoder).forward
-
-    def watched(self, *args, **kwargs):
-        with _Shapes() as shapes:
-            outputs = step(self, *args, **kwargs)
-        steps.append(shapes.seen)
-        return outputs
-
-    monkeypatch.setattr(type(condition.decoder), "forward", watched)
-    condition([ImageRequest(prompt) for prompt in PROMPTS])
-    decoding = steps[-condition.codes :]
-    assert len(decoding[0]) > 50
-    assert all(seen == decoding[0] for seen in decoding)
-    assert not any("_local_scalar_dense" in name for name, _ in decoding[0])
 
 
 def test_later_rounds_read_the_answer_so_far(stage):
