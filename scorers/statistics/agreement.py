@@ -52,20 +52,19 @@ def mae(x: Floats, y: Floats, w: Floats) -> Floats:
 
 def pearson(x: Floats, y: Floats, w: Floats) -> Floats:
     """Pearson's product-moment correlation."""
-    x, y = _centred(x), _centred(y)
+    x, y = x - float(x.mean()), y - float(y.mean())
     total, sx, sy = w.sum(1), w @ x, w @ y
     covariance = total * (w @ (x * y)) - sx * sy
-    spread = [_unless_flat(total * (w @ v**2) - (w @ v) ** 2, v, w) for v in (x, y)]
-    return _ratio(covariance, np.sqrt(spread[0] * spread[1]))
+    squares = [total * (w @ v**2) for v in (x, y)]
+    spread = (
+        _unless_flat(own - s**2, own) for own, s in zip(squares, (sx, sy), strict=True)
+    )
+    return _ratio(covariance, np.sqrt(np.prod([*spread], axis=0)))
 
 
-def _centred(x: Floats) -> Floats:
-    return x - float(x.mean())
-
-
-def _unless_flat(spread: Floats, x: Floats, w: Floats) -> Floats:
+def _unless_flat(spread: Floats, squares: Floats) -> Floats:
     """`spread`, 0 where it is no more than the rounding of sums of squares."""
-    return np.where(spread > _FLAT * (w.sum(1) * (w @ x**2)), spread, 0.0)
+    return np.where(spread > _FLAT * squares, spread, 0.0)
 
 
 def spearman(x: Floats, y: Floats, w: Floats) -> Floats:
@@ -118,16 +117,14 @@ def kappa(x: Floats, y: Floats, w: Floats) -> Floats:
     the table of all levels from the lowest to the highest, for others Lin's concordance
     coefficient (1989) with population variances.
     """
-    both = _centred(np.concatenate([x, y]))
-    x, y = both[: len(x)], both[len(x) :]
-    total, squares = w.sum(1), w @ (x**2 + y**2)
-    chance = total * squares - 2 * (w @ x) * (w @ y)
-    chance = np.where(chance > _FLAT * (total * squares), chance, 0.0)
+    centre = float(np.concatenate([x, y]).mean())
+    x, y, total = x - centre, y - centre, w.sum(1)
+    squares = total * (w @ (x**2 + y**2))
+    chance = _unless_flat(squares - 2 * (w @ x) * (w @ y), squares)
     return 1 - _ratio(total * (w @ (x - y) ** 2), chance)
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:
-    """`above` / `below`, NaN where `below` is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(below > 0, above / below, np.nan)
 
@@ -192,11 +189,7 @@ class Agreement:
 
 
 def agreement(
-    pairs: Sequence[ScoredPair],
-    *,
-    one_scale: bool = True,
-    draws: int = DRAWS,
-    seed: int = 0,
+    pairs: Sequence[ScoredPair], *, one_scale: bool = True, draws: int = DRAWS
 ) -> list[Agreement]:
     """Return the agreement over all pairs, per kind, per category, and per both.
 
@@ -206,7 +199,7 @@ def agreement(
     # In one order, since sums of floats and the draws of a set must not depend on it.
     ordered = sorted(pairs, key=lambda p: (p.query, p.kind, p.judge, p.human))
     queries, query = np.unique([p.query for p in ordered], return_inverse=True)
-    resampled = bootstrap_weights(queries.tolist(), draws, seed)[:, query]
+    resampled = bootstrap_weights(queries.tolist(), draws)[:, query]
     results = []
     for category, kind in _groups(ordered):
         inside = [
@@ -261,12 +254,9 @@ def estimated(
     """Return a coefficient of the pairs as they are, with the interval of its draws."""
     plain = float(function(judge, human, np.ones((1, len(judge))))[0])
     if np.isnan(plain):
-        return Estimate(None, None, queries, _undefined(judge, human))
+        series = {"judge": judge, "people": human}
+        flat = [name for name, values in series.items() if np.unique(values).size < 2]
+        raters = " and ".join(flat) or "judge or people"
+        reason = f"undefined: {raters} gave one score to all"
+        return Estimate(None, None, queries, reason)
     return bootstrap_estimate(plain, function(judge, human, resampled), queries)
-
-
-def _undefined(judge: Floats, human: Floats) -> str:
-    series = {"judge": judge, "people": human}
-    flat = [name for name, values in series.items() if np.unique(values).size < 2]
-    raters = " and ".join(flat) or "judge or people"
-    return f"undefined: {raters} gave one score to all"

@@ -72,21 +72,19 @@ METHOD = "percentile bootstrap"
 TOO_FEW = f"fewer than {LEAST} questions: no interval"
 
 
-def bootstrap_weights(
-    questions: Sequence[str], draws: int = DRAWS, seed: int = 0
-) -> Floats:
+def bootstrap_weights(questions: Sequence[str], draws: int = DRAWS) -> Floats:
     """Return (draws, questions) Poisson(1) weights; every question has its own stream.
 
     Poisson bootstrap (Chamandy et al. 2012). A stream is named by the question, so an
     interval depends neither on the order of the games nor on other questions.
     """
-    streams = [_stream(question, draws, seed) for question in questions]
+    streams = [_stream(question, draws) for question in questions]
     return np.stack(streams, axis=1) if streams else np.zeros((draws, 0))
 
 
 @lru_cache(maxsize=4096)
-def _stream(question: str, draws: int, seed: int) -> Floats:
-    digest = hashlib.sha256(f"{seed}\n{question}".encode()).digest()
+def _stream(question: str, draws: int) -> Floats:
+    digest = hashlib.sha256(f"0\n{question}".encode()).digest()
     generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "big")))
     return generator.poisson(1.0, draws).astype(np.float64)
 
@@ -102,26 +100,15 @@ def bootstrap_estimate(value: float, samples: Floats, questions: int) -> Estimat
     defined = samples[~np.isnan(samples)]
     if len(defined) < 0.9 * len(samples):
         return Estimate(value, None, questions, "undefined in over 10% of the draws")
-    tail = _tail(questions - 1)
+    from scipy import special
+
+    tail = float(special.ndtr(special.stdtrit(questions - 1, (1 - CONFIDENCE) / 2)))
     # Not interpolated: there is no number between a finite and an infinite sample.
     low = float(np.quantile(defined, tail, method="lower"))
     high = float(np.quantile(defined, 1 - tail, method="higher"))
-    if reason := _reason(low, high):
-        return Estimate(value, None, questions, reason)
-    return Estimate(value, (low, high), questions, "", METHOD)
-
-
-def _reason(low: float, high: float) -> str:
-    """Return why these ends make no interval; empty where they do."""
     if not np.isfinite([low, high]).all():
         side = "below" if np.isfinite(high) else "above" if np.isfinite(low) else "at all"
-        return f"interval not bounded {side}"
+        return Estimate(value, None, questions, f"interval not bounded {side}")
     if high - low <= EQUAL * max(abs(low), abs(high)):
-        return "the same in all draws: no interval"
-    return ""
-
-
-def _tail(freedom: int) -> float:
-    from scipy import special
-
-    return float(special.ndtr(special.stdtrit(freedom, (1 - CONFIDENCE) / 2)))
+        return Estimate(value, None, questions, "the same in all draws: no interval")
+    return Estimate(value, (low, high), questions, "", METHOD)

@@ -26,7 +26,6 @@ UNBIASED = 10_000
 SUBSETS, SUBSET_SIZE = 100, 1000
 """Of KID, as in torchmetrics and in the authors' program."""
 SEED = 0
-"""Of the subsets."""
 TOO_FEW = "fewer than two images in one of the sets"
 Sets = Sequence[Sequence[Embedding]]
 """By query, the vectors of its images."""
@@ -78,9 +77,12 @@ def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
     with torch.random.fork_rng([]), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the features are kept
         torch.manual_seed(SEED)
-        features = _given(own.shape[1])
-        metric = KernelInceptionDistance(features, subsets=SUBSETS, subset_size=size)
-        value, _ = _computed(metric, own, true)
+        network = nn.Identity()  # the features are given already
+        network.num_features = own.shape[1]
+        metric: Any = KernelInceptionDistance(network, subsets=SUBSETS, subset_size=size)
+        metric.update(torch.from_numpy(true), real=True)
+        metric.update(torch.from_numpy(own), real=False)
+        value, _ = metric.compute()
 
     def kernel(x: Floats, y: Floats) -> Floats:
         cubic: Floats = (x @ y.T / x.shape[1] + 1) ** 3
@@ -88,14 +90,15 @@ def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
 
     pairs = [(answer, answer), (truth, truth), (answer, truth)]
     own_own, true_true, own_true = (_over_pairs(queries, a, b, kernel) for a, b in pairs)
-    return _with_interval(float(value), own_own + true_true - 2 * own_true, queries)
+    samples = own_own + true_true - 2 * own_true
+    return bootstrap_estimate(float(value), samples[1:], len(queries))
 
 
 def _diversity(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
     if sum(map(len, answer)) < 2:
         return Estimate(None, n=len(queries), reason=TOO_FEW)
     samples = 1 - _over_pairs(queries, answer, answer, _cosine)
-    return _with_interval(float(samples[0]), samples, queries)
+    return bootstrap_estimate(float(samples[0]), samples[1:], len(queries))
 
 
 def _cosine(x: Floats, y: Floats) -> Floats:
@@ -127,23 +130,6 @@ def _over_pairs(queries: Sequence[str], a: Sets, b: Sets, kernel: Any) -> Floats
     with np.errstate(invalid="ignore", divide="ignore"):
         means: Floats = totals[0] / totals[1]
     return means
-
-
-def _with_interval(value: float, samples: Floats, queries: Sequence[str]) -> Estimate:
-    return bootstrap_estimate(value, samples[1:], len(queries))
-
-
-def _given(width: int) -> nn.Module:
-    """Return what torchmetrics takes for a network: the features are given already."""
-    network = nn.Identity()
-    network.num_features = width  # type: ignore[assignment]
-    return network
-
-
-def _computed(metric: Any, own: Floats, true: Floats) -> Any:
-    metric.update(torch.from_numpy(true), real=True)
-    metric.update(torch.from_numpy(own), real=False)
-    return metric.compute()
 
 
 FIGURES: Mapping[str, Callable[[Sequence[str], Sets, Sets], Estimate]] = {

@@ -65,7 +65,6 @@ class _Moments:
 
     mean: float
     problem: str = ""
-    """Why the values support no interval."""
     below: float = 0.0
     """Variance of the mean that gives the lower end at 1.96 deviations."""
     above: float = 0.0
@@ -163,7 +162,9 @@ def stratified(strata: Sequence[Stratum], ends: Ends = UNBOUNDED) -> Estimate:
         reason = "an end of the interval is beyond the range of numbers"
         return Estimate(math.ldexp(value, unit), None, n, reason)
     low, high = interval.tolist()
-    return Estimate(math.ldexp(value, unit), (low, high), n, "", _method(moments))
+    methods = " and ".join(sorted({m.method for m in moments}))
+    method = f"stratified {methods}" if len(moments) > 1 else methods
+    return Estimate(math.ldexp(value, unit), (low, high), n, "", method)
 
 
 def _known(values: npt.ArrayLike) -> Floats:
@@ -217,7 +218,6 @@ def _distances(ends: Ends, mean: float, variance: float, z: float) -> tuple[floa
 
 
 def _interval(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
-    """Return (2,) the interval's ends."""
     below = shares**2 * [m.below for m in moments]
     above = shares**2 * [m.above for m in moments]
     variances = (below + above) / 2
@@ -228,14 +228,7 @@ def _interval(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floa
     return np.array([low, high])
 
 
-def _method(moments: Sequence[_Moments]) -> str:
-    """`Student's t`; `stratified Wilson score and quasi-binomial score`."""
-    methods = " and ".join(sorted({m.method for m in moments}))
-    return f"stratified {methods}" if len(moments) > 1 else methods
-
-
 def _quantile(freedom: float = math.inf) -> float:
-    """Return Student's t at the upper end of an interval; the normal's by default."""
     from scipy import special
 
     tail = (1 + CONFIDENCE) / 2

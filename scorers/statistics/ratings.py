@@ -133,9 +133,18 @@ def bradley_terry(
     columns = zip((*model.systems, *model.effects), point, samples.T, strict=True)
     fitted = {name: (float(value), drawn) for name, value, drawn in columns}
 
+    def percent(gap: float) -> float:
+        return 100 * expected(gap, 0.0)
+
     def estimate(name: str, scale: Callable[[float], float], unit: float) -> Estimate:
+        """Return the gap to the anchor and its interval on another, monotone scale."""
         value, drawn = fitted[name]
-        return _estimate(unit * value, unit * drawn, n, scale)
+        gap, gaps = unit * value, unit * drawn
+        if not np.isfinite(gap):
+            return Estimate(None, None, n, ALWAYS)
+        found = bootstrap_estimate(gap, gaps, n)
+        ends = found.ci95 and (scale(found.ci95[0]), scale(found.ci95[1]))
+        return replace(found, value=scale(gap), ci95=ends)
 
     systems = {anchor: Estimate(INITIAL, None, n, "the anchor of the scale")}
     systems |= {s: estimate(s, lambda g: INITIAL + g, POINTS) for s in model.systems}
@@ -146,25 +155,10 @@ def bradley_terry(
     asked = [*([ORDER] if order else []), *style_names]
     return Ratings(
         systems=systems | unconnected,
-        win_rates={s: estimate(s, _percent, POINTS) for s in model.systems} | unconnected,
+        win_rates={s: estimate(s, percent, POINTS) for s in model.systems} | unconnected,
         effects={e: estimate(e, lambda g: g, 1.0) for e in model.effects}
         | {e: missing for e in asked if e not in model.effects},
     )
-
-
-def _estimate(
-    gap: float, gaps: Floats, n: int, scale: Callable[[float], float]
-) -> Estimate:
-    """Return the gap and its interval on another, monotone scale."""
-    if not np.isfinite(gap):
-        return Estimate(None, None, n, ALWAYS)
-    estimate = bootstrap_estimate(gap, gaps, n)
-    ends = estimate.ci95 and (scale(estimate.ci95[0]), scale(estimate.ci95[1]))
-    return replace(estimate, value=scale(gap), ci95=ends)
-
-
-def _percent(gap: float) -> float:
-    return 100 * expected(gap, 0.0)
 
 
 def _sides(battles: Sequence[Battle], names: Sequence[str]) -> Indices:
@@ -282,7 +276,6 @@ class PairedModel:
         return x, effects
 
     def _summed(self, weight: Floats) -> tuple[Floats, Floats]:
-        """Return weights of wins and losses per distinct row."""
         n, score = len(self.rows), self.score
         wins = np.bincount(self.row, weight * score, n).astype(np.float64)
         return wins, np.bincount(self.row, weight * (1 - score), n).astype(np.float64)

@@ -18,10 +18,7 @@ OBSERVERS = (
 )
 """Krippendorff (2011), example C: four observers, twelve units, missing values."""
 EXAMPLE = [
-    (
-        f"unit {i}",
-        {f"observer {k}": float(v) for k, v in enumerate(column) if v != "."},
-    )
+    (f"unit {i}", {f"observer {k}": float(v) for k, v in enumerate(column) if v != "."})
     for i, column in enumerate(zip(*(row.split() for row in OBSERVERS), strict=True))
 ]
 

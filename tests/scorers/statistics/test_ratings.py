@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from scipy.stats import norm
@@ -80,7 +80,8 @@ def test_ratings_equal_an_independent_fit() -> None:
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=10, deadline=None)
+@example(seed=1)  # a draw of which nothing more runs off than of all games
+@settings(max_examples=5, deadline=None)
 def test_order_and_naming_of_battles_change_nothing(seed: int) -> None:
     rng = random.Random(seed)
     games = league(seed, 20)
@@ -114,7 +115,7 @@ def unbounded(table: PairedModel, k: int) -> bool:
 
 
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_exactly_the_coefficients_without_bound_have_no_value(seed: int) -> None:
     rng = random.Random(seed)
     games = []
@@ -142,12 +143,12 @@ def test_systems_out_of_reach_are_named() -> None:
 
 
 def test_intervals_have_the_width_of_theory_and_draw_questions() -> None:
-    # 400 questions of one game each: the logit's standard error is 1/sqrt(n p (1-p)).
-    n, p = 400, 0.6
+    # 200 questions of one game each: the logit's standard error is 1/sqrt(n p (1-p)).
+    n, p = 200, 0.6
     games = [battle(f"q{i}", "a", "base", float(i < p * n)) for i in range(n)]
-    low, high = bradley_terry(games, "base", draws=800).systems["a"].ci95
+    low, high = bradley_terry(games, "base", draws=300).systems["a"].ci95
     target = 2 * norm.ppf(0.975) * POINTS / math.sqrt(n * p * (1 - p))
-    assert high - low == pytest.approx(target, rel=0.12)
+    assert high - low == pytest.approx(target, rel=0.2)
     # Games of one question are drawn together.
     once, thrice = (bradley_terry(games * k, "base", draws=9).systems["a"] for k in (1, 3))
     assert thrice.value == pytest.approx(once.value, abs=1e-6)
