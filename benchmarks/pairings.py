@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -39,9 +40,7 @@ from pipelines.systems import is_t2i, parts_of
 from scorers.base import Scorer
 
 _Sides = tuple[tuple[str, ...], tuple[str, ...]]
-"""LVLMs and text-to-image models."""
 _OF_WHAT_IS_SHOWN = ("config", "metrics", "human", "sheet")
-"""Options that an existing run is shown with."""
 _TINY: _Sides = ("qwen2-vl-7b", "llava-34b"), ("openjourney", "sdxl-turbo")
 """LVLMs and text-to-image models of the matrix that shows how things work, without
 weights: one LVLM skips queries with several images, as published."""
@@ -52,7 +51,9 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     place = options["config"] and any_path(options["config"])
     if place is not None and is_run(place):
         _refuse_options(options, place)
-        return _of_existing(place.resolve(), options, console)
+        root = place.resolve()
+        _show(reopen(root).board(Store(root, strict=True)), root, options, console)
+        return commands.FINISHED
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")
     config = matrix_config({**options, "config": place})
@@ -69,14 +70,7 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     return finished.exit_status
 
 
-def _of_existing(root: AnyPath, options: Mapping[str, Any], console: Console) -> int:
-    """Write and show the tables of a run that is there."""
-    _show(reopen(root).board(Store(root, strict=True)), root, options, console)
-    return commands.FINISHED
-
-
 def _metrics(options: Mapping[str, Any], scorers: Sequence[Scorer]) -> list[str]:
-    """The scorers to be shown; UsageError for a name that is none of the run's."""
     valid = [s.name for s in scorers if not s.of_sets]
     named = (text.split(",") for text in options["metrics"] or ())
     chosen = [*dict.fromkeys(name.strip() for names in named for name in names)]
@@ -87,7 +81,6 @@ def _metrics(options: Mapping[str, Any], scorers: Sequence[Scorer]) -> list[str]
 
 
 def _people(file: Path | None) -> dict[str, dict[str, float]]:
-    """Return what people gave on average, by system and query; UsageError."""
     if file is None:
         return {}
     scale = AgreementSettings().human_scale
@@ -126,7 +119,8 @@ def matrix_config(options: Mapping[str, Any]) -> RunConfig:
         # Mini models have learnt to mark places of images; random ones never mark any.
         protocol = protocol or ("outline" if flags["weights"] == "mini" else "mmie")
     _refuse_half(lvlms, t2is)
-    flags["systems"] = systems_of(lvlms, t2is, protocol or "mmie")
+    pairs = product(dict.fromkeys(lvlms), dict.fromkeys(t2is))
+    flags["systems"] = tuple(f"{w}+{a}@{protocol or 'mmie'}" for w, a in pairs)
     return load_config(options["config"], flags, options["set_"] or ())
 
 
@@ -174,15 +168,6 @@ def _refuse_half(lvlms: Sequence[str], t2is: Sequence[str]) -> None:
         )
 
 
-def systems_of(lvlms: Sequence[str], t2is: Sequence[str], protocol: str) -> tuple[str, ...]:
-    """Return the names of all pairings, row by row."""
-    return tuple(
-        f"{lvlm}+{t2i}@{protocol}"
-        for lvlm in dict.fromkeys(lvlms)
-        for t2i in dict.fromkeys(t2is)
-    )
-
-
 def _no_matrix(where: str) -> UsageError:
     return UsageError(
         f"the systems of {where} form no matrix: at least two systems LVLM+T2I of one "
@@ -194,7 +179,6 @@ def _no_matrix(where: str) -> UsageError:
 def _show(
     board: Board, root: AnyPath, options: Mapping[str, Any], console: Console
 ) -> None:
-    """Write the files, print the tables and say where the files are; UsageError."""
     metrics, people = _metrics(options, board.scorers), _people(options["human"])
     cells = {s.name for one in matrices_of(board.systems) for s in one.cells}
     if not cells:

@@ -41,6 +41,8 @@ _METRICS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "diversity": (_CLIP, {"scale": "0-2", "unit": "1 - cosine"}),
 }
 """Settings, name and licence of the model, and what a figure is."""
+MEMBER = "is of whole sets of images"
+"""How the reason ends why a document that adds to a figure has no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,7 @@ class SetScorer(Scorer):
         if not isinstance(made, list):
             return made
         n = len(truth)
-        told = f"{self.name} is of whole sets of images"
-        return SetMember(told, tuple(made[n:]), tuple(made[:n]))
+        return SetMember(f"{self.name} {MEMBER}", tuple(made[n:]), tuple(made[:n]))
 
     @property
     def of_sets(self) -> bool:

@@ -26,13 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks.results.costs import (
-    Amounts,
-    DocumentCost,
-    RecordCost,
-    RecordCosts,
-    total,
-)
+from benchmarks.results.costs import Amounts, DocumentCost, RecordCost, RecordCosts, total
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
 from benchmarks.results.people import known
 from cluster.plan import Evaluation
@@ -147,7 +141,6 @@ class TableBuilder:
         self._rows.clear()
 
     def _spent(self, e: Evaluation, scorer: str = "") -> tuple[float | None, ...]:
-        """Seconds, tokens and money that an answer, or a scorer's judgement, took."""
         if self._costs is None or not (jobs := e.jobs.get(scorer)):
             return None, None, None
         records = self._costs.of(jobs)
@@ -302,8 +295,6 @@ class Board:
             for text in (*filter(None, [s.manner]), *map(str, known(s, self.agreement)))
         ]
 
-    # ------------------------------------------------------------- rows of the table
-
     @cached_property
     def column(self) -> Mapping[str, Names]:
         """The columns of names."""
@@ -340,8 +331,6 @@ class Board:
         """Return the rows of what a judge ruled on criteria, of complete answers."""
         ruled = self.column["scorer"].is_(scorer) & (self.column["criterion"].codes >= 0)
         return ruled & self.is_complete
-
-    # ----------------------------------------------------------------------- queries
 
     @cached_property
     def missing(self) -> int:
@@ -402,8 +391,6 @@ class Board:
     def keys(self) -> list[str]:
         """The queries' keys in sorted order: the rows of `values`."""
         return sorted(q.key for q in self.queries)
-
-    # ---------------------------------------------------------------- counts, values
 
     @cached_property
     def tallies(self) -> dict[tuple[str, str, str], Counter[tuple[str, str]]]:
@@ -488,11 +475,8 @@ class Board:
         return {name: n for name, n in lost.items() if n}
 
     def _of_weights(self, kind: str) -> list[str]:
-        """Systems and scorers that ran on weights of this kind."""
         parts: list[System | Scorer] = [*self.systems, *self.scorers]
         return [p.name for p in parts if any(s.weights == kind for s in p.stages)]
-
-    # ------------------------------------------------------------------------- words
 
     @property
     def title(self) -> str:

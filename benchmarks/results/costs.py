@@ -80,14 +80,15 @@ class RecordCosts:
 
     def of(self, jobs: Iterable[Job]) -> dict[str, RecordCost]:
         """Return the records there are of `jobs`, by key and in that order."""
+        records = {}
         stages = {self._store.key_of(job): job.spec for job in jobs}
-        known = {key: self._of_stage(stages[key]).get(key) for key in sorted(stages)}
-        return {key: record for key, record in known.items() if record is not None}
-
-    def _of_stage(self, spec: StageSpec) -> Mapping[str, RecordCost]:
-        if spec.digest not in self._stages:
-            self._stages[spec.digest] = self._read(spec)
-        return self._stages[spec.digest]
+        for key in sorted(stages):
+            spec = stages[key]
+            if spec.digest not in self._stages:
+                self._stages[spec.digest] = self._read(spec)
+            if (record := self._stages[spec.digest].get(key)) is not None:
+                records[key] = record
+        return records
 
     def _read(self, spec: StageSpec) -> dict[str, RecordCost]:
         rows = self._store.columns(spec, ["usage", "seconds"])

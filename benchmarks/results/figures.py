@@ -54,7 +54,6 @@ def drawn(
 
 
 def _content(svg: str) -> Markup:
-    """Return what stands in matplotlib's file, in the colours and the font of the page."""
     svg = svg[svg.index("<g ") : svg.rindex("</svg>")]
     # What is referred to is named by its content; all other names repeat in each figure.
     svg = re.sub(r' id="[A-Za-z][\w.]*_\d+"', "", svg)
@@ -66,7 +65,6 @@ def _content(svg: str) -> Markup:
 
 
 def _shorter(path: str) -> str:
-    """Return a path to the hundredth of a pixel."""
     return re.sub(r"(\.\d\d)\d+", r"\1", " ".join(path.split()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -24,7 +24,7 @@ from benchmarks.results.leaderboard import (
     reasons_of,
 )
 from benchmarks.results.numbers import NumberForm, estimate_of
-from benchmarks.results.reasons import FAILURES, most_frequent
+from benchmarks.results.reasons import FAILURES, OF_SETS, most_frequent, outcome_groups
 from benchmarks.results.table import ResultTable, TableCell, TableColumn, printable
 from benchmarks.tasks.controls import is_reference
 from scorers.base import Scorer, shown_scale
@@ -75,12 +75,9 @@ def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]
             cell = replace(cell, detail=f"{cell.detail}\nn={plain['n']:,}".strip())
         cells.append(replace(cell, value=None) if is_reference(name) else cell)
     same = f", n={min(sizes):,}" if len(sizes) == 1 else ""
-    column = TableColumn(scorer.name, scorer.direction, numeric=True, bars=True)
-    link, detail = (
-        f"#section-scorer-{k}",
-        f"({shown_scale(scorer.scale, scorer.direction)}){same}",
-    )
-    return replace(column, link=link, detail=detail), cells
+    about: dict[str, Any] = {"numeric": True, "bars": True, "link": f"#section-scorer-{k}"}
+    about["detail"] = f"({shown_scale(scorer.scale, scorer.direction)}){same}"
+    return TableColumn(scorer.name, scorer.direction, **about), cells
 
 
 def _tied(board: Board, scorer: Scorer) -> set[str]:
@@ -105,11 +102,18 @@ def _tied(board: Board, scorer: Scorer) -> set[str]:
 
 
 def outcome_texts(board: Board) -> dict[str, str]:
-    """Say what came of all answers and judgements: `12 not applicable`, by outcome."""
+    """Say what came of all answers and judgements: `12 not applicable`, by outcome.
+
+    Answers that add to figures of sets are told by themselves.
+    """
     counts = {n: sum(row[n] for row in leaderboard(board)) for n in COUNTS}
+    groups = outcome_groups(board).values()
+    members = sum(g.counts.total() for g in groups if g.outcome == OF_SETS)
+    counts["not_applicable"] -= members
     done = {"done": f"{counts['done']:,} of {counts['planned']:,} answers done"}
     others = [n for n in COUNTS if n not in ("planned", "done", "scored")]
-    return done | {n: f"{counts[n]:,} {HEADINGS[n]}" for n in others if counts[n]}
+    texts = done | {n: f"{counts[n]:,} {HEADINGS[n]}" for n in others if counts[n]}
+    return texts | ({OF_SETS: f"{members:,} in figures of sets"} if members else {})
 
 
 def outcomes_note(board: Board) -> str:

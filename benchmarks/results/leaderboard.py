@@ -57,11 +57,6 @@ _NAMED = {"planned": "answers", "missing": "not made"}
 HEADINGS = {
     name: _NAMED.get(name, name.replace("_", " ")) for name in COUNTS if name != "scored"
 }
-_ALWAYS = ("planned", "done")
-_RELEASED = (
-    "Raw scores from 0 to 6, averaged and rounded as the released scorer prints them."
-)
-_PAIRED = "Mean over the queries that have a score of both systems."
 ABOUT_FAILURES = f"Every answer and judgement without a value is named in {FAILURES}."
 ABOUT_CONTROLS = (
     "Answers made worse on purpose from the ground truth. A scorer can be trusted where "
@@ -76,7 +71,6 @@ ABOUT_SPENT = (
     "count with what they took."
 )
 _SPENT = {**MEASURES, "discarded": "images discarded"}
-"""Columns of the table of what a run took, with their headings."""
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
 """A mean as `Estimate.as_json` makes it plain, its scale, and counts."""
@@ -161,7 +155,6 @@ def placing(
 
 
 def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
-    """Return what each system has reached by one scorer; queries are independent units."""
     given: dict[str, set[str]] = {category: set() for category in board.category_names}
     for (_, category, _), tally in board.tallies.items():
         given[category] |= {name for of, name in tally if of == scorer.name}
@@ -269,7 +262,6 @@ def _counts(
     scorers: Iterable[str],
     planned: int | None = None,
 ) -> dict[str, int]:
-    """Return the answers of one system by outcome, and the judgements of `scorers`."""
     tally, asked = Counter[tuple[str, str]](), 0
     for group in groups:
         tally.update(board.tallies[system, *group])
@@ -280,9 +272,6 @@ def _counts(
     names = (name.of_scores for name in SCORE_OUTCOMES)
     judged = {name: sum(tally[s, name] for s in scorers) for name in names}
     return {"planned": planned} | counts | judged
-
-
-# ---------------------------------------------------------------------------- tables
 
 
 def cell_of(cell: Cell) -> TableCell:
@@ -304,13 +293,9 @@ def _mean_column(heading: str, scorer: Scorer, cells: Iterable[Cell]) -> Column:
     return TableColumn(heading, scorer.direction, numeric=True), [*map(cell_of, cells)]
 
 
-def _has_value(cells: Iterable[TableCell]) -> bool:
-    return any(cell.span for cell in cells)
-
-
 def _table(title: str, columns: Iterable[Column], notes: Sequence[str] = ()) -> ResultTable:
     """Return a table of columns; those of means only where there is one."""
-    shown = (c for c in columns if c[0].direction is None or _has_value(c[1]))
+    shown = (c for c in columns if c[0].direction is None or any(e.span for e in c[1]))
     heads, cells = zip(*shown, strict=True)
     return ResultTable.of(title, heads, zip(*cells, strict=True), notes)
 
@@ -332,7 +317,7 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
     scores = [row["scores"][scorer.name] for row in rows]
     columns = [_systems(rows)]
     columns += [_mean_column(AVERAGES[a], scorer, (s[a] for s in scores)) for a in AVERAGES]
-    columns += _categories(board, scorer, scores)
+    columns += _categories(scorer, scores)
     columns += _count_columns([s[MICRO] for s in scores])
     missing = [
         f"{row['system']}, {AVERAGES[a]}: {s[a]['reason']}"
@@ -344,15 +329,16 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
     return _table(title, columns, missing)
 
 
-def _categories(board: Board, scorer: Scorer, scores: Sequence[Cell]) -> list[Column]:
-    names = board.category_names
-    return [_mean_column(c, scorer, [s["categories"][c] for s in scores]) for c in names]
+def _categories(
+    scorer: Scorer, scores: Sequence[Cell], of: str = "categories"
+) -> list[Column]:
+    names = scores[0][of] if scores else ()
+    return [_mean_column(n, scorer, (s[of][n] for s in scores)) for n in names]
 
 
 def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the counts that are worth a column."""
-    shown = (k for k in HEADINGS if k in _ALWAYS or any(row[k] for row in rows))
-    return [_texts(HEADINGS[k], [row[k] for row in rows]) for k in shown]
+    shown = (k for k in HEADINGS if k in ("planned", "done") or any(row[k] for row in rows))
+    return [_texts(HEADINGS[k], (row[k] for row in rows)) for k in shown]
 
 
 def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
@@ -366,7 +352,7 @@ def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
     scores, places = [row["scores"][scorer.name] for row in ranked], [*map(place, ranked)]
     ranks = ("" if p == math.inf else 1 + sum(q < p for q in places) for p in places)
     columns = [_texts("#", ranks, numeric=True), _systems(ranked)]
-    columns += _categories(board, scorer, scores)
+    columns += _categories(scorer, scores)
     columns.append(_mean_column(AVERAGES[average], scorer, (s[average] for s in scores)))
     about = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
     return _table(f"{about}, {board.title}", columns)
@@ -375,23 +361,20 @@ def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
 def field_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return the mean of every field."""
     rows = ranked(board, scorer)
-    means = [row["scores"][scorer.name]["fields"] for row in rows]
-    fields = (_mean_column(f, scorer, [own[f] for own in means]) for f in board.field_names)
-    return _table("By field", [_systems(rows), *fields])
+    scores = [row["scores"][scorer.name] for row in rows]
+    return _table("By field", [_systems(rows), *_categories(scorer, scores, "fields")])
 
 
 def released_table(board: Board, scorer: Scorer) -> ResultTable | None:
     """Return raw scores as the released scorer prints them; None where none is printed."""
     scores = {r["system"]: r["scores"][scorer.name] for r in ranked(board, scorer)}
     printed = {n: own["as_released"] for n, own in scores.items() if "as_released" in own}
-    if not printed:
-        return None
     lines = [
         [system, *("-" if cell is None else str(cell) for cell in cells.values())]
         for system, cells in printed.items()
     ]
-    head = ["system", *next(iter(printed.values()))]
-    return ResultTable.of("As released", head, lines)
+    head = ["system", *(name for cells in [*printed.values()][:1] for name in cells)]
+    return ResultTable.of("As released", head, lines) if lines else None
 
 
 def criteria_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
@@ -505,8 +488,8 @@ def legend(board: Board) -> str:
     How judges are asked, and how often scorers are known to agree with people.
     """
     scores = (s for row in leaderboard(board) for s in row["scores"].values())
-    cells = [cell for own in scores for _, _, cell in parts_of(own)]
-    methods = sorted({str(c["method"]) for c in cells if c["ci95"] and c.get("method")})
+    cells = (cell for own in scores for _, _, cell in parts_of(own) if cell["ci95"])
+    methods = sorted({str(cell["method"]) for cell in cells if "method" in cell})
     by = f" ({', '.join(methods)})" if methods else ""
     weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
     fixed = (
@@ -515,22 +498,18 @@ def legend(board: Board) -> str:
         if weights
         else ""
     )
-    more = " ".join(board.about_scorers)
     return (
         "The best first, the ground truth and its controls last. "
         f"Means with 95% intervals by query{by}; n is the number of scored queries. "
-        f"{fixed}Per query: mean over all scored queries. {more}"
+        f"{fixed}Per query: mean over all scored queries. {' '.join(board.about_scorers)}"
     ).strip()
 
 
 def parts_of(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Cell]]:
     """Every mean of one system by one scorer: part, group, cell."""
     yield from ((average, "", scores[average]) for average in AVERAGES)
-    yield from (("category", name, c) for name, c in scores["categories"].items())
-    yield from (("field", name, c) for name, c in scores["fields"].items())
-
-
-# ----------------------------------------------------------------------------- files
+    for part, groups in (("category", "categories"), ("field", "fields")):
+        yield from ((part, name, cell) for name, cell in scores[groups].items())
 
 
 def write_leaderboard(board: Board, root: AnyPath) -> None:
@@ -551,38 +530,39 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
 
 
 def _as_csv(board: Board) -> str:
-    """Return one line per system, scorer and group."""
     head = ["system", "weights", "scorer", "scale", "direction", "part", "group", "mean"]
     head += ["ci95_low", "ci95_high", "n", *COUNTS, "method", "reason", *board.mark]
-    lines = (board.mark | line for row in leaderboard(board) for line in _csv_lines(row))
+    lines = []
+    for row in leaderboard(board):
+        about = board.mark | {"system": row["system"], "weights": row["weights"] or ""}
+        if not row["scores"]:
+            lines.append(about | {name: row[name] for name in ("n", *COUNTS)})
+        for scorer, scores in row["scores"].items():
+            about |= {"scorer": scorer, "direction": scores["direction"]}
+            for part, group, cell in parts_of(scores):
+                ends = dict(
+                    zip(("ci95_low", "ci95_high"), cell["ci95"] or (), strict=False)
+                )
+                line = {"part": part, "group": group, **cell, **ends}
+                lines.append(about | {k: v for k, v in line.items() if v is not None})
     return csv_text(head, ([line.get(name, "") for name in head] for line in lines))
 
 
-def _csv_lines(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    about = {"system": row["system"], "weights": row["weights"] or ""}
-    if not row["scores"]:
-        yield about | {"n": row["n"]} | {name: row[name] for name in COUNTS}
-    for scorer, scores in row["scores"].items():
-        for part, group, cell in parts_of(scores):
-            low, high = cell["ci95"] or ("", "")
-            line = about | {k: v for k, v in cell.items() if v is not None}
-            line |= {"scorer": scorer, "direction": scores["direction"]}
-            yield line | {"part": part, "group": group, "ci95_low": low, "ci95_high": high}
-
-
 def _markdown(board: Board) -> str:
-    """Return the whole leaderboard as one Markdown page."""
     parts = [f"# Leaderboard: {board.title}"]
     if board.warning:
         parts.append(f"> **Warning: {plain(board.warning)}**")
     parts += [legend(board)] if board.scorers else []
     for scorer in board.scorers:
         parts += _section(scorer_table(board, scorer), 2)
-        parts += _section(released_table(board, scorer), 3, _RELEASED)
-        parts += _section(field_table(board, scorer), 3)
-        for table in criteria_tables(board, scorer):
+        released = (
+            "Raw scores from 0 to 6, averaged and rounded as the released scorer prints"
+        )
+        parts += _section(released_table(board, scorer), 3, f"{released} them.")
+        for table in (field_table(board, scorer), *criteria_tables(board, scorer)):
             parts += _section(table, 3)
-        parts += _section(pairs_table(board, scorer.name), 3, _PAIRED)
+        paired = "Mean over the queries that have a score of both systems."
+        parts += _section(pairs_table(board, scorer.name), 3, paired)
     parts += _section(controls_table(board), 2, ABOUT_CONTROLS)
     parts += _section(counts_table(board), 2)
     reasons = reasons_table("system", reasons_of(board))
@@ -591,7 +571,6 @@ def _markdown(board: Board) -> str:
 
 
 def _section(table: ResultTable | None, level: int, *remarks: str) -> list[str]:
-    """Heading, remarks and table; empty where there is no table."""
     if table is None:
         return []
     return [f"{'#' * level} {plain(table.title)}", *remarks, table.markdown]

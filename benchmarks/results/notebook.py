@@ -92,7 +92,7 @@ def content_html(content: Iterable[Text | Image], read: Read) -> str:
 def _image(image: Image, number: int, read: Read) -> str:
     """Return a thumbnail as a data URL, or why there is none; `number` counts from 1."""
     try:
-        url = web_image(read(image), SIDE).url
+        url, *_ = web_image(read(image), SIDE)
     except ImageError as error:
         return missing_note(f"[image {number}: {error}]")
     except Exception as error:

@@ -54,22 +54,18 @@ class Agreement:
 
 def published(splits: Collection[str]) -> list[Agreement]:
     """Return the published figures on some splits of MMRB2, by split in their order."""
-    by_split = ((split, name) for split in _table()["splits"] for name in _judges())
+    table = _table()
     return [
-        Agreement(name=name, split=split, value=own[split], source=_table()["source"])
-        for split, name in by_split
-        if split in splits and split in (own := _judges()[name])
+        Agreement(name=name, split=split, value=own[split], source=table["source"])
+        for split in table["splits"]
+        for name, own in table["judges"].items()
+        if split in splits and split in own
     ]
 
 
 @cache
 def _table() -> dict[str, Any]:
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
-
-
-def _judges() -> dict[str, dict[str, Any]]:
-    judges: dict[str, dict[str, Any]] = _table()["judges"]
-    return judges
 
 
 def known(scorer: Scorer, measured: Iterable[Path] = ()) -> Iterator[Agreement]:
@@ -85,21 +81,22 @@ def known(scorer: Scorer, measured: Iterable[Path] = ()) -> Iterator[Agreement]:
 
 def published_of(scorer: str) -> list[Agreement]:
     """Return the published figures of the metric that plait calls `scorer`."""
-    names = {name for name, own in _judges().items() if scorer in own.get("scorers", ())}
-    return [f for f in published(_table()["splits"]) if f.name in names]
+    judges = _table()["judges"]
+    every = published(_table()["splits"])
+    return [f for f in every if scorer in judges[f.name].get("scorers", ())]
 
 
 def _measured(scorer: Scorer, file: Path) -> Iterator[Agreement]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         stages = {stage.digest[:12] for stage in scorer.stages}
-        own = [
-            j["groups"]["split"]
+        for split, figure in (
+            item
             for j in content["judges"]
+            for item in j["groups"]["split"].items()
             if (j["judge"], j["manner"]) == (scorer.name, scorer.manner)
-            and j["stage"] in stages
-        ]
-        for split, figure in (item for splits in own for item in splits.items()):
+            if j["stage"] in stages
+        ):
             if figure["value"] is not None:
                 yield Agreement(
                     name=scorer.name,

@@ -52,7 +52,6 @@ def means_of(weights: Floats, values: Floats) -> Floats:
 
 
 def _estimate(draws: Floats, n: int, undefined: str) -> Estimate:
-    """Return the first of `draws` with the interval of the others."""
     if np.isnan(draws[0]):
         return Estimate(None, None, n, f"undefined: {undefined}")
     return bootstrap_estimate(float(draws[0]), draws[1:], n)

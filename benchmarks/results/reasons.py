@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 from benchmarks.results.board import NOT_MADE, Board
 from benchmarks.results.table import ResultTable, csv_text
 from generators.base import VALUED, OutcomeName
+from scorers.sets import MEMBER
 
 FAILURES = "failures.csv"
 """The file of a run directory that names every answer and judgement without a value."""
+OF_SETS = "of_sets"
+"""On the page, the outcome of an answer that adds to a figure of a set."""
 MOST = 10
 _IN_TERMINAL = 5
-"""Reasons shown in a terminal."""
 Reasons = Sequence[Mapping[str, Any]]
 """Of one system, as `counted_reasons` returns them."""
 _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
@@ -91,11 +93,14 @@ def shape_of(scorer: str, outcome: str, fault: str, reason: str) -> Shape:
 def outcome_groups(board: Board) -> dict[Shape, OutcomeGroup]:
     """Return all that has no value, also what is not made or not applicable."""
     groups: dict[Shape, OutcomeGroup] = {}
+    sets = {scorer.name for scorer in board.scorers if scorer.of_sets}
     about = ["system", "scorer", "outcome", "fault", "reason"]
     lost = board.is_counted & ~board.column["outcome"].is_(*VALUED[:2])
     for system, scorer, name, fault, reason, n in board.grouped(lost, about):
         outcome = OutcomeName(name).of_scores if scorer else name
         shape = shape_of(scorer or "", outcome, fault, reason)
+        if scorer in sets and reason.endswith(MEMBER):
+            outcome = OF_SETS
         text = f"{fault}: {reason}" if fault else reason
         group = OutcomeGroup(scorer or "", outcome, text, Counter())
         groups.setdefault(shape, group).counts[system] += n
@@ -113,19 +118,19 @@ def counted_reasons(
     Reasons that differ only in quoted names and numbers are counted together, under the
     first of them; `alike` is their number.
     """
-    shapes: dict[str, dict[tuple[str, str, str], list[str]]]
+    shapes: dict[str, dict[Shape, list[str]]]
     shapes = {system: defaultdict(list) for system in systems}
     for value in missing:
-        shape = _PARTICULARS.sub("#", value.reason)
-        shapes[value.system][value.outcome, value.fault, shape].append(value.reason)
+        shape = shape_of("", value.outcome, value.fault, value.reason)
+        shapes[value.system][shape].append(value.reason)
     return {system: _ranked(alike) for system, alike in shapes.items()}
 
 
-def _ranked(shapes: dict[tuple[str, str, str], list[str]]) -> list[dict[str, Any]]:
+def _ranked(shapes: dict[Shape, list[str]]) -> list[dict[str, Any]]:
     ranked: list[dict[str, Any]] = [
         {"outcome": outcome, "fault": fault, "reason": min(alike)}
         | {"count": len(alike), "alike": len(set(alike))}
-        for (outcome, fault, _), alike in shapes.items()
+        for (_, outcome, fault, _), alike in shapes.items()
     ]
     ranked.sort(key=lambda r: (-r["count"], r["outcome"], r["reason"]))
     others = ranked[MOST:]
@@ -157,7 +162,6 @@ def most_frequent(
 
 
 def _texts(reason: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the count, `failed: out of memory`, and the reason with those like it."""
     count, text = f"{reason['count']:,}", str(reason["reason"])
     if not reason["outcome"]:
         return count, "", f"{text} of {reason['kinds']:,} kinds"

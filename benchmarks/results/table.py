@@ -24,13 +24,7 @@ from typing import Any, TypeVar
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from rich.cells import cell_len
-from rich.console import (
-    Console,
-    ConsoleOptions,
-    Group,
-    JustifyMethod,
-    RenderableType,
-)
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -200,7 +194,6 @@ class ResultTable:
         ]
 
     def _cells(self, form: Callable[[TableCell, bool], T]) -> list[list[T]]:
-        """The cells in one form, given each and whether it is the best of its column."""
         best = self.best
         return [
             [form(cell, (i, j) in best) for j, cell in enumerate(row)]
@@ -210,9 +203,36 @@ class ResultTable:
     @property
     def rich(self) -> RenderableType:
         """For a terminal; details are below the value."""
-        notes = [Text(f" {printable(note)}", style="dim") for note in self.footnotes]
-        parts = [_Grid(self)] if self.rows else []
-        return Group(Text(printable(self.title), style="bold"), *parts, *notes, Text())
+        return self
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        yield Text(printable(self.title), style="bold")
+        yield from self._grids(options.max_width) if self.rows else ()
+        yield from (Text(f" {printable(note)}", style="dim") for note in self.footnotes)
+        yield Text()
+
+    def _grids(self, room: int) -> Iterator[RenderableType]:
+        """The rows in a terminal; columns without room stand below the others."""
+        columns, used, best = list[Column](), list[int](), self.best
+        for j, column in enumerate(self.columns):
+            # Text flows; names and numbers are never broken but where names may be.
+            flows = j > 0 and not self.right[j]
+            cells = [
+                _rich_cell(row[j], (i, j) in best, room if flows else room // 4)
+                for i, row in enumerate(self.rows)
+            ]
+            widest = max(_width(cell.plain) for cell in cells)
+            head = _lines(column.full, max(widest, room // 8))
+            least = min(widest, _LEAST_TEXT) if flows else widest
+            used.append(2 + max(_width(head), least))
+            if len(columns) > 1 and sum(used) > room:
+                yield from (_grid(columns), Text())
+                columns, used = columns[:1], [used[0], used[-1]]
+            side: JustifyMethod = "right" if self.right[j] else "left"
+            columns.append((head, side, flows, cells))
+        yield _grid(columns)
 
     @property
     def markdown(self) -> str:
@@ -253,7 +273,6 @@ class ResultTable:
         return template.render(table=self, linked=linked, **about)
 
     def __html__(self) -> str:
-        """For the page, whose style hides the title."""
         return self._html(linked=True)
 
     def _repr_html_(self) -> str:
@@ -295,37 +314,6 @@ def _lines(text: str, width: int) -> str:
             lines.append("")
         lines[-1] += part
     return "\n".join(line.rstrip() for line in lines)
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """The rows in a terminal; columns without room stand below the others."""
-
-    table: ResultTable
-
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType]:
-        table, room, columns = self.table, options.max_width, list[Column]()
-        used: list[int] = []
-        for j, column in enumerate(table.columns):
-            # Text flows; names and numbers are never broken but where names may be.
-            flows = j > 0 and not table.right[j]
-            cells = [
-                _rich_cell(row[j], (i, j) in table.best, room if flows else room // 4)
-                for i, row in enumerate(table.rows)
-            ]
-            widest = max(_width(cell.plain) for cell in cells)
-            head = _lines(column.full, max(widest, room // 8))
-            used.append(
-                2 + max(_width(head), min(widest, _LEAST_TEXT) if flows else widest)
-            )
-            if len(columns) > 1 and sum(used) > room:
-                yield from (_grid(columns), Text())
-                columns, used = columns[:1], [used[0], used[-1]]
-            side: JustifyMethod = "right" if table.right[j] else "left"
-            columns.append((head, side, flows, cells))
-        yield _grid(columns)
 
 
 Column = tuple[str, JustifyMethod, bool, Sequence[Text]]

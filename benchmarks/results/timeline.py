@@ -29,7 +29,6 @@ MOST_LANES = 24
 """More workers than this at a time are drawn as one lane for each stage."""
 _COLUMNS = 300
 _LEAST_SHARE, _MOST_NAMED = 0.01, 4
-"""Parts of the time that a sentence names."""
 _PARTS = {
     "load_bound_s": "with nothing to do but load models",
     "wait_bound_s": "without work for any worker",
@@ -118,9 +117,6 @@ def _stages(summary: Mapping[str, Any]) -> ResultTable:
     return ResultTable.of("Time of each stage", [*head, "loading", "energy, kJ"], rows)
 
 
-# ------------------------------------------------------------------------------ chart
-
-
 def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
     """Return what workers did on the common axis, (STATES, columns), by label.
 
@@ -180,7 +176,6 @@ def _draw_lane(axes: Axes, row: int, shares: Shares, edges: Shares) -> None:
 
 
 def _words(shares: Shares) -> str:
-    """`computing 60%, waiting for work 40%`."""
     held = shares.sum() or 1.0
     parts = {
         word: shares[STATES.index(state)].sum() / held

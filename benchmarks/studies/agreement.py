@@ -63,7 +63,6 @@ class AgreementSettings:
     """Map judges' scores first, linearly from their scale to people's. The paper compares
     CLIPScore as it is (its MAE of 2.25 fits values below 1)."""
     draws: int = DRAWS
-    """Of the bootstrap."""
 
 
 def agreement_report(
@@ -133,7 +132,12 @@ def compared(
             rated[unit][annotator] = value
     sides = [*map(set, judges.values.values()), *map(set, judges.missing.values())]
     if all(rated.keys().isdisjoint(units) for units in sides):
-        raise UsageError(_nothing_in_common(rated, judges))
+        annotated, scored = sorted(rated), sorted(judges.about)
+        shown = (" of ".join(unit[:2]) for unit in (*annotated[:1], *scored[:1]))
+        raise UsageError(
+            f"of {len(annotated):,} annotated documents none is among the {len(scored):,} "
+            f"to be scored; the first of each: {' / '.join(shown) or 'none'}"
+        )
     return {
         "form": people.form,
         "human_scale": settings.human_scale if people.form == "score" else None,
@@ -151,17 +155,7 @@ def compared(
     }
 
 
-def _nothing_in_common(rated: Rated, judges: RatedDocuments) -> str:
-    annotated, scored = sorted(rated), sorted(judges.about)
-    shown = (" of ".join(unit[:2]) for unit in (*annotated[:1], *scored[:1]))
-    return (
-        f"of {len(annotated):,} annotated documents none is among the {len(scored):,} "
-        f"to be scored; the first of each: {' / '.join(shown) or 'none'}"
-    )
-
-
 def _counts(name: str, judges: RatedDocuments, rated: Rated) -> dict[str, Any]:
-    """Every unit of either side, by outcome."""
     scored, missing = judges.values.get(name, {}), judges.missing.get(name, {})
     ids, systems = {u.id for u in judges.about}, {u.system for u in judges.about}
     no_score = Counter(why for unit, why in missing.items() if unit in rated)
@@ -192,7 +186,6 @@ def _measures(
     rated: Rated,
     settings: AgreementSettings,
 ) -> dict[str, Any]:
-    """Return one judge's ratings matched with people's."""
     scored = judges.values.get(name, {})
     matched = [(u, scored[u], rated[u]) for u in sorted(rated) if u in scored]
     if people.form == "preference":
@@ -225,7 +218,6 @@ def _about(unit: Unit, judges: RatedDocuments, people: RatedDocuments) -> About:
 
 
 def _people(form: Form, rated: Rated, settings: AgreementSettings) -> dict[str, Any]:
-    """Agreement of people with one another: the best a judge can reach."""
     if form == "vote":
         return _all_plain(mllm_people([(u.id, _votes(v)) for u, v in rated.items()]))
     numbers = [(unit.id, _numbers(values)) for unit, values in rated.items()]
@@ -245,7 +237,6 @@ def _people(form: Form, rated: Rated, settings: AgreementSettings) -> dict[str, 
 def _alpha(
     people: RatedDocuments, rated: Rated, settings: AgreementSettings
 ) -> dict[str, Any]:
-    """Krippendorff's alpha of the values, and of the rulings on each criterion."""
     given: dict[str, Mapping[Unit, Mapping[str, Value]]] = {people.form: rated}
     ruled: dict[str, dict[Unit, dict[str, Value]]] = {}
     for annotator, by_unit in people.rulings.items():
@@ -276,8 +267,6 @@ def _plain(measures: Measures) -> dict[str, Any]:
 def _all_plain(by_rater: Mapping[str, Measures]) -> dict[str, Any]:
     return {who: _plain(measures) for who, measures in by_rater.items()}
 
-
-# ------------------------------------------------------------------------------ tables
 
 TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
     "consistency": "Consistency %",

@@ -42,7 +42,6 @@ from scorers.judging.rubrics import OWN, RUBRIC, TOP, WORDING
 KEY, PAGE, ANSWERS = "key.json", "page", "answers"
 VOTES = {"1": "left", "2": "undecided", "3": "right"}
 SIDE = 1024
-"""Largest width and height of an image, in pixels."""
 _PAIR, _WHOLE = "pair", "whole"
 _YES_NO = {"1": "yes", "0": "no"}
 _SCRIPTS = ("elements.js", "data.js", "annotate.js", "theme.js")
@@ -96,9 +95,11 @@ def annotate(
         tokens.append(sorted(named))  # an order that says nothing
         for token, unit in named.items():
             sample, _ = contents[unit.sides[0]]
+            # The rubric that judges follow too, else one question about the whole.
+            rubric = sample.metadata.get(RUBRIC, sample.category)
             items[token] = unit._asdict() | {
                 "category": sample.category,
-                "form": _PAIR if options.pairs else _form_of(sample),
+                "form": _PAIR if options.pairs else rubric if rubric in OWN else _WHOLE,
                 "flipped": options.pairs and sides.random() < 0.5,
                 "gold": gold.get(unit),
                 "again": first.get(unit),
@@ -153,7 +154,6 @@ def read_key(folder: Path) -> dict[str, Any]:
 
 
 def _units(board: Board, options: AnnotateOptions) -> Iterator[Unit]:
-    """Yield every answer, or pair of answers, of the chosen systems."""
     names = [system.name for system in board.systems]
     for name in options.systems:
         if name not in names:
@@ -175,7 +175,6 @@ def _units(board: Board, options: AnnotateOptions) -> Iterator[Unit]:
 def _gold(
     path: Path, options: AnnotateOptions, known: Sequence[Unit]
 ) -> dict[Unit, dict[str, Any]]:
-    """Return the right answer to each question, by item."""
     ratings = read_ratings(path, rater="annotator", unnamed="gold", scale=f"0-{TOP}")
     form = "vote" if options.pairs else "score"
     if ratings.form != form or len(ratings.values) != 1:
@@ -195,32 +194,19 @@ def _gold(
 
 def _contents(board: Board, units: Sequence[Unit]) -> dict[Unit, tuple[Sample, Content]]:
     wanted = {side for unit in units for side in unit.sides}
-    found = {}
-    for e in board.reading({unit.id for unit in units}):
-        unit = Unit(e.sample.id, e.system, e.repeat)
-        if (
-            unit in wanted
-            and isinstance(e.document, Result)
-            and isinstance(e.sample, Sample)
-        ):
-            found[unit] = e.sample, e.document.value.segments
-    return found
-
-
-def _form_of(sample: Sample) -> str:
-    """Return the rubric that judges follow too, else one question about the whole."""
-    category = sample.metadata.get(RUBRIC, sample.category)
-    return category if category in OWN else _WHOLE
+    return {
+        unit: (e.sample, e.document.value.segments)
+        for e in board.reading({unit.id for unit in units})
+        if (unit := Unit(e.sample.id, e.system, e.repeat)) in wanted
+        if isinstance(e.document, Result) and isinstance(e.sample, Sample)
+    }
 
 
 def _form(name: str) -> dict[str, Any]:
-    """Return what is asked about an item: each question with its name, sense and keys."""
     if name == _PAIR:
         keys = {"1": "the left one", "2": "neither", "3": "the right one"}
-        return {
-            "task": "",
-            "questions": [_question("vote", "Which answer is better?", keys)],
-        }
+        asked = [_question("vote", "Which answer is better?", keys)]
+        return {"task": "", "questions": asked}
     if name == _WHOLE:
         keys = {str(n): str(n) for n in range(TOP + 1)}
         about = f"How good is the answer, from 0 (useless) to {TOP} (excellent)?"

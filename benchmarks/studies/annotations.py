@@ -170,9 +170,9 @@ def read_ratings(
     """
     rows = read_rows(path)
     ratings = RatedDocuments(_form(path, rows))
-    _refuse_other_criteria(rows, ratings.form)
     units = {f"{unit.id}_{unit.system}": unit for unit in known}
     places: dict[tuple[str, Unit], str] = {}
+    ruled: tuple[int, str] | None = None
     for row in rows:
         unit, name = _unit(row, units), row.text(rater, unnamed)
         if former := places.get((name, unit)):
@@ -186,14 +186,20 @@ def read_ratings(
             raise row.wrong("scale", f"all scores of {name!r} are on one scale, {one}")
         if ratings.about.setdefault(unit, about) != about:
             raise row.wrong("category", "an earlier row puts it into another group")
-        value = value_of(row, ratings.form, own)
-        if value is None:
+        verdicts = _verdicts(row) if ratings.form == "score" else []
+        if verdicts:
+            ruled = ruled or (len(verdicts), row.place)
+            if len(verdicts) != ruled[0]:
+                rule = f"all rows need one number of criteria; {ruled[1]} has {ruled[0]}"
+                raise row.wrong(CRITERIA, f"these are {len(verdicts)}, and {rule}")
+            category = mmies_category(unit.id, [about.category])
+            ratings.values[name][unit], ratings.rulings[name][unit] = _ruled(
+                row, verdicts, category, own
+            )
+        elif row.is_blank(ratings.form):
             ratings.missing[name][unit] = BLANK
-            continue
-        ratings.values[name][unit] = value
-        category = mmies_category(unit.id, [about.category])
-        if ratings.form == "score" and (rulings := rulings_of(row, category)):
-            ratings.rulings[name][unit] = rulings
+        else:
+            ratings.values[name][unit] = _value(row, ratings.form, own)
     return ratings
 
 
@@ -298,8 +304,7 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            place = f"{path.name} line {number}"
-            yield place, _parsed(place, line)
+            yield (place := f"{path.name} line {number}"), _parsed(place, line)
 
 
 def _parsed(place: str, text: str) -> Any:
@@ -352,22 +357,6 @@ def kind_of(system: str) -> str:
     return "integrated" if "+" in system else "interleaved"
 
 
-_VERDICTS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
-_POINTS = {"0": 0, "1": 1, "false": 0, "true": 1}
-
-
-def value_of(row: RatingRow, form: Form, scale: str) -> Value | None:
-    """Return the row's value; None where the rater left it blank. UsageError if invalid."""
-    if form == "score" and (verdicts := criteria_of(row)):
-        return _sum_of_criteria(row, verdicts, scale)
-    if row.is_blank(form):
-        return None
-    if form == "vote":
-        return _vote(row)
-    low, high = (-2.0, 2.0) if form == "preference" else ends_of(scale)
-    return row.number(form, low, high)
-
-
 def ends_of(scale: str) -> tuple[float, float]:
     """Return lowest and highest value of a scale; UsageError where it is not LOW-HIGH."""
     ends = bounds(scale)
@@ -376,7 +365,11 @@ def ends_of(scale: str) -> tuple[float, float]:
     return ends
 
 
-def criteria_of(row: RatingRow) -> list[str]:
+_VERDICTS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
+_POINTS = {"0": 0, "1": 1, "false": 0, "true": 1}
+
+
+def _verdicts(row: RatingRow) -> list[str]:
     """Return the row's verdicts by criterion where they stand for a score, if any."""
     if not row.is_blank("score"):
         return []
@@ -390,53 +383,38 @@ def criteria_of(row: RatingRow) -> list[str]:
     return [str(v).strip().lower() for v in criteria or []]
 
 
-def _refuse_other_criteria(rows: Sequence[RatingRow], form: Form) -> None:
-    """Refuse sums of fewer or more criteria than the file's other rows have."""
-    ruled = [(row, len(criteria_of(row))) for row in rows] if form == "score" else []
-    (first, many), *others = [(row, n) for row, n in ruled if n] or [(rows[0], 0)]
-    for row, n in others:
-        if n != many:
-            rule = f"all rows need one number of criteria; {first.place} has {many}"
-            raise row.wrong(CRITERIA, f"these are {n}, and {rule}")
-
-
-def _sum_of_criteria(row: RatingRow, verdicts: Sequence[str], scale: str) -> float:
-    """Criteria met, less the penalty, at least 0."""
-    fine = _penalty(row)
-    if not all(v in _POINTS for v in verdicts):
-        raise row.wrong(CRITERIA, _VERDICTS)
-    if fine not in _POINTS:
-        raise row.wrong(PENALTY, "it must be 0 or 1")
-    total = max(0, sum(_POINTS[v] for v in verdicts) - _POINTS[fine])
-    if not ends_of(scale)[0] <= total <= ends_of(scale)[1]:
-        raise row.wrong(CRITERIA, f"they sum to {total}, which is not on the scale {scale}")
-    return float(total)
-
-
-def _penalty(row: RatingRow) -> str:
-    value = "0" if row.is_blank(PENALTY) else str(row.values[PENALTY])
-    return value.strip().lower().removeprefix("-")
-
-
-def rulings_of(row: RatingRow, category: str) -> dict[str, int]:
-    """Return what a valid row's score was made of: 0 or 1 by criterion and for the penalty.
+def _ruled(
+    row: RatingRow, verdicts: Sequence[str], category: str, scale: str
+) -> tuple[float, dict[str, int]]:
+    """Return criteria met less the penalty, at least 0, and the ruling on each.
 
     Criteria have the names that the row gives them, else those of the category's rubric
     where it has as many, else numbers.
     """
-    verdicts, stated = criteria_of(row), row.values.get(CRITERIA)
+    fine = "0" if row.is_blank(PENALTY) else str(row.values[PENALTY])
+    fine = fine.strip().lower().removeprefix("-")
+    if not all(v in _POINTS for v in verdicts):
+        raise row.wrong(CRITERIA, _VERDICTS)
+    if fine not in _POINTS:
+        raise row.wrong(PENALTY, "it must be 0 or 1")
     names: Collection[str] = [f"criterion {i}" for i in range(1, len(verdicts) + 1)]
+    stated = row.values[CRITERIA]
     if isinstance(stated, Mapping):
         names = [str(name) for name in stated]
     elif category in OWN and len(OWN[category].criteria) == len(verdicts):
         names = OWN[category].criteria
     rulings = {name: _POINTS[v] for name, v in zip(names, verdicts, strict=True)}
-    if rulings and not row.is_blank(PENALTY):
-        rulings[PENALTY] = _POINTS[_penalty(row)]
-    return rulings
+    total = max(0, sum(rulings.values()) - _POINTS[fine])
+    if not ends_of(scale)[0] <= total <= ends_of(scale)[1]:
+        raise row.wrong(CRITERIA, f"they sum to {total}, which is not on the scale {scale}")
+    if not row.is_blank(PENALTY):
+        rulings[PENALTY] = _POINTS[fine]
+    return float(total), rulings
 
 
-def _vote(row: RatingRow) -> Vote:
+def _value(row: RatingRow, form: Form, scale: str) -> Value:
+    if form != "vote":
+        return row.number(form, *((-2, 2) if form == "preference" else ends_of(scale)))
     vote = row.text("vote").casefold()
     choices: dict[str, Vote] = {"undecided": "undecided", "tie": "undecided"}
     sides: tuple[Vote, Vote] = ("system", "baseline")

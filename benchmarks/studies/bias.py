@@ -66,7 +66,7 @@ Measured = Iterator[Finding | str]
 class Section:
     """One kind of bias."""
 
-    def __init__(self, title: str, measured: Measured) -> None:
+    def __init__(self, title: str, measured: Iterable[Finding | str]) -> None:
         parts = list(measured)
         self.title = title
         self.findings = [part for part in parts if isinstance(part, Finding)]
@@ -118,26 +118,31 @@ def sections(root: AnyPath, *, rubric: RubricSource = OWN_WORDING) -> dict[str, 
     rulings, scored = recorded_rulings(root), Scored(root)
     pairs = {j: rows for j, lines in rulings.items() if (rows := preferences(lines))}
     pairs |= scored.pairs()
-    measured = {
-        "position": ("Position: both orders of showing", positions(rulings)),
-        "length": ("Length: preference against difference in words", lengths(pairs)),
+    no_pairs = [] if rulings else ["no pairwise judgements: run `plait compare` first"]
+    no_answers = [] if pairs else ["no two answers to one question were judged"]
+    measured: dict[str, tuple[str, Iterable[Finding | str]]] = {
+        "position": (
+            "Position: both orders of showing",
+            chain(no_pairs, positions(rulings)),
+        ),
+        "length": (
+            "Length: preference against difference in words",
+            chain(no_answers, lengths(pairs)),
+        ),
         "self_preference": (
             "Self-preference: answers of the judge's own family",
-            self_preference(pairs),
+            chain(no_answers, self_preference(pairs)),
         ),
         "repeatability": (
             "Repeatability: the same question, asked again",
-            chain(repeatability(rulings), scored.repeated()),
+            chain(no_pairs, repeatability(rulings), scored.repeated()),
         ),
         "rewording": (
             "Wording and mode: the same pair, asked or read differently",
-            chain(rewording(rulings), scored.reworded(rubric)),
+            chain(no_pairs, rewording(rulings), scored.reworded(rubric)),
         ),
     }
     return {name: Section(*section) for name, section in measured.items()}
-
-
-# ------------------------------------------------------------------- what judges prefer
 
 
 class JudgeIdentity(NamedTuple):
@@ -237,14 +242,8 @@ def preferences(rulings: Iterable[Ruling]) -> list[Preference]:
     ]
 
 
-# ------------------------------------------------------------------------ what is found
-
-
 _Answers = tuple[str, int, str, str]
 """A question, the number of the answers, and the systems that gave them."""
-NO_PAIRS = "no pairwise judgements: run `plait compare` first"
-NO_ANSWERS = "no two answers to one question were judged"
-NOTHING = Estimate(None, None, 0, "nothing to compare")
 
 
 def finding(judge: str, measure: str, questions: Sequence[str], values: Any) -> Finding:
@@ -252,22 +251,20 @@ def finding(judge: str, measure: str, questions: Sequence[str], values: Any) -> 
     numbers = [float(value) for value in values]
     ends = PERCENT if measure.endswith(" %") else UNBOUNDED
     ends = of_differences(PERCENT) if measure.endswith("points of %") else ends
-    mean = pooled_mean(questions, numbers, ends) if numbers else NOTHING
+    nothing = Estimate(None, None, 0, "nothing to compare")
+    mean = pooled_mean(questions, numbers, ends) if numbers else nothing
     return Finding(judge, measure, mean, len(numbers))
 
 
 def positions(rulings: Rulings) -> Measured:
     """Measure how often the verdict stays when the answers change places."""
-    if not rulings:
-        yield NO_PAIRS
     for judge, lines in rulings.items():
         if not (pairs := both_orders(lines)):
             yield f"{judge.label}: no pair was read in both orders"
             continue
         questions = [ruling.question for ruling, _, _ in pairs]
         named, swapped = (np.array([pair[i] for pair in pairs]) for i in (1, 2))
-        measures = position_measures(named, swapped)
-        for name, values in measures.items():
+        for name, values in position_measures(named, swapped).items():
             yield finding(judge.label, name, questions, values)
 
 
@@ -303,8 +300,6 @@ def _share(toward: npt.ArrayLike) -> Floats:
 
 def lengths(preferences: Preferences) -> Measured:
     """Measure how far the longer answer is preferred, and the one with more images."""
-    if not preferences:
-        yield NO_ANSWERS
     for judge, pairs in preferences.items():
         every, sides = [p.question for p in pairs], [(p.first, p.second) for p in pairs]
         preference = np.array([pair.value for pair in pairs], dtype=np.float64)
@@ -312,12 +307,11 @@ def lengths(preferences: Preferences) -> Measured:
         sizes = np.array([[(s.words, s.images) for s in both] for both in sides])
         words, (by, more) = sizes[:, :, 0], np.diff(sizes, axis=1)[:, 0].T
         measure = "rank correlation of difference in length and preference"
-        size = by / (words.sum(1) + 1)
-        found = rank_correlation(every, size, preference)
-        yield Finding(judge.label, measure, found, len(size))
+        found = rank_correlation(every, by / (words.sum(1) + 1), preference)
+        yield Finding(judge.label, measure, found, len(pairs))
         longer, uneven, illustrated = np.sign(by) * preference, by != 0, more != 0
         ratio = words.max(1) / np.maximum(1, words.min(1))
-        alike, twice = ratio <= _ALIKE, ratio <= _TWICE
+        alike, twice = ratio <= 1.05, ratio <= 2
         measures = {
             "longer answer preferred, %": (_share(longer), uneven),
             "preference for the longer, by up to 5%": (longer, uneven & alike),
@@ -330,9 +324,6 @@ def lengths(preferences: Preferences) -> Measured:
         for name, (values, chosen) in measures.items():
             questions = [every[i] for i in np.flatnonzero(chosen)]
             yield finding(judge.label, name, questions, values[chosen])
-
-
-_ALIKE, _TWICE = 1.05, 2.0
 
 
 def rank_correlation(questions: Sequence[str], x: Floats, y: Floats) -> Estimate:
@@ -356,15 +347,12 @@ def rank_correlation(questions: Sequence[str], x: Floats, y: Floats) -> Estimate
 
 
 def _cosine(sums: Floats) -> Floats:
-    """(n,) from (n, 3): sums of x*y, x*x and y*y."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(sums[:, 0] / np.sqrt(sums[:, 1] * sums[:, 2]))
 
 
 def self_preference(preferences: Preferences) -> Measured:
     """Measure how much more a judge prefers answers of its own family than others do."""
-    if not preferences:
-        yield NO_ANSWERS
     for judge, pairs in preferences.items():
         own = family(judge.name)
         toward = _toward(own, pairs)
@@ -414,7 +402,6 @@ def _toward(own: str, pairs: Iterable[Preference]) -> dict[_Answers, float]:
 def _by_others(
     preferences: Preferences, judge: JudgeIdentity, own: str
 ) -> Mapping[_Answers, float]:
-    """Return the mean verdict of judges of other families, asked in the same way."""
     shares: dict[_Answers, list[float]] = defaultdict(list)
     for other, pairs in preferences.items():
         alike = (other.protocol, other.mode) == (judge.protocol, judge.mode)
@@ -422,9 +409,6 @@ def _by_others(
             for about, value in _toward(own, pairs).items():
                 shares[about].append(float(_share(value)))
     return {about: sum(values) / len(values) for about, values in shares.items()}
-
-
-# ------------------------------------------------------- the same, asked again or otherwise
 
 
 Values = Mapping[tuple[str, object], float]
@@ -452,7 +436,6 @@ def equality(label: str, unit: str, sets: Sequence[Values], otherwise: str) -> M
 
 
 def _values(rulings: Iterable[Ruling], judging: int) -> Values:
-    """Preferences that could be read, by question and by what else they are about."""
     return {
         (r.question, (*_about(r)[1:], r.swapped)): float(r.preference)
         for r in rulings
@@ -462,8 +445,6 @@ def _values(rulings: Iterable[Ruling], judging: int) -> Values:
 
 def repeatability(rulings: Rulings) -> Measured:
     """Measure how equal verdicts on a question are under other seeds."""
-    if not rulings:
-        yield NO_PAIRS
     for judge, lines in rulings.items():
         sets = [_values(lines, judging) for judging in sorted({r.judging for r in lines})]
         once = "asked once; `plait compare --judgings 2` asks again, with other seeds"
@@ -472,8 +453,6 @@ def repeatability(rulings: Rulings) -> Measured:
 
 def rewording(rulings: Rulings) -> Measured:
     """Measure how equal verdicts are under other wordings and modes."""
-    if not rulings:
-        yield NO_PAIRS
     by_model: dict[tuple[str, str, str], list[JudgeIdentity]] = defaultdict(list)
     for judge in rulings:
         by_model[judge.name, judge.stage, judge.protocol].append(judge)
@@ -492,7 +471,6 @@ def rewording(rulings: Rulings) -> Measured:
 
 
 def _apart(one: JudgeIdentity, other: JudgeIdentity) -> str:
-    """Name the difference of two variants of asking one model: wording, mode, or both."""
     wordings = [judge.wording[:6] for judge in (one, other)]
     if one.wording == other.wording:
         return f"modes {one.mode} and {other.mode}, one wording {wordings[0]}"
@@ -594,7 +572,6 @@ def reworded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJud
 
 
 def _with(one: RubricJudge, **settings: str) -> RubricJudge:
-    """Return the judge with another rubric or mode, and otherwise with its own settings."""
     other = validated(JudgeSettings, settings, one.name).judge(one.name, one.stage)
     if isinstance(one.examiner, Corrected) and isinstance(other.examiner, Corrected):
         examiner = replace(one.examiner, rubrics=other.examiner.rubrics)

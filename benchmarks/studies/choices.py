@@ -26,11 +26,9 @@ from benchmarks.studies.bias import (
     SAME,
     TO_FIRST,
     TO_LAST,
-    JudgeIdentity,
     position_measures,
     recorded_rulings,
 )
-from benchmarks.studies.rulings import Ruling
 from benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR, SIDES
 from cluster.store import Store
 from generators.base import OutcomeName
@@ -112,15 +110,16 @@ class Judged:
 
     def accuracy(self, pairs: Iterable[Pair]) -> Estimate:
         """Return the accuracy on some pairs; its n is the number of pairs that count."""
-        counted = [(p.prompt, self._agreement(p)) for p in pairs if p.id in self.whole]
+        counted = [pair for pair in pairs if pair.id in self.whole]
         if not counted:
             return Estimate(None, None, 0, "no pair of which all replies can be read")
-        prompts, rights = zip(*counted, strict=True)
-        return replace(pooled_mean(prompts, rights, PERCENT), n=len(counted))
-
-    def _agreement(self, pair: Pair) -> float:
-        sides = np.sign(self.whole[pair.id]) * (1 if pair.chosen == "A" else -1)
-        return 50.0 * (1 + float(sides.mean()))
+        toward_a = (float(np.sign(self.whole[pair.id]).mean()) for pair in counted)
+        rights = [
+            50.0 * (1 + (share if pair.chosen == "A" else -share))
+            for pair, share in zip(counted, toward_a, strict=True)
+        ]
+        mean = pooled_mean([pair.prompt for pair in counted], rights, PERCENT)
+        return replace(mean, n=len(counted))
 
     @cached_property
     def whole(self) -> dict[str, Sequence[float]]:
@@ -212,7 +211,6 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
 
 
 def _scorers(board: Board) -> Iterator[Judged]:
-    """Yield the scorers of a run in which both sides have answered."""
     if not {*ANSWERS} <= {system.name for system in board.systems}:
         return
     for scorer in board.scorers:
@@ -248,30 +246,21 @@ def _preferred(scores: Mapping[str, tuple[str, float | None]], scorer: Scorer) -
 
 
 def _judges_of_pairs(root: AnyPath) -> Iterator[Judged]:
-    """Yield the judges whose replies `plait compare` has kept, under each protocol."""
     for judge, rulings in recorded_rulings(root).items():
         said: dict[str, dict[bool, Said]] = {}
         for r in rulings:
             sides = (r.first.system, r.second.system)
             if sides == ANSWERS and r.repeat == r.judging == 0:
-                said.setdefault(r.question, {})[r.swapped] = _said(r)
+                toward_a = (r.preference or 0) * (-1 if r.swapped else 1)
+                said.setdefault(r.question, {})[r.swapped] = Said(r.outcome, toward_a)
         if said:
             yield Judged(
                 name=judge.display_name,
                 stage=judge.stage,
-                manner=_manner(judge),
+                manner=f"{judge.protocol}, {judge.mode} mode, wording {judge.wording[:6]}",
                 orders=2,
                 said={id: [own[k] for k in sorted(own)] for id, own in said.items()},
             )
-
-
-def _said(ruling: Ruling) -> Said:
-    toward_a = (ruling.preference or 0) * (-1 if ruling.swapped else 1)
-    return Said(ruling.outcome, toward_a)
-
-
-def _manner(judge: JudgeIdentity) -> str:
-    return f"{judge.protocol}, {judge.mode} mode, wording {judge.wording[:6]}"
 
 
 def _plain(judge: Judged, pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -297,9 +286,6 @@ def _plain(judge: Judged, pairs: Sequence[Pair]) -> dict[str, Any]:
         "counts": judge.counts(pairs),
         "groups": groups,
     }
-
-
-# ------------------------------------------------------------------------------ tables
 
 
 def tables(content: Mapping[str, Any]) -> list[ResultTable]:
@@ -359,7 +345,6 @@ def _label(judge: Mapping[str, Any]) -> str:
 
 
 def _officially(content: Mapping[str, Any]) -> ResultTable:
-    """The official accuracy on each split, of these judges and as published of others."""
     judges, published = content["judges"], [Agreement(**f) for f in content["published"]]
     splits = list(judges[0]["groups"]["split"])
     values = {(figure.name, figure.split): figure.value for figure in published}

@@ -35,7 +35,6 @@ class RatedItem:
     """In the rater's own order, from 1."""
     token: str
     item: Mapping[str, Any]
-    """As the key has it."""
     left: str
     """The system shown on the left side, of a pair."""
     given: Mapping[str, Any] | None
@@ -69,7 +68,8 @@ def collected(
             raise UsageError(f"{path} and {places[rater]} are both of {rater!r}; name one")
         places[rater] = path
         raters.append(_rater(rater, rated, key))
-        rows += [_row(rater, one) for one in rated if not _is_check(one.item)]
+        checks = ("gold", "again")
+        rows += [_row(rater, one) for one in rated if not any(map(one.item.get, checks))]
     pairs = key["settings"]["pairs"]
     head = ["rater", "answered", "cannot say", "gold %", "repeated %"]
     head += ["left %", "median s"] if pairs else ["median s"]
@@ -86,10 +86,6 @@ def annotations_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = [*_ABOUT, "vote", "score", CRITERIA, PENALTY, *_MORE]
     used = [c for c in columns if any(row.get(c, "") != "" for row in rows)]
     return csv_text(used, ([row.get(c, "") for c in used] for row in rows))
-
-
-def _is_check(item: Mapping[str, Any]) -> bool:
-    return item["gold"] is not None or item["again"] is not None
 
 
 def _read(path: Path, key: Mapping[str, Any]) -> tuple[str, list[RatedItem]]:
@@ -144,7 +140,6 @@ def _value(question: Mapping[str, Any], pressed: str, left: str) -> Any:
 
 
 def _row(rater: str, rated: RatedItem) -> dict[str, Any]:
-    """Return the row of an item; blank where the rater could not say."""
     row = {name: rated.item.get(name, "") for name in _ABOUT}
     row |= {"annotator": rater, "position": rated.position, "seconds": rated.seconds}
     given = dict(rated.given or {})
@@ -169,15 +164,12 @@ def _rater(
         for one in rated
         if pairs and one.given and one.given["vote"] != "undecided"
     ]
-    shares = [
-        _share(values) for values in ([gold, again, sided] if pairs else [gold, again])
-    ]
     spent = [one.seconds for one in rated[1:]]
     return [
         name,
         f"{sum(one.given is not None for one in rated)} of {len(items)}",
         str(sum(one.given is None for one in rated)),
-        *shares,
+        *map(_share, [gold, again, sided] if pairs else [gold, again]),
         f"{statistics.median(spent):.1f}" if spent else "-",
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from itertools import combinations
@@ -22,7 +23,7 @@ from cluster.counts import count
 from cluster.lock import RunLock
 from cluster.plan import Plan, lookup_in
 from cluster.records import RecordRow
-from cluster.run import MANIFEST, RunResult, execute
+from cluster.run import MANIFEST, execute
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
 from generators.base import RANDOM, Fault, Outcome, Result, Skip, StageSpec, WeightsName
@@ -76,7 +77,6 @@ class PreparedComparison:
     experiment: Experiment
     protocol: Pairwise
     chat: StageSpec
-    """The judge."""
     systems: Mapping[str, System]
     matchups: Sequence[Matchup]
     identities: Mapping[str, str]
@@ -149,8 +149,13 @@ def compare(root: AnyPath, options: CompareOptions, console: Console) -> int:
     place = root / FOLDER / options.protocol.replace(":", "-")
     match = resolve_comparison(root, place, options)
     before = Store(place).rows(match.chat)
-    with RunLock(root):
-        run = _run(match, place, console)
+    plan, display = plan_of(match.items), Display(console)
+    with RunLock(root), closing(display):
+        if any(c.to_run for c in count(plan, Store(place))):
+            refuse_missing(missing_keys([match.chat]), match.missing_weights)
+        address = options.address or match.experiment.config.address
+        engine_options = match.experiment.engine_options(address=address)
+        run = execute(plan, place, engine_options, match.about, display)
     store = Store(place)
     judged = _judged(match, store, place / RULINGS.replace("*", match.name))
     games = [m.game(outcome, match.protocol) for m, outcome in judged]
@@ -176,29 +181,13 @@ def plan_of(items: Sequence[PairComparison]) -> Plan:
     return Plan(systems=(), samples=queries, scorers=(), prompt=as_asked, comparisons=valid)
 
 
-def _run(match: PreparedComparison, place: AnyPath, console: Console) -> RunResult:
-    plan, config = plan_of(match.items), match.experiment.config
-    if any(c.to_run for c in count(plan, Store(place))):
-        refuse_missing(missing_keys([match.chat]), match.missing_weights)
-    address = match.options.address or config.address
-    engine_options = match.experiment.engine_options(address=address)
-    display = Display(console)
-    try:
-        return execute(plan, place, engine_options, match.about, display)
-    finally:
-        display.close()
-
-
 def _judged(match: PreparedComparison, store: Store, path: AnyPath) -> Judged:
     """Write all rulings to `path`; return the first judgement of each pair.
 
     Repeats of a judgement measure the judge; they are not additional evidence.
     """
     lookup, size = lookup_in(store), len(match.matchups)
-    outcomes = [judgement_of(item, lookup) for item in match.items]
-    judged = [
-        (i.matchup, outcome) for i, outcome in zip(match.items, outcomes, strict=True)
-    ]
+    judged = [(item.matchup, judgement_of(item, lookup)) for item in match.items]
     lines = (
         ruling
         for i, (matchup, outcome) in enumerate(judged)
@@ -229,9 +218,6 @@ def _asked(before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]) -> s
     unasked = sum(row.fault in _UNASKED for row in new)
     lost = f", {unasked:,} could not be asked" if unasked else ""
     return f"{len(new) - unasked:,} judgements asked{lost}"
-
-
-# ------------------------------------------------------------------------------- names
 
 
 def resolve_comparison(
@@ -314,18 +300,7 @@ def models_of(experiment: Experiment, options: CompareOptions) -> Models:
 
     UsageError for `--set` of anything else, which would have no effect.
     """
-    config = experiment.config
-    _refuse_settings_of_others(options)
-    values = with_settings({"models": config.models}, options.settings)
-    return Models(
-        weights=options.weights or config.weights or "pretrained",
-        overrides=values["models"],
-        gpu_gib=config.engine.gpu_memory_gib,
-    )
-
-
-def _refuse_settings_of_others(options: CompareOptions) -> None:
-    bare = options.judge.removeprefix(JUDGE)
+    config, bare = experiment.config, options.judge.removeprefix(JUDGE)
     # A chat model has its own name; `judge:NAME` are settings of a rubric judge.
     name = f"{JUDGE}{bare}" if bare in JUDGES else bare
     for setting in options.settings:
@@ -340,6 +315,12 @@ def _refuse_settings_of_others(options: CompareOptions) -> None:
                 raise unknown("judge in --set models", named, [name])
             if not isinstance(values, Mapping):
                 raise UsageError(f"--set {setting!r} names no key of {name!r}")
+    values = with_settings({"models": config.models}, options.settings)
+    return Models(
+        weights=options.weights or config.weights or "pretrained",
+        overrides=values["models"],
+        gpu_gib=config.engine.gpu_memory_gib,
+    )
 
 
 def judge_stage(name: str, models: Models) -> StageSpec:
@@ -349,14 +330,8 @@ def judge_stage(name: str, models: Models) -> StageSpec:
     """
     full = name if name.startswith(JUDGE) else f"{JUDGE}{name}"
     refuse_mini_lvlm(full, models.weights)
-    judge = resolve_judge(
-        full,
-        models.weights,
-        models.of(full),
-        models.gpu_gib,
-        chat=lambda model: chat_spec(model, models),
-    )
-    return judge.stage
+    about = full, models.weights, models.of(full), models.gpu_gib
+    return resolve_judge(*about, chat=lambda model: chat_spec(model, models)).stage
 
 
 def wording_digest(protocol: Pairwise) -> str:
@@ -384,10 +359,7 @@ def matchups(
         for query in plan.samples:
             answers = {n: answer(system, query, repeat) for n, system in systems.items()}
             for first, second in pairs:
+                both = answers[first], answers[second]
                 yield Matchup(
-                    query=query,
-                    repeat=repeat,
-                    first=first,
-                    second=second,
-                    answers=(answers[first], answers[second]),
+                    query=query, repeat=repeat, first=first, second=second, answers=both
                 )

@@ -75,7 +75,11 @@ def report(
         named = [f"each one is named in {failures}"]
         shown.append(reasons_table("pair", why.items(), named))
         overall.append(most_frequent("pair", why.items(), failures))
-    write_whole(page, markdown_page(_title(about), remarks, shown))
+    against = f" against {about['baseline']}" if about["baseline"] else ""
+    whose = "our" if about["rubric"] == OWN else "the released"
+    how = f"{about['mode']} mode, {whose} wording, judged by {about['judge']}"
+    title = f"Comparison by {about['protocol']}{against}, {how}"
+    write_whole(page, markdown_page(title, remarks, shown))
     for one in overall:
         console.print(one.rich)
     lines = [*remarks, f"{asked} in {run.seconds:.0f} s"]
@@ -132,39 +136,32 @@ def tables(table: Standings) -> Iterator[ResultTable]:
 
 
 def _part(title: str, rows: Sequence[PairStanding], names: Sequence[str]) -> ResultTable:
-    """A table of rows with the same values; groups and counts where there are any."""
     form = NumberForm()
     columns = {
         "group": [row.group for row in rows],
         "system": [row.system or "(all)" for row in rows],
         "against": [row.opponent or "-" for row in rows],
         **{n: [form.counted(row.values[n]) for row in rows] for n in names},
-        "replies": [counts_text(row) for row in rows],
+        # `40 questions, 78 read, 2 unread`: what was judged, and what is missing.
+        "replies": [
+            ", ".join(
+                f"{count:,} {name.replace('_', ' ')}"
+                for name, count in row.counts.items()
+                if name in ("questions", "read") or (count and name in _MISSING)
+            )
+            for row in rows
+        ],
     }
-    empty = {"group": not any(row.group for row in rows)}
-    empty["replies"] = not any(row.counts for row in rows)
-    shown = {head: cells for head, cells in columns.items() if not empty.get(head)}
+    # Groups and counts only where there are any.
+    rare = ("group", "replies")
+    shown = {h: cells for h, cells in columns.items() if h not in rare or any(cells)}
     return ResultTable.of(title, list(shown), list(zip(*shown.values(), strict=True)))
-
-
-def counts_text(row: PairStanding) -> str:
-    """`40 questions, 78 read, 2 unread`: what was judged, and what is missing."""
-    always = ("questions", "read")
-    names = [n for n in row.counts if n in always or (row.counts[n] and n in _MISSING)]
-    return ", ".join(f"{row.counts[n]:,} {n.replace('_', ' ')}" for n in names)
 
 
 _MISSING = (
     *("unjudged", "unread", "failed", "skipped", "not_applicable", "one_order", "no_order"),
     *("factuality_unread", "factuality_failed"),
 )
-
-
-def _title(about: Mapping[str, Any]) -> str:
-    against = f" against {about['baseline']}" if about["baseline"] else ""
-    whose = "our" if about["rubric"] == OWN else "the released"
-    judged = f"{about['mode']} mode, {whose} wording, judged by {about['judge']}"
-    return f"Comparison by {about['protocol']}{against}, {judged}"
 
 
 _INTERVALS = (

@@ -151,7 +151,6 @@ _SCORES = (
     *(TableColumn("95% interval", numeric=True), "n"),
     TableColumn("scored in one run only", numeric=False),
 )
-"""Head of the table of scores."""
 
 
 def _alone(one: Collection[str], other: Collection[str]) -> tuple[list[str], list[str]]:
@@ -186,7 +185,6 @@ def _scores(
     systems: tuple[str, str],
     same: set[str],
 ) -> tuple[dict[str, Any], list[str]]:
-    """One scorer on one system of each run, as plain data and as a line of a table."""
     first, second = (run.scores(s, scorer) for run, s in zip(runs, systems, strict=True))
     keys, alone = sorted(same & first.keys() & second.keys()), _alone(first, second)
     one, other = (np.array([scores[key] for key in keys]) for scores in (first, second))
@@ -215,7 +213,6 @@ def _scores(
 
 
 def _without_scores(difference: Mapping[str, Any]) -> bool:
-    """Whether no query has a score in either run."""
     return not any(difference[name] for name in ("n", "only_first", "only_second"))
 
 
@@ -227,8 +224,6 @@ def _named(systems: Iterable[str]) -> str:
 def _one_sided(first: int, second: int) -> str:
     return f"{first:,} first, {second:,} second" if first or second else "-"
 
-
-# ------------------------------------------------------------------------------ images
 
 ImageDifference = Mapping[str, Any]
 """Of two images of which a pixel differs: whether they have the `same_size`, `MEASURES`."""
@@ -304,9 +299,6 @@ def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
             return float(network(*inputs))
 
     return distance, "LPIPS by AlexNet"
-
-
-# ------------------------------------------------------------------------------- texts
 
 
 class Splitter(NamedTuple):
@@ -446,7 +438,6 @@ def answer_differences(
 
 
 def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
-    """None where nothing is known."""
     known = [value for value in values if value is not None]
     if not known:
         return None

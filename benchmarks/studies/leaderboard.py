@@ -27,13 +27,7 @@ from benchmarks.results.leaderboard import (
 )
 from benchmarks.results.rankings import Rankings, Series, means_of, weights_of
 from benchmarks.results.report.page import tables_page
-from benchmarks.results.table import (
-    ResultTable,
-    TableCell,
-    TableColumn,
-    json_text,
-    markdown_page,
-)
+from benchmarks.results.table import ResultTable, TableColumn, json_text, markdown_page
 from benchmarks.runs.experiment import reopen
 from cluster.store import Store
 from generators.buckets import AnyPath
@@ -49,16 +43,8 @@ class Part:
 
     run: AnyPath
     data: str
-    digest: str
-    """Of the task set."""
     board: Board
     scorer: Scorer
-
-    @property
-    def benchmark(self) -> tuple[str, ...]:
-        """What makes it the same benchmark as another run's: scorer, task set, queries."""
-        scorer = self.scorer.name, self.scorer.stage.digest
-        return *scorer, self.digest, *self.board.keys
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,30 +114,34 @@ class Benchmark:
         return np.tensordot(shares / shares.sum(), np.stack(means), 1)
 
 
-def benchmarks_of(runs: Iterable[AnyPath]) -> list[Benchmark]:
-    """Return the benchmarks of finished runs; UsageError where there is none.
+def overview_of(runs: Iterable[AnyPath]) -> Overview:
+    """Return what finished runs say of their systems; UsageError where that is nothing.
 
-    Metrics of sets are none: they have no values to draw ranks from. Nor is a scorer that
+    Figures of sets are none: they have no values to draw ranks from. Nor is a scorer that
     gave no system a score, beside which no system would have one on every benchmark.
     """
     found: dict[Any, list[Part]] = {}
+    sets: dict[str, None] = {}
     for root in runs:
         experiment = reopen(root)
         board = experiment.board(Store(root, strict=True))
+        sets |= {s.name: None for s in board.scorers if s.of_sets}
         for scorer in (s for s in board.scorers if not s.of_sets):
-            about = experiment.config.data, str(dict(experiment.task.about)["digest"])
-            part = Part(root, *about, board, scorer)
-            found.setdefault(part.benchmark, []).append(part)
+            # The same scorer, task set and queries are the same benchmark.
+            digests = scorer.stage.digest, str(dict(experiment.task.about)["digest"])
+            part = Part(root, experiment.config.data, board, scorer)
+            found.setdefault((scorer.name, *digests, *board.keys), []).append(part)
     benchmarks = [Benchmark(parts) for parts in found.values()]
     if not benchmarks:
+        only = f" but those of sets of images ({', '.join(sets)})" if sets else ""
         raise UsageError(
-            "these runs have no scorer; `plait score RUN --scorer NAME` adds one"
+            f"these runs have no scorer{only}; `plait score RUN --scorer NAME` adds one"
         )
     scored = [b for b in benchmarks if any(c["mean"] is not None for c in b.cells.values())]
     if not scored:
         names = ", ".join(dict.fromkeys(b.scorer.name for b in benchmarks))
         raise UsageError(f"no query of these runs has a score of {names}")
-    return scored
+    return Overview(scored, tuple(sets))
 
 
 @dataclass(frozen=True)
@@ -159,6 +149,8 @@ class Overview:
     """What several benchmarks say of the same systems."""
 
     benchmarks: Sequence[Benchmark]
+    sets: Sequence[str] = ()
+    """Scorers of sets, which are left out."""
 
     @property
     def names(self) -> list[str]:
@@ -218,24 +210,23 @@ class Overview:
 
     def tables(self) -> Iterator[ResultTable]:
         """Yield averages, ranks, and correlations between benchmarks."""
-        names, bests = self.names, [b.cells for b in self.benchmarks]
-        named = [*zip(names, self.benchmarks, strict=True)]
-        heads = [
-            TableColumn(
-                f"{name} ({shown_scale(b.scorer.scale, b.scorer.direction)})",
-                b.scorer.direction,
-                numeric=True,
-            )
-            for name, b in named
-        ]
+        named = [*zip(self.names, self.benchmarks, strict=True)]
+        cells = [b.cells for b in self.benchmarks]
+        heads = []
+        for name, b in named:
+            scale, direction = b.scorer.scale, b.scorer.direction
+            heading = f"{name} ({shown_scale(scale, direction)})"
+            heads.append(TableColumn(heading, direction, numeric=True))
         rows = [
-            [
-                TableCell(s),
-                *(cell_of(own[s]) if s in own else TableCell("-") for own in bests),
-            ]
+            [s, *(cell_of(own[s]) if s in own else "-" for own in cells)]
             for s in self.systems
         ]
         about = [f"{name}: {AVERAGES[b.average]}, {b.n:,} queries." for name, b in named]
+        if self.sets:
+            about.append(
+                f"Without {', '.join(self.sets)}: a figure of a set has no values by query "
+                "to rank systems by; it stands on each run's own leaderboard."
+            )
         yield ResultTable.of("Systems by benchmark", ["system", *heads], rows, about)
         yield from self.rankings.tables()
 
@@ -245,11 +236,10 @@ def write_leaderboard(runs: Sequence[AnyPath], out: Path) -> Sequence[ResultTabl
 
     UsageError where a run cannot be read, and where none has a scorer.
     """
-    overview = Overview(benchmarks_of(runs))
+    overview = overview_of(runs)
     tables = [*overview.tables()]
-    title = "Leaderboard"
-    remarks = [f"Runs: {', '.join(map(str, runs))}."]
+    about = "Leaderboard", [f"Runs: {', '.join(map(str, runs))}."], tables
     write_whole(out / "leaderboard.json", json_text(overview.as_json()))
-    write_whole(out / "leaderboard.md", markdown_page(title, remarks, tables))
-    write_whole(out / "index.html", tables_page(title, remarks, tables))
+    write_whole(out / "leaderboard.md", markdown_page(*about))
+    write_whole(out / "index.html", tables_page(*about))
     return tables

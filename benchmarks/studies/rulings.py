@@ -15,7 +15,7 @@ from generators.files import write_whole
 from generators.system import System
 from pipelines.systems import parts_of
 from scorers.features import words
-from scorers.pairwise.games import Judgement, ReplyReading, Verdict
+from scorers.pairwise.games import Judgement, Verdict
 from scorers.pairwise.matchup import Matchup
 
 FOLDER = "compare"
@@ -89,6 +89,13 @@ def rulings(
     named = zip((matchup.first, matchup.second), matchup.pair.value, strict=True)
     first, second = (Side.of(n, series["writers"][n], document) for n, document in named)
     for reading in outcome.value.readings:
+        found, said = reading.outcome, dict[str, Any]()
+        if not isinstance(found, Result):
+            said["said"] = found.reason
+        elif isinstance(verdict := found.value, Verdict):
+            said |= {"said": verdict.word, "preference": verdict.preference}
+        else:
+            said["marks"] = verdict.first, verdict.second
         yield Ruling(
             **shared,
             question=matchup.query.id,
@@ -99,18 +106,8 @@ def rulings(
             swapped=reading.swapped,
             aspect=reading.aspect,
             outcome=outcome_name(reading.outcome),
-            **_verdict_of(reading),
+            **said,
         )
-
-
-def _verdict_of(reading: ReplyReading) -> dict[str, Any]:
-    outcome = reading.outcome
-    if not isinstance(outcome, Result):
-        return {"said": outcome.reason}
-    value = outcome.value
-    if isinstance(value, Verdict):
-        return {"said": value.word, "preference": value.preference}
-    return {"marks": (value.first, value.second)}
 
 
 def write_rulings(rulings: Iterable[Ruling], path: AnyPath) -> None:

@@ -7,6 +7,7 @@ import csv
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import numpy as np
 from picture_helpers import flat
 from stages import Constant
 
-from generators.base import Failure, Fault, Outcome, Placement, Result, Unscored
+from generators.base import Failure, Fault, Outcome, Placement, Result, Skip, Unscored
 from generators.document import Candidate, Draft, ImageRequest, Request, Score, Text
 from generators.images import Drawing
 
 LIGHT = Placement(num_cpus=0.1, batch_size=4)
+MUTE = "I would rather not say."
 
 
 def text_of(request: Request) -> str:
@@ -41,7 +43,27 @@ class Writer:
     def _answer(self, text: str) -> Outcome[Draft]:
         if "!silent" in text:
             return Failure("said nothing", Fault.REFUSED)
-        return Result(Draft((Text("word " * self.times + f"to {text}"),)))
+        return said("word " * self.times + f"to {text}")
+
+
+class Counting(Writer):
+    """Counts its tokens."""
+
+    def _answer(self, text: str) -> Outcome[Draft]:
+        outcome = super()._answer(text)
+        if isinstance(outcome, Result):
+            outcome = replace(outcome, usage={"output_tokens": 3})
+        return outcome
+
+
+class Picky(Counting):
+    """Takes one image only."""
+
+    times = 4
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        one = Skip("takes one image only")
+        return [one if r.images[1:] else self._answer(text_of(r)) for r in inputs]
 
 
 class Terse(Writer):
@@ -56,19 +78,18 @@ class Middling(Writer):
     times = 8
 
 
-class Longest:
+def said(text: str) -> Outcome[Draft]:
+    return Result(Draft((Text(text),)))
+
+
+class Longest(Writer):
     """Prefers the longer answer, much so if twice as long.
 
     `!first` in a question makes it prefer what is shown first, `!mute` say nothing that
     can be read, `!refuse` fail.
     """
 
-    kind = "draft"
-    placement = LIGHT
     seeded = False
-
-    def __init__(self, **_: Any) -> None:
-        pass
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         return [self._verdict(r) for r in inputs]
@@ -79,10 +100,10 @@ class Longest:
             return Failure("will not judge", Fault.REFUSED)
         if "Visual Factuality Score" in text:
             scores = "Response A Visual Factuality Score: 8/10\n"
-            return self._said(scores + "Response B Visual Factuality Score: 6/10")
+            return said(scores + "Response B Visual Factuality Score: 6/10")
         if "!mute" in text:
-            return self._said("I would rather not say.")
-        return self._said(f"Final Verdict is: [[{self.preferred(text, request)}]]")
+            return said(MUTE)
+        return said(f"Final Verdict is: [[{self.preferred(text, request)}]]")
 
     def preferred(self, text: str, request: Request) -> str:
         if "!first" in text:
@@ -94,23 +115,19 @@ class Longest:
         much = ">>" if max(sizes) > 2 * min(sizes) else ">"
         return f"A{much}B" if sizes[0] > sizes[1] else f"B{much}A"
 
-    def _said(self, text: str) -> Outcome[Draft]:
-        return Result(Draft((Text(text),)))
-
 
 class Firstborn(Longest):
     """Prefers what is shown first, in the words of every protocol."""
 
     def _verdict(self, request: Request) -> Outcome[Draft]:
-        json_first = '{"better_response": "A"}'
-        return self._said(f"{json_first}\nFinal Verdict is: [[A>B]]\nAnswer1")
+        return said('{"better_response": "A"}\nFinal Verdict is: [[A>B]]\nAnswer1')
 
 
 class Mute(Longest):
     """Says nothing that can be read, about whatever pair."""
 
     def _verdict(self, request: Request) -> Outcome[Draft]:
-        return self._said("I would rather not say.")
+        return said(MUTE)
 
 
 class Unloadable(Longest):
@@ -226,11 +243,8 @@ def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-class Grader:
+class Grader(Writer):
     """Scores an answer by how often it says `good`; one more under an odd seed."""
-
-    def __init__(self, **_: Any) -> None:
-        pass
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         return [self._graded(r) for r in inputs]
@@ -239,7 +253,7 @@ class Grader:
         asked = text_of(request)
         harsh = "Method." in asked or "Story." in asked
         score = asked.count("good") + (request.seed or 0) % 2 - harsh
-        return Result(Draft((Text(f"### Score\n{max(score, 0)}"),)))
+        return said(f"### Score\n{max(score, 0)}")
 
 
 class Shy(Grader):
@@ -247,7 +261,7 @@ class Shy(Grader):
 
     def _graded(self, request: Request) -> Outcome[Draft]:
         if len(request.turns) == 1 and "good and good" in text_of(request):
-            return Result(Draft((Text("I would rather not say."),)))
+            return said(MUTE)
         return super()._graded(request)
 
 
@@ -280,3 +294,7 @@ class Square:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         return [Result(Drawing(np.full((16, 16, 3), self.shade, np.uint8))) for _ in inputs]
+
+
+class Painter(Square):
+    """Another one."""

@@ -25,6 +25,7 @@ from generators.base import (
 )
 from generators.document import Document, Image, Malformed, Sample, Score, Text, Turn
 from generators.system import System
+from scorers.statistics.estimate import Estimate
 
 MMIE = {
     "situational analysis": 5005,
@@ -53,6 +54,9 @@ class Judge:
 
     def judge(self, sample, document):
         raise NotImplementedError
+
+    def figure(self, members):
+        return Estimate(None, n=len(members), reason="by hand")
 
 
 def stage(name: str, weights: str | None = "pretrained") -> StageSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from scorers.statistics.two_way import TwoWayModel, shared_queries, two_way
 PEOPLE = "people"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CellDifference:
     """Two cells on the shared queries, and how many queries tell them apart."""
 
@@ -35,17 +36,12 @@ class CellDifference:
     b: str
     estimate: Estimate
     """Mean of a - b."""
-    sd: float | None
+    sd: float | None = None
     """Standard deviation of a - b over the queries."""
-    detectable: float | None
+    detectable: float | None = None
     """The smallest difference that as many queries find at power 0.8."""
-    needed: int | None
+    needed: int | None = None
     """Queries that find a difference as large as the one seen, at power 0.8."""
-
-    @property
-    def told_apart(self) -> bool:
-        """Whether the interval excludes 0."""
-        return excludes_zero(self.estimate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +93,8 @@ class PairingScores:
 
         By the interval of each difference alone: among many, some exclude 0 by chance.
         """
-        apart = {frozenset((d.a, d.b)) for d in self.differences if d.told_apart}
+        different = (d for d in self.differences if excludes_zero(d.estimate))
+        apart = {frozenset((d.a, d.b)) for d in different}
         return {
             a: [b for b in self.ranked if b != a and frozenset((a, b)) not in apart]
             for a in self.ranked
@@ -113,16 +110,11 @@ class PairingScores:
         difference = paired(self.shared[a], self.shared[b])
         ends = of_differences(ends_of(self.scorer.scale))
         estimate, n = mean(difference, ends), len(difference)
-        sd = float(difference.std(ddof=1)) if estimate.ci95 else None
-        sd = sd if sd is not None and np.isfinite(sd) else None
-        return CellDifference(
-            a=a,
-            b=b,
-            estimate=estimate,
-            sd=sd,
-            detectable=detectable(sd, n) if sd else None,
-            needed=queries_needed(estimate.value or 0.0, sd) if sd else None,
-        )
+        sd = float(difference.std(ddof=1)) if estimate.ci95 else np.inf
+        if not np.isfinite(sd):
+            return CellDifference(a, b, estimate)
+        needed = queries_needed(estimate.value or 0.0, sd)
+        return CellDifference(a, b, estimate, sd, detectable(sd, n), needed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,15 +209,16 @@ class Pairings:
             name: (cost.value or 0.0, sign * (score.value or 0.0))
             for name, (cost, score) in self.points(scores).items()
         }
-        best = [
-            name
-            for name, (cost, score) in places.items()
-            if not any(
-                c <= cost and s >= score and (c, s) != (cost, score)
-                for c, s in places.values()
-            )
-        ]
-        return sorted(best, key=lambda name: (places[name][0], name))
+        frontier: list[str] = []
+        best = -math.inf
+        # In order of cost; of equally cheap ones those with the best score alone.
+        for name in sorted(places, key=lambda n: (places[n][0], -places[n][1], n)):
+            if places[name][1] > best or (
+                frontier and places[name] == places[frontier[-1]]
+            ):
+                frontier.append(name)
+                best = places[name][1]
+        return frontier
 
 
 def _draws(keys: Sequence[str], values: Mapping[str, Floats]) -> Floats:
@@ -287,9 +280,6 @@ def _left_out(
     if never := board.n - len(board.keys):
         reasons["not made"] += never
     return dict(reasons.most_common())
-
-
-# ------------------------------------------------------------------------------ costs
 
 
 def _costs(documents: Sequence[DocumentCost], matrix: PairingMatrix) -> PairingCosts:

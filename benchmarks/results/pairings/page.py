@@ -24,7 +24,6 @@ _WIDTH, _HEIGHT = 620, 340
 
 
 Block = Sequence[ResultTable | Markup]
-"""What stands below one another."""
 
 
 def pairings_section(
@@ -81,32 +80,17 @@ def plot_of(
         for above, name in enumerate(order, 3):
             cost, score = points[name]
             fill, ink = (ACCENT, SURFACE) if name in frontier else (SURFACE, INK)
-            axes.errorbar(
-                *places[name],
-                xerr=_error(cost),
-                yerr=_error(score),
-                color=ACCENT,
-                ecolor=MUTED,
-                elinewidth=1,
-                marker="o",
-                markersize=17,
-                markerfacecolor=fill,
-                zorder=above,
-            )
-            axes.text(
-                *places[name],
-                str(numbers[name]),
-                color=ink,
-                ha="center",
-                va="center",
-                zorder=above + 0.5,
-            )
+            errors = {"xerr": _error(cost), "yerr": _error(score), "elinewidth": 1}
+            marker = {"marker": "o", "markersize": 17, "markerfacecolor": fill}
+            looks: dict[str, Any] = {"color": ACCENT, "ecolor": MUTED, **errors, **marker}
+            axes.errorbar(*places[name], zorder=above, **looks)
+            centred: dict[str, Any] = {"color": ink, "ha": "center", "va": "center"}
+            axes.text(*places[name], str(numbers[name]), zorder=above + 0.5, **centred)
 
     return drawn(_WIDTH, _HEIGHT, words, paint)
 
 
 def _error(e: Estimate) -> list[list[float]] | None:
-    """Return the distances from the value to the ends of its interval."""
     if e.ci95 is None or e.value is None:
         return None
     return [[max(0.0, e.value - e.ci95[0])], [max(0.0, e.ci95[1] - e.value)]]

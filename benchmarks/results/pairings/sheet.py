@@ -32,12 +32,9 @@ from scorers.statistics.estimate import Floats
 Read = Callable[[Image], bytes]
 QUERIES = 6
 SIDE = 256
-"""Largest width and height of an image on the page, in pixels."""
 FORMS = {".png": "PNG", ".webp": "WebP"}
 FILES = "sheet-*.webp"
-"""Images of the page."""
 _IMAGES = 4
-"""Most images shown of a document."""
 _TILE, _GAP, _LINE, _MARGIN = 160, 8, 18, 180
 """Of the one image, in pixels: an image's side, the room between two, a line of text, and
 what stands left of the images."""
@@ -105,22 +102,19 @@ def sheet_of(
             texts[e.sample.id] = " ".join(said)
             done = e.document.value.images if isinstance(e.document, Result) else ()
             images[e.sample.id, e.system] = done[:_IMAGES]
-    place = {name: i for i, name in enumerate(scores.shared)}
-
-    def cell(key: str, system: str) -> SheetCell:
-        score = scores.form.number(float(own[key][place[system]]))
-        return SheetCell(score, images.get((key, system), ()))
-
-    lines = [*zip(pairings.matrix.lvlms, pairings.matrix.systems, strict=True)]
-    queries = [
-        SheetQuery(
-            key,
-            category,
-            texts.get(key, ""),
-            {lvlm: [cell(key, s.name) for s in row] for lvlm, row in lines},
-        )
-        for key, category in chosen.items()
-    ]
+    queries = []
+    for key, category in chosen.items():
+        known = dict(zip(scores.shared, map(float, own[key]), strict=True))
+        rows = {
+            lvlm: [
+                SheetCell(scores.form.number(known[s.name]), images.get((key, s.name), ()))
+                for s in systems
+            ]
+            for lvlm, systems in zip(
+                pairings.matrix.lvlms, pairings.matrix.systems, strict=True
+            )
+        }
+        queries.append(SheetQuery(key, category, texts.get(key, ""), rows))
     return ContactSheet(scores.scorer.name, pairings.matrix.t2is, queries)
 
 
@@ -133,9 +127,6 @@ def _furthest_apart(board: Board, values: Mapping[str, Floats]) -> dict[str, str
     turns = zip_longest(*groups.values())
     chosen = set([key for keys in turns for key in keys if key][:QUERIES])
     return {key: name for name, own in groups.items() for key in own if key in chosen}
-
-
-# ----------------------------------------------------------------------------- the page
 
 
 Written = Mapping[str, tuple[str, int, int] | tuple[None, str]]
@@ -169,9 +160,6 @@ def sheet_markup(sheet: ContactSheet, written: Written) -> Markup:
     """Return what the page shows of a sheet whose images are `written`."""
     template = environment().get_template("sheet.html.j2")
     return Markup(template.render(sheet=sheet, shown=written))
-
-
-# ---------------------------------------------------------------------------- one image
 
 
 def write_sheet(sheet: ContactSheet, path: Path, read: Read) -> None:

@@ -124,7 +124,6 @@ def _is_first(pairings: Pairings, scores: PairingScores) -> bool:
 
 
 def _titled(pairings: Pairings, what: str) -> str:
-    """`truth:match (0-100, higher is better), protocol outline`."""
     return f"{what}, protocol {pairings.matrix.protocol}"
 
 
@@ -158,14 +157,12 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
 
 
 def _effect(e: Estimate, scores: PairingScores, tint: int = 0) -> TableCell:
-    """Return an effect, marked where its interval excludes 0."""
     if e.reason == ONE_LEVEL:
         return TableCell("")
     return TableCell.of(e, scores.signed, tint=tint, marked=excludes_zero(e))
 
 
 def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
-    """Say on which queries cells are compared, and why means have no interval."""
     model, matrix = scores.model, pairings.matrix
     left = "; ".join(f"{n:,} {why}" for why, n in scores.left_out.items())
     rest = f"; left out for every cell: {left}" if left else ""
@@ -297,7 +294,6 @@ def cost_table(pairings: Pairings) -> ResultTable:
 
 
 def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
-    """Say how much was shared, and what that saved."""
     notes = [
         f"Of all queries: {sharing['texts']:,} texts served "
         f"{sharing['texts_requested']:,} requests of {cells} cells; "
@@ -315,9 +311,6 @@ def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
             f"would have taken {AMOUNT.number(alone)} ({1 - spent / alone:.0%} saved)."
         )
     return notes
-
-
-# ----------------------------------------------------------------------------- files
 
 
 def write_pairings(
@@ -397,7 +390,6 @@ def _scores(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
 
 
 def _plain(value: Estimate | CellDifference) -> dict[str, Any]:
-    """Return what JSON does not know as plain data; estimates as in leaderboard.json."""
     if isinstance(value, Estimate):
         return value.as_json("mean")
     about = {"a": value.a, "b": value.b, **_plain(value.estimate), "sd": value.sd}
@@ -408,7 +400,6 @@ _HEAD = ("protocol", "scorer", "part", "lvlm", "t2i", "mean", "ci95_low", "ci95_
 
 
 def _csv(board: Board, pairings: Sequence[Pairings]) -> str:
-    """Return one line per estimate: cells, effects, interactions, and costs by measure."""
     mark = board.mark.values()
     rows = (
         [p.matrix.protocol, *about, *_ends(estimate), *mark]
@@ -419,7 +410,6 @@ def _csv(board: Board, pairings: Sequence[Pairings]) -> str:
 
 
 def _estimates(pairings: Pairings) -> Iterator[tuple[Any, ...]]:
-    """Scorer, part, LVLM, text-to-image model and estimate of each line."""
     lvlms, t2is = pairings.matrix.lvlms, pairings.matrix.t2is
     cells = [(lvlm, t2i) for lvlm in lvlms for t2i in t2is]
     for s in pairings.scores:

@@ -87,11 +87,7 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
     return {
         "repeats": board.rounds,
         "systems": [
-            {
-                "name": s.name,
-                "weights": weights_of(s),
-                "reference": is_reference(s.name),
-            }
+            {"name": s.name, "weights": weights_of(s), "reference": is_reference(s.name)}
             for s in board.systems
         ],
         "order": [names.index(row["system"]) for row in ranked(board)],

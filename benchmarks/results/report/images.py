@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
 
 from benchmarks.results.report.entries import write_script
 from generators.buckets import AnyPath
@@ -25,21 +24,16 @@ _FORM = "1"
 """Raise it when images are written in another way, so that no earlier file is kept."""
 Read = Callable[[Image], bytes]
 Progress = Callable[[int, int], None]
-"""Called with how many images are done, and of how many."""
 
 
-class WebImage(NamedTuple):
-    """An image as a data URL, with its size there in pixels."""
-
-    url: str
-    width: int
-    height: int
+WebImage = tuple[str, int, int]
+"""An image as a data URL, with its width and height there in pixels."""
 
 
 def web_image(data: bytes, side: int) -> WebImage:
     """Return an image as WebP, at most `side` pixels wide and high; ImageError."""
     encoded, size = small_webp(data, side)
-    return WebImage(f"data:image/webp;base64,{base64.b64encode(encoded).decode()}", *size)
+    return f"data:image/webp;base64,{base64.b64encode(encoded).decode()}", *size
 
 
 def pack_images(

@@ -21,7 +21,6 @@ from generators.base import (
     Job,
     Kind,
     NotApplicable,
-    OutcomeName,
     Result,
     Skip,
     Unread,
@@ -103,12 +102,7 @@ def test_answers_and_judgements_have_what_their_records_took():
     own = {"seconds": [10.0, 10.0], "tokens": [7.0, None], "cost": [0.5, None]}
     assert taken == {name: 2 * values for name, values in own.items()}
     # One record serves both answers, and is counted once in what they took together.
-    assert builder.spent["w"] == {
-        "seconds": 10.0,
-        "input_tokens": 3.0,
-        "output_tokens": 4.0,
-        "cost": 0.5,
-    }
+    assert builder.spent["w"] == {"seconds": 10.0, **Costs.answers}
     assert builder.spent["judge"] == {"seconds": 10.0}
     assert builder.spent[""] == {**builder.spent["w"], "seconds": 20.0}
 
@@ -150,12 +144,6 @@ def test_a_table_in_parts_or_from_a_file_gives_the_same_results(tmp_path, monkey
         assert of(replace(made, table=table)) == of(parts) == of(made)
 
 
-def test_answers_are_read_again_for_the_queries_that_are_asked_for():
-    found = mixed_board(6, ["a", "b"]).reading({"Q-0001", "Q-0004"})
-    expected = [(f"Q-000{i}", name) for i in (1, 4) for name in "ab"]
-    assert [(e.sample.id, e.system) for e in found] == expected
-
-
 def test_repeats_are_averaged_and_malformed_rows_are_queries_of_their_own():
     broken = Malformed(id="Q-0000", row=7, reason="duplicate id")
     failed = Failure(broken.reason, Fault.BAD_INPUT)
@@ -183,8 +171,3 @@ def test_a_scorer_that_scored_nothing_is_told(outcomes, answering, judging, noth
     systems = (system("a", answering),)
     made = board(found, scorers=(judge,), systems=systems)
     assert made.nothing_scored == ({"judge": nothing} if nothing else {})
-
-
-def test_outcomes_of_judgements_are_told_from_those_of_answers():
-    named = {name: name.of_scores for name in OutcomeName if name != name.of_scores}
-    assert named == {"failed": "failed_scores", "skipped": "skipped_scores"}

@@ -14,7 +14,9 @@ from benchmarks.results.headline import (
     outcome_texts,
     terminal_table,
 )
-from generators.base import NotApplicable, Unscored
+from benchmarks.results.reasons import outcome_groups
+from generators.base import NotApplicable, SetMember, Unscored
+from scorers.sets import MEMBER
 
 
 def test_the_best_and_its_ties_are_marked_and_the_ground_truth_is_neither():
@@ -50,6 +52,17 @@ def test_a_scorer_without_scores_has_no_column():
     assert texts["not_applicable"] == "3 not applicable"
 
 
+def test_answers_that_add_to_a_figure_of_a_set_are_told_by_themselves():
+    member, other = SetMember(f"judge {MEMBER}"), NotApplicable("no images asked for")
+    made = board_of({"a": [member, other, member]}, scorers=(Judge(of_sets=True),))
+    texts = outcome_texts(made)
+    assert texts["not_applicable"] == "1 not applicable"
+    assert texts["of_sets"] == "2 in figures of sets"
+    assert {g.outcome for g in outcome_groups(made).values() if g.counts} == {*texts} - {
+        "done"
+    }
+
+
 def test_the_order_is_that_of_the_first_scorer_with_a_value():
     scorers = (Judge("silent"), Judge(direction="lower"))
     made = board_of({"high": [5, 5, 5], "low": [1, 1, 1]}, scorers=scorers)
@@ -80,8 +93,7 @@ def test_a_terminal_breaks_no_name_inside_a_word(width):
     names = ["qwen2-vl-72b+sdxl-turbo@outline", "gemini:gemini-3.8-flash-image", "anole"]
     scorers = [Judge(f"judge:{n}", "0-100") for n in ("mmie-score", "opening", "ueval")]
     made = board_of(
-        {name: [6, 3, 4, 5, 2, 6] for name in names},
-        scorers=[Judge(), *scorers],
+        {name: [6, 3, 4, 5, 2, 6] for name in names}, scorers=[Judge(), *scorers]
     )
     file = io.StringIO()
     PlainConsole(file=file, width=width).print(terminal_table(made))

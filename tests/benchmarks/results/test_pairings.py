@@ -25,6 +25,7 @@ from report_helpers import (
     sample,
 )
 from report_helpers import stage as named_stage
+from report_helpers import system as named_system
 from scipy.stats import spearmanr
 
 from benchmarks.results.board import TableBuilder
@@ -43,11 +44,11 @@ from benchmarks.results.pairings.tables import (
 from cluster.plan import Evaluation
 from generators.base import (
     Failure,
-    Fault,
     Job,
     Kind,
     NotApplicable,
     Placement,
+    Result,
     ServerCommand,
     StageSpec,
 )
@@ -65,9 +66,6 @@ LOWER = (Judge("judge", "0-6", "lower"),)
 def pairings(made) -> Pairings:
     (found,) = pairings_of(made)
     return found
-
-
-# ---------------------------------------------------------------------------- matrix
 
 
 def matrices(*names: str) -> list[PairingMatrix]:
@@ -117,9 +115,6 @@ def test_single_cells_are_none_and_protocols_are_never_mixed():
     assert (outline.lvlms, outline.t2is) == (("y",), ("b", "a"))
 
 
-# ---------------------------------------------------------------------------- scores
-
-
 def repeated(first, second):
     """A board with the answers of two as repeats."""
     again = [replace(e, repeat=1) for e in answers_of(second)]
@@ -157,8 +152,7 @@ def test_a_scorer_that_applies_to_nothing_shows_no_number():
 def test_tables_leave_out_and_name_scorers_without_a_shared_query():
     found = pairings(mixed_board(24, crossed("xy", "ab")))
     silent = replace(found.scores[1], model=two_way(np.full((3, 2, 2), np.nan), SCALE))
-    found = replace(found, scores=[silent, found.scores[0]])
-    first, *others = tables_of(found)
+    first, *others = tables_of(replace(found, scores=[silent, found.scores[0]]))
     assert first.title.startswith("judge ")
     assert any("clipscore" in note for note in first.notes)
     assert not any("clipscore" in table.title for table in others)
@@ -182,23 +176,10 @@ def test_differences_are_from_the_best_and_say_how_many_queries_they_need(scorer
         # What is larger than the detectable difference needs fewer queries.
         assert (abs(d.estimate.value) > d.detectable) == (d.needed <= 40)
     assert len(judged.differences) == 6
-    # On the page the best mean has the most colour, and is marked.
-    cells = [cell for row in next(tables_of(found)).rows[:2] for cell in row[1:3]]
-    (marked,) = (i for i, cell in enumerate(cells) if cell.marked)
-    assert divmod(marked, 2) == best
-    assert cells[marked].tint == max(cell.tint for cell in cells) > 30
-
-
-def test_small_interactions_are_drawn_pale_beside_large_effects():
-    scores = np.full((8, 2, 2), 3.0) + np.arange(8).reshape(-1, 1, 1) / 10
-    scores[:, 1] += 2
-    strongest = []
-    for added in (0.04, 3):
-        scores[:, 0, 0] += added
-        _, table, *_ = tables_of(pairings(pairing_board(scores)))
-        strongest.append(max(cell.tint for row in table.rows for cell in row[1:]))
-    assert strongest[0] == 0
-    assert strongest[1] > 30
+    # On the page the best mean is marked.
+    rows = next(tables_of(found)).rows[:2]
+    marked = [(i, j) for i, row in enumerate(rows) for j in (0, 1) if row[1 + j].marked]
+    assert marked == [best]
 
 
 @pytest.mark.parametrize("scorers", [(Judge(),), LOWER])
@@ -222,9 +203,6 @@ def test_the_order_says_what_cannot_be_told_apart_and_what_is_on_the_frontier(sc
         assert (row[7].text == "frontier") == (row[0].text in found.frontier(judged))
         assert row[1].text == str(i + 1)
     assert 0 < told < 30
-
-
-# ------------------------------------------------------------------------- agreement
 
 
 def two_scorers(one, other, second: Judge):
@@ -258,9 +236,8 @@ def test_metrics_agree_by_the_order_they_give_the_pairings_and_with_people():
     assert any(figure.text in note for note in ranks.notes)
     # People who rate a third of the answers, as the first scorer does.
     names = [s.name for s in found.matrix.cells]
-    rated = one.reshape(40, 9)
     people = {
-        n: {f"Q-{q:04d}": rated[q, i] for q in range(i % 3, 40, 3)}
+        n: {f"Q-{q:04d}": one.reshape(40, 9)[q, i] for q in range(i % 3, 40, 3)}
         for i, n in enumerate(names)
     }
     with_people = found.showing(["judge"], people)
@@ -282,9 +259,6 @@ def test_few_pairings_have_no_correlation():
     (rho,) = found.rankings.correlations.values()
     assert (rho.value, rho.ci95) == (None, None)
     assert "fewer than 5" in rho.reason
-
-
-# --------------------------------------------------------------------- contact sheet
 
 
 SPREAD = (0.1, 0.9, 0.3, 0.8, 0.7, 0.2, 0.6, 0.5)
@@ -358,20 +332,13 @@ def test_a_sheet_is_written_as_one_image(tmp_path):
         write_sheet(many, tmp_path / "sheet.webp", Image.read)
 
 
-# ----------------------------------------------------------------------------- costs
-
-
 def test_a_document_costs_its_text_and_its_images_and_shared_texts_are_spent_once():
     costs = pairings(pairing_board(scores_of(2, 3, 8))).costs
     own = {name: e.value for name, e in costs.cells["writer-1+artist-2"].items()}
     # A text of 2 seconds on one GPU, two images of 8 seconds on two.
-    assert own == {
-        "seconds": pytest.approx(2 + 2 * 8),
-        "gpu_seconds": pytest.approx(2 + 2 * 16),
-        "input_tokens": 100,
-        "output_tokens": 51,
-        "pictures": 2,
-    }
+    seconds = {"seconds": 2 + 2 * 8, "gpu_seconds": 2 + 2 * 16}
+    tokens = {"input_tokens": 100, "output_tokens": 51}
+    assert own == pytest.approx({**seconds, **tokens, "pictures": 2})
     sharing, texts, images = costs.sharing, 8 * (1 + 2), 8 * 2 * 2 * (2 + 5 + 8)
     assert sharing["spent"]["seconds"] == pytest.approx(texts + images)
     assert sharing["unshared"]["seconds"] == pytest.approx(3 * texts + images)
@@ -389,14 +356,11 @@ def with_costs(change, queries: int = 6):
 def test_repeats_of_a_document_count_by_their_mean_and_have_seeds_of_their_own():
     def twice(d: DocumentCost) -> list[DocumentCost]:
         # The second answer takes three times as long for its text; other seeds draw it.
-        records = {
-            f"again-{key}" if key.startswith("t") else key: r
-            for key, r in d.records.items()
-        }
-        for key, r in d.records.items():
-            if key.startswith("t"):
-                amounts = {**r.amounts, "seconds": 3 * r.amounts["seconds"]}
-                records[f"again-{key}"] = replace(r, amounts=amounts)
+        records = dict(d.records)
+        (key,) = (key for key in records if key.startswith("t"))
+        text = records.pop(key)
+        slow = {**text.amounts, "seconds": 3 * text.amounts["seconds"]}
+        records["again"] = replace(text, amounts=slow)
         seeds = {place: seed + 10**6 for place, seed in d.seeds.items()}
         return [d, replace(d, repeat=1, records=records, seeds=seeds)]
 
@@ -452,107 +416,80 @@ def test_the_frontier_holds_what_nothing_beats_and_is_drawn_as_steps():
     root = ElementTree.fromstring(svg)
     assert set("1234") <= {e.text for e in root.iter("text")}
     (steps,) = (e for e in root.iter("path") if "dasharray" in e.get("style", ""))
-    numbers = [float(n) for n in re.findall(r"[\d.]+", steps.get("d"))]
-    across, up = numbers[::2], numbers[1::2]
+    x, y = np.array(re.findall(r"[\d.]+", steps.get("d")), float).reshape(-1, 2).T
     # Across at the score of the cheaper one, then up to the better one.
-    assert across[0] < across[1] == across[2]
-    assert up[0] == up[1] > up[2]
+    assert x[0] < x[1] == x[2]
+    assert y[0] == y[1] > y[2]
 
 
-# ------------------------------------------------------------- costs, from the records
+ENDPOINT = {"endpoint": "https://models.example/v1"}
+SERVED = {**ENDPOINT, "server": ServerCommand(name="s", argv=("serve",))}
 
 
-def stage(name: str, kind: Kind, **placement: Any) -> StageSpec:
-    about = {"kind": kind, "target": f"none:{name}", "placement": Placement(**placement)}
-    return StageSpec(name=name, **about)
+def stage(kind: Kind, **placement: Any) -> StageSpec:
+    return StageSpec(
+        name=kind.value, kind=kind, target="none:x", placement=Placement(**placement)
+    )
 
 
-SERVER = ServerCommand(name="s", argv=("serve",))
-WRITE = stage("writer", Kind.DRAFT, num_gpus=2)
-PAINT = stage("artist", Kind.RENDER, num_gpus=0.5)
-ASK = stage("remote", Kind.DRAFT, endpoint="https://models.example/v1")
-OWN = stage("served", Kind.DRAFT, endpoint="http://localhost/v1", server=SERVER)
+@pytest.mark.parametrize(
+    ("spec", "gpus", "silent"),
+    [
+        (stage(Kind.DRAFT, num_gpus=2), 2, {"joules"}),
+        (stage(Kind.RENDER, num_gpus=0.5), 0.5, {"joules"}),
+        (stage(Kind.DRAFT, **ENDPOINT), 0, {"joules", "cost"}),
+        (stage(Kind.DRAFT, **SERVED), 0, {"joules"}),
+    ],
+)
+def test_a_record_costs_its_seconds_and_gpus_and_says_what_is_unknown(spec, gpus, silent):
+    def record(seconds: float | None, **usage: float) -> RecordCost:
+        return RecordCost.of(spec, {"usage": json.dumps(usage), "seconds": seconds})
+
+    found = record(3.0, input_tokens=10, output_tokens=4, steps=9)
+    expected = {"seconds": 3.0, "gpu_seconds": 3 * gpus}
+    expected |= {"input_tokens": 10.0, "output_tokens": 4.0}
+    expected |= {"pictures": 1.0} if spec.kind is Kind.RENDER else {}
+    assert (found.amounts, found.untold) == (expected, silent)
+    found = record(None, cost=0.25, joules=3.0)
+    assert (found.untold, found.amounts["cost"], found.amounts["seconds"]) == (
+        set(),
+        0.25,
+        0,
+    )
 
 
-class Records:
-    """A store that holds some records, each by its job: seconds and usage."""
-
-    def __init__(self, *rows: tuple[Job, float | None, dict[str, float]]) -> None:
-        self.rows = rows
+class Records(list[tuple[Job, float]]):
+    """A store of the seconds of each job's record."""
 
     def key_of(self, job: Job) -> str:
         return job.key
 
     def columns(self, spec: StageSpec, names: list[str]):
-        for job, seconds, usage in self.rows:
+        for job, seconds in self:
             if job.spec == spec:
-                yield {"key": job.key, "usage": json.dumps(usage), "seconds": seconds}
+                yield {"key": job.key, "usage": "{}", "seconds": seconds}
 
 
-def text(number: int, spec: StageSpec = WRITE) -> Job:
-    turns = (Turn("user", (Text(f"Question {number}"),)),)
-    return Job(spec, Request(turns), f"Q-{number:04d}")
-
-
-CAT, DOG = (
-    Job(PAINT, ImageRequest(prompt=prompt, seed=seed), "Q")
-    for prompt, seed in (("a cat", 5), ("a dog", 6))
-)
-
-
-def costs_of(
-    records: Records, *jobs: Job, write: StageSpec = WRITE, document=None
-) -> DocumentCost:
-    """What the document of a pairing costs that these jobs make, and of a native system."""
-    names = [f"{write.name}+artist", f"{write.name}+other"]
-    parts = {"draft": write, "render": PAINT, "lvlm": write.name}
-    paired = [System(name=n, **parts, t2i=n.rpartition("+")[2]) for n in names]
-    native = System(name="native", draft=WRITE)
-    builder = TableBuilder([*paired, native], RecordCosts(records))
-    for name in ("native", names[0]):
-        builder.add(Evaluation(name, sample(0), 0, document, {}, {"": jobs}), [])
+@pytest.mark.parametrize("document", [answer("Said."), Failure("no"), None])
+def test_a_document_costs_the_records_that_are_there(document) -> None:
+    write = Job(stage(Kind.DRAFT), Request((Turn("user", (Text("Why?"),)),)), "Q")
+    cat, dog = (
+        Job(stage(Kind.RENDER), ImageRequest(prompt=prompt, seed=seed), "Q")
+        for prompt, seed in (("a cat", 5), ("a dog", 6))
+    )
+    pairs = [replace(named_system(f"writer+{a}"), draft=write.spec) for a in ("a", "b")]
+    records = RecordCosts(Records([(write, 3.0), (dog, 6.0)]))
+    builder = TableBuilder([*pairs, named_system("native")], records)
+    for name in ("native", "writer+a"):
+        jobs = {"": [write, cat, dog]}
+        builder.add(Evaluation(name, sample(0), 0, document, {}, jobs), [])
     (found,) = builder.documents
-    return found
-
-
-def test_a_document_costs_the_seconds_and_gpus_of_its_records() -> None:
-    tokens = {"input_tokens": 10, "output_tokens": 4, "steps": 9}
-    other = text(1), 50.0, tokens
-    records = Records((text(0), 3.0, tokens), (CAT, 4.0, {}), (DOG, 6.0, {}), other)
-    found = costs_of(records, text(0), CAT, DOG, document=answer("Said."))
-    assert (found.system, found.query, found.done) == ("writer+artist", "Q-0000", True)
-    assert found.amounts == {
-        "seconds": 13.0,
-        # Two GPUs for the text, half of one for each image.
-        "gpu_seconds": 3 * 2 + (4 + 6) / 2,
-        "input_tokens": 10.0,
-        "output_tokens": 4.0,
-        "pictures": 2.0,
-    }
+    about = ("writer+a", "Q-0000", isinstance(document, Result))
+    assert (found.system, found.query, found.done) == about
+    assert set(found.records) == {write.key, dog.key}
+    assert found.amounts == {"seconds": 9.0, "gpu_seconds": 0.0, "pictures": 1.0}
     assert found.requests == {Kind.DRAFT: 1, Kind.RENDER: 2}
     assert found.seeds == {0: 5, 1: 6}
-
-
-@pytest.mark.parametrize("document", [Failure("no", Fault.OUT_OF_MEMORY), None])
-def test_what_is_not_finished_costs_what_is_there(document) -> None:
-    found = costs_of(Records((text(0), None, {})), text(0), CAT, document=document)
-    assert (found.done, set(found.records)) == (False, {text(0).key})
-    assert found.amounts["seconds"] == 0
-
-
-@pytest.mark.parametrize(
-    ("write", "silent"), [(ASK, {"joules", "cost"}), (OWN, {"joules"}), (WRITE, {"joules"})]
-)
-def test_energy_and_the_money_of_endpoints_are_told_or_unknown(write, silent) -> None:
-    job = text(0, write)
-    (record,) = costs_of(Records((job, 1.0, {})), job, write=write).records.values()
-    assert record.untold == silent
-    usage = {"cost": 0.25, "joules": 3.0}
-    (record,) = costs_of(Records((job, 1.0, usage)), job, write=write).records.values()
-    assert (record.untold, record.amounts["cost"]) == (set(), 0.25)
-
-
-# ----------------------------------------------------------------------------- files
 
 
 def test_files_hold_every_number(tmp_path):
@@ -565,10 +502,8 @@ def test_files_hold_every_number(tmp_path):
     assert judged["interaction"][1][2] == model.interaction[1][2].as_json("mean")
     assert sum(judged["variance_shares"].values()) == pytest.approx(1)
     assert judged["not_told_apart"] == found.scores[0].not_told_apart
-    ranks = {n: e.as_json() for n, e in found.rankings.mean_ranks.items()}
-    assert matrix["mean_ranks"] == {
-        n: {"mean": e.pop("value"), **e} for n, e in ranks.items()
-    }
+    ranks = {n: e.as_json("mean") for n, e in found.rankings.mean_ranks.items()}
+    assert matrix["mean_ranks"] == ranks
     first, known = judged["differences"][0], found.scores[0].differences[0]
     about = (known.sd, known.detectable, known.needed)
     assert (first["sd"], first["detectable"], first["queries_needed"]) == about

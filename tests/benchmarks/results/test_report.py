@@ -32,8 +32,7 @@ from benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
 from benchmarks.results.leaderboard import outcomes_table
 from benchmarks.results.report import write_report
 from benchmarks.results.report.entries import entries_of, plain
-from benchmarks.results.report.page import facts_of
-from benchmarks.results.report.panels import histograms_of, panel_of
+from benchmarks.results.report.page import facts_of, histograms_of, panel_of
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from generators.document import Image, Malformed, Score
 
@@ -74,16 +73,6 @@ def pixels(data: bytes | str) -> np.ndarray:
 
 def words_of(page: Path) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", page.read_text()).split())
-
-
-def drawing(number: int) -> Image:
-    """The smallest of images, another one for every number."""
-    file = io.BytesIO()
-    Picture.new("RGB", (1, 1), tuple(number.to_bytes(3, "big"))).save(file, "PPM")
-    return Image.of(file.getvalue())
-
-
-# ------------------------------------------------------------------------ data files
 
 
 def test_index_and_rows_say_what_every_system_answered(tmp_path):
@@ -179,33 +168,28 @@ def test_the_same_part_of_large_runs_is_shown_and_all_when_asked(tmp_path):
     assert "queries are shown" not in page
 
 
-# ---------------------------------------------------------------------------- images
-
-
 def test_an_image_is_kept_once_and_no_larger_than_it_is_shown(tmp_path):
     noise = np.random.default_rng(0).integers(0, 255, (600, 800, 3), np.uint8)
     file = io.BytesIO()
     Picture.fromarray(noise).save(file, "PNG")
     large = Image.of(file.getvalue())
     said = answer(large, "again", large)
-    write(
-        board([evaluation(n, sample(i), 1, document=said) for i in (0, 1) for n in "ab"]),
-        tmp_path,
-    )
+    found = [evaluation(n, sample(i), 1, document=said) for i in (0, 1) for n in "ab"]
+    write(board(found), tmp_path)
     numbers = [a["segments"][::2] for r in data_of(tmp_path)[1] for a in r["answers"]]
     assert {n for own in numbers for n in own} == {2}
     sizes = [size for _, *size in images_of(tmp_path)]
     assert sizes == [[64, 64], [64, 64], [512, 384], [64, 64], [64, 64]]
 
 
-@pytest.mark.parametrize("form", ["TIFF", "BMP", "JPEG", "WEBP", "GIF"])
-def test_any_format_is_shown_in_one_that_browsers_know(tmp_path, form):
-    one = picture(5, form=form)
-    write(board([evaluation("a", sample(0), 1, document=answer(one))]), tmp_path)
-    (number,) = data_of(tmp_path)[1][0]["answers"][0]["segments"]
-    url, *size = images_of(tmp_path)[number]
-    assert size == [64, 64]
-    assert abs(pixels(url) - pixels(one.read())).mean() < 5
+def test_any_format_is_shown_in_one_that_browsers_know(tmp_path):
+    made = [picture(5, form=form) for form in ("TIFF", "BMP", "JPEG", "WEBP", "GIF")]
+    write(board([evaluation("a", sample(9), 1, document=answer(*made))]), tmp_path)
+    numbers, shown = data_of(tmp_path)[1][0]["answers"][0]["segments"], images_of(tmp_path)
+    for one, number in zip(made, numbers, strict=True):
+        url, *size = shown[number]
+        assert size == [64, 64]
+        assert abs(pixels(url) - pixels(one.read())).mean() < 5
 
 
 def test_images_that_cannot_be_read_are_named_and_tried_again(tmp_path):
@@ -242,7 +226,9 @@ def test_an_earlier_page_stays_until_all_images_are_written_and_none_is_made_twi
                 raise KeyboardInterrupt
             return image.read()
 
-        said = answer(*(drawing(start + i) for i in range(300)))
+        # The smallest of images, another one for every number.
+        drawn = (b"P6 1 1 255 " + (start + i).to_bytes(3, "big") for i in range(300))
+        said = answer(*map(Image.of, drawn))
         made = board([evaluation("a", sample(0), 1, document=said)], scorers=())
         reads.clear()
         write_report(made, tmp_path, {}, read)
@@ -264,9 +250,6 @@ def test_an_earlier_page_stays_until_all_images_are_written_and_none_is_made_twi
     assert reads == []
     asked(0)
     assert content() == before
-
-
-# ---------------------------------------------------------------------------- the page
 
 
 def test_the_page_says_what_the_run_is_and_how_it_went(tmp_path):
@@ -320,9 +303,6 @@ def test_malformed_rows_and_repeats_have_addresses_and_odd_values_a_text():
     assert plain(seeds) == {"seed": "2809229582395504207", "other": 2**53 - 1}
 
 
-# --------------------------------------------------------------- plots, disagreements
-
-
 @pytest.mark.parametrize(
     ("scores", "scale", "bins", "ends"),
     [
@@ -348,13 +328,13 @@ def test_histograms_hold_every_score_in_common_bins(scores, scale, bins, ends):
 def test_a_histogram_is_drawn_for_every_system_with_scores():
     made = board_of({"a": [1, 2, 3, 2, 1, 3], "b": [5, 5, 4, 5, 4, None], "c": [None] * 6})
     panel = panel_of(made, Judge())
-    root = ElementTree.fromstring(panel.plot.replace("xlink:href", "href"))
+    root = ElementTree.fromstring(panel["plot"].replace("xlink:href", "href"))
     assert {"a", "b", "c"} <= {e.text for e in root.iter("text")}
     filled = [e for e in root.iter("path") if "fill: var(--accent)" in e.get("style", "")]
     assert len(filled) == 2
     # One reason is shared by two means; the numbers of values stand in the cells.
     few = board_of({"a": [1, 2], "b": [3]}, categories={})
-    (note,) = panel_of(few, Judge()).main.notes
+    (note,) = panel_of(few, Judge())["main"].notes
     assert note == (
         "No interval for per query, situational analysis: too few values (fewer than 5)."
     )

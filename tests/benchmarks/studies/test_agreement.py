@@ -79,9 +79,6 @@ def rows(
     ]
 
 
-# ------------------------------------------------------------------- reading annotations
-
-
 @pytest.mark.parametrize("name", ["human.csv", "human.json", "human.jsonl", "human.tsv"])
 def test_one_content_in_every_kind_of_file(tmp_path, name):
     content: Any = [
@@ -142,11 +139,9 @@ def test_the_authors_annotation_tool(tmp_path):
 
 
 def test_votes_and_preferences(tmp_path):
-    head = "id,system,baseline,annotator,vote\n"
     votes = "1,A,b,h1,a\n1,A,b,h2,B\n2,A,b,h1,baseline\n2,A,b,h2,unable to decide: one\n"
-    found = human(
-        write(tmp_path, "v.csv", head + votes + "3,A,b,h1,Tie\n3,A,b,h2,system\n")
-    )
+    votes = f"id,system,baseline,annotator,vote\n{votes}3,A,b,h1,Tie\n3,A,b,h2,system\n"
+    found = human(write(tmp_path, "v.csv", votes))
     assert found.form == "vote"
     assert list(found.values["h1"].values()) == ["system", "baseline", "undecided"]
     assert list(found.values["h2"].values()) == ["baseline", "undecided", "system"]
@@ -194,21 +189,6 @@ def test_errors_name_the_row_the_value_and_the_rule(tmp_path, name, content, sai
     (tmp_path / "latin.csv").write_bytes("id,system\n\xe9".encode("latin-1"))
     with pytest.raises(UsageError, match="latin"):
         human(tmp_path / "latin.csv")
-
-
-# ------------------------------------------------------------------ matching, measuring
-
-
-def test_scores_and_people_by_hand(tmp_path):
-    content = both(tmp_path, rows(IDS, score=SCORED), rows(IDS, score=RATED))
-    (judge,) = content["judges"]
-    assert judge["judge"] == "scores"
-    assert (judge["counts"]["matched"], judge["counts"]["not_annotated"]) == (8, 0)
-    groups = [(g["category"], g["kind"]) for g in judge["groups"]]
-    assert groups == [(None, None), ("SA", None)]
-    for name, estimate in judge["groups"][0]["coefficients"].items():
-        assert estimate["value"] == plain(name, SCORED, RATED)
-    assert json.dumps(content, allow_nan=False)
 
 
 def test_nothing_is_dropped_silently(tmp_path):
@@ -312,27 +292,21 @@ def test_preferences_and_votes_are_measured_as_their_benchmarks_do(tmp_path):
 
 def test_alpha_of_scores_and_of_each_criterion(tmp_path):
     """By the ratings' own numbers, whoever rated them; a blank is no rating."""
-    ann = ["1;0;1;0;1;0", "1;1;1;1;1;1", "0;0;0;0;0;0", "1;0;1;1;0;1", "1;1;0;0;1;1", ""]
-    bo = [
-        "1;1;1;0;1;0",
-        "1;1;1;0;1;1",
-        "1;0;0;0;0;0",
-        "1;0;0;1;0;1",
-        "0;1;0;0;1;1",
-        "1;" * 6,
-    ]
+    given = {
+        "ann": ["101010", "111111", "000000", "101101", "110011", ""],
+        "bo": ["111010", "111011", "100000", "100101", "010011", "111111"],
+    }
     people = [
-        row | {"annotator": name, "penalty": 0}
-        for name, verdicts in (("ann", ann), ("bo", bo))
+        row | {"annotator": name, "penalty": 0, "criteria": ";".join(row["criteria"])}
+        for name, verdicts in given.items()
         for row in rows(IDS[:6], criteria=verdicts)
     ]
     alpha = both(tmp_path, rows(IDS, score=SCORED), people)["alpha"]
     assert list(alpha) == ["score", *OWN["SA"].criteria, "penalty"]
-    sums = {
-        name: [float(text.count("1")) for text in verdicts[:5]]
-        for name, verdicts in (("ann", ann), ("bo", bo))
-    }
-    pairs = [(i, {"ann": a, "bo": b}) for i, a, b in zip(IDS, *sums.values(), strict=False)]
+    pairs = [
+        (IDS[i], {name: float(own[i].count("1")) for name, own in given.items()})
+        for i in range(5)
+    ]
     expected = krippendorff(pairs, "interval", FEW.draws)
     assert alpha["score"] == {"level": "interval"} | expected.as_json()
     # Of ten verdicts two are 0, and two of five answers are disputed.
@@ -385,13 +359,8 @@ def test_a_run_gives_scores_and_why_there_are_none(tmp_path):
     people = rows(ids, "w+t", score=[1, 3, 6, 2, 4, 4, *[3] * 5])
     people = human(write(tmp_path, "h.json", people))
     (judge,) = compared(judges, people, FEW)["judges"]
-    assert judge["counts"]["no_score"] == {
-        "answer skipped": 1,
-        "failed scores": 1,
-        "not applicable": 1,
-        "skipped scores": 1,
-        "unscored": 1,
-    }
+    why = ("answer skipped", "failed scores", "not applicable", "skipped scores")
+    assert judge["counts"]["no_score"] == dict.fromkeys((*why, "unscored"), 1)
     assert (judge["counts"]["matched"], judge["counts"]["not_annotated"]) == (6, 6)
     scores = np.array([0, 50, 100, 25, 75, 60]) * 0.06
     mae = judge["groups"][0]["coefficients"]["mae"]["value"]
@@ -406,16 +375,11 @@ def test_tables_show_the_numbers_and_reasons_once(tmp_path):
         judged, among, alpha = tables(content)
         assert [row[0].text for row in judged.rows] == ["all categories", "SA"]
         assert [row[0].text for row in among.rows] == ["a", "b"]
-        assert [[cell.text for cell in row] for row in alpha.rows] == [
-            ["score", "1.000", "8"]
-        ]
+        assert [cell.text for cell in alpha.rows[0]] == ["score", "1.000", "8"]
         found = content["judges"][0]["groups"][0]["coefficients"].values()
         values = [cell.value for cell in judged.rows[0][1:]]
         assert values == [estimate["value"] for estimate in found]
         assert sum("one score to all" in note for note in judged.notes) == told
-
-
-# ------------------------------------------------------------------------- the command
 
 
 SCORER, UNSCALED = "comparing_helpers:Pictures", "stages:Constant"
@@ -458,8 +422,8 @@ def test_a_run_or_a_file_beside_annotations(root: Path, tmp_path: Path) -> None:
     annotated = [u | {"score": v} for u, v in zip(units, rated, strict=True)]
     annotated.append({"id": "SA-nowhere", "system": "gt", "score": 3})
     people = write(tmp_path, "human.csv", annotated)
-    content = agreement(root, people, "--scorer", SCORER, "--scorer", UNSCALED,
-                        out=tmp_path / "o.json")  # fmt: skip
+    words = (root, people, "--scorer", SCORER, "--scorer", UNSCALED)
+    content = agreement(*words, out=tmp_path / "o.json")
     counts = content["judges"][0]["counts"]
     assert (counts["annotated"], counts["matched"]) == (len(rated) + 1, len(rated))
     assert counts["unmatched"] == {"unknown id": 1}
@@ -471,9 +435,8 @@ def test_a_run_or_a_file_beside_annotations(root: Path, tmp_path: Path) -> None:
     assert found[UNSCALED] == found[SCORER] | dict.fromkeys(("mae", "mse", "kappa"))
     file = [u | {"score": v} for u, v in zip(units, scores, strict=True)]
     file = write(tmp_path, "scores.json", file)
-    assert whole(agreement(file, people, out=tmp_path / "o.json")) == {
-        "scores": found[SCORER]
-    }
+    beside = whole(agreement(file, people, out=tmp_path / "o.json"))
+    assert beside == {"scores": found[SCORER]}
 
 
 def test_options_reach_the_comparison(tmp_path: Path) -> None:

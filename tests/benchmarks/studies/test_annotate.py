@@ -36,12 +36,21 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def chromium() -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def session() -> Iterator[Browser]:
     with browser() as found:
         yield found
-        told = [e["message"] for e in found.logs("browser") if e["level"] != "INFO"]
-        assert told == []
+
+
+@pytest.fixture
+def chromium(session: Browser) -> Iterator[Browser]:
+    yield session
+    told = [e["message"] for e in session.logs("browser") if e["level"] != "INFO"]
+    assert told == []
+
+
+def in_browser(test: Any) -> Any:
+    return pytest.mark.browser(pytest.mark.skipif(bool(MISSING), reason=MISSING)(test))
 
 
 def run(*words: str | Path) -> str:
@@ -53,10 +62,6 @@ def run(*words: str | Path) -> str:
 def made(root: Path, folder: Path, *words: str | Path) -> dict[str, Any]:
     """The key of a new page in `folder`."""
     run("annotate", root, "--out", folder, *words)
-    return key_in(folder)
-
-
-def key_in(folder: Path) -> dict[str, Any]:
     key: dict[str, Any] = json.loads((folder / "key.json").read_text())
     return key
 
@@ -76,9 +81,6 @@ def served(folder: Path) -> Iterator[int]:
 def rows_of(folder: Path) -> list[dict[str, str]]:
     with (folder / "annotations.csv").open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-# ------------------------------------------------------------- what a rater is handed
 
 
 def test_nothing_on_the_page_names_a_system_or_an_item(root: Path, tmp_path: Path) -> None:
@@ -120,9 +122,6 @@ def test_a_page_that_raters_may_have_begun_is_kept(root: Path, tmp_path: Path) -
     assert units(other) == units(first)
     done = plait("annotate", str(root), "--out", str(tmp_path / "a"))
     assert (done.returncode, "--out" in done.stderr) == (2, True)
-
-
-# ------------------------------------------------------------------ raters in a browser
 
 
 def said_of(item: Mapping[str, Any], rater: str) -> list[str]:
@@ -177,8 +176,7 @@ class Rater:
         self.chromium.wait("!saving && !unsaved")
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@in_browser
 def test_two_raters_one_of_whom_closes_the_window(
     root: Path, tmp_path: Path, chromium: Browser
 ) -> None:
@@ -220,8 +218,10 @@ def test_two_raters_one_of_whom_closes_the_window(
     )
     ann.press("d")
     sent = tmp_path / f"answers-ann-{key['study']}.json"
-    chromium.wait("true")
-    until_written(chromium, sent)
+    # The browser writes a download under another name, then renames it.
+    for _ in range(1000):
+        if not sent.exists():
+            chromium.run("return new Promise((done) => setTimeout(done, 20))")
 
     with served(folder) as port:
         bo = Rater(chromium, f"http://127.0.0.1:{port}/", "bo", key)
@@ -236,11 +236,9 @@ def test_two_raters_one_of_whom_closes_the_window(
     rows = rows_of(folder)
     assert {row["annotator"] for row in rows} == {"ann", "bo"}
     assert len(rows) == 2 * 16
+    items = {(item["id"], item["system"]): item for item in key["items"].values()}
     for row in rows:
-        item = next(
-            i for i in key["items"].values()
-            if (i["id"], i["system"]) == (row["id"], row["system"])
-        )  # fmt: skip
+        item = items[row["id"], row["system"]]
         expected = said_of(item, row["annotator"])
         rubric = OWN[item["form"]]
         assert row["criteria"] == ";".join(expected[: len(rubric.criteria)])
@@ -254,39 +252,17 @@ def test_two_raters_one_of_whom_closes_the_window(
     assert content["judges"][0]["counts"]["matched"] == 16
     alpha = content["alpha"]
     assert alpha["Text Quality"]["value"] == 1.0
-    disputed = {
-        name: [
-            (
-                row["id"],
-                row["system"],
-                row["annotator"],
-                float(row["criteria"].split(";")[5]),
-            )
-            for row in rows
-            if OWN[row["category"]].criteria[5] == name
-        ]
-        for name in ("Excellency", "Stylistic Consistency and Correspondence")
-    }
-    for name, verdicts in disputed.items():
-        by_unit: dict[tuple[str, str], dict[str, float]] = {}
-        for id, system, who, value in verdicts:
-            by_unit.setdefault((id, system), {})[who] = value
-        found = krippendorff([(u[0], by) for u, by in by_unit.items()], "nominal")
+    for name in ("Excellency", "Stylistic Consistency and Correspondence"):
+        disputed: dict[tuple[str, str], dict[str, float]] = {}
+        for row in (r for r in rows if OWN[r["category"]].criteria[5] == name):
+            last = float(row["criteria"].split(";")[5])
+            disputed.setdefault((row["id"], row["system"]), {})[row["annotator"]] = last
+        found = krippendorff([(u[0], by) for u, by in disputed.items()], "nominal")
         assert alpha[name]["value"] == pytest.approx(found.value, abs=1e-6)
     assert alpha["score"]["value"] < 1
 
 
-def until_written(chromium: Browser, path: Path) -> None:
-    """The browser writes a download under another name, then renames it."""
-    for _ in range(1000):
-        if path.exists():
-            return
-        chromium.run("return new Promise((done) => setTimeout(done, 20))")
-    raise AssertionError(f"{path} was not downloaded")
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@in_browser
 def test_pairs_in_random_sides(root: Path, tmp_path: Path, chromium: Browser) -> None:
     """Votes are on systems, wherever these were shown; blank where a rater cannot say."""
     folder = tmp_path / "annotate"
@@ -313,20 +289,12 @@ def test_pairs_in_random_sides(root: Path, tmp_path: Path, chromium: Browser) ->
         left = "system" if key["items"][token]["flipped"] == bool(swapped) else "baseline"
         assert row["shown_left"] == row[left]
     out = tmp_path / "out.json"
-    run(
-        "agreement",
-        root,
-        folder / "annotations.csv",
-        "--scorer",
-        "truth:match",
-        "--out",
-        out,
-    )
+    words = ("agreement", root, folder / "annotations.csv", "--scorer", "truth:match")
+    run(*words, "--out", out)
     assert json.loads(out.read_text())["form"] == "vote"
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@in_browser
 def test_markup_in_queries_and_answers_is_text(tmp_path: Path, chromium: Browser) -> None:
     fill(tmp_path / "run", **SMALL)
     words = ("--system", SYSTEM, "--items", "9", "--repeated", "0")
@@ -346,9 +314,6 @@ def test_markup_in_queries_and_answers_is_text(tmp_path: Path, chromium: Browser
         chromium.wait(f"at === {at + 1}")
     assert TEXTS["Q-1"] in shown["Q-1"][0]
     assert "<i>first</i>" in shown["Q-1"][1]
-
-
-# ------------------------------------------------------------------------ the server
 
 
 def asked(port: int, method: str, path: str, body: Any = None, **headers: str) -> int:
@@ -383,7 +348,19 @@ def test_the_server_keeps_one_window_and_strangers_out(root: Path, tmp_path: Pat
     assert json.loads(kept.read_text()) == later
 
 
-# ------------------------------------------------------------------------- wrong use
+@pytest.fixture(scope="module")
+def answered(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page in `page`, beside files that are not its raters'."""
+    place = tmp_path_factory.mktemp("answered")
+    study = made(root, place / "page", "--items", "3", "--repeated", "0")["study"]
+    state = {"study": study, "rater": "ann", "order": [], "log": []}
+    files = {"a": state, "b": state, "other": state | {"study": "x"}, "damaged": [1]}
+    files["unknown"] = state | {"order": [["nowhere", 0]], "log": [[0, 0, "1", 5]]}
+    for name, content in files.items():
+        (place / f"{name}.json").write_text(json.dumps(content))
+    (place / "gold.csv").write_text("id,system,criteria\nSA-404,gt,1;1;1;1;1;1\n")
+    (place / "whole.csv").write_text("id,system,score\nSA-0001,gt,5\n")
+    return place
 
 
 @pytest.mark.parametrize(
@@ -402,17 +379,9 @@ def test_the_server_keeps_one_window_and_strangers_out(root: Path, tmp_path: Pat
     ],
 )
 def test_wrong_use_is_explained(
-    root: Path, tmp_path: Path, words: list[str], said: str
+    root: Path, answered: Path, words: list[str], said: str
 ) -> None:
-    study = made(root, tmp_path / "page", "--items", "3", "--repeated", "0")["study"]
-    state = {"study": study, "rater": "ann", "order": [], "log": []}
-    files = {"a": state, "b": state, "other": state | {"study": "x"}, "damaged": [1]}
-    files["unknown"] = state | {"order": [["nowhere", 0]], "log": [[0, 0, "1", 5]]}
-    for name, content in files.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    (tmp_path / "gold.csv").write_text("id,system,criteria\nSA-404,gt,1;1;1;1;1;1\n")
-    (tmp_path / "whole.csv").write_text("id,system,score\nSA-0001,gt,5\n")
-    place = [] if "--out" in words else ["--out", f"{tmp_path}/page"]
-    done = plait("annotate", str(root), *place, *(w.format(tmp=tmp_path) for w in words))
+    words = ["--out", "{tmp}/page", *words] if "--out" not in words else words
+    done = plait("annotate", str(root), *(w.format(tmp=answered) for w in words))
     assert done.returncode == 2, done.stdout
     assert said in done.stderr

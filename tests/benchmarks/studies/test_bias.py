@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from contents import document
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging_helpers import STAND_IN, chat_spec, judge_of, picture, sample, stand_in_digests
 from scipy.stats import spearmanr
@@ -25,6 +25,7 @@ from benchmarks.studies.bias import (
     Measured,
     Preference,
     Scored,
+    Section,
     family,
     lengths,
     positions,
@@ -70,28 +71,20 @@ def ruling(question: str, preference: int | None, **about: Any) -> Ruling:
     return Ruling(question=question, preference=preference, **(usual | about))
 
 
-def both(
-    question: str, named: int | None, swapped: int | None, **about: Any
-) -> list[Ruling]:
+def both(question: str, named: Any, swapped: Any, **about: Any) -> list[Ruling]:
     """Preferences for the answer shown first, in both orders."""
-    return [
-        ruling(question, named, **about),
-        ruling(question, swapped, swapped=True, **about),
-    ]
+    swapped_too = ruling(question, swapped, swapped=True, **about)
+    return [ruling(question, named, **about), swapped_too]
 
 
 def split(measured: Measured) -> tuple[list[Finding], list[str]]:
     """Findings, and reasons for what is absent."""
-    found = list(measured)
-    absent = [m for m in found if isinstance(m, str)]
-    return [m for m in found if isinstance(m, Finding)], absent
+    section = Section("", measured)
+    return section.findings, section.absent
 
 
 def values(findings: Iterable[Finding]) -> dict[str, tuple[float | None, int, int]]:
     return {f.measure: (f.estimate.value, f.estimate.n, f.judgements) for f in findings}
-
-
-# ---------------------------------------------------------------------- verdicts on pairs
 
 
 def test_positions_by_hand() -> None:
@@ -137,6 +130,7 @@ def test_lengths_by_hand() -> None:
     assert values(split(lengths({JUDGE: [Preference(*g) for g in turned]}))[0]) == found
 
 
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(st.integers(-9, 9), st.integers(-2, 2)), min_size=3, max_size=30
@@ -154,25 +148,21 @@ def test_rank_correlation_is_spearmans_of_pairs_named_both_ways(
 
 def test_self_preference_beside_other_judges_by_hand() -> None:
     own, foreign = side("openai:gpt-4o"), side("qwen2-vl-72b")
+    neither, other = side("llava-34b"), side("published:gpt-4o-1120")
     games = {
-        JUDGE: [
-            ("1", 0, foreign, own, 1),
-            ("2", 0, own, foreign, -2),
-            ("3", 0, own, foreign, 1),
-            ("4", 0, own, foreign, 0),
-            ("5", 0, foreign, side("llava-34b"), 2),  # none of its own
-            ("6", 0, own, side("published:gpt-4o-1120"), 2),  # both of its own
-        ],
+        JUDGE: [("1", foreign, own, 1), ("2", own, foreign, -2), ("3", own, foreign, 1),
+                ("4", own, foreign, 0), ("5", foreign, neither, 2), ("6", own, other, 2)],
         JUDGE._replace(name="gemini", wording="w2", stage="s2"): [
-            ("1", 0, foreign, own, -1),
-            ("2", 0, own, foreign, -1),
-            ("4", 0, own, foreign, 0),
+            ("1", foreign, own, -1), ("2", own, foreign, -1), ("4", own, foreign, 0),
         ],
         # Of the same family, and asked otherwise: no witnesses.
-        JUDGE._replace(name="gpt-4.1"): [("3", 0, own, foreign, -1)],
-        JUDGE._replace(name="gemini", protocol="probench"): [("3", 0, own, foreign, -1)],
+        JUDGE._replace(name="gpt-4.1"): [("3", own, foreign, -1)],
+        JUDGE._replace(name="gemini", protocol="probench"): [("3", own, foreign, -1)],
+    }  # fmt: skip
+    pairs = {
+        judge: [Preference(question, 0, *about) for question, *about in rows]
+        for judge, rows in games.items()
     }
-    pairs = {judge: [Preference(*r) for r in rows] for judge, rows in games.items()}
     found, absent = split(self_preference(pairs))
     told = values(f for f in found if f.judge.startswith("gpt-4o "))
     assert told["answers of gpt preferred, %"] == (62.5, 4, 4)
@@ -214,10 +204,8 @@ def test_wordings_and_modes_of_one_model_are_compared() -> None:
         JUDGE._replace(name="gemini", stage="s2"): [*both("1", 0, 0)],
     }
     found, absent = split(rewording(lines))
-    assert values(found) == {
-        "equal, %": (50.0, 1, 2),
-        "mean difference, levels": (0.5, 1, 2),
-    }
+    wanted = {"equal, %": (50.0, 1, 2), "mean difference, levels": (0.5, 1, 2)}
+    assert values(found) == wanted
     (alone,) = absent
     assert alone.startswith("gemini (creation)")
     # A mode alone is no wording.
@@ -259,15 +247,6 @@ def test_rulings_of_several_files_count_once(tmp_path: Path) -> None:
     ]
 
 
-def test_without_judgements_there_is_a_reason() -> None:
-    for measure in (positions, repeatability, rewording, lengths, self_preference):
-        findings, absent = split(measure({}))
-        assert (findings, len(absent)) == ([], 1)
-
-
-# ---------------------------------------------------------------- scores of rubric judges
-
-
 GRADER = chat_spec(name="grader", target="comparing_helpers:Grader", seeded=True)
 GREEDY = chat_spec(target="comparing_helpers:Grader")
 SAMPLES = [sample(f"SA-{i}") for i in range(6)]
@@ -293,15 +272,10 @@ def scored(root: Path, *judges: RubricJudge, shown: tuple[Any, ...] = SHOWN) -> 
     )
     about: dict[str, Any] = {"categories": {}, "fields": (), "about": {}}
     task = TaskSet(name="x", samples=(), prompt=as_asked, **about)
+    parts = {"task": task, "samples": tuple(SAMPLES), "systems": systems}
+    config = RunConfig(weights="tiny")
     runs = [
-        Experiment(
-            config=RunConfig(weights="tiny"),
-            task=task,
-            samples=tuple(SAMPLES),
-            systems=systems,
-            scorers=(judge,),
-            identities={},
-        )
+        Experiment(config=config, scorers=(judge,), identities={}, **parts)
         for judge in judges
     ]
     for run in runs:

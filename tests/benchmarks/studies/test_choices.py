@@ -102,9 +102,6 @@ def test_pairs_of_one_prompt_are_no_further_evidence() -> None:
     assert apart[1] - apart[0] < 0.7 * (one.ci95[1] - one.ci95[0])
 
 
-# ------------------------------------------------------------------------- the command
-
-
 BRIEF = "comparing_helpers:Brief"
 IDS = [f"p{i}" for i in range(26)]
 SPECIAL = ("!first", "!mute", "!refuse")
@@ -162,14 +159,11 @@ def test_judges_stand_side_by_side(content: dict[str, Any]) -> None:
     assert wanted.items() <= of_longest.items()
     assert {"counted": 28, "unscored": 1, "failed": 0}.items() <= of_brief.items()
     groups = judges["Longest"]["groups"]
-    assert {s: e["n"] for s, e in groups["split"].items()} == {"edit": 0, "interleaved": 27}
-    assert {s: e["n"] for s, e in groups["source"].items()} == {
-        "isgbench": 27,
-        "chameleon": 0,
+    assert {kind: {g: e["n"] for g, e in own.items()} for kind, own in groups.items()} == {
+        "split": {"edit": 0, "interleaved": 27},
+        "source": {"isgbench": 27, "chameleon": 0},
+        "generator": {"model-a": 26, "model-b": 26, "flux": 2},
     }
-    assert {g: e["n"] for g, e in groups["generator"].items()} == {
-        "model-a": 26, "model-b": 26, "flux": 2
-    }  # fmt: skip
     published = {(f["name"], f["split"]): f["value"] for f in content["published"]}
     assert published["GPT-5", "interleaved"] == 74.4
     assert {split for _, split in published} == {"edit", "interleaved"}
@@ -180,13 +174,8 @@ def test_what_was_measured_stands_on_leaderboards(
 ) -> None:
     """Of the very stage; a file of anything else is refused."""
     out = tmp_path / "out.json"
-    asked = {
-        "data": "miniature:4",
-        "systems": ["gt"],
-        "scorers": [BRIEF],
-        "weights": "tiny",
-    }
-    other = fill(tmp_path / "run", **asked, report={"agreement": [str(out)]})
+    asked = {"data": "miniature:4", "systems": ["gt"], "report": {"agreement": [str(out)]}}
+    other = fill(tmp_path / "run", **asked, scorers=[BRIEF], weights="tiny")
     made = other.board(Store(tmp_path / "run"))
     (judged,) = leaderboard(made)
     figures = judged["scores"][BRIEF]["agreement"]

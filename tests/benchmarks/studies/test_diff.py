@@ -103,8 +103,7 @@ def test_pixels_are_compared_alike_in_both_directions() -> None:
     other[0, 0] = (255, 0, 3)
     error = (255**2 + 3**2) / 1200
     for pair in ((one, other), (other, one)):
-        found = image_difference(*map(png, pair))
-        assert found is not None
+        found = image_difference(*map(png, pair)) or {}
         assert found["mean_difference"] == pytest.approx(258 / 1200)
         assert found["largest_difference"] == 255
         assert found["psnr"] == pytest.approx(10 * np.log10(255**2 / error))
@@ -113,44 +112,47 @@ def test_pixels_are_compared_alike_in_both_directions() -> None:
     # What cannot be measured has no number.
     other_size = image_difference(png(noise(1)), png(noise(1, 32)))
     assert other_size == {"same_size": False, **dict.fromkeys(MEASURES)}
-    small = image_difference(png(noise(1, 8)), png(noise(2, 8)))
-    assert small is not None
+    small = image_difference(png(noise(1, 8)), png(noise(2, 8))) or {}
     assert (small["ssim"], small["psnr"] is None) == (None, False)
     with pytest.raises(ImageError):
         image_difference(png(noise(1)), Image.of(b"GIF89a"))
 
 
 @pytest.mark.models
-def test_structure_and_lpips_are_those_of_torchmetrics(
+def test_structure_is_that_of_torchmetrics_and_lpips_needs_weights_and_room(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """LPIPS only with its weights, and for images that are large enough."""
     import torch
     from torchmetrics.functional import image as theirs
-    from torchvision.models import alexnet
+    from torchmetrics.image import lpip
+
+    class Network:
+        """Takes images in [0, 1], as told by `normalize`."""
+
+        def __init__(self, net_type: str, normalize: bool) -> None:
+            assert (net_type, normalize) == ("alex", True)
+
+        def __call__(self, *images: torch.Tensor) -> torch.Tensor:
+            assert [i.shape for i in images] == [(1, 3, 192, 192)] * 2
+            return (images[0] - images[1]).abs().max()
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr(diff, "lpips", lpips.__wrapped__)  # looked for each time
+    monkeypatch.setattr(lpip, "LearnedPerceptualImagePatchSimilarity", Network)
     place = tmp_path / "hub" / "checkpoints" / "alexnet-owt-7be5be79.pth"
-    one = noise(1, 320)
-    mixed = (0.7 * one + 0.3 * noise(2, 320)).astype(np.uint8)
+    one = noise(1, 192)
+    mixed = (0.7 * one + 0.3 * noise(2, 192)).astype(np.uint8)
     inputs = [torch.tensor(p.transpose(2, 0, 1)[None]) / 255 for p in (one, mixed)]
-    found = image_difference(png(one), png(mixed))
-    assert found is not None
+    found = image_difference(png(one), png(mixed)) or {}
     ssim = theirs.structural_similarity_index_measure(*inputs, data_range=1.0)
     assert found["ssim"] == pytest.approx(float(ssim), abs=5e-3)
     assert found["lpips"] is None
     assert str(place) in diff.lpips()[1]
     place.parent.mkdir(parents=True)
-    torch.save(alexnet(weights=None).state_dict(), place)
-    distance = theirs.learned_perceptual_image_patch_similarity(
-        *inputs, net_type="alex", normalize=True
-    )
-    found = image_difference(png(one), png(mixed))
-    small = image_difference(png(noise(1, 32)), png(noise(2, 32)))
-    assert found is not None
-    assert small is not None
-    assert found["lpips"] == pytest.approx(float(distance), rel=1e-5)
+    place.touch()
+    found = image_difference(png(one), png(mixed)) or {}
+    small = image_difference(png(noise(1, 32)), png(noise(2, 32))) or {}
+    assert found["lpips"] == pytest.approx(float((inputs[0] - inputs[1]).abs().max()))
     assert small["lpips"] is None
 
 
@@ -173,18 +175,21 @@ def test_every_pair_is_counted_once() -> None:
     }
     pairs = [answer_pair(name, 1, both, WORDS) for name, both in outcomes.items()]
     about = json.loads(json.dumps(answer_differences(("a", "b"), "words", pairs)))
-    assert (about["compared"], about["equal"], about["other_order"]) == (5, 1, 2)
-    assert (about["only_first"], about["only_second"]) == (1, 1)
-    assert (about["texts"]["n"], about["texts"]["equal"]) == (4, 3)
+    counts = {
+        "compared": 5,
+        "equal": 1,
+        "other_order": 2,
+        "only_first": 1,
+        "only_second": 1,
+    }
+    assert counts.items() <= about.items()
+    assert {"n": 4, "equal": 3}.items() <= about["texts"].items()
     assert about["texts"]["first_difference"]["median"] == 2
-    assert (about["images"]["n"], about["images"]["identical"]) == (3, 2)
-    assert about["images"]["unpaired"] == 1
+    assert {"n": 3, "identical": 2, "unpaired": 1}.items() <= about["images"].items()
     assert about["images"]["mean_difference"]["mean"] == 5
     differing = [pair["query"] for pair in about["differing"]]
     assert differing == ["text", "image", "more", "order", "lost", "made", "waits"]
 
-
-# ------------------------------------------------------------------------------- runs
 
 Scores = dict[str, dict[int, float | None]]
 """By system and the number of a query."""

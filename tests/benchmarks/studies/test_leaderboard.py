@@ -41,13 +41,13 @@ def part(
     ]
     scorer = Judge(scale="any", **judge)
     made = board(evaluations, scorers=(scorer,))
-    return Part(Path(f"run-{seed}"), "data", "digest", made, scorer)  # type: ignore[arg-type]
+    return Part(Path(f"run-{seed}"), "data", made, scorer)  # type: ignore[arg-type]
 
 
 MEANS = dict(zip("abcdef", (1.0, 2.0, 3.0, 3.0, 4.0, 5.0), strict=True))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def overview() -> Overview:
     others = {"g": 9.0, **MEANS}
     two = Benchmark(
@@ -82,6 +82,12 @@ def test_ranks_follow_the_direction_and_say_what_cannot_be_told_apart(overview) 
     signed = [-np.array(means[0]), np.array(means[1])]
     assert rho.value == pytest.approx(spearmanr(*signed).statistic)
     assert -1 <= rho.ci95[0] <= rho.value <= rho.ci95[1] < 0
+
+
+def test_scorers_of_sets_are_left_out_and_named(overview: Overview) -> None:
+    first, *_ = Overview(overview.benchmarks, ("fid", "kid")).tables()
+    assert sum("fid, kid" in note for note in first.notes) == 1
+    assert len(next(overview.tables()).notes) == len(first.notes) - 1
 
 
 def test_a_system_of_two_runs_is_one_unless_it_answered_otherwise() -> None:
