@@ -138,7 +138,7 @@ def test_hostile_text_stays_data_and_nothing_is_fetched(tmp_path):
 
 
 def test_same_input_gives_the_same_bytes_also_over_an_old_report(tmp_path):
-    write(plain_board(90, scorers=()), tmp_path / "r")
+    write(plain_board(30, scorers=()), tmp_path / "r")
     for root in (tmp_path / "r", tmp_path / "s" / "r"):
         write(mixed_board(6, ["a", "b+c"]), root)
 

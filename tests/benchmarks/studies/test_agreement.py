@@ -474,8 +474,8 @@ def test_wrong_use_is_explained(
         assert part in done.stderr
 
 
-def test_known_truth_in_the_place_of_people(root: Path, tmp_path: Path) -> None:
-    content = agreement(root, "truth:match", out=tmp_path / "out.json")
+def test_known_truth_in_the_place_of_people(root: Path) -> None:
+    content = agreement_report(root, Path("truth:match"), FEW)
     assert (content["truth"], content["human_scale"]) == ("truth:match", "0-100")
     assert list(whole(content)) == [SCORER, UNSCALED, "truth:answer"]
     assert (content["annotated"], content["blank"]) == (16, 8)
