@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -12,6 +13,7 @@ from generators.errors import UsageError
 from generators.facts import ModelFacts
 from generators.mini.resolve import as_mini, mini_settings
 from generators.names import unknown, with_overrides
+from generators.rounds import Rounds, compose
 from generators.settings import ModelSettings, with_small_batch
 from generators.system import System, with_stages
 
@@ -75,24 +77,33 @@ def native(
         return with_stages(make("pretrained", settings, gpu_gib), as_mini)
 
 
-def interleaved(
+def assembled(
     name: str,
-    draft: ModelSettings,
-    render: ModelSettings,
-    most_images: str,
+    stages: Mapping[str, BaseModel],
     weights: Weights,
     overrides: Mapping[str, Any],
     gpu_gib: float,
+    *,
+    most_images: str = "",
+    labels: Mapping[str, str] = {},
 ) -> System:
-    """Return the system draft -> render of a model; UsageError for unknown overrides.
+    """Return the system of a model's stages; UsageError for unknown overrides.
 
-    `most_images` is the setting that limits the images of an answer.
+    `most_images` is the draft's setting that limits the images of an answer; a model that
+    does not interleave has `Rounds` instead, as `compose`. `labels` are names of stages
+    where they are not the model's and their own.
     """
-    stages = {"draft": draft, "render": render}
     parts = part_settings(stages, overrides, f"models.{name}")
-    specs = {n: s.spec(f"{name}-{n}", weights, gpu_gib) for n, s in parts.items()}
-    most = getattr(parts["draft"], most_images)
-    return System(name=name, draft=specs["draft"], render=specs["render"], max_images=most)
+    own: dict[str, Any] = {}
+    for part, settings in parts.items():
+        if isinstance(settings, ModelSettings):
+            label = labels.get(part, f"{name}-{part}")
+            own[part] = settings.spec(label, weights, gpu_gib)
+        elif isinstance(settings, Rounds):
+            own |= {"compose": partial(compose, settings), "rounds": settings.rounds}
+    if most_images:
+        own["max_images"] = getattr(parts["draft"], most_images)
+    return System(name=name, **own)
 
 
 def part_settings(

@@ -55,15 +55,11 @@ def compose(settings: Rounds, draft: Draft, sample: Sample) -> Draft:
     if draft.text.strip() or not sample.wants_images:
         segments.append(Text(draft.text))
     if sample.wants_images:
-        prompt = _prompt(settings, draft.text.strip(), sample)
+        question = " ".join(s.text for s in sample.question if isinstance(s, Text))
+        values = {"text": draft.text.strip(), "instruction": _cut(settings, question)}
+        prompt = fill_template(settings.image_prompt, values)
         segments.append(ImageRequest(prompt=prompt, context=settings.context(sample)))
     return Draft(tuple(segments))
-
-
-def _prompt(settings: Rounds, text: str, sample: Sample) -> str:
-    question = " ".join(s.text for s in sample.question if isinstance(s, Text))
-    values = {"text": text, "instruction": _cut(settings, question)}
-    return fill_template(settings.image_prompt, values)
 
 
 def fill_template(template: str, values: Mapping[str, str]) -> str:

@@ -15,16 +15,15 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig
 
-from generators.anole.draft import AnoleDraft, guided_logits
-from generators.anole.tokens import AnoleTrack, TokenMode
+from generators.anole.draft import AnoleDraft, AnoleTrack, TokenMode, guided_logits
 from generators.base import Outcome
-from generators.decoding.drafting import NativePrompt
+from generators.decoding.drafting import LimitedTrack, NativePrompt
 from generators.decoding.sampling import penalised
 from generators.decoding.texts import TextTrack
 from generators.document import Draft, ImageRequest, Payload, Request
 from generators.emu2.condition import ConditionMode, Emu2Condition
 from generators.gill.draft import GillDraft
-from generators.janus.condition import CodesTrack, JanusCondition
+from generators.janus.condition import JanusCondition
 from generators.janus.models import BEGIN_IMAGE, BOS, EOS, PAD
 from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Track
 from pipelines.vlm.decoding import by_generate
@@ -200,7 +199,7 @@ class JanusLoop(JanusCondition):
         )
 
     @torch.inference_mode()
-    def tracks(self, prompts: Sequence[NativePrompt]) -> list[CodesTrack]:
+    def tracks(self, prompts: Sequence[NativePrompt]) -> list[LimitedTrack]:
         """Return the codes of each prompt's image."""
         longest, tracks = max(p.length for p in prompts), [self.track(p) for p in prompts]
         pad = self.janus.id(PAD)

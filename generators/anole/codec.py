@@ -21,7 +21,7 @@ from PIL import Image as Pillow
 from PIL import ImageOps
 from torch import Tensor
 
-from generators.decoding.codes import CodeDecoder, full_precision
+from generators.decoding.payloads import CodeDecoder, full_precision
 from generators.document import Image
 from generators.errors import CheckpointError
 from generators.images import MAX_PIXELS, ImageError, decode
@@ -33,46 +33,37 @@ def encoder_input(image: Image, resolution: int) -> torch.Tensor:
     Raises ImageError for what `decode` refuses, and for images so long that they would
     exceed MAX_PIXELS once their shorter side has `resolution` pixels.
     """
-    pil_image = centre_crop(on_white(image), resolution)
-    values = np.asarray(pil_image) / 255.0 * 2 - 1
+    whole = on_white(image)
+    scale = resolution / min(whole.size)
+    width, height = (round(scale * side) for side in whole.size)
+    if width * height > MAX_PIXELS:
+        raise ImageError(
+            f"the image is too long for its width: {whole.width} x {whole.height} "
+            f"pixels would become {width} x {height}; at most {MAX_PIXELS:,} are read"
+        )
+    scaled = whole.resize((width, height), Pillow.Resampling.LANCZOS)
+    left, top = (width - resolution) // 2, (height - resolution) // 2
+    square = scaled.crop((left, top, left + resolution, top + resolution))
+    values = np.asarray(square) / 255.0 * 2 - 1
     return torch.from_numpy(values).permute(2, 0, 1).float()
 
 
 def on_white(image: Image) -> Pillow.Image:
     """Return the image as RGB; transparency is blended on white and truncated to 8 bits."""
     opaque = decode(image)
-    layered = _rgba(image)
-    if layered is None or (layered[:, :, 3] == 255).all():
-        return opaque
-    alpha = layered[:, :, 3:] / 255.0
-    blended = (1 - alpha) * 255 + alpha * layered[:, :, :3]
-    return Pillow.fromarray(blended.astype(np.uint8))
-
-
-def _rgba(image: Image) -> npt.NDArray[np.uint8] | None:
-    """Return the upright image with its transparency; None where it has none."""
     pil_image: Pillow.Image = Pillow.open(io.BytesIO(image.read()))
     layered = pil_image.mode in ("RGBA", "LA", "PA", "RGBa", "La")
     if not layered and (pil_image.mode != "P" or "transparency" not in pil_image.info):
-        return None
+        return opaque
     # Broken metadata does not matter: `decode` has already read the pixels.
     with contextlib.suppress(Exception):
         pil_image = ImageOps.exif_transpose(pil_image)
-    return np.asarray(pil_image.convert("RGBA"))
-
-
-def centre_crop(pil_image: Pillow.Image, resolution: int) -> Pillow.Image:
-    """Return the centre square of the image, scaled to `resolution` pixels a side."""
-    scale = resolution / min(pil_image.size)
-    width, height = (round(scale * side) for side in pil_image.size)
-    if width * height > MAX_PIXELS:
-        raise ImageError(
-            f"the image is too long for its width: {pil_image.width} x {pil_image.height} "
-            f"pixels would become {width} x {height}; at most {MAX_PIXELS:,} are read"
-        )
-    scaled = pil_image.resize((width, height), Pillow.Resampling.LANCZOS)
-    left, top = (width - resolution) // 2, (height - resolution) // 2
-    return scaled.crop((left, top, left + resolution, top + resolution))
+    layers = np.asarray(pil_image.convert("RGBA"))
+    if (layers[:, :, 3] == 255).all():
+        return opaque
+    alpha = layers[:, :, 3:] / 255.0
+    blended = (1 - alpha) * 255 + alpha * layers[:, :, :3]
+    return Pillow.fromarray(blended.astype(np.uint8))
 
 
 def vq_model(config: Mapping[str, Any]) -> Any:

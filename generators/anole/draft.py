@@ -9,15 +9,15 @@ rebuilds its cache at each switch (`Generator`, chameleon.py of GAIR-NLP/anole).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from generators.anole.codec import encoder_input
-from generators.anole.models import load_codec, load_language
+from generators.anole.models import AnoleVocabulary, load_codec, load_language
 from generators.anole.settings import AnoleDraftSettings
-from generators.anole.tokens import AnoleTrack, TokenMode
 from generators.base import Weights
 from generators.decoding.drafting import (
     InterleavedDraft,
@@ -25,6 +25,8 @@ from generators.decoding.drafting import (
     Piece,
     Record,
     Segment,
+    Stop,
+    Track,
     pieces_of,
     seen_by,
 )
@@ -32,6 +34,91 @@ from generators.decoding.payloads import pack
 from generators.decoding.sampling import Sampler, penalised
 from generators.decoding.streams import Streams
 from generators.document import Image, ImageRequest, Request, Text
+
+
+class TokenMode(StrEnum):
+    """What the next token of a record is."""
+
+    TEXT = "text"
+    IMAGE = "image"
+    CLOSING = "closing"
+    """The end-of-image token, which is set, not sampled."""
+
+
+class AnoleTrack(Track):
+    """The tokens of one record, and what may come next.
+
+    Follows the `TextDecoder` and `ImageDecoder` of GAIR-NLP/anole: an image, once begun,
+    is always finished; the text budget counts from the last image; the end of the
+    sequence is recognised in text only.
+    """
+
+    def __init__(
+        self,
+        prompt: NativePrompt,
+        context: int,
+        vocabulary: AnoleVocabulary,
+        settings: AnoleDraftSettings,
+        image_tokens: int,
+    ) -> None:
+        """Take, besides, the number of codes of one image."""
+        super().__init__(prompt, context)
+        self.vocabulary, self.settings = vocabulary, settings
+        self.image_tokens = image_tokens
+        self.mode = TokenMode.TEXT
+        self.images = 0
+        self.runs: list[tuple[TokenMode, list[int]]] = []
+        """Text and whole images in order, without their marks."""
+        self._begin_text()
+
+    @property
+    def tokens(self) -> list[int]:
+        """Prompt and answer."""
+        return self.prompt.ids + self.ids
+
+    @property
+    def may_begin_image(self) -> bool:
+        """Whether an image and its two marks still fit, and the answer may hold it."""
+        fits = self.length < self.context - (self.image_tokens + 2)
+        return fits and self.images < self.settings.max_images
+
+    def take(self, token: int) -> None:
+        """Append the next token and update the mode."""
+        self.ids.append(token)
+        if self.mode is TokenMode.CLOSING:
+            self._begin_text()
+        elif self.mode is TokenMode.IMAGE:
+            self.runs[-1][1].append(token)
+            if len(self.runs[-1][1]) == self.image_tokens:
+                self.mode = TokenMode.CLOSING
+        elif token == self.vocabulary.begin_image:
+            self.mode = TokenMode.IMAGE
+            self.runs.append((self.mode, []))
+            self.images += 1
+        else:
+            self.runs[-1][1].append(token)
+            self._stop_at_limit()
+            if token == self.vocabulary.eos:
+                self.stop = Stop.END
+
+    def guidance_prompts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the guiding contexts of a new image: the earlier images, and nothing."""
+        vocabulary = self.vocabulary
+        images = tuple(i for i in self.tokens if i in vocabulary.guiding)
+        return images, (vocabulary.bos, vocabulary.begin_image)
+
+    def _begin_text(self) -> None:
+        self.mode = TokenMode.TEXT
+        self.runs.append((self.mode, []))
+        self._run_end = self.length + self.settings.max_text_tokens
+        self._stop_at_limit()
+
+    def _stop_at_limit(self) -> None:
+        if self.length >= self.context:
+            self.stop = Stop.CONTEXT
+        elif self.length >= self._run_end:
+            self.stop = Stop.TEXT
+
 
 _Record = Record[AnoleTrack]
 
@@ -57,6 +144,8 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         self.image_tokens = self.codec.side**2
         self.each, self.leading = self.image_tokens + 2, (ids.bos,)
         self._use(self.language.model.model, own.context)
+        about = (self.context, ids, own, self.image_tokens)
+        self.track = lambda prompt: AnoleTrack(prompt, *about)
         self.text = Sampler(own.text_temperature, own.text_top_p, own.text_greedy)
         self.image = Sampler(own.image_temperature, own.image_top_p, own.image_greedy)
         text = sorted((ids.eos, *ids.text, ids.begin_image))
@@ -65,7 +154,6 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         self._image_ids = torch.tensor(sorted(ids.image), device=self.device)
 
     def _parts(self, request: Request) -> list[Piece]:
-        """Return text and images of all turns in order, without any template."""
         parts: list[Piece] = []
         for turn in request.turns:
             if parts and turn.content:
@@ -82,31 +170,23 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         tokens = self.vocabulary.tokens(codes.ravel().tolist())
         return [self.vocabulary.begin_image, *tokens, self.vocabulary.end_image]
 
-    def track(self, prompt: NativePrompt) -> AnoleTrack:
-        """Return the answer to a prompt before its first token."""
-        limits = (self.settings, self.image_tokens)
-        return AnoleTrack(prompt, self.context, self.vocabulary, *limits)
-
     def _penalised(self, prompt: NativePrompt) -> list[int]:
         """Return every id of the context, image tokens included."""
         return prompt.ids
 
-    def _advance(
-        self, records: Sequence[_Record], streams: Streams
-    ) -> Mapping[_Record, int]:
-        """Give every record its next token; close the guides of finished images."""
+    def _advance(self, records: Sequence[_Record], streams: Streams) -> dict[_Record, int]:
         # The model's own `forward` forbids image tokens, so its parts are called.
         logits = self.language.model.lm_head(streams.step()).float()
         by_mode: dict[TokenMode, list[_Record]] = {mode: [] for mode in TokenMode}
         for record in records:
             by_mode[record.track.mode].append(record)
         chosen = dict.fromkeys(by_mode[TokenMode.CLOSING], self.vocabulary.end_image)
-        if text := by_mode[TokenMode.TEXT]:
-            chosen |= zip(text, self._text_tokens(text, logits), strict=True)
-        if image := by_mode[TokenMode.IMAGE]:
-            chosen |= zip(image, self._image_tokens(image, logits), strict=True)
         for record, token in chosen.items():
             record.take(token)
+        if text := by_mode[TokenMode.TEXT]:
+            chosen |= self._text_tokens(text, logits)
+        if image := by_mode[TokenMode.IMAGE]:
+            chosen |= self._image_tokens(image, logits)
         for record in records:
             drawing = record.track.mode is TokenMode.IMAGE and record.track.stop is None
             if record.guides and not drawing:
@@ -115,7 +195,7 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
                 record.guides = ()
         return chosen
 
-    def _text_tokens(self, records: list[_Record], logits: Tensor) -> list[int]:
+    def _text_tokens(self, records: list[_Record], logits: Tensor) -> dict[_Record, int]:
         permitted = logits[self._rows(records)][:, self._text_ids]
         banned = [not record.track.may_begin_image for record in records]
         mask = torch.tensor(banned, device=self.device)
@@ -124,7 +204,7 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         lowered = penalised(permitted, known, self.settings.repetition_penalty)
         return self._sampled(self.text, lowered, records, self._text_ids)
 
-    def _image_tokens(self, records: list[_Record], logits: Tensor) -> list[int]:
+    def _image_tokens(self, records: list[_Record], logits: Tensor) -> dict[_Record, int]:
         rows = [(r.stream.row, *(guide.row for guide in r.guides)) for r in records]
         of_contexts = torch.tensor(rows, device=self.device).T[..., None]
         full, image, free = logits[of_contexts, self._image_ids]
@@ -157,7 +237,6 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         return {"image_tokens": track.images * self.image_tokens}, {}
 
     def _segments(self, track: AnoleTrack) -> list[Segment]:
-        """Return text as the tokenizer spells it, blank runs left out, and requests."""
         segments: list[Segment] = []
         for mode, ids in track.runs:
             if mode is TokenMode.IMAGE:

@@ -1,4 +1,4 @@
-"""Loads the language model with its vocabulary, and the codec, for the two stages.
+"""Loads the language model with its vocabulary, and the codec, and renders with it.
 
 Published checkpoints of Anole and its fine-tunes, from a folder or the Hub, have three
 layouts: Hugging Face's, with the VQ model inside (`leloy/Anole-7b-v0.1-hf`); a VQ model
@@ -10,7 +10,7 @@ of taming-transformers in all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,22 +18,15 @@ from typing import Any
 
 import torch
 import yaml  # type: ignore[import-untyped]
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from generators.anole.codec import Codec, vq_model
-from generators.anole.settings import AnoleDraftSettings
-from generators.anole.tokens import (
-    BEGIN_IMAGE,
-    BOS,
-    END_IMAGE,
-    EOS,
-    AnoleVocabulary,
-    image_name,
-)
+from generators.anole.settings import AnoleDraftSettings, AnoleRenderSettings
 from generators.architectures import config_of
 from generators.base import Weights
-from generators.decoding.steering import steer
+from generators.decoding.payloads import CodesRender
+from generators.decoding.steering import steer, toy_byte_level
 from generators.errors import CheckpointError
 from generators.loading.files import (
     Files,
@@ -61,6 +54,81 @@ from generators.loading.strict import (
 )
 from generators.settings import ModelSettings
 from generators.toys import BYTE_LEVEL
+
+BOS, EOS = "<s>", "</s>"
+BEGIN_IMAGE, END_IMAGE = "<racm3:break>", "<eoss>"
+IMAGE_PREFIX, IMAGE_SUFFIX = "IMGIMG", "Z"
+"""`IMGIMG` + the code's decimal digits as letters A..J + `Z` (chameleon vocab.py)."""
+
+_DIGITS = "ABCDEFGHIJ"
+
+
+@dataclass(frozen=True)
+class AnoleVocabulary:
+    """The token ids that the interleaved loop needs."""
+
+    bos: int
+    eos: int
+    begin_image: int
+    end_image: int
+    text: tuple[int, ...]
+    """Ids the model may write as text, ascending: no image codes, no special names."""
+    image: tuple[int, ...]
+    """Token id of VQ code 0, 1, 2, ..."""
+
+    @classmethod
+    def of(cls, ids: Mapping[str, int]) -> AnoleVocabulary:
+        """Return the vocabulary of name -> id; CheckpointError names what it lacks."""
+        specials = (BOS, EOS, BEGIN_IMAGE, END_IMAGE)
+        lacking = [name for name in specials if name not in ids]
+        if lacking:
+            raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}")
+        text = sorted(i for name, i in ids.items() if _is_text(name))
+        bos, eos, begin, end = (ids[name] for name in specials)
+        return cls(bos, eos, begin, end, tuple(text), _image_ids(ids))
+
+    @cached_property
+    def code_of(self) -> Mapping[int, int]:
+        """Image token id -> VQ code."""
+        return {token: code for code, token in enumerate(self.image)}
+
+    @cached_property
+    def guiding(self) -> frozenset[int]:
+        """Ids that the image-conditioned guidance stream keeps of a context."""
+        return frozenset((*self.image, self.bos, self.begin_image, self.end_image))
+
+    def tokens(self, codes: Iterable[int]) -> list[int]:
+        """Return VQ codes as token ids."""
+        return [self.image[code] for code in codes]
+
+    def codes(self, tokens: Sequence[int]) -> list[int]:
+        """Return image token ids as VQ codes."""
+        return [self.code_of[token] for token in tokens]
+
+
+def image_name(code: int) -> str:
+    """Return the name of the token of a VQ code: 53 is `IMGIMGFDZ`."""
+    digits = "".join(_DIGITS[int(digit)] for digit in str(code))
+    return f"{IMAGE_PREFIX}{digits}{IMAGE_SUFFIX}"
+
+
+def _is_text(name: str) -> bool:
+    # Upstream leaves out every name that starts with "<", special or not, except "<".
+    return not name.startswith(IMAGE_PREFIX) and (name == "<" or not name.startswith("<"))
+
+
+def _image_ids(ids: Mapping[str, int]) -> tuple[int, ...]:
+    count = sum(name.startswith(IMAGE_PREFIX) for name in ids)
+    names = [image_name(code) for code in range(count)]
+    lacking = [name for name in names if name not in ids]
+    if lacking or not count:
+        named = ", ".join(lacking[:5]) or image_name(0)
+        raise CheckpointError(
+            f"the vocabulary names {count} image tokens but not {named}; the codes must "
+            "be numbered from 0 without gaps"
+        )
+    return tuple(ids[name] for name in names)
+
 
 _SEED = 20_240_708
 """Seed of random weights: the day Anole was published."""
@@ -91,35 +159,10 @@ def language_model(config: Any) -> Any:
 def load_language(weights: Weights, settings: AnoleDraftSettings) -> AnoleLanguage:
     """Return the language model; CheckpointError when a published one does not fit."""
     device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
-    if weights == "pretrained":
-        checkpoint = open_checkpoint(settings.model, settings.revision)
-        return _published_language(checkpoint, device, dtype)
-    return random_language(weights, device, torch.float32 if weights == "tiny" else dtype)
-
-
-def load_codec(weights: Weights, settings: ModelSettings) -> Codec:
-    """Return the VQ model in float32."""
-    device = device_of(settings.device)
-    if weights == "pretrained":
-        checkpoint = open_checkpoint(settings.model, settings.revision)
-        config = checkpoint.vq_config
-    else:
-        config = config_of("anole", tiny=weights == "tiny")["vq"]
-    with torch.device("meta"):
-        vq = vq_model(config)
-    if weights == "pretrained":
-        checkpoint.fill_vq(vq, device)
-    else:
-        randomised(vq, device=device, dtype=torch.float32, seed=_SEED)
-        with torch.no_grad():
-            # Random activations are larger than trained ones: most pixels would be clamped.
-            vq.decoder.conv_out.weight *= 0.3
-    return Codec(vq, config)
-
-
-def _published_language(
-    checkpoint: AnoleCheckpoint, device: torch.device, dtype: torch.dtype
-) -> AnoleLanguage:
+    if weights != "pretrained":
+        dtype = torch.float32 if weights == "tiny" else dtype
+        return random_language(weights, device, dtype)
+    checkpoint = open_checkpoint(settings.model, settings.revision)
     tokenizer = checkpoint.tokenizer()
     vocabulary = AnoleVocabulary.of(tokenizer.get_vocab(with_added_tokens=True))
     codes = checkpoint.vq_config["num_embeddings"]
@@ -136,9 +179,33 @@ def _published_language(
             f"{config.vocab_size}; it must be larger than every id"
         )
     model = language_model(config)
-    checkpoint.fill_language(model, config, device, dtype)
+    stored, layout = checkpoint.language(model.state_dict(), config)
+    put = partial(fill, device=device, dtype=dtype, tolerated=("rope.freqs",))
+    put(model, stored, layout, source=checkpoint.source)
     revived(model, config, device)
     return AnoleLanguage(model, tokenizer, vocabulary)
+
+
+def load_codec(weights: Weights, settings: ModelSettings) -> Codec:
+    """Return the VQ model in float32."""
+    put: Any = {"device": device_of(settings.device), "dtype": torch.float32}
+    if weights == "pretrained":
+        checkpoint = open_checkpoint(settings.model, settings.revision)
+        config = checkpoint.vq_config
+    else:
+        config = config_of("anole", tiny=weights == "tiny")["vq"]
+    with torch.device("meta"):
+        vq = vq_model(config)
+    if weights == "pretrained":
+        layout = taming_layout(vq.state_dict(), len(config["channel_multiplier"]))
+        put |= {"source": f"VQ model of {checkpoint.source}", "tolerated": ("loss",)}
+        fill(vq, checkpoint.vq_tensors(), layout, **put)
+    else:
+        randomised(vq, seed=_SEED, **put)
+        with torch.no_grad():
+            # Random activations are larger than trained ones: most pixels would be clamped.
+            vq.decoder.conv_out.weight *= 0.3
+    return Codec(vq, config)
 
 
 _TAMING = [
@@ -160,25 +227,19 @@ _TAMING = [
 
 def taming_layout(names: Iterable[str], levels: int, prefix: str = "") -> Layout:
     """Return the layout of a VQ checkpoint for the parameters `names` of a `VQModel`."""
-    return {prefix + _taming_name(name, levels): _vq_place(name) for name in names}
-
-
-def _taming_name(name: str, levels: int) -> str:
-    name = renamed(name, _TAMING)
     # taming counts the decoder's levels from the full resolution down, diffusers up.
     flipped = lambda m: f"decoder.up.{levels - 1 - int(m[1])}"  # noqa: E731
-    return re.sub(r"^decoder\.up\.(\d+)", flipped, name)
+    stored = {
+        n: re.sub(r"^decoder\.up\.(\d+)", flipped, renamed(n, _TAMING)) for n in names
+    }
+    return {prefix + theirs: _vq_place(ours) for ours, theirs in stored.items()}
 
 
 def _vq_place(name: str) -> Place:
     """The attention's projections are 1 x 1 convolutions in the file."""
     if re.search(r"attentions\.0\.to_.*weight$", name):
-        return Place(name, _as_matrix)
+        return Place(name, lambda kernel: kernel.reshape(kernel.shape[:2]))
     return Place(name)
-
-
-def _as_matrix(kernel: Tensor) -> Tensor:
-    return kernel.reshape(kernel.shape[:2]) if kernel.dim() == 4 else kernel
 
 
 _META = {
@@ -231,6 +292,7 @@ def _halves(states: Tensor, axis: int) -> Tensor:
 
 
 VQ_PREFIX = "model.vqmodel."
+Stored = Iterable[tuple[str, Tensor]]
 
 
 def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
@@ -241,7 +303,7 @@ def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
     if "vq_config" in config:
         return AnoleCheckpoint(files, config)
     if "num_embeddings" in config or config.get("model_type") == "chameleon_vqgan":
-        return VQAnole(files, {"vq_config": config})
+        return AnoleCheckpoint(files, {"vq_config": config}, vq_prefix="")
     if files.find(_PARAMS) is not None:
         return MetaAnole(files, {})
     raise CheckpointError(
@@ -253,13 +315,16 @@ def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
 class AnoleCheckpoint:
     """Hugging Face's layout: safetensors shards, `config.json` and `tokenizer.json`.
 
-    Others differ in where their configurations and tensors are.
+    A repository with the VQ model alone has its names without a prefix. Another layout
+    differs in where its configurations and tensors are.
     """
 
     tokenizer_file = "tokenizer.json"
 
-    def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
-        self.files, self.config = files, config
+    def __init__(
+        self, files: Files, config: Mapping[str, Any], vq_prefix: str = VQ_PREFIX
+    ) -> None:
+        self.files, self.config, self._prefix = files, config, vq_prefix
         self.source = f"checkpoint {files.model!r}"
         """The checkpoint's name, for errors."""
         self.vq_config = self._vq_config()
@@ -274,7 +339,9 @@ class AnoleCheckpoint:
         return values
 
     def tokenizer(self) -> Tokenizer:
-        """Return the text tokenizer."""
+        """Return the text tokenizer; CheckpointError where there is no language model."""
+        if not self._prefix:
+            raise CheckpointError(f"{self.source} holds a VQ model only; it cannot draft")
         return read_tokenizer(self.files.need(self.tokenizer_file))
 
     def language_config(self) -> Any:
@@ -282,48 +349,19 @@ class AnoleCheckpoint:
         count(self.config, "vocab_size", f"config.json of {self.source}")
         return configured("ChameleonConfig", self.config, f"config.json of {self.source}")
 
-    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
-        """Return where the parameters `names` of a language model are stored."""
-        return identical(names)
+    def language(self, names: Iterable[str], config: Any) -> tuple[Stored, Layout]:
+        """Return the language model's tensors, and where its parameters `names` are."""
+        stored = stored_tensors(self.files, lambda name: not name.startswith(VQ_PREFIX))
+        return stored, identical(names)
 
-    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
-        """Return the language model's tensors under their stored names."""
-        return stored_tensors(self.files, lambda name: not name.startswith(VQ_PREFIX))
-
-    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+    def vq_tensors(self) -> Stored:
         """Return the VQ model's tensors under the names of taming-transformers.
 
         No shard without any of them is read or downloaded.
         """
-        stored = stored_tensors(self.files, lambda name: name.startswith(VQ_PREFIX))
-        return ((name.removeprefix(VQ_PREFIX), tensor) for name, tensor in stored)
-
-    def fill_language(
-        self, model: Any, config: Any, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        """Fill a language model, strictly; Meta's `rope.freqs` is not needed."""
-        layout = self.language_layout(model.state_dict(), config)
-        put = partial(fill, device=device, dtype=dtype, tolerated=("rope.freqs",))
-        put(model, self.language_tensors(), layout, source=self.source)
-
-    def fill_vq(self, model: Any, device: torch.device) -> None:
-        """Fill a `VQModel`, strictly, in float32."""
-        levels = len(self.vq_config["channel_multiplier"])
-        layout = taming_layout(model.state_dict(), levels)
-        put = partial(fill, device=device, dtype=torch.float32, tolerated=("loss",))
-        put(model, self.vq_tensors(), layout, source=f"VQ model of {self.source}")
-
-
-class VQAnole(AnoleCheckpoint):
-    """A repository with the VQ model alone, its names without a prefix."""
-
-    def tokenizer(self) -> Tokenizer:
-        """Raise CheckpointError: there is no language model."""
-        raise CheckpointError(f"{self.source} holds a VQ model only; it cannot draft")
-
-    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
-        """Return every tensor of the file."""
-        return stored_tensors(self.files)
+        prefix = self._prefix
+        stored = stored_tensors(self.files, lambda name: name.startswith(prefix))
+        return ((name.removeprefix(prefix), tensor) for name, tensor in stored)
 
 
 _MODEL, _TOKENS = "models/7b", "tokenizer"
@@ -389,15 +427,11 @@ class MetaAnole(AnoleCheckpoint):
     def _shape(self, name: str) -> tuple[int, ...]:
         return shape_of(self._state, name, f"{_CONSOLIDATED} of {self.source}", rank=2)
 
-    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
-        """Return Meta's names."""
-        return meta_layout(names, config)
+    def language(self, names: Iterable[str], config: Any) -> tuple[Stored, Layout]:
+        """Return all tensors of `consolidated.pth`, and Meta's names."""
+        return self._state.items(), meta_layout(names, config)
 
-    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
-        """Return all tensors of `consolidated.pth`."""
-        return self._state.items()
-
-    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+    def vq_tensors(self) -> Stored:
         """Return the `state_dict` of the Lightning checkpoint."""
         return in_pickle(self.files.need(f"{_TOKENS}/vqgan.ckpt"), "state_dict").items()
 
@@ -440,7 +474,10 @@ def random_language(
 ) -> AnoleLanguage:
     """Return a seeded random language model that writes interleaved documents."""
     sizes = config_of("anole", tiny=weights == "tiny")
-    tokenizer = toy_tokenizer(sizes["vq"]["num_embeddings"], sizes["vocabulary"])
+    # In the published order.
+    codes = map(image_name, range(sizes["vq"]["num_embeddings"]))
+    names, specials = (*_SPECIALS, *codes, *_MARKS), (*_SPECIALS, *_MARKS)
+    tokenizer = toy_byte_level(names, specials, sizes["vocabulary"])
     ids = tokenizer.get_vocab(with_added_tokens=True)
     vocabulary = AnoleVocabulary.of(ids)
     config = random_config(sizes, ids)
@@ -469,16 +506,8 @@ _SPECIALS = (BOS, "<pad>", EOS, "<unk>")
 _MARKS = (END_IMAGE, BEGIN_IMAGE, "<reserved08706>", "<image>")
 
 
-def toy_tokenizer(codes: int, size: int | None) -> Tokenizer:
-    """Return a byte-level BPE tokenizer with `codes` image tokens, in the published order.
+class AnoleRender(CodesRender):
+    """Draws what `AnoleDraft` asked for; takes the fields of `AnoleRenderSettings`."""
 
-    Padded with made-up words to `size` names where one is given.
-    """
-    names = [*_SPECIALS, *(image_name(code) for code in range(codes)), *_MARKS]
-    names += sorted(pre_tokenizers.ByteLevel.alphabet())
-    ids, merges = BYTE_LEVEL.vocabulary(names, size)
-    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([*_SPECIALS, *_MARKS])
-    return tokenizer
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        self.codec = load_codec(weights, AnoleRenderSettings(**settings))

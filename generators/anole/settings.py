@@ -14,7 +14,7 @@ from pydantic import Field
 from generators.architectures import cache_gib, stored
 from generators.base import Kind, Weights
 from generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
-from generators.natives import interleaved
+from generators.natives import assembled
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from generators.work import PROMPT_TOKENS, FigureRange, Work, drawn
@@ -76,7 +76,7 @@ class AnoleRenderSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.RENDER
     stage: ClassVar[str] = "anole-render"
-    target: ClassVar[str] = "generators.anole.render:AnoleRender"
+    target: ClassVar[str] = "generators.anole.models:AnoleRender"
     version: ClassVar[int] = 2
     spans_gpus: ClassVar[bool] = False
 
@@ -98,5 +98,5 @@ class AnoleRenderSettings(ModelSettings):
 
 def anole(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return the system draft -> render; UsageError for overrides that no stage takes."""
-    stages = (AnoleDraftSettings(), AnoleRenderSettings())
-    return interleaved("anole", *stages, "max_images", weights, overrides, gpu_gib)
+    stages = {"draft": AnoleDraftSettings(), "render": AnoleRenderSettings()}
+    return assembled("anole", stages, weights, overrides, gpu_gib, most_images="max_images")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from PIL import Image as Pillow
 from torch import Tensor
+from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from generators.base import Failure, Outcome, Result, Skip
 from generators.content import answered, display_text, unanswerable
@@ -58,7 +59,6 @@ class Stop(StrEnum):
     MARK = "### reached"
     LINE = "end of line"
     CONTEXT = "context full"
-    IMAGE = "image complete"
     IMAGES = "image limit reached"
     WORDS = "word budget reached"
     TEXT = "text budget reached"
@@ -85,6 +85,26 @@ class Track:
     def take(self, token: int) -> None:
         """Append the next token."""
         raise NotImplementedError
+
+
+class LimitedTrack(Track):
+    """An answer that ends at the token `end`, at so many tokens, or with the context."""
+
+    def __init__(
+        self, prompt: NativePrompt, context: int, limit: int, end: int = NONE
+    ) -> None:
+        super().__init__(prompt, context)
+        self._limit, self._end = limit, end
+
+    def take(self, token: int) -> None:
+        """Append the next token."""
+        self.ids.append(token)
+        if token == self._end:
+            self.stop = Stop.END
+        elif len(self.ids) >= self._limit:
+            self.stop = Stop.LIMIT
+        elif self.length >= self.context:
+            self.stop = Stop.CONTEXT
 
 
 TrackT = TypeVar("TrackT", bound=Track)
@@ -126,7 +146,8 @@ class Drafting(ABC, Generic[TrackT]):
         A request that leaves no room in the context is skipped; one without content,
         without a seed to sample from, or with an unreadable image fails.
         """
-        return answered([self.prompt(request) for request in inputs], self._drafts)
+        read = [self.prompt(request) for request in inputs]
+        return answered(read, lambda ready: map(self.result, ready, self.tracks(ready)))
 
     @abstractmethod
     def prompt(self, request: Request) -> NativePrompt | Skip | Failure:
@@ -135,10 +156,6 @@ class Drafting(ABC, Generic[TrackT]):
     @abstractmethod
     def tracks(self, prompts: Sequence[NativePrompt]) -> Sequence[TrackT]:
         """Return the finished answer to each prompt."""
-
-    def _drafts(self, prompts: Sequence[NativePrompt]) -> list[Result[Draft] | Failure]:
-        tracks = self.tracks(prompts)
-        return [self.result(p, t) for p, t in zip(prompts, tracks, strict=True)]
 
     def result(self, prompt: NativePrompt, track: TrackT) -> Result[Draft] | Failure:
         """Return the result of a finished answer, or why there is none."""
@@ -174,6 +191,9 @@ class Writing(ABC, Generic[TrackT]):
     have stopped; the programs of the models' authors write one record at a time.
     """
 
+    track: Callable[[NativePrompt], TrackT]
+    """Makes the answer to a prompt before its first token."""
+
     def _use(self, decoder: Any, context: int | None = None) -> None:
         """Write with a decoder of transformers; by default in all its context."""
         self.decoder = decoder
@@ -200,10 +220,6 @@ class Writing(ABC, Generic[TrackT]):
         """Return embeddings (ids, width)."""
         return self.table[torch.tensor(list(ids), dtype=torch.long, device=self.device)]
 
-    @abstractmethod
-    def track(self, prompt: NativePrompt) -> TrackT:
-        """Return the answer to a prompt before its first token."""
-
     @torch.inference_mode()
     def tracks(self, prompts: Sequence[NativePrompt]) -> Sequence[TrackT]:
         """Return the finished answer to each prompt.
@@ -224,7 +240,6 @@ class Writing(ABC, Generic[TrackT]):
         return [record.track for record in everyone]
 
     def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
-        """Return what the records of these prompts are written with."""
         return Streams(self.decoder, self.context)
 
     def _guide(self, records: Sequence[Record[TrackT]], streams: Streams) -> None:
@@ -245,17 +260,15 @@ class Writing(ABC, Generic[TrackT]):
     @abstractmethod
     def _advance(
         self, records: Sequence[Record[TrackT]], streams: Streams
-    ) -> Mapping[Record[TrackT], int]:
-        """Compute a step; return the new tokens of the records that have taken one."""
+    ) -> dict[Record[TrackT], int]:
+        """Compute a step; give some records new tokens, and return these."""
 
     def _feed(self, chosen: Mapping[Record[TrackT], int], streams: Streams) -> None:
-        """Feed the records that go on their new tokens."""
         if chosen:
             tokens = self.embeddings(list(chosen.values()))
             streams.feed([record.stream for record in chosen], tokens)
 
     def _rows(self, records: Sequence[Record[TrackT]]) -> Tensor:
-        """Return the rows of the records' streams."""
         return torch.tensor([r.stream.row for r in records], device=self.device)
 
     def _sampled(
@@ -264,13 +277,16 @@ class Writing(ABC, Generic[TrackT]):
         logits: Tensor,
         records: Sequence[Record[TrackT]],
         ids: Tensor | None = None,
-    ) -> list[int]:
-        """Sample a token for each record from logits (records, ids), or NONE.
+    ) -> dict[Record[TrackT], int]:
+        """Give each record a token, sampled from logits (records, ids), or NONE.
 
         `ids` are those of the columns where these are not the whole vocabulary.
         """
         columns = sampler.sample(logits, (record.generator for record in records))
-        return read_tokens(columns if ids is None else ids[columns], logits)
+        tokens = read_tokens(columns if ids is None else ids[columns], logits)
+        for record, token in zip(records, tokens, strict=True):
+            record.take(token)
+        return dict(zip(records, tokens, strict=True))
 
 
 class InterleavedDraft(Writing[TrackT], Drafting[TrackT]):
@@ -308,12 +324,22 @@ class InterleavedDraft(Writing[TrackT], Drafting[TrackT]):
         """Return the texts and images of a prompt, in the model's template."""
 
     @abstractmethod
-    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text."""
+    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]: ...
 
     @abstractmethod
     def _read(self, image: Image) -> list[int] | Tensor:
         """Return the ids of an image, or its pixels; ImageError where it is broken."""
+
+
+def merged(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return the pieces with neighbouring texts as one."""
+    found: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and found and isinstance(found[-1], str):
+            found[-1] += piece
+        else:
+            found.append(piece)
+    return found
 
 
 def pieces_of(content: Content) -> list[Piece]:
@@ -346,12 +372,8 @@ def context_of(requested: int | None, longest: int) -> int:
     return requested or longest
 
 
-MEAN = (0.48145466, 0.4578275, 0.40821073)
-DEVIATION = (0.26862954, 0.26130258, 0.27577711)
-"""CLIP's, by channel."""
-
-
 def clip_pixels(pil_image: Pillow.Image) -> Tensor:
     """Return an RGB image as CLIP reads it: (3, height, width), float32, normalised."""
     values = torch.from_numpy(np.asarray(pil_image).astype(np.float32) / 255.0)
-    return ((values - torch.tensor(MEAN)) / torch.tensor(DEVIATION)).permute(2, 0, 1)
+    mean, deviation = torch.tensor(OPENAI_CLIP_MEAN), torch.tensor(OPENAI_CLIP_STD)
+    return ((values - mean) / deviation).permute(2, 0, 1)

@@ -64,32 +64,24 @@ def levels(prompts: Sequence[Marks]) -> Iterator[list[PrefixPart]]:
 
 
 def _shared(prompts: Mapping[int, Marks], start: int) -> Iterator[PrefixPart]:
-    """Yield the first prompt with those that share enough with it, then the next one.
+    """Yield what the first prompt shares with most others, then the next one, and so on.
 
     `prompts` are by index, from position `start` on. A part is as long as its least alike
-    member allows; a prompt that shares too little is a part by itself, whole.
+    member allows, and shared if that is worth a pass; what its members share with fewer of
+    them follows at the next level. A prompt that shares too little is a part, whole.
     """
     left = list(prompts)
     while left:
-        part = _part_of_first(prompts, left, start)
+        leader, *others = left
+        part = PrefixPart((leader,), start, start + len(prompts[leader]))
+        shared = {i: _in_common(prompts[leader], prompts[i]) for i in others}
+        for length in sorted(set(shared.values())):
+            alike = [i for i in others if shared[i] >= length]
+            if length * len(alike) >= WORTH:
+                part = PrefixPart((leader, *alike), start, start + length)
+                break
         yield part
         left = [i for i in left if i not in part.members]
-
-
-def _part_of_first(
-    prompts: Mapping[int, Marks], left: Sequence[int], start: int
-) -> PrefixPart:
-    """Return what the first prompt shares with most others, if that is worth a pass.
-
-    What it shares with fewer of them follows at the next level.
-    """
-    leader, *others = left
-    shared = {i: _in_common(prompts[leader], prompts[i]) for i in others}
-    for length in sorted(set(shared.values())):
-        alike = [i for i in others if shared[i] >= length]
-        if length * len(alike) >= WORTH:
-            return PrefixPart((leader, *alike), start, start + length)
-    return PrefixPart((leader,), start, start + len(prompts[leader]))
 
 
 def _in_common(one: Marks, other: Marks) -> int:

@@ -1,4 +1,4 @@
-"""Random LLaMAs that write words, and begin images and end answers now and then."""
+"""Random models that write words, and begin images and end answers now and then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
+
+from generators.toys import BYTE_LEVEL
 
 
 def isolate(layer: Any, channels: int = 1) -> None:
@@ -52,3 +55,24 @@ def steer(
     for token, share in shares.items():
         head[token] = 0.0
         head[token, 0] = (math.log(share) + mass) / level
+
+
+def byte_level(model: models.BPE, specials: Sequence[str]) -> Tokenizer:
+    """Return the tokenizer over a byte-level BPE, as GPT-2 has it."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([*specials])
+    return tokenizer
+
+
+def toy_byte_level(
+    names: Sequence[str], specials: Sequence[str], size: int | None
+) -> Tokenizer:
+    """Return a tokenizer of `names`, `specials` among them, all bytes, and the toy words.
+
+    Padded with made-up words to `size` tokens where one is given.
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    ids, merges = BYTE_LEVEL.vocabulary([*names, *alphabet], size)
+    return byte_level(models.BPE(vocab=ids, merges=merges), specials)

@@ -85,7 +85,6 @@ class TextWriter:
         return tracks
 
     def _joined(self, waiting: deque[int], live: int) -> dict[int, Stream]:
-        """Return streams of the next records, as many as there is room for."""
         room = len(waiting) if self.rows is None else self.rows - live
         joining = [waiting.popleft() for _ in range(min(room, len(waiting)))]
         return dict(zip(joining, self.open(joining), strict=True)) if joining else {}

@@ -49,7 +49,9 @@ class Emu2Condition:
     def _read(self, request: ImageRequest) -> _Read | Skip | Failure:
         if failure := empty((*request.context, Text(request.prompt or ""))):
             return failure
-        mode = _mode(request)
+        alone = len(request.context) == 1 and isinstance(request.context[0], Image)
+        encodes = alone and request.prompt is None
+        mode: ConditionMode = "autoencoding" if encodes else "generation"
         # The last vector is read from the state before it and is never in the context.
         room = self.model.vision.queries - 1 if mode == "generation" else 0
         parts, begins = request_parts(request), mode == "generation"
@@ -66,7 +68,6 @@ class Emu2Condition:
         return [self._payload(vectors[i], *one) for i, one in enumerate(read)]
 
     def _vectors(self, prompts: Sequence[NativePrompt], mode: ConditionMode) -> Tensor:
-        """Return vectors (prompts, queries, width)."""
         if mode == "autoencoding":
             return self.model.image_vectors([prompt.pixels[0] for prompt in prompts])
         return self.model.regress(self.model.embeddings(prompts))
@@ -105,8 +106,3 @@ def request_parts(request: ImageRequest) -> list[Piece]:
     """Return the request's images and texts, then its prompt."""
     prompt = [] if request.prompt is None else [request.prompt]
     return [*pieces_of(request.context), *prompt]
-
-
-def _mode(request: ImageRequest) -> ConditionMode:
-    alone = len(request.context) == 1 and isinstance(request.context[0], Image)
-    return "autoencoding" if alone and request.prompt is None else "generation"

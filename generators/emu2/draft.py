@@ -27,7 +27,6 @@ from generators.decoding.drafting import (
 from generators.decoding.sampling import NO_NUMBERS, NumberCheck
 from generators.document import Request, Text
 from generators.emu2.models import load
-from generators.emu2.network import Emu2
 from generators.emu2.settings import Emu2DraftSettings
 from generators.rounds import continued
 
@@ -91,33 +90,48 @@ Beam = tuple[list[int], float, list[bool]]
 """Ids, score, and whether each step had numbers to choose by."""
 
 
-class BeamSearch:
-    """Writes the most probable continuation it finds of each prompt."""
+class Emu2Draft(Drafting[Track]):
+    """Writes answers by beam search; takes the fields of `Emu2DraftSettings`."""
 
-    def __init__(self, model: Emu2, settings: Emu2DraftSettings) -> None:
-        self._lm = model.network.lm
-        self._settings = settings
-        self._end = model.tokens["</s>"]
-        self._config = self._generation_config(model)
-
-    def _generation_config(self, model: Emu2) -> Any:
-        own = self._settings
-        return GenerationConfig(
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        self.settings = own = Emu2DraftSettings(**settings)
+        self.model = load(own, weights, "chat")
+        self.dtype = self.model.network.lm.dtype
+        self.context = context_of(own.context, self.model.context)
+        self._end = self.model.tokens["</s>"]
+        self._config = GenerationConfig(
             do_sample=False,
             num_beams=own.num_beams,
             num_return_sequences=own.num_beams,
             max_new_tokens=own.max_new_tokens,
             min_new_tokens=own.min_new_tokens or None,
             length_penalty=own.length_penalty if own.num_beams > 1 else None,
-            bos_token_id=model.tokens["<s>"],
+            bos_token_id=self.model.tokens["<s>"],
             eos_token_id=self._end,
-            pad_token_id=model.tokens["[PAD]"],
+            pad_token_id=self.model.tokens["[PAD]"],
             return_dict_in_generate=True,
             output_scores=True,
         )
 
+    def prompt(self, request: Request) -> NativePrompt | Skip | Failure:
+        """Return the request as the model reads it, or why it cannot be answered."""
+        if failure := unanswerable(request, self.settings.is_seeded()):
+            return failure
+        parts = chat_parts(request, self.settings)
+        return self.model.read(parts, self.settings.max_new_tokens, self.context)
+
+    def tracks(self, prompts: Sequence[NativePrompt]) -> list[Track]:
+        """Return the finished answer to each prompt."""
+        tracks = [Track(prompt, self.context) for prompt in prompts]
+        answers = self._written(self.model.embeddings(prompts))
+        for track, ids in zip(tracks, answers, strict=True):
+            track.ids = ids or []
+            ended = track.ids[-1:] == [self._end]
+            track.stop = NO_NUMBERS if ids is None else Stop.END if ended else Stop.LIMIT
+        return tracks
+
     @torch.inference_mode()
-    def __call__(self, prompts: Sequence[Tensor]) -> list[list[int] | None]:
+    def _written(self, prompts: Sequence[Tensor]) -> list[list[int] | None]:
         """Return new ids of each prompt (positions, hidden), with the end if reached.
 
         None where a score of any beam is no number.
@@ -127,30 +141,24 @@ class BeamSearch:
         lengths = torch.tensor([len(p) for p in prompts], device=padded.device)
         columns = torch.arange(padded.shape[1], device=padded.device)
         mask = columns >= padded.shape[1] - lengths[:, None]
-        check = NumberCheck()
-        output = self._lm.generate(
+        processors: list[Any] = [check := NumberCheck()]
+        if (penalty := self.settings.repetition_penalty) != 1.0:
+            # Given in the `GenerationConfig`, it misses the first tokens of an answer:
+            # transformers 5.23 skips as many as the embedded prompt has of padding.
+            processors.append(RepetitionPenaltyLogitsProcessor(penalty))
+        output = self.model.network.lm.generate(
             inputs_embeds=padded,
             attention_mask=mask.long(),
             generation_config=self._config,
-            logits_processor=[check, *self._processors()],
+            logits_processor=processors,
         )
         rows = [self._cut(row) for row in output.sequences.tolist()]
-        beams = self._settings.num_beams
+        beams = self.settings.num_beams
         scores = [0.0] * len(rows) if beams == 1 else output.sequences_scores.tolist()
         found = list(zip(rows, scores, check.rows, strict=True))
         return [self._best(found[i : i + beams]) for i in range(0, len(rows), beams)]
 
-    def _processors(self) -> list[Any]:
-        """Return the repetition penalty, as a logits processor.
-
-        Given in the `GenerationConfig`, it misses the first tokens of an answer:
-        transformers 5.23 skips as many as the embedded prompt has of padding.
-        """
-        penalty = self._settings.repetition_penalty
-        return [] if penalty == 1.0 else [RepetitionPenaltyLogitsProcessor(penalty)]
-
     def _cut(self, row: list[int]) -> list[int]:
-        """Return the row without the padding after its end."""
         return row[: row.index(self._end) + 1] if self._end in row else row
 
     def _best(self, beams: Sequence[Beam]) -> list[int] | None:
@@ -165,43 +173,10 @@ class BeamSearch:
 
         def score(beam: Beam) -> float:
             ids, today, _ = beam
-            if ids[-1] == self._end:
-                return today
-            return float(
-                today * (len(ids) / (len(ids) + 1)) ** self._settings.length_penalty
-            )
+            cut = 1.0 if ids[-1] == self._end else len(ids) / (len(ids) + 1)
+            return float(today * cut**self.settings.length_penalty)
 
         return max(beams, key=score)[0]
-
-
-class Emu2Draft(Drafting[Track]):
-    """Writes answers by beam search; takes the fields of `Emu2DraftSettings`."""
-
-    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        self.settings = Emu2DraftSettings(**settings)
-        self.model = load(self.settings, weights, "chat")
-        self.dtype = self.model.network.lm.dtype
-        self.context = context_of(self.settings.context, self.model.context)
-        self.search = BeamSearch(self.model, self.settings)
-
-    def prompt(self, request: Request) -> NativePrompt | Skip | Failure:
-        """Return the request as the model reads it, or why it cannot be answered."""
-        if failure := unanswerable(request, self.settings.is_seeded()):
-            return failure
-        parts = chat_parts(request, self.settings)
-        return self.model.read(parts, self.settings.max_new_tokens, self.context)
-
-    def tracks(self, prompts: Sequence[NativePrompt]) -> list[Track]:
-        """Return the finished answer to each prompt."""
-        answers = self.search(self.model.embeddings(prompts))
-        return [self._track(p, ids) for p, ids in zip(prompts, answers, strict=True)]
-
-    def _track(self, prompt: NativePrompt, ids: list[int] | None) -> Track:
-        track = Track(prompt, self.context)
-        track.ids = ids or []
-        ended = track.ids[-1:] == [self.model.tokens["</s>"]]
-        track.stop = NO_NUMBERS if ids is None else Stop.END if ended else Stop.LIMIT
-        return track
 
     def _segments(self, track: Track) -> list[Text]:
         return [Text(self.model.tokens.decoded(track.ids))]

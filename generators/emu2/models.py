@@ -4,35 +4,38 @@ Published ones, from a folder or the Hub, have three layouts: Hugging Face's of 
 (all at the root) and of Emu2-Gen (a folder for each component), and the authors' own single
 files. Beside such a file a folder holds, of upstream's repository, the files of
 `Emu2/emu/conf/llama_config` and, for drawing, the folders of `.../diffusion_config`.
+
+Decoder layers are spread over the GPUs of one node; everything else is on the first.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import isqrt
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from accelerate import dispatch_model
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from generators.architectures import config_of, stored
 from generators.base import Weights
 from generators.decoding.steering import isolate
-from generators.emu2.network import Emu2, VisionSize, empty_network
-from generators.emu2.placing import (
-    connect,
-    device_map,
-    devices_of,
-    quantise,
-    quantising,
-    require_bitsandbytes,
+from generators.emu2.network import (
+    ADDED,
+    ADDED_CHAT,
+    USER,
+    Emu2,
+    Emu2Tokens,
+    VisionSize,
+    empty_network,
 )
 from generators.emu2.settings import Emu2Settings, Quantization
-from generators.emu2.tokens import ADDED, ADDED_CHAT, USER, Emu2Tokens
 from generators.errors import CheckpointError
 from generators.loading.files import (
     Files,
@@ -47,7 +50,15 @@ from generators.loading.files import (
     stored_tensors,
 )
 from generators.loading.llama import LlamaPieces, trained_pieces
-from generators.loading.strict import Layout, Place, fill, listed, randomised, revived
+from generators.loading.strict import (
+    Layout,
+    Place,
+    device_of,
+    fill,
+    listed,
+    randomised,
+    revived,
+)
 from generators.toys import WORDS
 
 Part = Literal["chat", "gen"]
@@ -60,17 +71,48 @@ _SEED = 20_231_220
 
 
 def load(settings: Emu2Settings, weights: Weights, part: Part) -> Emu2:
-    """Return the model of `settings`; CheckpointError when a checkpoint does not fit."""
-    if settings.quantization is not None:
-        require_bitsandbytes(settings.quantization)
+    """Return the model of `settings`; CheckpointError when a checkpoint does not fit.
+
+    A published one is streamed onto the devices tensor by tensor; random ones are seeded
+    and write sentences.
+    """
+    kind, tiny = settings.quantization, weights == "tiny"
+    if kind is not None and importlib.util.find_spec("bitsandbytes") is None:
+        raise CheckpointError(
+            f"quantization {kind!r} needs the package bitsandbytes: install "
+            "plait[quantization], or leave quantization out"
+        )
     devices = devices_of(settings.device)
-    dtype = torch.float32 if weights == "tiny" else getattr(torch, settings.dtype)
-    where = (devices, dtype, settings.quantization)
+    dtype = torch.float32 if tiny else getattr(torch, settings.dtype)
     if weights == "pretrained":
         checkpoint = open_checkpoint(settings.model, settings.revision)
         tokens = _vocabulary(checkpoint, part, settings.strip_text)
-        return _published(checkpoint, tokens, *where)
-    return random_model(part, weights, *where, settings.strip_text)
+        vision, config = checkpoint.vision(), checkpoint.language(tokens.rows)
+    else:
+        sizes = config_of("emu2", tiny=tiny)
+        tokens = toy_tokens(SPECIAL[part], sizes["vocabulary"], settings.strip_text)
+        vision, config = vision_size(sizes, part), llama_config(sizes, tokens.rows)
+    network: Any = empty_network(vision, config)
+    home = device_map(network, devices)
+    if weights == "pretrained":
+        layout, tensors = checkpoint.layout(network.state_dict()), checkpoint.tensors()
+        if kind is not None:
+            tensors = quantising(tensors, network, layout, kind)
+        about: Any = {"source": checkpoint.source, "device": home, "dtype": dtype}
+        about["tolerated"] = checkpoint.stray(config.num_hidden_layers)
+        fill(network, tensors, layout, **about)
+    else:
+        sharpness = _SHARPENED if tiny and part == "chat" else 1.0
+        _randomise(network, home, dtype, kind, sharpness)
+    revived(network.lm, config, devices[0])
+    for block in network.visual.blocks:
+        # timm's own zeros, which no file holds, are on the meta device.
+        block.attn.k_bias = torch.zeros_like(block.attn.q_bias)
+    if len(devices) > 1:
+        connect(network.lm, home)
+    if weights != "pretrained":
+        _steer(network.lm, tokens)
+    return Emu2(network, tokens, vision, config.max_position_embeddings)
 
 
 def _vocabulary(checkpoint: Emu2Checkpoint, part: Part, strip: bool) -> Emu2Tokens:
@@ -90,33 +132,6 @@ def _vocabulary(checkpoint: Emu2Checkpoint, part: Part, strip: bool) -> Emu2Toke
             "conditioning Emu2-Gen"
         )
     return tokens
-
-
-def _published(
-    checkpoint: Emu2Checkpoint,
-    tokens: Emu2Tokens,
-    devices: Sequence[torch.device],
-    dtype: torch.dtype,
-    quantization: Quantization | None,
-) -> Emu2:
-    """Return a published checkpoint, streamed onto `devices` tensor by tensor."""
-    source = checkpoint.source
-    config = configured("LlamaConfig", checkpoint.language(), f"config.json of {source}")
-    if tokens.rows > config.vocab_size:
-        raise CheckpointError(
-            f"{source}: the vocabulary numbers {tokens.rows} tokens, the embedding has "
-            f"{config.vocab_size} rows"
-        )
-    network = empty_network(checkpoint.vision(), config)
-    layout = checkpoint.layout(network.state_dict())
-    tensors = checkpoint.tensors()
-    if quantization is not None:
-        tensors = quantising(tensors, network, layout, quantization)
-    home = device_map(network, devices)
-    stray = checkpoint.stray(config.num_hidden_layers)
-    put = partial(fill, device=home, dtype=dtype)
-    put(network, tensors, layout, source=source, tolerated=stray)
-    return _ready(network, tokens, config, devices, home)
 
 
 @dataclass(frozen=True)
@@ -206,10 +221,30 @@ class Emu2Checkpoint:
             queries=count(values, "n_query", source),
         )
 
-    def language(self) -> dict[str, Any]:
-        """Return the fields of the language model's `LlamaConfig`."""
-        rows = count(self.config, "vocab_size", f"config.json of {self.source}")
-        return _llama(self.config, self.source) | {"vocab_size": rows}
+    def language(self, ids: int) -> Any:
+        """Return the `LlamaConfig`; CheckpointError where it has fewer rows than `ids`."""
+        source = f"config.json of {self.source}"
+        sizes = {name: count(self.config, name, source) for name in _SIZES}
+        heads = sizes["num_attention_heads"]
+        divided(sizes["hidden_size"], heads, f"num_attention_heads is {heads}", source)
+        theta = self.config.get("rope_theta", 10_000.0)
+        fields = sizes | {
+            "vocab_size": self.rows,
+            "num_key_value_heads": self.config.get("num_key_value_heads", heads),
+            "rms_norm_eps": self.config.get("rms_norm_eps", 1e-6),
+            "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+        }
+        if ids > self.rows:
+            raise CheckpointError(
+                f"{self.source}: the vocabulary numbers {ids} tokens, the embedding has "
+                f"{self.rows} rows"
+            )
+        return configured("LlamaConfig", fields, source)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table of embeddings."""
+        return count(self.config, "vocab_size", f"config.json of {self.source}")
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Read the tensors of the network, under their stored names."""
@@ -252,27 +287,9 @@ def _native_name(name: str) -> str:
 
 
 _SIZES = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
     "max_position_embeddings",
 )
-
-
-def _llama(config: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return `LlamaConfig`'s fields but the rows; CheckpointError where one is missing."""
-    sizes = {name: count(config, name, f"config.json of {source}") for name in _SIZES}
-    heads = sizes["num_attention_heads"]
-    width = sizes["hidden_size"]
-    divided(width, heads, f"num_attention_heads is {heads}", f"config.json of {source}")
-    theta = config.get("rope_theta", 10_000.0)
-    return sizes | {
-        "num_key_value_heads": config.get("num_key_value_heads", heads),
-        "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
-        "rope_parameters": {"rope_type": "default", "rope_theta": theta},
-    }
-
 
 FILES = (
     "Emu2-Chat_pytorch_model.bf16.bin",
@@ -342,10 +359,6 @@ class NativeEmu2(Emu2Checkpoint):
             queries=own.get("n_query", published["queries"][part]),
         )
 
-    def language(self) -> dict[str, Any]:
-        """Return LLaMA's `config.json`, with the rows of the stored embedding."""
-        return _llama(self.config, self.source) | {"vocab_size": self._rows}
-
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Read the tensors of the network."""
         return stored_in(self._path, self._prefix)
@@ -357,16 +370,17 @@ class NativeEmu2(Emu2Checkpoint):
     def added(self, pieces: int) -> Mapping[str, int]:
         """Return upstream's list; the number of embeddings shows which."""
         for names in (ADDED, ADDED_CHAT):
-            if self._rows == pieces + len(names):
+            if self.rows == pieces + len(names):
                 return {name: pieces + i for i, name in enumerate(names)}
         raise CheckpointError(
-            f"{self.source}: {self._rows} embeddings fit neither the {pieces} pieces of "
+            f"{self.source}: {self.rows} embeddings fit neither the {pieces} pieces of "
             f"tokenizer.model with the {len(ADDED)} special tokens of Emu2-Gen nor with "
             f"the {len(ADDED_CHAT)} of Emu2-Chat"
         )
 
     @property
-    def _rows(self) -> int:
+    def rows(self) -> int:
+        """Rows of the stored table; `config.json` is LLaMA's."""
         return self._shape("lm.model.embed_tokens.weight")[0]
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -376,39 +390,32 @@ class NativeEmu2(Emu2Checkpoint):
         return self._shapes[stored_name]
 
 
-def random_model(
-    part: Part,
-    weights: Weights,
-    devices: Sequence[torch.device],
+@torch.no_grad()
+def _randomise(
+    network: Any,
+    home: Callable[[str], torch.device],
     dtype: torch.dtype,
-    quantization: Quantization | None = None,
-    strip: bool = True,
-) -> Emu2:
-    """Return a seeded random model that writes sentences."""
-    tiny = weights == "tiny"
-    sizes = config_of("emu2", tiny=tiny)
-    tokens = toy_tokens(SPECIAL[part], sizes["vocabulary"], strip)
-    config = llama_config(sizes, tokens.rows)
-    network: Any = empty_network(vision_size(sizes, part), config)
-    home = device_map(network, devices)
+    kind: Quantization | None,
+    sharpness: float,
+) -> None:
+    """Fill an empty network layer by layer, so that none waits for its quantisation."""
     layers = network.lm.model.layers
     network.lm.model.layers = nn.ModuleList()
     randomised(network, device=home, dtype=dtype, seed=_SEED)
-    with torch.no_grad():
-        # `randomised` takes a name with `embed` for an embedding, which has one input.
-        patches = network.visual.patch_embed.proj.weight
-        patches *= patches[0].numel() ** -0.5
+    # `randomised` takes a name with `embed` for an embedding, which has one input.
+    patches = network.visual.patch_embed.proj.weight
+    patches *= patches[0].numel() ** -0.5
     network.lm.model.layers = layers
     for i, layer in enumerate(layers):
         place = f"lm.model.layers.{i}."
         randomised(layer, device=home(place), dtype=dtype, seed=_SEED + i)
-        _prepare(layer, _SHARPENED if tiny and part == "chat" else 1.0)
+        # Above 1, attention is sharpened.
+        layer.self_attn.q_proj.weight *= sharpness
+        layer.self_attn.o_proj.weight *= sharpness
+        isolate(layer, channels=2)
         for name in [n for n, _ in network.named_parameters() if n.startswith(place)]:
-            if quantization is not None:
-                quantise(network, name, quantization)
-    model = _ready(network, tokens, config, devices, home)
-    _steer(network.lm, tokens)
-    return model
+            if kind is not None:
+                quantise(network, name, kind)
 
 
 def vision_size(sizes: Mapping[str, Any], part: Part) -> VisionSize:
@@ -422,17 +429,108 @@ def llama_config(sizes: Mapping[str, Any], rows: int) -> Any:
     return configured("LlamaConfig", fields, "emu2.json")
 
 
-def _ready(
-    network: Any,
-    tokens: Emu2Tokens,
-    config: Any,
-    devices: Sequence[torch.device],
-    home: Callable[[str], torch.device],
-) -> Emu2:
-    revived(network.lm, config, devices[0])
-    if len(devices) > 1:
-        connect(network.lm, home)
-    return Emu2(network, tokens, config.max_position_embeddings)
+_LAYER = re.compile(r"lm\.model\.layers\.(\d+)\.")
+
+
+def devices_of(name: str) -> list[torch.device]:
+    """Return the devices a setting means: for `auto`, every visible GPU."""
+    if name == "auto" and torch.cuda.device_count() > 1:
+        return [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    return [device_of(name)]
+
+
+def layer_devices(layers: int, layer_size: int, rest: int, devices: int) -> list[int]:
+    """Return the index of each layer's device, so that all hold about the same.
+
+    The first device also holds `rest`; layers stay in order.
+    """
+    share = (layers * layer_size + rest) / devices
+    indices, load, device = [], float(rest), 0
+    for _ in range(layers):
+        if load + layer_size / 2 > share and device < devices - 1:
+            device, load = device + 1, 0.0
+        indices.append(device)
+        load += layer_size
+    return indices
+
+
+def device_map(
+    network: Any, devices: Sequence[torch.device]
+) -> Callable[[str], torch.device]:
+    """Return the device of each parameter of the network, by name."""
+    sizes = {name: value.numel() for name, value in network.named_parameters()}
+    inside = sum(size for name, size in sizes.items() if _LAYER.match(name))
+    layers = network.lm.config.num_hidden_layers
+    total = sum(sizes.values())
+    placed = layer_devices(layers, inside // layers, total - inside, len(devices))
+
+    def home(name: str) -> torch.device:
+        layer = _LAYER.match(name)
+        return devices[placed[int(layer[1])] if layer else 0]
+
+    return home
+
+
+def connect(lm: Any, home: Callable[[str], torch.device]) -> None:
+    """Make states follow the layers of a language model from device to device."""
+    layers = range(lm.config.num_hidden_layers)
+    places = {f"model.layers.{i}": home(f"lm.model.layers.{i}.") for i in layers}
+    first = home("lm.lm_head.weight")
+    rest = ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head")
+    dispatch_model(lm, {**dict.fromkeys(rest, first), **places}, force_hooks=True)
+
+
+_OUTLIERS = 6.0
+"""Larger activations are multiplied in full precision (arXiv:2208.07339)."""
+
+
+def quantising(
+    stored: Iterable[tuple[str, Tensor]],
+    network: nn.Module,
+    layout: Layout,
+    kind: Quantization,
+) -> Iterator[tuple[str, Tensor]]:
+    """Return `stored`, with each matrix of a decoder layer quantised once it is in place.
+
+    So a device never holds more than one such matrix in full. For `strict.fill` on
+    `network`, which takes the next tensor when the last one is in place.
+    """
+    for key, tensor in stored:
+        yield key, tensor
+        if key in layout:
+            quantise(network, layout[key].name, kind)
+
+
+def quantise(network: nn.Module, name: str, kind: Quantization) -> None:
+    """Replace the matrix of that parameter name if it is one of a decoder layer."""
+    owner, _, leaf = name.rpartition(".")
+    layer = network.get_submodule(owner)
+    if not isinstance(layer, nn.Linear) or layer.weight.is_meta:
+        return
+    if name.startswith("lm.model.layers.") and leaf == "weight":
+        parent, _, child = owner.rpartition(".")
+        setattr(network.get_submodule(parent), child, _quantised(layer, kind))
+
+
+def _quantised(layer: nn.Linear, kind: Quantization) -> nn.Module:
+    import bitsandbytes as bnb
+
+    weight, sizes = layer.weight.data, (layer.in_features, layer.out_features)
+    options: dict[str, Any] = {"bias": False, "device": "meta"}
+    if kind == "int8":
+        quantised = bnb.nn.Linear8bitLt(
+            *sizes, has_fp16_weights=False, threshold=_OUTLIERS, **options
+        )
+        # Int8Params are quantised on their way from the host to a device, and only then.
+        quantised.weight = bnb.nn.Int8Params(
+            weight.cpu(), requires_grad=False, has_fp16_weights=False
+        )
+    else:
+        options |= {"compute_dtype": weight.dtype, "quant_type": "fp4"}
+        quantised = bnb.nn.Linear4bit(*sizes, **options)
+        quantised.weight = bnb.nn.Params4bit(weight, requires_grad=False, quant_type="fp4")
+    module: nn.Module = quantised.to(weight.device).eval()
+    return module.requires_grad_(False)
 
 
 END = "."
@@ -447,32 +545,20 @@ _SHARPNESS = 4.0
 _FORBIDDEN, _END_LOGIT = -30.0, 30.0
 
 
-def toy_pieces() -> LlamaPieces:
-    """Return a sentencepiece model with LLaMA's options in which each word is one piece."""
-    lines = [" ".join([*WORDS[i:], *WORDS[:i], END]) for i in range(len(WORDS))]
-    ids = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
-    model = trained_pieces(lines, _PIECES, character_coverage=1.0, **ids)
-    return LlamaPieces.parsed(model, "the toy vocabulary")
-
-
 def toy_tokens(
     added: Sequence[str], first: int | None = None, strip: bool = True
 ) -> Emu2Tokens:
-    """Return a small vocabulary with the special tokens `added`, numbered from `first` on.
+    """Return a vocabulary in which each word is one piece, with the special tokens `added`.
 
-    LLaMA's own come after 32,000 pieces; by default they follow the last piece here.
+    Pieces have LLaMA's options. Special tokens are numbered from `first` on: LLaMA's own
+    come after 32,000 pieces; by default they follow the last piece here.
     """
-    pieces = toy_pieces()
+    lines = [" ".join([*WORDS[i:], *WORDS[:i], END]) for i in range(len(WORDS))]
+    ids = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
+    model = trained_pieces(lines, _PIECES, character_coverage=1.0, **ids)
+    pieces = LlamaPieces.parsed(model, "the toy vocabulary")
     start = first or pieces.size
     return Emu2Tokens(pieces, {name: start + i for i, name in enumerate(added)}, strip)
-
-
-@torch.no_grad()
-def _prepare(layer: Any, attention: float) -> None:
-    """Keep a layer from channels 0 and 1 of the residual stream; sharpen its attention."""
-    layer.self_attn.q_proj.weight *= attention
-    layer.self_attn.o_proj.weight *= attention
-    isolate(layer, channels=2)
 
 
 @torch.no_grad()

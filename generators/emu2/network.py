@@ -1,19 +1,24 @@
-"""Emu2's network: vision encoder, language model, and the projections between them.
+"""Emu2's network and its tokens: vision encoder, language model, projections between them.
 
 The vision encoder is an EVA-02-CLIP-E with post-norm residuals and no final norm, as in
-emu/eva_vit.py of baaivision/Emu with the values of emu/conf/emu_conf.py. timm has the same
-shape (`eva02_enormous_patch14_clip_224`) under other parameter names.
+emu/eva_vit.py of baaivision/Emu with the values of emu/conf/emu_conf.py.
+
+Upstream tokenises with the slow tokenizer of transformers 4.31
+(`generators.loading.llama`), in which every special token but `<unk>` takes the white space
+on both its sides.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 from math import isqrt
 from typing import Any
 
+import timm
 import torch
 import torch.nn.functional as F
 from PIL import Image as Pillow
@@ -25,8 +30,86 @@ from generators.content import display_text
 from generators.decoding.drafting import NativePrompt, Piece, clip_pixels, too_long
 from generators.decoding.streams import Streams
 from generators.document import Image
-from generators.emu2.tokens import IMAGE, Emu2Tokens
 from generators.images import ImageError, decode
+from generators.loading.llama import (
+    BOS,
+    UNKNOWN,
+    AddedToken,
+    Control,
+    LlamaPieces,
+    LlamaTokenizer,
+)
+
+PAD = "[PAD]"
+BEGIN_IMAGE, IMAGE, END_IMAGE = "[IMG]", "<image>", "[/IMG]"
+USER, ASSISTANT = "[USER]", "[ASSISTANT]"
+
+ADDED = (
+    *(PAD, BEGIN_IMAGE, END_IMAGE, IMAGE, "[gIMG]", "[/gIMG]", "[EOC]", "[VIDEO]"),
+    *("<grounding>", "<phrase>", "</phrase>", "<object>", "</object>"),
+    *("</delimiter_of_multi_objects/>", "<REC>"),
+    *(f"<patch_index_{i:04d}>" for i in range(257)),
+)
+"""What upstream adds to LLaMA's 32,000 pieces, in order (emu/lm.py)."""
+ADDED_CHAT = (*ADDED, USER, ASSISTANT)
+"""The same for Emu2-Chat, with the marks of its turns."""
+
+_NOT_IN_TEXT = {PAD, BEGIN_IMAGE, END_IMAGE, IMAGE, "[gIMG]", "[/gIMG]", "[VIDEO]"}
+"""Marks of images and padding; in a text their names are just letters."""
+
+
+class Emu2Tokens(LlamaTokenizer):
+    """The vocabulary of one checkpoint."""
+
+    def __init__(
+        self, pieces: LlamaPieces, added: Mapping[str, int], strip: bool = True
+    ) -> None:
+        """Take ids of special tokens; `strip` drops white space beside most of them."""
+        ids = {**pieces.named, **added}
+        strips = {name: strip and name != UNKNOWN for name in ids}
+        tokens = (AddedToken(n, i, strips[n], strips[n]) for n, i in ids.items())
+        super().__init__(pieces, tokens)
+        longest_first = sorted({*ids} - _NOT_IN_TEXT, key=len, reverse=True)
+        self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+
+    def __getitem__(self, name: str) -> int:
+        """Return a special token's id; CheckpointError where there is none."""
+        return self.id(Control(name))
+
+    @property
+    def rows(self) -> int:
+        """How many embeddings the ids need."""
+        return max(self.pieces.size - 1, *(token.id for token in self.added.values())) + 1
+
+    def encoded(
+        self, parts: Iterable[str | Image], queries: int, begins_image: bool = False
+    ) -> list[int]:
+        """Return ids of a prompt after `<s>`; an image takes `queries` and two marks.
+
+        Adjoining texts are one text. Names of special tokens in it mean these tokens;
+        only the marks of images are read letter by letter. A prompt may end with the first
+        mark of an image to come.
+        """
+        frame = [*map(Control, (BEGIN_IMAGE, *[IMAGE] * queries, END_IMAGE))]
+        placed: list[str | Control] = []
+        text = ""
+        for part in parts:
+            if isinstance(part, str):
+                text += part
+            else:
+                placed += [*self._cut(text), *frame]
+                text = ""
+        placed += self._cut(text)
+        placed += [Control(BEGIN_IMAGE)] * begins_image
+        return [self[BOS], *self.encode(placed)]
+
+    def _cut(self, text: str) -> list[str | Control]:
+        runs = enumerate(self._special.split(text))
+        return [Control(run) if i % 2 else run for i, run in runs if run]
+
+    def decoded(self, ids: Sequence[int]) -> str:
+        """Return the text of `ids`, special tokens left out."""
+        return self.pieces.decode(ids)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,77 +142,22 @@ def encoder_input(image: Image, side: int) -> Tensor:
     return clip_pixels(decode(image).resize((side, side), Pillow.Resampling.BICUBIC))
 
 
-class Attention(nn.Module):
-    """Self-attention with biases on queries and values only."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width, bias=False)
-        self.q_bias = nn.Parameter(torch.zeros(width))
-        self.v_bias = nn.Parameter(torch.zeros(width))
-        self.proj = nn.Linear(width, width)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """(batch, positions, width) -> the same."""
-        bias = torch.cat((self.q_bias, torch.zeros_like(self.v_bias), self.v_bias))
-        mixed = F.linear(states, self.qkv.weight, bias)
-        split = mixed.view(*states.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(split[0], split[1], split[2])
-        output: Tensor = self.proj(attended.transpose(1, 2).flatten(2))
-        return output
-
-
-class Block(nn.Module):
-    """One layer; the output of each part is normed before it is added."""
-
-    def __init__(self, size: VisionSize) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(size.width, eps=size.norm_eps)
-        self.attn = Attention(size.width, size.heads)
-        self.norm2 = nn.LayerNorm(size.width, eps=size.norm_eps)
-        layers = {
-            "fc1": nn.Linear(size.width, size.mlp_width),
-            "act": nn.GELU(),
-            "fc2": nn.Linear(size.mlp_width, size.width),
-        }
-        self.mlp = nn.Sequential(OrderedDict(layers))
-
-    def forward(self, states: Tensor) -> Tensor:
-        """(batch, positions, width) -> the same."""
-        states = states + self.norm1(self.attn(states))
-        output: Tensor = states + self.norm2(self.mlp(states))
-        return output
-
-
-class VisionEncoder(nn.Module):
-    """Images to a grid of vectors, averaged down to `queries` of them."""
-
-    def __init__(self, size: VisionSize) -> None:
-        super().__init__()
-        self.size = size
-        patches = nn.Conv2d(3, size.width, size.patch, stride=size.patch)
-        self.patch_embed = nn.Sequential(OrderedDict(proj=patches))
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, size.width))
-        self.pos_embed = nn.Parameter(torch.zeros(1, size.grid**2 + 1, size.width))
-        self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """(batch, 3, side, side), normalised -> (batch, queries, width)."""
-        # Row by row.
-        patches = self.patch_embed(pixels).flatten(2).transpose(1, 2)
-        states = torch.cat((self.cls_token.expand(len(pixels), -1, -1), patches), dim=1)
-        states = states + self.pos_embed
-        for block in self.blocks:
-            states = block(states)
-        return self._pooled(states[:, 1:])
-
-    def _pooled(self, states: Tensor) -> Tensor:
-        """Return means over squares of the grid (`encode_image`, emu/emu.py)."""
-        side = self.size.grid
-        grid = states.transpose(1, 2).reshape(len(states), -1, side, side)
-        pooled = F.avg_pool2d(grid, side // isqrt(self.size.queries))
-        return pooled.flatten(2).transpose(1, 2)
+def _vision_encoder(size: VisionSize) -> Any:
+    """Return timm's encoder of these sizes: its parameters have the authors' names."""
+    encoder = timm.create_model(
+        "eva02_enormous_patch14_clip_224",
+        img_size=size.side,
+        patch_size=size.patch,
+        embed_dim=size.width,
+        depth=size.layers,
+        num_heads=size.heads,
+        # It truncates the product of ratio and width.
+        mlp_ratio=(size.mlp_width + 0.5) / size.width,
+        norm_layer=partial(nn.LayerNorm, eps=size.norm_eps),
+        num_classes=0,
+    )
+    encoder.norm = nn.Identity()
+    return encoder
 
 
 class Emu2Network(nn.Module):
@@ -137,10 +165,22 @@ class Emu2Network(nn.Module):
 
     def __init__(self, vision: VisionSize, config: Any) -> None:
         super().__init__()
-        self.visual = VisionEncoder(vision)
+        self.vision = vision
+        self.visual = _vision_encoder(vision)
         self.lm = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
         self.project_up = nn.Linear(vision.width, config.hidden_size, bias=False)
         self.project_down = nn.Linear(config.hidden_size, vision.width, bias=False)
+
+    def seen(self, pixels: Tensor) -> Tensor:
+        """Return vectors (batch, queries, width) of normalised (batch, 3, side, side).
+
+        They are means over squares of the grid of patches (`encode_image`, emu/emu.py).
+        """
+        side = self.vision.grid
+        states = self.visual.forward_features(pixels)[:, 1:]
+        grid = states.transpose(1, 2).reshape(len(states), -1, side, side)
+        pooled = F.avg_pool2d(grid, side // isqrt(self.vision.queries))
+        return pooled.flatten(2).transpose(1, 2)
 
 
 def empty_network(vision: VisionSize, config: Any) -> Emu2Network:
@@ -157,14 +197,9 @@ class Emu2:
     network: Any
     """An `Emu2Network` with values."""
     tokens: Emu2Tokens
+    vision: VisionSize
     context: int
     """Most positions of a sequence."""
-
-    @property
-    def vision(self) -> VisionSize:
-        """Dimensions of the vision encoder."""
-        size: VisionSize = self.network.visual.size
-        return size
 
     def read(
         self, parts: Sequence[Piece], room: int, context: int, begins_image: bool = False
@@ -193,7 +228,7 @@ class Emu2:
             none: Tensor = weight.new_zeros(0, self.vision.queries, self.vision.width)
             return none
         batch = torch.stack(list(pixels)).to(weight.device, weight.dtype)
-        vectors: Tensor = self.network.visual(batch)
+        vectors: Tensor = self.network.seen(batch)
         return vectors
 
     @torch.inference_mode()

@@ -106,23 +106,15 @@ def _scheduler(folder: Path) -> Any:
 
 
 def _native(files: Files, path: Path, name: str, dtype: torch.dtype) -> Any:
-    """Return a component of the single file; CheckpointError where it does not fit."""
     config = files.find(f"{name}/config.json")
     module = _empty(name, None if config is None else read_json(config))
     layout = identical(module.state_dict(), f"{name}.")
     if any(stored.startswith(_OLDER_TOWER) for stored in shapes_in(path)):
-        layout = {_older(stored): place for stored, place in layout.items()}
+        layout = {n.replace(_TOWER, _OLDER_TOWER): place for n, place in layout.items()}
     put = partial(fill, device=torch.device("cpu"), dtype=dtype)
     tensors = stored_in(path, f"{name}.")
     put(module, tensors, layout, source=f"{name} of {path}", tolerated=_STRAYS)
     return module.eval()
-
-
-def _older(name: str) -> str:
-    """Return the name that transformers up to 4.x gave to a tensor of the single file."""
-    if not name.startswith(_TOWER):
-        return name
-    return _OLDER_TOWER + name.removeprefix(_TOWER)
 
 
 def _empty(name: str, config: Mapping[str, Any] | None) -> torch.nn.Module:
@@ -176,7 +168,7 @@ class Emu2Render:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request, in order; one without valid vectors fails."""
-        return answered([self._vectors(request) for request in inputs], self._drawn)
+        return answered([self._vectors(request) for request in inputs], self._draw)
 
     def _vectors(self, request: ImageRequest) -> Vectors | Failure:
         given = received(request, "vectors", "unconditional")
@@ -188,14 +180,6 @@ class Emu2Render:
             shapes = f"{tuple(vectors.shape)} and {tuple(free.shape)}"
             return Failure(f"the payload holds {shapes}, not twice (queries, {width})")
         return vectors, free, request.seed or 0
-
-    def _drawn(self, valid: Sequence[Vectors]) -> list[Outcome[Drawing]]:
-        """Draw vectors of one number together; a checkpoint gives only one."""
-        outcomes: dict[int, Outcome[Drawing]] = {}
-        for count in dict.fromkeys(len(vectors) for vectors, _, _ in valid):
-            batch = [i for i, (vectors, _, _) in enumerate(valid) if len(vectors) == count]
-            outcomes |= zip(batch, self._draw([valid[i] for i in batch]), strict=True)
-        return [outcomes[i] for i in range(len(valid))]
 
     def _draw(self, valid: Sequence[Vectors]) -> list[Outcome[Drawing]]:
         dtype = self.drawer.pipeline.unet.dtype

@@ -11,10 +11,9 @@ the first image of the question (generator_codes/emu2_inference.py of LanceZPF/O
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from generators.architectures import stored
 from generators.base import Kind, Weights
@@ -22,8 +21,8 @@ from generators.diffusion.designs import Architecture
 from generators.diffusion.settings import DiffusionSettings
 from generators.document import Content, Image, Sample
 from generators.errors import UsageError
-from generators.natives import part_settings
-from generators.rounds import Continuation, ImagePrompt, Rounds, compose
+from generators.natives import assembled
+from generators.rounds import Continuation, ImagePrompt, Rounds
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens
@@ -170,7 +169,6 @@ class Emu2RenderSettings(DiffusionSettings):
 
     @model_validator(mode="after")
     def _without_text(self) -> Emu2RenderSettings:
-        """Refuse what only text encoders could read."""
         unread = ("prompt_prefix", "negative_prompt", "max_sequence_length")
         unusable = [n for n in unread if getattr(self, n) not in (None, "")]
         if unusable:
@@ -199,7 +197,7 @@ class Emu2Composition(Rounds):
 
 def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return the system draft -> condition -> render; UsageError for unknown overrides."""
-    parts: dict[str, BaseModel] = {
+    stages = {
         "draft": Emu2DraftSettings(),
         "condition": Emu2ConditionSettings(),
         "render": Emu2RenderSettings(),
@@ -211,18 +209,5 @@ def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> Syst
             f"{name} in models.emu2: Emu2-Chat and Emu2-Gen are two checkpoints; set "
             f"draft.{name} for the one, condition.{name} and render.{name} for the other"
         )
-    settings = part_settings(parts, overrides, "models.emu2")
-    draft, condition, render = (settings[name] for name in ("draft", "condition", "render"))
-    composition = settings["compose"]
-    assert isinstance(draft, ModelSettings)
-    assert isinstance(condition, ModelSettings)
-    assert isinstance(render, ModelSettings)
-    assert isinstance(composition, Emu2Composition)
-    return System(
-        name="emu2",
-        draft=draft.spec("emu2-chat", weights, gpu_gib),
-        condition=condition.spec("emu2-gen-lm", weights, gpu_gib),
-        render=render.spec("emu2-gen-unet", weights, gpu_gib),
-        compose=partial(compose, composition),
-        rounds=composition.rounds,
-    )
+    labels = {"draft": "emu2-chat", "condition": "emu2-gen-lm", "render": "emu2-gen-unet"}
+    return assembled("emu2", stages, weights, overrides, gpu_gib, labels=labels)

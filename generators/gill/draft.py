@@ -6,7 +6,7 @@ layers, for every token (`GILLModel.generate`, gill/models.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,9 +27,8 @@ from generators.decoding.payloads import pack
 from generators.decoding.sampling import Sampler
 from generators.decoding.streams import Streams
 from generators.document import Image, ImageRequest, Request, Text, Turn
-from generators.gill.models import load_models
+from generators.gill.models import GillTokens, load_models
 from generators.gill.settings import GillDraftSettings
-from generators.gill.tokens import GillTokens
 
 
 def pieces(turns: Sequence[Turn], settings: GillDraftSettings, vokens: str) -> list[Piece]:
@@ -47,7 +46,10 @@ def pieces(turns: Sequence[Turn], settings: GillDraftSettings, vokens: str) -> l
             case "user":
                 prompt += _question(content, settings.question, settings.answer)
             case "assistant":
-                prompt += _answer(content, settings, vokens)
+                if settings.history_images == "vokens":
+                    named = (p if isinstance(p, str) else f" {vokens}" for p in content)
+                    content = ["".join(named)]
+                prompt += _with_end(content, settings.answer_end)
             case "system":
                 prompt += content
     return [piece for piece in prompt if piece != ""]
@@ -60,14 +62,7 @@ def _question(content: list[Piece], before: str, after: str) -> list[Piece]:
     return _with_end([*content[:first], f"{before}{text[0]}", *text[1:]], after)
 
 
-def _answer(content: list[Piece], settings: GillDraftSettings, vokens: str) -> list[Piece]:
-    if settings.history_images == "vokens":
-        content = ["".join(p if isinstance(p, str) else f" {vokens}" for p in content)]
-    return _with_end(content, settings.answer_end)
-
-
 def _with_end(content: list[Piece], end: str) -> list[Piece]:
-    """Return the content with `end` in its last text, or after its last image."""
     if content and isinstance(content[-1], str):
         return [*content[:-1], content[-1] + end]
     return [*content, end]
@@ -156,6 +151,8 @@ class GillDraft(InterleavedDraft[GillTrack]):
         decoder, self.tokens, self.vision = load_models(weights, own)
         self.each = self.vision.tokens
         self._use(decoder)
+        about = (self.context, self.tokens, own)
+        self.track = lambda prompt: GillTrack(prompt, *about)
         greedy = own.temperature == 0
         self.sampler = Sampler(own.temperature or 1.0, own.top_p, greedy)
         self.scales = (own.ret_scale_factor, own.gen_scale_factor)
@@ -176,25 +173,20 @@ class GillDraft(InterleavedDraft[GillTrack]):
     def _encoded(self, pixels: Tensor) -> Tensor:
         return self.vision(pixels)
 
-    def track(self, prompt: NativePrompt) -> GillTrack:
-        """Return the answer to a prompt before its first token."""
-        return GillTrack(prompt, self.context, self.tokens, self.settings)
-
     def _advance(
         self, records: Sequence[Record[GillTrack]], streams: Streams
-    ) -> Mapping[Record[GillTrack], int]:
-        """Append the next token to every record that continues."""
+    ) -> dict[Record[GillTrack], int]:
         hidden = streams.step()
         for record in records:
             record.track.read(hidden[record.stream.row])
         forced = {r: r.track.forced for r in records if r.track.stop is None}
         tokens = {r: token for r, token in forced.items() if token is not None}
+        for record, token in tokens.items():
+            record.take(token)
         if free := [r for r, token in forced.items() if token is None]:
             logits = self.logits(hidden[self._rows(free)])
             self._scale_vokens(free, logits)
-            tokens |= zip(free, self._sampled(self.sampler, logits, free), strict=True)
-        for record, token in tokens.items():
-            record.take(token)
+            tokens |= self._sampled(self.sampler, logits, free)
         return tokens
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -212,7 +204,6 @@ class GillDraft(InterleavedDraft[GillTrack]):
         logits[torch.tensor(banned, device=self.device), first] = -torch.inf
 
     def _segments(self, track: GillTrack) -> list[Segment]:
-        """Return text and images in order, without blank text."""
         settings, tokens = self.settings, self.tokens
         vokens = self.embeddings(tokens.vokens).float()
         runs = self._runs(track, settings.show_vokens)

@@ -2,30 +2,36 @@
 
 The published `pretrained_ckpt.pth.tar` and `model_args.json` hold the 50 million parameters
 that were trained beside the two.
+
+OPT's vocabulary has nine additions, and text is in upstream's spelling: upstream used
+transformers' slow tokenizer, to which it added `<|image|>` and [IMG0] to [IMG7]
+(`load_gill`, gill/models.py). It strips white space around those names.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from functools import cached_property, partial
+from itertools import groupby
 from statistics import NormalDist
 from typing import Any, Literal
 
 import torch
 from accelerate import init_empty_weights
 from PIL import Image as Pillow
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, models
 from torch import Tensor, nn
 from transformers import AutoModel, CLIPImageProcessorPil
 
 from generators.architectures import config_of
 from generators.base import Weights
 from generators.checkpoints import with_revision
+from generators.decoding.steering import byte_level, toy_byte_level
 from generators.document import Image
 from generators.errors import CheckpointError
 from generators.gill.settings import GillDraftSettings
-from generators.gill.tokens import BOS, PAD, GillTokens, byte_level, opt_tokenizer
 from generators.images import decode
 from generators.loading.files import (
     Files,
@@ -33,6 +39,7 @@ from generators.loading.files import (
     count,
     in_pickle,
     read_json,
+    read_tokenizer,
     section,
     stored_tensors,
 )
@@ -47,6 +54,93 @@ from generators.loading.strict import (
     randomised,
 )
 from generators.toys import BYTE_LEVEL
+
+BOS, PAD = "</s>", "<pad>"
+"""OPT begins texts with the token that ends them (facebook/opt-6.7b, config.json)."""
+CLS = "<|image|>"
+
+_TIDIED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
+"""Text that loses its spaces, in this order (`clean_up_tokenization` of transformers)."""
+
+
+def voken_name(index: int) -> str:
+    """Return the name of an image token."""
+    return f"[IMG{index}]"
+
+
+def opt_tokenizer(files: Files) -> Tokenizer:
+    """Return an OPT checkpoint's tokenizer: `tokenizer.json`, or vocabulary and merges."""
+    single_file = files.find("tokenizer.json")
+    if single_file is not None:
+        return read_tokenizer(single_file)
+    vocabulary, merges = files.need("vocab.json"), files.need("merges.txt")
+    try:
+        return byte_level(models.BPE.from_file(str(vocabulary), str(merges)), [BOS, PAD])
+    except Exception as error:
+        # The library raises plain `Exception` for any file that it cannot read.
+        raise CheckpointError(
+            f"{vocabulary} and {merges.name} are not a valid tokenizer: {error}"
+        ) from None
+
+
+class GillTokens:
+    """Ids of text, and of the `vokens` image tokens that follow OPT's ids."""
+
+    def __init__(self, tokenizer: Tokenizer, vokens: int) -> None:
+        self.tokenizer = tokenizer
+        first = tokenizer.get_vocab_size(with_added_tokens=True)
+        self.cls = first
+        self.vokens = tuple(range(first + 1, first + 1 + vokens))
+        """Ids of [IMG0], [IMG1], ..."""
+        self.size = first + 1 + vokens
+        names = [CLS, *(voken_name(i) for i in range(vokens))]
+        self.voken_names = "".join(names[1:])
+        """[IMG0][IMG1]..., as upstream writes an image into text."""
+        self._added = {name: first + i for i, name in enumerate(names)}
+        self._names = {i: name for name, i in self._added.items()}
+        self._split = re.compile(f"({'|'.join(map(re.escape, names))})")
+        self.bos, pad = self._id(BOS), self._id(PAD)
+        self._hidden = {self.bos, pad, self.cls}
+        self.newline = self._plain("\n")[0]
+
+    def _id(self, name: str) -> int:
+        token: int | None = self.tokenizer.token_to_id(name)
+        if token is None:
+            raise CheckpointError(f"the vocabulary of the language model lacks {name!r}")
+        return token
+
+    def _plain(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def encode(self, text: str) -> list[int]:
+        """Return ids of a piece of text; the added names become their tokens."""
+        parts = self._split.split(text)
+        ids: list[int] = []
+        for i, part in enumerate(parts):
+            if i % 2:
+                ids.append(self._added[part])
+                continue
+            text = part if i == 0 else part.lstrip()
+            ids += self._plain(text if i == len(parts) - 1 else text.rstrip())
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, without special tokens, image tokens by name.
+
+        Runs of text and names are joined by a space, and the spaces before punctuation
+        are removed, as transformers' slow tokenizers did by default.
+        """
+        visible = [i for i in ids if i not in self._hidden]
+        parts: list[str] = []
+        for name, run in groupby(visible, key=lambda i: self._names.get(i, "")):
+            ids = list(run)
+            parts += [name] * len(ids) if name else [self.tokenizer.decode(ids, False)]
+        text = " ".join(parts)
+        for spaced in _TIDIED:
+            text = text.replace(spaced, spaced.strip())
+        return text
+
 
 SEED = 20_230_526
 """Seed of the random weights: the day on which GILL was published."""
@@ -108,14 +202,11 @@ def vision_tower(config: Any) -> Any:
 
 
 def load_models(weights: Weights, settings: GillDraftSettings) -> GillModels:
-    """Return the drafting models under one of the three kinds of weights.
-
-    Raises CheckpointError when a published checkpoint or a companion does not fit.
-    """
+    """Return the drafting models; CheckpointError when published files do not fit."""
     device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     if weights == "pretrained":
         return _published(settings, device, dtype)
-    return random_models(weights, device, torch.float32 if weights == "tiny" else dtype)
+    return _random(weights, device, torch.float32 if weights == "tiny" else dtype)
 
 
 def _published(
@@ -126,9 +217,11 @@ def _published(
     opt, clip = (Files(*with_revision(n)) for n in (settings.language, settings.vision))
     tokens = GillTokens(opt_tokenizer(opt), checkpoint.argument("num_tokens"))
     checkpoint.check_ids(tokens)
-    tower = vision_tower(clip_config(clip))
-    fill_clip(tower, clip, put)
-    config = opt_config(opt)
+    tower = _published_tower(clip, put)
+    path = opt.need("config.json")
+    about = read_json(path)
+    rows = count(about, "vocab_size", str(path))
+    config = configured("OPTConfig", about, str(path))
     widths = (config.word_embed_proj_dim, tower.config.hidden_size)
     added = checkpoint.additions(*widths, put)
     # With Pillow, as in upstream.
@@ -136,12 +229,25 @@ def _published(
     processor = CLIPImageProcessorPil.from_dict(preprocessing)
     visual = checkpoint.argument("n_visual_tokens")
     vision = GillVision(tower.to(device), processor, added.visual, visual)
-    rows, config.vocab_size = config.vocab_size, tokens.size
+    config.vocab_size = tokens.size
     model = empty_model("AutoModel", config)
     fill_opt(model, opt, rows, tokens, put)
     table = model.decoder.embed_tokens.weight
     table[-len(added.vokens) :] = added.vokens.to(table)
     return model.decoder, tokens, vision
+
+
+def _published_tower(files: Files, put: Put) -> Any:
+    """Return the vision tower of a published CLIP; its text tower is not read."""
+    path, prefix = files.need("config.json"), "vision_model."
+    about = read_json(path)
+    sizes = section({"vision_config": about} | about, "vision_config", str(path))
+    tower = vision_tower(configured("CLIPVisionConfig", sizes, str(path)))
+    tensors = stored_tensors(files, lambda name: name.startswith(prefix))
+    layout, unused = identical(tower.state_dict(), prefix), "embeddings.position_ids"
+    source = f"vision tower of {files.model!r}"
+    put(tower, tensors, layout, source=source, tolerated=(f"{prefix}{unused}",))
+    return tower
 
 
 CHECKPOINT, ARGUMENTS = "pretrained_ckpt.pth.tar", "model_args.json"
@@ -221,14 +327,6 @@ class GillCheckpoint:
             )
 
 
-def opt_config(files: Files) -> Any:
-    """Return the `OPTConfig` of a published OPT; CheckpointError when it is not valid."""
-    path = files.need("config.json")
-    values = read_json(path)
-    count(values, "vocab_size", str(path))
-    return configured("OPTConfig", values, str(path))
-
-
 def fill_opt(
     model: Any, files: Files, stored_rows: int, tokens: GillTokens, put: Put
 ) -> None:
@@ -253,68 +351,32 @@ def fill_opt(
     put(model, tensors, layout, source=source, tolerated=("lm_head.weight",))
 
 
-def clip_config(files: Files) -> Any:
-    """Return the `CLIPVisionConfig` of a published CLIP."""
-    path = files.need("config.json")
-    config = read_json(path)
-    sizes = section({"vision_config": config} | config, "vision_config", str(path))
-    return configured("CLIPVisionConfig", sizes, str(path))
-
-
-def fill_clip(tower: Any, files: Files, put: Put) -> None:
-    """Fill the vision tower of a published CLIP; the text tower is not read."""
-    prefix = "vision_model."
-    tensors = stored_tensors(files, lambda name: name.startswith(prefix))
-    layout, unused = identical(tower.state_dict(), prefix), "embeddings.position_ids"
-    source = f"vision tower of {files.model!r}"
-    put(tower, tensors, layout, source=source, tolerated=(f"{prefix}{unused}",))
-
-
-def random_models(weights: Weights, device: torch.device, dtype: torch.dtype) -> GillModels:
+def _random(weights: Weights, device: torch.device, dtype: torch.dtype) -> GillModels:
     """Return seeded random models that write interleaved documents."""
     sizes = config_of("gill", tiny=weights == "tiny")
-    decoder, tokens = _random_language(sizes, device, dtype)
-    return decoder, tokens, _random_vision(sizes, device, dtype)
-
-
-def _random_language(
-    sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
-) -> tuple[Any, GillTokens]:
     tokens = GillTokens(toy_tokenizer(sizes["vocabulary"]), sizes["vokens"])
-    fields = sizes["language"] | {"vocab_size": tokens.size}
-    config = configured("OPTConfig", fields, "gill.json")
-    model = empty_model("AutoModel", config)
-    randomised(model, device=device, dtype=dtype, seed=SEED)
+    language = sizes["language"] | {"vocab_size": tokens.size}
+    model = empty_model("AutoModel", configured("OPTConfig", language, "gill.json"))
+    config = configured("CLIPVisionConfig", sizes["vision"], "gill.json")
+    tower, visual = vision_tower(config), sizes["visual_tokens"]
+    with torch.device("meta"):
+        width = visual * language["word_embed_proj_dim"]
+        projection = nn.Linear(config.hidden_size, width)
+    for module in (model, tower, projection):
+        randomised(module, device=device, dtype=dtype, seed=SEED)
     made_up = BYTE_LEVEL.made_up_ids(tokens.tokenizer)
     words = sorted({*BYTE_LEVEL.ids(tokens.tokenizer), *made_up})
     _steer(model.decoder, tokens, words)
-    return model.decoder, tokens
-
-
-def _random_vision(
-    sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
-) -> GillVision:
-    config = configured("CLIPVisionConfig", sizes["vision"], "gill.json")
-    tower = vision_tower(config)
-    projected = sizes["visual_tokens"] * sizes["language"]["word_embed_proj_dim"]
-    with torch.device("meta"):
-        projection = nn.Linear(config.hidden_size, projected)
-    for part in (tower, projection):
-        randomised(part, device=device, dtype=dtype, seed=SEED)
     side = config.image_size
     crop = {"height": side, "width": side}
     processor = CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size=crop)
-    return GillVision(tower.to(device), processor, projection, sizes["visual_tokens"])
+    vision = GillVision(tower.to(device), processor, projection, visual)
+    return model.decoder, tokens, vision
 
 
 def toy_tokenizer(size: int | None = None) -> Tokenizer:
-    """Return a byte-level BPE tokenizer, its special tokens where OPT's are.
-
-    It is filled up with made-up words to `size` names where a size is given.
-    """
-    names = ["<s>", PAD, BOS, "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    ids, merges = BYTE_LEVEL.vocabulary(names, size)
-    return byte_level(models.BPE(vocab=ids, merges=merges))
+    """Return a tokenizer whose special tokens are where OPT's are, padded to `size`."""
+    return toy_byte_level(("<s>", PAD, BOS, "<unk>"), (BOS, PAD), size)
 
 
 _LEVEL = 100.0

@@ -14,15 +14,13 @@ from pydantic import Field, model_validator
 
 from generators.architectures import cache_gib
 from generators.base import Kind, Weights
-from generators.natives import interleaved
+from generators.natives import assembled
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from generators.vokens.settings import VokenRenderSettings, states_bytes
 from generators.work import PROMPT_TOKENS, Work, answer_tokens
 
 PUBLISHED = "jykoh/gill"
-
-NewlineRule = Literal["upstream", "first_line", "never"]
 
 
 class GillDraftSettings(ModelSettings):
@@ -59,7 +57,7 @@ class GillDraftSettings(ModelSettings):
     top_p: float = Field(default=1.0, gt=0, le=1)
     """The demo uses 0.95 whenever it samples."""
 
-    newline: NewlineRule = "upstream"
+    newline: Literal["upstream", "first_line", "never"] = "upstream"
     """Where an answer ends: `upstream` at the first newline, unless the first token is
     one; `first_line` at the first newline after any other token; `never`."""
     truncate_caption: bool = True
@@ -114,7 +112,7 @@ class GillRenderSettings(VokenRenderSettings):
     """
 
     stage: ClassVar[str] = "gill-render"
-    target: ClassVar[str] = "generators.gill.render:GillRender"
+    target: ClassVar[str] = "generators.vokens.render:GillRender"
 
     model: str = unkeyed(PUBLISHED)
     """Hub id or folder with `pretrained_ckpt.pth.tar`."""
@@ -125,5 +123,7 @@ class GillRenderSettings(VokenRenderSettings):
 
 def gill(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return the system draft -> render; UsageError for unknown overrides."""
-    stages = (GillDraftSettings(), GillRenderSettings())
-    return interleaved("gill", *stages, "max_num_rets", weights, overrides, gpu_gib)
+    stages = {"draft": GillDraftSettings(), "render": GillRenderSettings()}
+    return assembled(
+        "gill", stages, weights, overrides, gpu_gib, most_images="max_num_rets"
+    )

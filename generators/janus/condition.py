@@ -14,10 +14,9 @@ import torch
 from generators.base import Failure, Outcome, Result, Skip, Weights
 from generators.content import answered, empty
 from generators.decoding.drafting import (
+    LimitedTrack,
     NativePrompt,
     Record,
-    Stop,
-    Track,
     Writing,
     too_long,
 )
@@ -31,22 +30,7 @@ from generators.janus.settings import JanusConditionSettings
 from generators.overflow import SCORES, no_numbers
 
 
-class CodesTrack(Track):
-    """The codes of one image."""
-
-    def __init__(self, prompt: NativePrompt, context: int, codes: int) -> None:
-        """Take, besides, the number of codes."""
-        super().__init__(prompt, context)
-        self._codes = codes
-
-    def take(self, token: int) -> None:
-        """Append the next code."""
-        self.ids.append(token)
-        if len(self.ids) == self._codes:
-            self.stop = Stop.IMAGE
-
-
-class JanusCondition(Writing[CodesTrack]):
+class JanusCondition(Writing[LimitedTrack]):
     """Turns prompts into codes; takes the fields of `JanusConditionSettings`.
 
     An image has two streams, one with the prompt and one in which padding stands for it;
@@ -59,6 +43,7 @@ class JanusCondition(Writing[CodesTrack]):
         self._use(self.janus.model.model.language_model, own.context)
         self.codes = self.janus.image_tokens
         self.side = int(self.codes**0.5)
+        self.track = lambda prompt: LimitedTrack(prompt, self.context, self.codes)
         choice = (own.image_temperature, own.image_top_p, own.image_greedy)
         self.sampler = Sampler(*choice, own.image_top_k)
 
@@ -68,7 +53,8 @@ class JanusCondition(Writing[CodesTrack]):
         A prompt too long for the context is skipped; an empty one, or one without a seed
         to sample from, fails.
         """
-        return answered([self.prompt(request) for request in inputs], self._payloads)
+        read = [self.prompt(request) for request in inputs]
+        return answered(read, lambda ready: map(self._payload, ready, self.tracks(ready)))
 
     def prompt(self, request: ImageRequest) -> NativePrompt | Skip | Failure:
         """Return the request as the model reads it, or why it cannot be drawn."""
@@ -83,12 +69,8 @@ class JanusCondition(Writing[CodesTrack]):
             return skip
         return NativePrompt((ids,), shown, len(ids), 0, request.seed or 0)
 
-    def _payloads(self, prompts: Sequence[NativePrompt]) -> list[Result[Payload] | Failure]:
-        tracks = self.tracks(prompts)
-        return [self._payload(p, t) for p, t in zip(prompts, tracks, strict=True)]
-
     def _payload(
-        self, prompt: NativePrompt, track: CodesTrack
+        self, prompt: NativePrompt, track: LimitedTrack
     ) -> Result[Payload] | Failure:
         usage = {
             "input_tokens": prompt.length,
@@ -101,16 +83,11 @@ class JanusCondition(Writing[CodesTrack]):
         codes = torch.tensor(track.ids, dtype=torch.int32).view(self.side, self.side)
         return Result(pack(codes=codes), usage, notes)
 
-    def track(self, prompt: NativePrompt) -> CodesTrack:
-        """Return the codes of a prompt's image before the first."""
-        return CodesTrack(prompt, self.context, self.codes)
-
     def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
         longest = max(prompt.length for prompt in prompts)
         return Streams(self.decoder, longest + self.codes)
 
-    def _guide(self, records: Sequence[Record[CodesTrack]], streams: Streams) -> None:
-        """Open the streams that read padding instead of the prompts."""
+    def _guide(self, records: Sequence[Record[LimitedTrack]], streams: Streams) -> None:
         if self.settings.streams == 1:
             return
         kept, pad = {self.janus.id(BOS), self.janus.id(BEGIN_IMAGE)}, self.janus.id(PAD)
@@ -120,23 +97,17 @@ class JanusCondition(Writing[CodesTrack]):
             record.guides = (stream,)
 
     def _advance(
-        self, records: Sequence[Record[CodesTrack]], streams: Streams
-    ) -> Mapping[Record[CodesTrack], int]:
+        self, records: Sequence[Record[LimitedTrack]], streams: Streams
+    ) -> dict[Record[LimitedTrack], int]:
         logits = self.janus.model.model.generation_head(streams.step()).float()
         mixed = logits[self._rows(records)]
         if self.settings.streams == 2:
             rows = [record.guides[0].row for record in records]
             free = logits[torch.tensor(rows, device=self.device)]
             mixed = free + self.settings.guidance * (mixed - free)
-        chosen = dict(
-            zip(records, self._sampled(self.sampler, mixed, records), strict=True)
-        )
-        for record, code in chosen.items():
-            record.take(code)
-        return chosen
+        return self._sampled(self.sampler, mixed, records)
 
-    def _feed(self, chosen: Mapping[Record[CodesTrack], int], streams: Streams) -> None:
-        """Feed each code to both streams of its image."""
+    def _feed(self, chosen: Mapping[Record[LimitedTrack], int], streams: Streams) -> None:
         if not chosen:
             return
         codes = torch.tensor(list(chosen.values()), device=self.device)

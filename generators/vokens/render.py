@@ -9,22 +9,31 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from generators.architectures import config_of, stored
 from generators.base import Failure, Outcome, Weights
 from generators.content import answered
 from generators.decoding.payloads import received
+from generators.diffusion.designs import DESIGNS
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.placing import denoiser_of
-from generators.diffusion.settings import DiffusionSettings
+from generators.diffusion.settings import DiffusionSettings, architecture_of
 from generators.document import ImageRequest
 from generators.errors import CheckpointError
+from generators.gill import models as gill
+from generators.gill.models import GillCheckpoint
+from generators.gill.settings import GillRenderSettings
 from generators.images import Drawing
-from generators.loading.files import shape_of
-from generators.loading.strict import Layout, Place
+from generators.loading.files import Files, shape_of
+from generators.loading.strict import Layout, Place, device_of, fill, randomised
+from generators.minigpt5 import models as minigpt5
+from generators.minigpt5.models import StageCheckpoints
+from generators.minigpt5.settings import MiniGPT5RenderSettings
 
 
 class VokenMapper(nn.Module):
@@ -36,8 +45,15 @@ class VokenMapper(nn.Module):
         """Take dimensions as `stored_size` returns them."""
         super().__init__()
         self.first = first
-        self.transformer = _pre_norm_transformer(size)
-        self.queries = nn.Parameter(torch.empty(size["queries"], size["width"]))
+        width, layers = size["width"], size["layers"]
+        sizes = (width, size["heads"], layers, layers, size["inner"])
+        with warnings.catch_warnings():
+            # It says that nested tensors are off with norm_first, which is intended.
+            warnings.filterwarnings("ignore", message="enable_nested_tensor")
+            self.transformer = nn.Transformer(
+                *sizes, dropout=0.0, batch_first=True, norm_first=True
+            )
+        self.queries = nn.Parameter(torch.empty(size["queries"], width))
         self.last = last
 
     def forward(self, states: Tensor) -> Tensor:
@@ -45,15 +61,6 @@ class VokenMapper(nn.Module):
         targets = self.queries.expand(len(states), -1, -1)
         mapped: Tensor = self.transformer(self.first(states), targets)
         return mapped if self.last is None else self.last(mapped)
-
-
-def _pre_norm_transformer(size: Mapping[str, int]) -> nn.Transformer:
-    width, layers = size["width"], size["layers"]
-    with warnings.catch_warnings():
-        # It says that nested tensors are off with norm_first, which is intended.
-        warnings.filterwarnings("ignore", message="enable_nested_tensor")
-        sizes = (width, size["heads"], layers, layers, size["inner"])
-        return nn.Transformer(*sizes, dropout=0.0, batch_first=True, norm_first=True)
 
 
 def stored_size(
@@ -120,7 +127,6 @@ class VokenRender:
         return answered([self._states(request) for request in inputs], self._draw)
 
     def _states(self, request: ImageRequest) -> tuple[Tensor, int] | Failure:
-        """Return states and seed of a request."""
         given = received(request, "states")
         if isinstance(given, Failure):
             return given
@@ -147,3 +153,99 @@ class VokenRender:
         queries = self.mapper.queries
         mapped: Tensor = self.mapper(batch.to(queries.device, queries.dtype))
         return mapped
+
+
+class GillRender(VokenRender):
+    """Draws the requests of `GillDraft`; takes the fields of `GillRenderSettings`."""
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        render = GillRenderSettings(**settings)
+        device = device_of(render.device)
+        if weights == "pretrained":
+            checkpoint = GillCheckpoint(Files(render.model, render.revision))
+            mapper, vokens = _gill_mapper(checkpoint, device)
+        else:
+            sizes = config_of("gill", tiny=weights == "tiny")
+            mapper, vokens = empty_gill_mapper(sizes["mapper"]), sizes["vokens"]
+            randomised(mapper, device=device, dtype=torch.float32, seed=gill.SEED)
+        shape = (vokens, mapper.get_parameter("first.weight").shape[1])
+        super().__init__(render.drawing(), weights, mapper, shape)
+
+
+def empty_gill_mapper(size: Mapping[str, int]) -> VokenMapper:
+    """Return the mapper on the meta device; `size` as in `architectures/gill.json`."""
+    width = size["width"]
+    with torch.device("meta"):
+        first, last = nn.Linear(size["states"], width), nn.Linear(width, size["out"])
+        return VokenMapper(size, first, last)
+
+
+def _gill_mapper(
+    checkpoint: GillCheckpoint, device: torch.device
+) -> tuple[VokenMapper, int]:
+    """Return the published mapper, and the number of vokens that it reads."""
+    names = {"first": "fc", "transformer": "tfm", "queries": "query_embs"}
+    names = {part: f"{gill.MAPPER}.{name}" for part, name in names.items()}
+    tensors, last = checkpoint.tensors, f"{gill.MAPPER}.model"
+    source = f"{gill.CHECKPOINT} of {checkpoint.source}"
+    size = stored_size(tensors, source, **names)
+    size["out"] = shape_of(tensors, f"{last}.weight", source, 2)[0]
+    # As in `TextFcLayer` (gill/layers.py).
+    size["heads"] = stored("gill")["mapper"]["heads"]
+    mapper = empty_gill_mapper(size)
+    put = partial(fill, device=device, dtype=torch.float32)
+    layout = mapper_layout(mapper, **names, last=last)
+    checkpoint.fill(mapper, layout, (gill.VOKENS, gill.VISUAL), put)
+    return mapper, checkpoint.argument("num_tokens")
+
+
+class MiniGPT5Render(VokenRender):
+    """Draws the requests of `MiniGPT5Draft`; takes the fields of `MiniGPT5RenderSettings`.
+
+    Guidance leads away from the mapper's output for states that are all zero
+    (`USE_CFG` of `MiniGPT5_Model.generate`, model.py).
+    """
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        render = MiniGPT5RenderSettings(**settings)
+        device = device_of(render.device)
+        if weights == "pretrained":
+            mapper = _minigpt5_mapper(render, device)
+        else:
+            mapper = empty_minigpt5_mapper(random_size(render, weights == "tiny"))
+            seed = minigpt5.SEED + 1
+            randomised(mapper, device=device, dtype=torch.float32, seed=seed)
+        shape = (minigpt5.VOKENS, mapper.get_parameter("first.0.weight").shape[1])
+        super().__init__(render.drawing(), weights, mapper, shape, torch.zeros(shape))
+
+
+def empty_minigpt5_mapper(size: Mapping[str, int]) -> VokenMapper:
+    """Return the mapper on the meta device; its width is that of what it gives."""
+    heads, width = stored("minigpt5")["mapper"]["heads"], size["width"]
+    with torch.device("meta"):
+        layers = (nn.Linear(size["states"], width), nn.GELU(), nn.Linear(width, width))
+        return VokenMapper({**size, "heads": heads}, nn.Sequential(*layers))
+
+
+def random_size(settings: MiniGPT5RenderSettings, tiny: bool) -> dict[str, int]:
+    """Return the dimensions of a mapper for a language model and a UNet."""
+    sizes = config_of("minigpt5", tiny=tiny)
+    unet = DESIGNS[architecture_of(settings)].config("unet", tiny=tiny)
+    width, states = unet["cross_attention_dim"], sizes["language"]["hidden_size"]
+    return {**sizes["mapper"], "states": states, "width": width, "inner": 4 * width}
+
+
+def _minigpt5_mapper(settings: MiniGPT5RenderSettings, device: torch.device) -> VokenMapper:
+    stages = StageCheckpoints(Files(settings.model, settings.revision), settings.finetuned)
+    stored_1, stored_2 = stages.stage_1(), stages.stage_2()
+    source = f"{minigpt5.STAGE_1} of {stages.files.describe()}"
+    names = {"transformer": "llm_to_t2i_mapping", "queries": "t2i_decoder_prompt"}
+    mapper = empty_minigpt5_mapper(stored_size(stored_1, source, first="fc.0", **names))
+    layout = mapper_layout(mapper, first="fc", **names)
+    put = partial(fill, device=device, dtype=torch.float32, tolerated=("model",))
+    put(mapper, stored_1.items(), layout, source=source)
+    if stored_2 is not None:
+        prefix = f"{names['transformer']}."
+        later = {k: place for k, place in layout.items() if k.startswith(prefix)}
+        put(mapper, stored_2.items(), later, source=stages.last_source)
+    return mapper

@@ -43,7 +43,6 @@ class VokenRenderSettings(DiffusionSettings):
 
     @model_validator(mode="after")
     def _without_prompts(self) -> VokenRenderSettings:
-        """Refuse settings of prompts: images are drawn from states."""
         if self.prompt_prefix or self.max_sequence_length is not None:
             raise ValueError(
                 "prompt_prefix and max_sequence_length have no effect: images are drawn "

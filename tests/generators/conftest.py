@@ -28,11 +28,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], dict
 @pytest.fixture(scope="session")
 def stage(saved: Any) -> Callable[..., Any]:
     """A stage of the published weights, loaded once: layout, stage, settings."""
-    from natives import published
+    from natives import NATIVES, published, shared_weights
 
     @functools.cache
     def load(layout: str, stage: str = "draft", **settings: Any) -> Any:
-        return published(layout, stage, saved(layout, stage), **settings)
+        with shared_weights(NATIVES[layout.partition("/")[0]].stages[stage]):
+            return published(layout, stage, saved(layout, stage), **settings)
 
     return load
 
@@ -49,13 +50,8 @@ def copied(saved: Any, tmp_path: Path) -> Callable[[str, str, str], Any]:
     return places
 
 
-@pytest.fixture(scope="session")
-def upstream_arrays() -> Callable[[str], dict[str, Any]]:
-    """What the original program of a native model gave."""
-
-    @functools.cache
-    def read(name: str) -> dict[str, Any]:
-        with np.load(DATA / f"{name}_upstream.npz") as stored:
-            return dict(stored)
-
-    return read
+@pytest.fixture(scope="module")
+def arrays(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the original program of the native model gave that a folder is named after."""
+    with np.load(DATA / f"{request.path.parent.name}_upstream.npz") as stored:
+        return dict(stored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,21 @@ import pytest
 import torch
 from natives import NATIVES, asked, drawings, edit, published, same_draft
 from picture_helpers import smooth
+from transformers import JanusVQVAE
 
+from generators.anole import models as anole
+from generators.anole.codec import vq_model
 from generators.architectures import config_of
 from generators.errors import CheckpointError
+from generators.gill import models as gill
+from generators.janus import models as janus
 from generators.loading.files import configured
 from generators.loading.strict import empty_model
+from generators.minigpt5 import models as minigpt5
 from generators.minigpt5.settings import MiniGPT5RenderSettings
+from generators.minigpt5.vision import ImageEncoder
 from generators.natives import native
+from generators.vokens import render
 
 pytestmark = pytest.mark.models
 
@@ -36,7 +44,9 @@ QUESTIONS = [asked("the old house", smooth(1), seed=3), asked("Why is it red?", 
 def test_layouts_of_one_model_give_the_same(layout, other, stage):
     """On weights that are random to the last bias, so no swapped name goes unseen."""
     name = layout
-    short = {"emu2": {"max_new_tokens": 8}, "anole": {"context": 300}}.get(name, {})
+    short: dict[str, Any] = {"context": 200} if name == "anole" else {"max_new_tokens": 12}
+    if name == "minigpt5":
+        short["force_image"] = True
     one, two = (stage(at, **short)(QUESTIONS) for at in (layout, other))
     assert any(outcome.value.text.strip() for outcome in one)
     assert all(same_draft(a.value, b.value) for a, b in zip(one, two, strict=True))
@@ -51,145 +61,69 @@ def test_layouts_of_one_model_give_the_same(layout, other, stage):
 
 # Damage --------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class Tensors:
-    """Tensors of one checkpoint of a stage that is filled strictly."""
-
-    layout: str
-    stage: str
-    place: str
-    """The setting that names the checkpoint."""
-    files: str
-    lost: str
-    short: str
-    stray: str
-    shown: Callable[[str], str] = str
-    """How an error writes the name of a stored tensor."""
-    folder: str = "."
-
-
-_LORA = f"{minigpt5_helpers.LLAMA_2}model.layers.0.self_attn."
-_VQ, _OPT, _MAPPER = "model.vqmodel.", "model.decoder.", "model.gen_text_hidden_fcs.0"
-_META = ("anole/meta", "draft", "model")
+_VQ, _MAPPER = "model.vqmodel.", "model.gen_text_hidden_fcs.0"
+_META, _PARAMS = ("anole/meta", "draft", "model"), "models/7b/params.json"
+_STATE, _YAML = "models/7b/consolidated.pth", "tokenizer/vqgan.yaml"
+_GILL, _EVA = "pretrained_ckpt.pth.tar", "eva_vit_g.pth"
+_BLIP2, _PROJECTION = "blip2_pretrained_flant5xxl.pth", "prerained_minigpt4_7b.pth"
+_UPDATES = f"{minigpt5_helpers.LLAMA_2}model.layers.1."
+_SHARDS = "*.safetensors"
 STRICT = {
-    "anole": Tensors(
-        *("anole", "draft", "model", "*.safetensors"),
-        *("lm_head.weight", "model.norm.weight", "model.layers.1.extra.weight"),
+    "anole": ("anole", "draft", "model", _SHARDS, "model.layers.1."),
+    "anole VQ": ("anole", "render", "model", _SHARDS, f"{_VQ}decoder.mid.", _VQ),
+    "anole Meta": (*_META, _STATE, "layers.1."),
+    "OPT": ("gill", "draft", "language", "*.bin", "model.decoder.layers.1.", "model."),
+    "CLIP": ("gill", "draft", "vision", "*.bin", "vision_model.encoder."),
+    "GILL": ("gill", "draft", "model", "*.tar", "model.visual_embeddings."),
+    "GILL's mapper": ("gill", "render", "model", "*.tar", f"{_MAPPER}.tfm.decoder."),
+    "MiniGPT-5": ("minigpt5", "draft", "model", "stage2_vist.ckpt", _UPDATES),
+    "its mapper": ("minigpt5", "render", "model", "stage1_cc3m.ckpt", "fc.2."),
+    "Vicuna": ("minigpt5", "draft", "language", "*.bin", "model.layers.1.mlp."),
+    "EVA-ViT": ("minigpt5", "draft", "vision", _EVA, "blocks.1."),
+    "BLIP-2": ("minigpt5/blip2", "draft", "vision", _SHARDS, "qformer.encoder."),
+    "Emu2-Chat": ("emu2", "draft", "model", "*.bin", "model.decoder.lm.model.layers.1.mlp"),
+    "Emu2-Gen": (
+        *("emu2", "condition", "model", "multimodal_encoder/*.safetensors"),
+        "model.visual.blocks.1.",
     ),
-    "anole VQ": Tensors(
-        *("anole", "render", "model", "*.safetensors"),
-        *(f"{_VQ}decoder.conv_in.bias", f"{_VQ}decoder.mid.attn_1.q.weight"),
-        f"{_VQ}decoder.stray",
-        shown=lambda name: name.removeprefix(_VQ),
-    ),
-    "anole Meta": Tensors(
-        *_META,
-        *("consolidated.pth", "layers.1.attention.wo.weight"),
-        *("layers.0.attention.wq.weight", "stray"),
-        folder="models/7b",
-    ),
-    "OPT": Tensors(
-        *("gill", "draft", "language", "*.bin"),
-        *(f"{_OPT}layers.0.fc1.weight", f"{_OPT}final_layer_norm.bias"),
-        f"{_OPT}layers.7.fc1.weight",
-        shown=lambda name: name.removeprefix("model."),
-    ),
-    "CLIP": Tensors(
-        *("gill", "draft", "vision", "*.bin"),
-        *("vision_model.post_layernorm.weight", "vision_model.pre_layrnorm.bias"),
-        "vision_model.stray",
-    ),
-    "GILL": Tensors(
-        *("gill", "draft", "model", "*.tar", "model.visual_embeddings.bias"),
-        *("model.visual_embeddings.weight", "model.fc"),
-    ),
-    "GILL's mapper": Tensors(
-        *("gill", "render", "model", "*.tar", f"{_MAPPER}.tfm.decoder.layers.1.norm3.bias"),
-        *(f"{_MAPPER}.tfm.decoder.layers.0.norm3.bias", f"{_MAPPER}.stray"),
-    ),
-    "MiniGPT-5": Tensors(
-        *("minigpt5", "draft", "model", "stage2_vist.ckpt"),
-        f"{_LORA}v_proj.lora_A.default.weight",
-        f"{_LORA}v_proj.lora_B.default.weight",
-        f"{_LORA}k_proj.lora_A.default.weight",
-    ),
-    "MiniGPT-5's mapper": Tensors(
-        *("minigpt5", "render", "model", "stage1_cc3m.ckpt"),
-        *("llm_to_t2i_mapping.encoder.norm.bias", "fc.2.bias", "surprise.weight"),
-    ),
-    "Vicuna": Tensors(
-        *("minigpt5", "draft", "language", "*.bin"),
-        *("model.layers.0.mlp.up_proj.weight", "model.norm.weight", "model.stray.weight"),
-    ),
-    "EVA-ViT": Tensors(
-        *("minigpt5", "draft", "vision", "eva_vit_g.pth", "blocks.1.attn.v_bias"),
-        *("blocks.0.mlp.fc1.bias", "blocks.0.stray"),
-        shown=lambda name: name.replace("v_bias", "q_bias and v_bias"),
-    ),
-    "BLIP-2": Tensors(
-        *("minigpt5/blip2", "draft", "vision", "*.safetensors"),
-        *("qformer.layernorm.bias", "vision_model.post_layernorm.bias", "qformer.stray"),
-    ),
-    "Emu2-Chat": Tensors(
-        *("emu2", "draft", "model", "*.bin"),
-        *("project_down.weight", "model.decoder.lm.model.norm.weight"),
-        "model.visual.norm.weight",
-    ),
-    "Emu2-Gen": Tensors(
-        *("emu2", "condition", "model", "*.safetensors"),
-        *("model.visual.blocks.1.attn.v_bias", "model.decoder.lm.model.norm.weight"),
-        "model.visual.norm.weight",
-        folder="multimodal_encoder",
-    ),
-    "Janus": Tensors(
-        *("janus-pro-1b", "draft", "model", "*.safetensors"),
-        *("model.aligner.fc1.bias", "model.vision_model.post_layernorm.bias"),
-        "model.language_model.layers.2.stray",
-    ),
-    "Janus's heads": Tensors(
-        *("janus-pro-1b", "condition", "model", "*.safetensors"),
-        *("model.generation_head.proj_out.bias", "model.generation_aligner.fc1.bias"),
-        "model.generation_stray",
-    ),
-    "Janus's VQ": Tensors(
-        *("janus-pro-1b", "render", "model", "*.safetensors"),
-        *(f"{_VQ}decoder.conv_in.bias", f"{_VQ}quantize.embedding.weight", f"{_VQ}stray"),
-    ),
-    "Emu2-Gen's UNet": Tensors(
-        *("emu2/native", "render", "model", "*.safetensors", "unet.conv_in.bias"),
-        *("unet.conv_out.bias", "unet.stray"),
-    ),
+    "its UNet": ("emu2/native", "render", "model", _SHARDS, "unet.down_blocks."),
+    "Janus": ("janus-pro-1b", "draft", "model", _SHARDS, "model.vision_model.post_"),
+    "its heads": ("janus-pro-1b", "condition", "model", _SHARDS, "model.generation_head."),
+    "its VQ": ("janus-pro-1b", "render", "model", _SHARDS, f"{_VQ}decoder."),
 }
+"""Layout, stage and checkpoint; its files; how the names of some tensors in them begin, and
+what of these names an error leaves out."""
 
 
 @pytest.mark.parametrize("case", STRICT.values(), ids=STRICT)
 def test_every_difference_is_named_in_one_error(case, copied):
-    places, folder = copied(case.layout, case.stage, case.place)
+    layout, stage, place, files, prefix, *hidden = case
+    places, folder = copied(layout, stage, place)
+    changed: dict[str, str] = {}
 
     def change(tensors):
-        del tensors[case.lost]
-        tensors[case.short] = tensors[case.short][:-1]
-        tensors[case.stray] = torch.zeros(2)
+        lost, *_, short = sorted(name for name in tensors if name.startswith(prefix))
+        del tensors[lost]
+        tensors[short] = tensors[short][:-1]
+        tensors[f"{prefix}stray"] = torch.zeros(2)
+        changed.update(missing=lost, unexpected=f"{prefix}stray", shape=short)
 
-    edit(folder / case.folder, case.files, change)
+    edit(folder / Path(files).parent, Path(files).name, change)
     with pytest.raises(CheckpointError) as raised:
-        published(case.layout, case.stage, places)
-    message = str(raised.value)
-    kinds = {"1 missing: ": case.lost, "1 unexpected: ": case.stray, "shape: ": case.short}
-    for kind, tensor in kinds.items():
-        assert f"{kind}{case.shown(tensor)}" in message
+        published(layout, stage, places)
+    for kind, name in changed.items():
+        assert f"{kind}: {name.removeprefix(*hidden or ('',))}" in str(raised.value)
 
 
 FILES = [
     ("anole", "draft", "model", "model-00001-of-00002.safetensors"),
-    (*_META, "models/7b/consolidated.pth"),
-    ("gill", "draft", "model", "pretrained_ckpt.pth.tar"),
-    ("gill", "render", "model", "pretrained_ckpt.pth.tar"),
+    (*_META, _STATE),
+    ("gill", "draft", "model", _GILL),
+    ("gill", "render", "model", _GILL),
     ("gill", "draft", "language", "pytorch_model.bin"),
     ("minigpt5", "draft", "model", "stage2_vist.ckpt"),
     ("minigpt5", "draft", "language", "pytorch_model-00002-of-00002.bin"),
-    ("minigpt5", "draft", "vision", "eva_vit_g.pth"),
+    ("minigpt5", "draft", "vision", _EVA),
     ("emu2", "draft", "model", "pytorch_model-00002-of-00003.bin"),
     ("janus-pro-1b", "draft", "model", "model-00001-of-00002.safetensors"),
 ]
@@ -199,36 +133,13 @@ CONFIGS = [
     ("gill", "draft", "language", "config.json"),
     ("gill", "draft", "language", "vocab.json"),
     ("gill", "draft", "vision", "preprocessor_config.json"),
-    ("minigpt5", "draft", "model", "prerained_minigpt4_7b.pth"),
+    ("minigpt5", "draft", "model", _PROJECTION),
     ("minigpt5", "draft", "language", "tokenizer.model"),
-    ("minigpt5", "draft", "vision", "blip2_pretrained_flant5xxl.pth"),
+    ("minigpt5", "draft", "vision", _BLIP2),
     ("emu2", "draft", "model", "tokenizer.model"),
     ("janus-pro-1b", "draft", "model", "preprocessor_config.json"),
     ("janus-pro-1b", "condition", "model", "tokenizer.json"),
 ]
-
-
-def _fails(case, places, *words: str) -> None:
-    layout, stage, _, file = case
-    with pytest.raises(CheckpointError) as raised:
-        published(layout, stage, places)
-    for word in (file, *words):
-        assert word in str(raised.value)
-
-
-@pytest.mark.parametrize("case", FILES, ids=" ".join)
-def test_a_truncated_file_is_named(case, copied):
-    places, folder = copied(*case[:3])
-    path = folder / case[3]
-    path.write_bytes(path.read_bytes()[:-2000])
-    _fails(case, places, "is broken")
-
-
-@pytest.mark.parametrize("case", [*FILES, *CONFIGS], ids=" ".join)
-def test_a_missing_file_is_named(case, copied):
-    places, folder = copied(*case[:3])
-    (folder / case[3]).unlink()
-    _fails(case, places)
 
 
 class _PrintsWhenLoaded:
@@ -236,14 +147,28 @@ class _PrintsWhenLoaded:
         return (print, ("executed",))
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in FILES if "safetensors" not in c[3]], ids=" ".join
-)
-def test_pickled_code_is_not_run(case, copied, capsys):
-    places, folder = copied(*case[:3])
-    torch.save({"state_dict": {"model.weight": _PrintsWhenLoaded()}}, folder / case[3])
-    _fails(case, places, "holds more than tensors")
-    assert "executed" not in capsys.readouterr().out
+@pytest.mark.parametrize("case", [*FILES, *CONFIGS], ids=" ".join)
+def test_files_that_are_missing_cut_or_hold_code_are_named(case, copied, capsys):
+    """Code in pickles is not run."""
+    *where, file = case
+    places, folder = copied(*where)
+    path = folder / file
+
+    def fails(words: str = "") -> None:
+        with pytest.raises(CheckpointError) as raised:
+            published(*where[:2], places)
+        assert file in str(raised.value)
+        assert words in str(raised.value)
+
+    if case in FILES:
+        path.write_bytes(path.read_bytes()[:-2000])
+        fails("is broken")
+    if case in FILES and path.suffix != ".safetensors":
+        torch.save({"state_dict": {"model.weight": _PrintsWhenLoaded()}}, path)
+        fails("holds more than tensors")
+        assert "executed" not in capsys.readouterr().out
+    path.unlink()
+    fails()
 
 
 @pytest.mark.parametrize(
@@ -273,8 +198,7 @@ def test_hub_ids_are_read_from_the_cache_without_a_network(
         places[place] = f"someone/{place}"
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    for revision in (None, commit):
-        published(name, "draft", places, revision=revision)
+    published(name, "draft", places, revision=commit)
     with pytest.raises(CheckpointError, match="Hub repository 'someone/other'"):
         published(name, "draft", places | {"model": "someone/other"})
 
@@ -340,13 +264,6 @@ def lacking(file: str, name: str) -> Change:
     return lambda folder: edit(folder, file, lambda tensors: tensors.pop(name))
 
 
-def narrow(folder: Path) -> None:
-    """A mapper to other vectors than those the denoiser reads."""
-    last = {"weight": torch.zeros(24, 32), "bias": torch.zeros(24)}
-    named = {f"{_MAPPER}.model.{name}": value for name, value in last.items()}
-    edit(folder, _GILL, lambda tensors: tensors.update(named))
-
-
 def shortened(folder: Path) -> None:
     """Tables of a row less than the tokenizer needs."""
     names = ("model.embed_tokens", "lm_head")
@@ -359,10 +276,6 @@ def shortened(folder: Path) -> None:
     edit(folder, "stage2_vist.ckpt", change)
 
 
-_PARAMS, _YAML = "models/7b/params.json", "tokenizer/vqgan.yaml"
-_STATE = "models/7b/consolidated.pth"
-_GILL, _EVA = "pretrained_ckpt.pth.tar", "eva_vit_g.pth"
-_BLIP2, _PROJECTION = "blip2_pretrained_flant5xxl.pth", "prerained_minigpt4_7b.pth"
 _TABLE = "model.decoder.embed_tokens.weight"
 VALUES: dict[tuple[str, str, str], list[tuple[Change, str]]] = {
     ("anole", "draft", "model"): [
@@ -371,13 +284,10 @@ VALUES: dict[tuple[str, str, str], list[tuple[Change, str]]] = {
         (edited("config.json", vocab_size=200), "vocab_size is 200"),
         (edited("config.json", vq_config=[]), r"vq_config is \[\]"),
         (edited("config.json", hidden_size="x"), "not a valid ChameleonConfig: .*hidden"),
-        (edited("model.safetensors.index.json", weight_map=None), "lacks weight_map"),
     ],
     _META: [
         (rewritten(_PARAMS, '"n_heads": 4', '"n_heads": null'), "n_heads is None"),
         (rewritten(_PARAMS, '"n_heads": 4', '"n_heads": 5'), "64 is not divisible by 5"),
-        (edited(_PARAMS, model=[]), r"params\.json: model is \[\]"),
-        (cut("tokenizer/text_tokenizer.json"), r"text_tokenizer\.json is not a valid tok"),
         (rewritten(_YAML, "ch_mult", "ch"), r"vqgan\.yaml: "),
         (rewritten(_YAML, "ddconfig", "dd"), r"yaml lacks ddconfig"),
         (rewritten(_YAML, ":", ": ["), r"vqgan\.yaml is not YAML"),
@@ -394,7 +304,6 @@ VALUES: dict[tuple[str, str, str], list[tuple[Change, str]]] = {
         (rewritten("config.json", "head_width", "width_of"), "lacks head_width"),
         (edited("added_tokens.json", **{"[PAD]": "x"}), r"added_tokens\.json: .*'x'"),
         (cut("tokenizer.model"), r"tokenizer\.model is not a valid SentencePiece"),
-        (edited("pytorch_model.bin.index.json", weight_map=[1]), "must hold named values"),
     ],
     ("emu2/native", "draft", "model"): [
         (
@@ -409,7 +318,6 @@ VALUES: dict[tuple[str, str, str], list[tuple[Change, str]]] = {
     ("gill", "draft", "language"): [
         (cut("vocab.json"), r"vocab\.json and merges\.txt are not a valid tokenizer"),
         (edited("config.json", vocab_size=900), r"embed_tokens\.weight"),
-        (edited("config.json", ffn_dim="x"), "not a valid OPTConfig: .*ffn"),
         (stored("pytorch_model.bin", _TABLE, torch.zeros(30, 64)), r"weight \(30, 64\)"),
     ],
     ("gill", "draft", "vision"): [
@@ -423,10 +331,6 @@ VALUES: dict[tuple[str, str, str], list[tuple[Change, str]]] = {
             "1 not a tensor: model.visual_embeddings.bias is a int",
         ),
         (
-            stored(_GILL, "model.visual_embeddings.weight", torch.zeros(256, 31)),
-            r"\(256, 31\), not \(256, 32\)",
-        ),
-        (
             stored(_GILL, "model.input_embeddings.weight", torch.zeros(8, 63)),
             r"input_embeddings\.weight \(8, 63\), not \(8, 64\)",
         ),
@@ -434,15 +338,12 @@ VALUES: dict[tuple[str, str, str], list[tuple[Change, str]]] = {
     ("gill", "render", "model"): [
         (lacking(_GILL, f"{_MAPPER}.query_embs"), "lacks"),
         (lacking(_GILL, f"{_MAPPER}.tfm.encoder.layers.0.linear1.weight"), "lacks"),
-        (narrow, r"gives vectors of 24.*reads vectors of 32"),
     ],
     ("minigpt5", "draft", "language"): [
         (cut("tokenizer.model"), r"tokenizer\.model"),
-        (edited("config.json", hidden_size="x"), "not a valid LlamaConfig"),
     ],
     ("minigpt5", "draft", "vision"): [
         (stored(_EVA, "pos_embed", 1), "pos_embed is a int"),
-        (stored(_EVA, "blocks.0.attn.q_bias", 1), r"blocks\.0\.attn\.q_bias"),
         (stored(_EVA, "blocks.1.attn.v_bias", torch.zeros(3)), r"blocks\.1\.attn.*v_bias"),
         (stored(_BLIP2, "query_tokens", 1), "query_tokens is a int"),
     ],
@@ -452,10 +353,6 @@ VALUES: dict[tuple[str, str, str], list[tuple[Change, str]]] = {
     ("minigpt5", "draft", "model"): [
         (shortened, "400 pieces, .* 408 rows"),
         (stored(_PROJECTION, "llama_proj.bias", 1), "llama_proj.bias is a int"),
-        (
-            stored(_PROJECTION, "llama_proj.weight", torch.zeros(64, 7)),
-            r"llama_proj\.weight \(64, 7\), not \(64, 128\)",
-        ),
     ],
     ("minigpt5", "render", "model"): [
         (lacking("stage1_cc3m.ckpt", "fc.0.weight"), r"fc\.0\.weight"),
@@ -502,88 +399,60 @@ def parameters(*modules: torch.nn.Module) -> int:
     return sum(p.numel() for module in modules for p in module.parameters())
 
 
-def _anole() -> tuple[int, int]:
-    from generators.anole import codec, models
+near = partial(pytest.approx, rel=1e-3)
 
+
+def test_anole_has_the_published_sizes():
+    """The LM with its head, and the VQ model."""
     sizes = config_of("anole", tiny=False)
-    ids = {f"token {i}": i for i in range(sizes["vocabulary"])}
-    language = models.language_model(models.random_config(sizes, ids))
+    config = anole.random_config(sizes, {"token": 0})
+    config.vocab_size = sizes["vocabulary"]
+    language = anole.language_model(config)
     with torch.device("meta"):
-        return parameters(language), parameters(codec.vq_model(sizes["vq"]))
+        vq = vq_model(sizes["vq"])
+    assert (parameters(language), parameters(vq)) == near((7.013e9, 68.72e6))
 
 
-def _gill() -> tuple[int, int, int]:
-    from generators.gill import models, render
-
+def test_gill_has_the_published_sizes():
+    """OPT-6.7B, CLIP's vision tower, and what GILL trained (95.6 MiB in bfloat16)."""
     sizes = config_of("gill", tiny=False)
     opt = configured("OPTConfig", sizes["language"] | {"vocab_size": 50_272}, "here")
     clip = configured("CLIPVisionConfig", sizes["vision"], "here")
     with torch.device("meta"):
-        added = models.Additions(8, 4096, 1024, 4 * 4096)
+        added = gill.Additions(8, 4096, 1024, 4 * 4096)
     retrieval = 1 + (1024 + 1) * 256 + (4096 + 1) * 256
-    own = parameters(added, render.empty_mapper(sizes["mapper"])) + retrieval
-    language, vision = empty_model("AutoModel", opt), models.vision_tower(clip)
-    return parameters(language), parameters(vision), own
+    own = parameters(added, render.empty_gill_mapper(sizes["mapper"])) + retrieval
+    frozen = (empty_model("AutoModel", opt), gill.vision_tower(clip))
+    assert (*map(parameters, frozen), own) == near((6.658e9, 303.18e6, 50_096_385))
 
 
-def _minigpt5() -> tuple[int, int, int, int]:
-    from generators.minigpt5 import models, render, vision
-
+def test_minigpt5_has_the_published_sizes():
+    """Also the bytes of KZ-ucsc/MiniGPT5's files, but for names and headers."""
     sizes = config_of("minigpt5", tiny=False)
-    language = empty_model("AutoModelForCausalLM", models.llama_config(sizes, 32_009))
-    parts = (sizes["vision"], sizes["qformer"], sizes["queries"])
+    language = empty_model("AutoModelForCausalLM", minigpt5.llama_config(sizes, 32_009))
+    # Vicuna-7B with 9 rows more.
+    assert parameters(language) == near(6_738_415_616 + 2 * 9 * 4096)
     with torch.device("meta"):
-        encoder = vision.ImageEncoder(*parts, 4096)
-    mapper = render.empty_mapper(render.random_size(MiniGPT5RenderSettings(), tiny=False))
+        parts = (sizes["vision"], sizes["qformer"], sizes["queries"])
+        encoder = ImageEncoder(*parts, 4096)
+    queries, projection = 32 * 768, 768 * 4096 + 4096
+    assert parameters(encoder) == near(985_952_256 + 105_137_664 + queries + projection)
+    size = render.random_size(MiniGPT5RenderSettings(), tiny=False)
+    mapper = render.empty_minigpt5_mapper(size)
     tables, updates = 2 * 32_009 * 4096, 32 * 2 * 2 * 8 * 4096
-    stage_1 = 4 * (tables + parameters(mapper))
-    stage_2 = 4 * (tables + parameters(mapper.transformer) + updates)
-    return parameters(language), parameters(encoder), stage_1, stage_2
-
-
-def _janus(name: str) -> list[float]:
-    """Billions of parameters of each stage."""
-    from transformers import JanusVQVAE
-
-    from generators.janus import models
-
-    sizes = config_of(name, tiny=False)
-    config = models.random_config(sizes, models.toy_tokenizer(sizes["vocabulary"]))
-    config.tie_word_embeddings = False
-    with torch.device("meta"):
-        decoder = JanusVQVAE(config.vq_config)
-    left_out = (models.DRAWING, models.READING)
-    parts = [models.empty(config, out) for out in left_out]
-    return [parameters(part) / 1e9 for part in (*parts, decoder)]
+    assert 4 * (tables + parameters(mapper)) == near(1_540_697_487)
+    assert 4 * (tables + parameters(mapper.transformer) + updates) == near(1_536_289_349)
 
 
 @pytest.mark.parametrize("name", ["janus-pro-1b", "janus-pro-7b"])
 def test_janus_stages_declare_their_sizes(name):
-    assert [s.work.weight_bytes for s in native(name, "dummy", {}).stages] == pytest.approx(
-        [2e9 * n if i < 2 else 4e9 * n for i, n in enumerate(_janus(name))], rel=3e-3
-    )
-
-
-FULL = {
-    # The LM with its head, and the VQ model.
-    "anole": (_anole, (7.013e9, 68.72e6)),
-    # OPT-6.7B, CLIP's vision tower, and what GILL trained (95.6 MiB in bfloat16).
-    "gill": (_gill, (6.658e9, 303.18e6, 50_096_385)),
-    # Vicuna-7B with 9 rows more; EVA-ViT-g, Q-Former, queries and 768 -> 4096; bytes of
-    # the files of KZ-ucsc/MiniGPT5, names and headers included.
-    "minigpt5": (
-        _minigpt5,
-        (
-            6_738_415_616 + 2 * 9 * 4096,
-            985_952_256 + 105_137_664 + 32 * 768 + 768 * 4096 + 4096,
-            1_540_697_487,
-            1_536_289_349,
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FULL)
-def test_full_sizes_are_the_published_ones(name):
-    count, expected = FULL[name]
-    assert count() == pytest.approx(expected, rel=1e-3)
+    sizes = config_of(name, tiny=False)
+    config = janus.random_config(sizes, janus.toy_tokenizer(None))
+    config.text_config.vocab_size = sizes["vocabulary"]
+    config.tie_word_embeddings = False
+    with torch.device("meta"):
+        decoder = JanusVQVAE(config.vq_config)
+    parts = [janus.empty(config, left_out) for left_out in (janus.DRAWING, janus.READING)]
+    expected = [*(2 * parameters(part) for part in parts), 4 * parameters(decoder)]
+    declared = [stage.work.weight_bytes for stage in native(name, "dummy", {}).stages]
+    assert declared == pytest.approx(expected, rel=3e-3)

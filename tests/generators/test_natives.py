@@ -9,21 +9,20 @@ import sys
 import numpy as np
 import pytest
 import torch
-from natives import NATIVES, asked, drawings, good_payload, same_draft, tiny
+from natives import NATIVES, asked, drawings, good_payload, same_draft, tiny, turn
 from paths import CHECKOUT
 from picture_helpers import smooth
 from safetensors.torch import load
 
-from cluster.records import Item, decode, encode, rows_of
-from generators.base import Failure, Fault, Kind, Result, Skip
+from generators.base import Failure, Fault, Result, Skip
 from generators.decoding.drafting import NativePrompt
 from generators.decoding.payloads import pack
-from generators.document import Image, ImageRequest, Payload, Request, Text, Turn
+from generators.document import Image, ImageRequest, Payload, Request, Text
 from generators.errors import CheckpointError, UsageError
 from generators.images import decode as decoded
 from generators.natives import native
 
-models = pytest.mark.models
+pytestmark = pytest.mark.models
 each = pytest.mark.parametrize("name", NATIVES)
 
 QUESTIONS = [
@@ -47,7 +46,6 @@ def answers(name):
     return tuple(tiny(name, **settings(name))(QUESTIONS))
 
 
-@models
 @each
 def test_questions_become_documents(name):
     outcomes = answers(name)
@@ -64,6 +62,10 @@ def test_questions_become_documents(name):
         assert shown.count("<image>") + shown.count("<ImageHere>") == len(question.images)
     requests = drawings(name, outcomes)
     assert len(requests) >= 2
+    for request in requests:
+        tensors = load(request.payload.read())
+        found = {k: (tuple(v.shape), v.dtype) for k, v in tensors.items()}
+        assert found == NATIVES[name].layout
     drawn = tiny(name, "render")(requests)
     assert {o.value.pixels.shape for o in drawn} == {(64, 64, 3)}
     assert all(o.value.pixels.std() > 5 for o in drawn), "a flat picture shows nothing"
@@ -71,7 +73,6 @@ def test_questions_become_documents(name):
     assert decoded(drawn[0].value.encoded()).size == (64, 64)
 
 
-@models
 @each
 def test_neighbours_and_order_change_nothing(name):
     stage = tiny(name, **settings(name))
@@ -79,11 +80,10 @@ def test_neighbours_and_order_change_nothing(name):
     for i, (a, b) in enumerate(zip(answers(name), backwards, strict=True)):
         assert same_draft(a.value, b.value)
         assert (a.usage, a.notes) == (b.usage, b.notes)
-        if i % 2 == 0:
+        if i == 2:
             assert same_draft(a.value, stage([QUESTIONS[i]])[0].value)
 
 
-@models
 @each
 def test_drawings_do_not_depend_on_their_neighbours(name):
     requests = [ImageRequest(payload=good_payload(name, i), seed=i) for i in range(3)]
@@ -93,7 +93,6 @@ def test_drawings_do_not_depend_on_their_neighbours(name):
     assert np.abs(together[0] - together[1]).max() > 10
 
 
-@models
 @each
 def test_the_seed_decides_where_tokens_are_drawn(name):
     seeds = [asked("one", seed=s) for s in (1, 2, 3, 1)]
@@ -115,7 +114,6 @@ def test_the_seed_decides_where_tokens_are_drawn(name):
     assert made == {"sampled": sampled is not None, "greedy": False}
 
 
-@models
 @each
 def test_bad_requests_fail_alone(name):
     good = QUESTIONS[0]
@@ -126,7 +124,6 @@ def test_bad_requests_fail_alone(name):
     assert tiny(name, **settings(name))([]) == []
 
 
-@models
 @each
 def test_prompts_that_leave_no_room_are_skipped_with_the_limit(name):
     stage = tiny(name, **NATIVES[name].context)
@@ -147,30 +144,16 @@ def test_prompts_that_leave_no_room_are_skipped_with_the_limit(name):
     assert kinds == [NativePrompt, Skip]
 
 
-@models
 @each
 def test_every_turn_is_read(name):
-    turns = (
-        Turn("system", (Text("Be kind."),)),
-        Turn("user", (Text("Hi"),)),
-        Turn("assistant", (Text("Yes."), smooth())),
-        Turn("user", (Text("Why?"),)),
-    )
-    prompt = tiny(name).prompt(Request(turns, 1))
-    places = [prompt.shown.index(text) for text in ("Be kind.", "Hi", "Yes.", "Why?")]
+    said = ("Be kind.", "Hi", "Yes.", "Why?")
+    turns = [turn("system", said[0]), turn("user", said[1])]
+    turns += [turn("assistant", said[2], smooth()), turn("user", said[3])]
+    prompt = tiny(name).prompt(Request(tuple(turns), 1))
+    places = [prompt.shown.index(text) for text in said]
     assert places == sorted(places)
 
 
-@models
-@each
-def test_payloads_have_their_layout(name):
-    for request in drawings(name, answers(name)):
-        tensors = load(request.payload.read())
-        found = {k: (tuple(v.shape), v.dtype) for k, v in tensors.items()}
-        assert found == NATIVES[name].layout
-
-
-@models
 @each
 def test_the_renderer_refuses_what_it_cannot_draw(name):
     packed, layout = NATIVES[name].pack, NATIVES[name].layout
@@ -195,17 +178,6 @@ def test_the_renderer_refuses_what_it_cannot_draw(name):
     assert tiny(name, "render")([]) == []
 
 
-@models
-@each
-def test_drafts_survive_the_store(name):
-    outcomes = answers(name)
-    items = [Item(str(i), "x", r) for i, r in enumerate(QUESTIONS)]
-    table = encode(Kind.DRAFT, items, outcomes, 0.1)
-    for i, row in rows_of(Kind.DRAFT, table, "part.parquet").items():
-        assert decode(Kind.DRAFT, row).value == outcomes[int(i)].value
-
-
-@models
 @pytest.mark.parametrize(
     ("name", "stage"),
     [(n, s) for n in NATIVES if n != "gill" for s in NATIVES[n].stages if s != "render"],
@@ -215,7 +187,6 @@ def test_a_context_beyond_the_models_is_refused(name, stage):
         NATIVES[name].stages[stage](weights="tiny", device="cpu", context=9999)
 
 
-@models
 @each
 def test_dummy_weights_write_the_same_again(name, monkeypatch):
     """The code path of full size, at a size a CPU can hold."""
@@ -232,10 +203,10 @@ def test_dummy_weights_write_the_same_again(name, monkeypatch):
     first, again = (
         NATIVES[name].stages["draft"](**shared, **short, **settings(name)) for _ in range(2)
     )
-    outcomes = first(QUESTIONS)
+    outcomes = first(QUESTIONS[:3])
     assert first.dtype == torch.bfloat16
-    assert sum(o.usage["output_tokens"] for o in outcomes) >= 20
-    assert again(QUESTIONS[:1])[0].value == first(QUESTIONS[:1])[0].value
+    assert sum(o.usage["output_tokens"] for o in outcomes) >= 10
+    assert [o.value for o in again(QUESTIONS[:3])] == [o.value for o in outcomes]
     conditioned = "condition" in NATIVES[name].stages
     assert conditioned or any(o.usage["images"] for o in outcomes)
 

@@ -102,29 +102,17 @@ def taming_tensors(config: dict[str, Any] = VQ) -> State:
 
 
 def save_hf(
-    folder: Path,
-    source: AnoleLanguage,
-    taming: State,
-    vq: dict[str, Any] = VQ,
-    change: Any = None,
+    folder: Path, source: AnoleLanguage, taming: State, vq: dict[str, Any] = VQ
 ) -> Path:
     """The layout of leloy/Anole-7b-v0.1-hf: two shards, an index, config, tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {k: v.clone() for k, v in source.model.state_dict().items()}
-    tensors |= {f"model.vqmodel.{name}": value for name, value in taming.items()}
-    if change is not None:
-        change(tensors)
-    save_shards(folder, every(tensors, 2))
-    write_json(folder / "config.json", _hf_config(source, vq))
+    vqmodel = {f"model.vqmodel.{name}": value for name, value in taming.items()}
+    save_shards(folder, every(source.model.state_dict() | vqmodel, 2))
     source.tokenizer.save(str(folder / "tokenizer.json"))
-    return folder
-
-
-def _hf_config(source: AnoleLanguage, vq: dict[str, Any]) -> dict[str, Any]:
     sized = source.model.config
     keys = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
     keys += ("num_attention_heads", "num_key_value_heads", "max_position_embeddings")
-    return {k: getattr(sized, k) for k in keys} | {
+    config = {k: getattr(sized, k) for k in keys} | {
         "architectures": ["ChameleonForConditionalGeneration"],
         "model_type": "chameleon",
         "rms_norm_eps": 1e-05,
@@ -136,6 +124,8 @@ def _hf_config(source: AnoleLanguage, vq: dict[str, Any]) -> dict[str, Any]:
         "vocabulary_map": source.tokenizer.get_vocab(with_added_tokens=True),
         "vq_config": dict(vq) | {"model_type": "chameleon_vqgan", "dropout": 0.0},
     }
+    write_json(folder / "config.json", config)
+    return folder
 
 
 def checkpoint(folder: Path) -> Path:
@@ -144,50 +134,24 @@ def checkpoint(folder: Path) -> Path:
     model.mkdir(parents=True)
     tokens.mkdir()
     torch.save(state(), model / "consolidated.pth")
-    params = {
-        "model": {
-            "dim": WIDTH,
-            "n_layers": LAYERS,
-            "n_heads": HEADS,
-            "multiple_of": 64,
-            "ffn_dim_multiplier": 0.75,
-            "norm_eps": 1e-5,
-            "rope_theta": 10000.0,
-            "qk_normalization": True,
-            "swin_norm": False,
-        },
-        "model_parallel_size": 1,
-    }
-    write_json(model / "params.json", params)
+    sizes = {"dim": WIDTH, "n_layers": LAYERS, "n_heads": HEADS, "multiple_of": 64}
+    sizes |= {"ffn_dim_multiplier": 0.75, "norm_eps": 1e-5, "rope_theta": 10000.0}
+    sizes |= {"qk_normalization": True, "swin_norm": False}
+    write_json(model / "params.json", {"model": sizes, "model_parallel_size": 1})
     rows = tokenizer().get_vocab_size()
     write_json(model / "consolidate_params.json", {"vocab_size": rows})
     tokenizer().save(str(tokens / "text_tokenizer.json"))
     logged = {"loss.logvar": torch.zeros(1)}
     lightning = {"state_dict": taming_tensors() | logged, "global_step": 7}
     torch.save(lightning, tokens / "vqgan.ckpt")
-    write_json(tokens / "vqgan.yaml", _vq_yaml())
+    kept = ("resolution", "in_channels", "num_res_blocks")
+    vq = {name: VQ[name] for name in kept} | {"out_ch": 3, "attn_resolutions": []}
+    vq |= {"double_z": VQ["double_latent"], "z_channels": VQ["latent_channels"]}
+    vq |= {"ch": VQ["base_channels"], "ch_mult": VQ["channel_multiplier"]}
+    about = {"embed_dim": VQ["embed_dim"], "n_embed": VQ["num_embeddings"], "ddconfig": vq}
+    about["lossconfig"] = {"target": "a.module.that.is.not.There"}
+    write_json(tokens / "vqgan.yaml", {"model": {"target": "taming", "params": about}})
     return folder
-
-
-def _vq_yaml() -> dict[str, Any]:
-    sizes = {
-        "double_z": VQ["double_latent"],
-        "z_channels": VQ["latent_channels"],
-        "resolution": VQ["resolution"],
-        "in_channels": VQ["in_channels"],
-        "out_ch": 3,
-        "ch": VQ["base_channels"],
-        "ch_mult": VQ["channel_multiplier"],
-        "num_res_blocks": VQ["num_res_blocks"],
-        "attn_resolutions": [],
-    }
-    params = {
-        "embed_dim": VQ["embed_dim"],
-        "n_embed": VQ["num_embeddings"],
-        "ddconfig": sizes,
-        "lossconfig": {"target": "a.module.that.is.not.There"},
-    }
-    return {"model": {"target": "taming", "params": params}}
 
 
 RUNS = [

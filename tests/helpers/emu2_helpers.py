@@ -16,7 +16,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from frozen import State, every, random_state, rotary, save_shards, write_json
+from frozen import (
+    State,
+    every,
+    published_config,
+    random_state,
+    rotary,
+    save_shards,
+    write_json,
+)
 from paths import DATA
 from picture_helpers import smooth
 from safetensors.torch import save_file
@@ -24,8 +32,7 @@ from safetensors.torch import save_file
 from generators.diffusion.builds import module_class
 from generators.diffusion.designs import DESIGNS
 from generators.document import Image
-from generators.emu2.network import VisionSize
-from generators.emu2.tokens import ADDED, ADDED_CHAT
+from generators.emu2.network import ADDED, ADDED_CHAT, VisionSize
 
 CHAT_VISION = VisionSize(
     width=48, layers=2, heads=3, mlp_width=96, patch=4, grid=8, queries=16
@@ -87,9 +94,10 @@ def pieces() -> bytes:
         return stored["pieces"].tobytes()
 
 
-def state(vision: VisionSize, rows: int, seed: int) -> State:
+def state(vision: VisionSize, added: tuple[str, ...], seed: int) -> State:
     """Random, with a sharp head and an end that is likely now and then."""
-    made = random_state(sorted(shapes(vision, LANGUAGE, rows).items()), seed)
+    sizes = shapes(vision, LANGUAGE, PIECES + len(added))
+    made = random_state(sorted(sizes.items()), seed)
     head = made["decoder.lm.lm_head.weight"]
     head *= 3.0
     # Ids that no text is made of would only lengthen what is compared.
@@ -100,12 +108,7 @@ def state(vision: VisionSize, rows: int, seed: int) -> State:
     return made
 
 
-def chat_state() -> State:
-    return state(CHAT_VISION, PIECES + len(ADDED_CHAT), 21)
-
-
-def gen_state() -> State:
-    return state(GEN_VISION, PIECES + len(ADDED), 22)
+CHAT, GEN = (CHAT_VISION, ADDED_CHAT, 21), (GEN_VISION, ADDED, 22)
 
 
 def drawing() -> dict[str, torch.nn.Module]:
@@ -128,21 +131,20 @@ def drawing() -> dict[str, torch.nn.Module]:
 
 
 def native_chat(folder: Path) -> Path:
-    return save_native(folder, chat_state(), CHAT_VISION)
+    return save_native(folder, state(*CHAT), CHAT_VISION)
 
 
 def native_gen(folder: Path, **more: torch.nn.Module) -> Path:
     """`more` are components besides UNet and autoencoder."""
-    return save_native(folder, gen_state(), GEN_VISION, drawing() | more)
+    return save_native(folder, state(*GEN), GEN_VISION, drawing() | more)
 
 
 def hub_chat(folder: Path) -> Path:
-    return save_chat(folder, chat_state(), CHAT_VISION)
+    return save_chat(folder, state(*CHAT), CHAT_VISION)
 
 
 def hub_gen(folder: Path, **more: torch.nn.Module) -> Path:
-    """`more` are components besides UNet and autoencoder."""
-    return save_gen(folder, gen_state(), drawing() | more)
+    return save_gen(folder, state(*GEN), drawing() | more)
 
 
 # Shapes under the authors' names, written down from emu/eva_vit.py and emu/emu.py.
@@ -205,22 +207,18 @@ def hub_config(
     vision: VisionSize, language: Mapping[str, Any], rows: int
 ) -> dict[str, Any]:
     """`config.json` with the fields the Hub's modeling_emu.py reads."""
-    return dict(language) | {
-        "d_model": vision.width,
-        "pad_token_id": rows - 272,
-        "torch_dtype": "bfloat16",
-        "vision_config": {
-            "head_width": vision.width // vision.heads,
-            "image_size": vision.side,
-            "layer_norm_eps": vision.norm_eps,
-            "layers": vision.layers,
-            "mlp_ratio": vision.mlp_width / vision.width,
-            "n_query": vision.queries,
-            "patch_size": vision.patch,
-            "width": vision.width,
-        },
-        "vocab_size": rows,
+    about = {
+        "head_width": vision.width // vision.heads,
+        "image_size": vision.side,
+        "layer_norm_eps": vision.norm_eps,
+        "mlp_ratio": vision.mlp_width / vision.width,
+        "n_query": vision.queries,
+        "patch_size": vision.patch,
     }
+    about |= {name: getattr(vision, name) for name in ("layers", "width")}
+    config = {"d_model": vision.width, "pad_token_id": rows - 272, "vocab_size": rows}
+    config |= {"torch_dtype": "bfloat16", "vision_config": about}
+    return dict(language) | config
 
 
 def save_tokenizer(folder: Path, added: tuple[str, ...]) -> None:
@@ -259,31 +257,14 @@ def save_gen(folder: Path, native: State, modules: Mapping[str, torch.nn.Module]
     for name, module in modules.items():
         module.save_pretrained(folder / name, variant="bf16")
     save_scheduler(folder)
-    about = {
-        "_class_name": ["pipeline_emu2_gen", "EmuVisualGenerationPipeline"],
-        "multimodal_encoder": ["transformers_modules", "EmuForCausalLM"],
-        "unet": ["diffusers", "UNet2DConditionModel"],
-        "vae": ["diffusers", "AutoencoderKL"],
-    }
-    write_json(folder / "model_index.json", about)
+    write_json(folder / "model_index.json", published_config("emu2 index"))
     return folder
 
 
 def save_scheduler(folder: Path) -> None:
     """emu/conf/diffusion_config/scheduler of baaivision/Emu."""
     (folder / "scheduler").mkdir(parents=True, exist_ok=True)
-    config = {
-        "_class_name": "EulerDiscreteScheduler",
-        "beta_end": 0.012,
-        "beta_schedule": "scaled_linear",
-        "beta_start": 0.00085,
-        "interpolation_type": "linear",
-        "num_train_timesteps": 1000,
-        "prediction_type": "epsilon",
-        "steps_offset": 1,
-        "timestep_spacing": "leading",
-        "use_karras_sigmas": False,
-    }
+    config = published_config("emu2 scheduler")
     write_json(folder / "scheduler" / "scheduler_config.json", config)
 
 

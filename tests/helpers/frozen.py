@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from paths import DATA
 from PIL import Image as Pillow
 from safetensors.torch import save_file
 
@@ -182,6 +183,12 @@ def picture(width: int, height: int, mode: str = "RGB") -> Pillow.Image:
     random = np.random.RandomState(width * height)
     small = random.randint(0, 256, (7, 5, len(mode))).astype(np.uint8)
     return Pillow.fromarray(small, mode).resize((width, height), Pillow.Resampling.BICUBIC)
+
+
+def published_config(name: str) -> dict[str, Any]:
+    """A configuration in the terms of the authors' files, at toy size."""
+    configs: dict[str, Any] = json.loads((DATA / "native_configs.json").read_text())
+    return configs[name]
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from frozen import Draws, State, picture, stable_diffusion, write_json
+from frozen import Draws, State, picture, published_config, stable_diffusion, write_json
 from picture_helpers import png
 from safetensors.torch import load_file, save_file
 
@@ -132,43 +132,6 @@ def clip() -> State:
     return stored | {"text_model.final_layer_norm.bias": torch.zeros(16)}
 
 
-OPT_CONFIG = {
-    "model_type": "opt",
-    "bos_token_id": 2,
-    "eos_token_id": 2,
-    "pad_token_id": 1,
-    "ffn_dim": FFN,
-    "hidden_size": WIDTH,
-    "max_position_embeddings": 2048,
-    "num_attention_heads": HEADS,
-    "num_hidden_layers": LAYERS,
-    "word_embed_proj_dim": WIDTH,
-}
-CLIP_CONFIG = {
-    "model_type": "clip",
-    "vision_config": {
-        "hidden_size": EYES,
-        "intermediate_size": 2 * EYES,
-        "num_hidden_layers": 2,
-        "num_attention_heads": HEADS,
-        "image_size": SIDE,
-        "patch_size": PATCH,
-        "hidden_act": "quick_gelu",
-        "model_type": "clip_vision_model",
-    },
-}
-PREPROCESSOR = {
-    "crop_size": SIDE,
-    "do_center_crop": True,
-    "do_normalize": True,
-    "do_resize": True,
-    "image_mean": [0.48145466, 0.4578275, 0.40821073],
-    "image_std": [0.26862954, 0.26130258, 0.27577711],
-    "resample": 3,
-    "size": SIDE,
-}
-
-
 def checkpoint(folder: Path) -> dict[str, str]:
     """Write GILL, OPT, CLIP and Stable Diffusion; the settings that name them."""
     folders = {
@@ -191,19 +154,15 @@ def save_own(folder: Path) -> None:
     torch.save({"state_dict": own()}, folder / "pretrained_ckpt.pth.tar")
     first = len(vocabulary()[0]) + 1
     ids = list(range(first, first + VOKENS))
-    about = {
-        "n_visual_tokens": VISUAL,
-        "num_tokens": VOKENS,
-        "retrieval_token_idx": ids,
-        "gen_token_idx": ids,
-    }
+    about = {"n_visual_tokens": VISUAL, "num_tokens": VOKENS}
+    about |= {"retrieval_token_idx": ids, "gen_token_idx": ids}
     write_json(folder / "model_args.json", about)
 
 
 def save_opt(folder: Path) -> None:
     """As facebook/opt-6.7b: one pickle (two there), and a slow tokenizer's vocabulary."""
     ids, merges = vocabulary()
-    write_json(folder / "config.json", OPT_CONFIG | {"vocab_size": len(ids) + 7})
+    write_json(folder / "config.json", published_config("opt"))
     torch.save(opt(), folder / "pytorch_model.bin")
     write_json(folder / "vocab.json", ids)
     lines = ["#version: 0.2", *(" ".join(merge) for merge in merges)]
@@ -212,22 +171,15 @@ def save_opt(folder: Path) -> None:
 
 def save_clip(folder: Path) -> None:
     """As openai/clip-vit-large-patch14, of which only the vision tower is read."""
-    write_json(folder / "config.json", CLIP_CONFIG)
-    write_json(folder / "preprocessor_config.json", PREPROCESSOR)
+    write_json(folder / "config.json", published_config("clip"))
+    preprocessor = published_config("clip preprocessor")
+    write_json(folder / "preprocessor_config.json", preprocessor)
     torch.save(clip(), folder / "pytorch_model.bin")
 
 
 def save_diffusion(folder: Path) -> None:
     """A Stable Diffusion 1.5 at toy size, with the published names of its text encoder."""
-    text = {
-        "vocab_size": 514,
-        "hidden_size": OUT,
-        "intermediate_size": 64,
-        "num_attention_heads": 4,
-        "num_hidden_layers": 2,
-        "hidden_act": "quick_gelu",
-        "pad_token_id": 513,
-    }
+    text = published_config("gill text encoder")
     unet = {"attention_head_dim": 4, "cross_attention_dim": OUT}
     stable_diffusion(folder, (20, 21, 22), unet, (16,) * 4, text)
     path, prefix = folder / "text_encoder" / "model.safetensors", "text_model."

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from frozen import filled, write_json
+from paths import DATA
 from tokenizers import processors
 from transformers import (
     GenerationConfig,
@@ -21,26 +22,7 @@ from generators.architectures import config_of
 from generators.janus import models
 
 # As deepseek-community/Janus-Pro-1B has it.
-CHAT_TEMPLATE = (
-    "{%set seps=['\\n\\n','<｜end▁of▁sentence｜>']%}{%set i=0%}"
-    "{%for message in messages%}"
-    "{%if message['role']|lower=='user'%}<|User|>: "
-    "{%elif message['role']|lower=='assistant'%}<|Assistant|>:"
-    "{%if not (loop.last and not add_generation_prompt and message['content'][0]['type']"
-    "=='text' and message['content'][0]['text']=='')%} {%endif%}"
-    "{%else%}{{message['role'].capitalize()}}: {%endif%}"
-    "{%for content in message['content']%}{%if content['type']=='image'%}"
-    "{%if not loop.first%}{{'\\n'}}{%endif%}<image_placeholder>"
-    "{%if not loop.last%}{{'\\n'}}{%endif%}"
-    "{%elif content['type']=='text'%}{%set text=content['text']%}"
-    "{%if loop.first%}{%set text=text.lstrip()%}{%endif%}"
-    "{%if loop.last%}{%set text=text.rstrip()%}{%endif%}"
-    "{%if not loop.first and message['content'][loop.index0-1]['type']=='text'%}"
-    "{{' '+text}}{%else%}{{text}}{%endif%}{%endif%}{%endfor%}"
-    "{%if not loop.last or add_generation_prompt%}"
-    "{%if message['role']|lower=='user'%}{{seps[0]}}{%else%}{{seps[1]}}{%endif%}{%endif%}"
-    "{%endfor%}{%if add_generation_prompt%}<|Assistant|>:{%endif%}"
-)
+CHAT_TEMPLATE = (DATA / "janus_chat_template.jinja").read_text().rstrip("\n")
 
 
 def processor() -> Any:

@@ -16,7 +16,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from frozen import Draws, State, every, rotary, save_shards, stable_diffusion, write_json
+from frozen import (
+    Draws,
+    State,
+    every,
+    published_config,
+    rotary,
+    save_shards,
+    stable_diffusion,
+    write_json,
+)
 from paths import DATA
 from picture_helpers import png
 from PIL import Image as Pillow
@@ -220,26 +229,10 @@ def save_model(folder: Path) -> Path:
     return folder
 
 
-VICUNA_CONFIG = {
-    "bos_token_id": 0,
-    "eos_token_id": 1,
-    "hidden_size": WIDTH,
-    "intermediate_size": INNER,
-    "max_position_embeddings": CONTEXT,
-    "model_type": "llama",
-    "num_attention_heads": HEADS,
-    "num_hidden_layers": LAYERS,
-    "pad_token_id": -1,
-    "rms_norm_eps": 1e-06,
-    "torch_dtype": "float32",
-    "vocab_size": PIECES,
-}
-
-
 def save_vicuna(folder: Path) -> Path:
     """The layout of Vision-CAIR/vicuna-7b: pickled shards, a slow tokenizer."""
     save_shards(folder, every(vicuna(), 2), "pytorch_model*.bin", ".bin.index.json")
-    write_json(folder / "config.json", VICUNA_CONFIG)
+    write_json(folder / "config.json", published_config("vicuna"))
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     write_json(folder / "special_tokens_map.json", special)
     write_json(
@@ -262,31 +255,7 @@ def save_blip2(folder: Path) -> Path:
     state = hugging_blip2()
     t5 = {n: state.pop(n) for n in list(state) if n.startswith("language_")}
     save_shards(folder, [*every(state, 2), t5])
-    config = {
-        "model_type": "blip-2",
-        "num_query_tokens": QUERIES,
-        "vision_config": {
-            "model_type": "blip_2_vision_model",
-            "hidden_size": VIT,
-            "intermediate_size": VIT_INNER,
-            "num_hidden_layers": VIT_LAYERS,
-            "num_attention_heads": VIT_HEADS,
-            "image_size": SIDE,
-            "patch_size": PATCH,
-            "dropout": 0.0,
-            "projection_dim": 512,
-        },
-        "qformer_config": {
-            "model_type": "blip_2_qformer",
-            "hidden_size": QFORMER,
-            "intermediate_size": QFORMER_INNER,
-            "num_hidden_layers": QFORMER_LAYERS,
-            "num_attention_heads": QFORMER // 64,
-            "encoder_hidden_size": VIT,
-            "position_embedding_type": "absolute",
-        },
-    }
-    write_json(folder / "config.json", config)
+    write_json(folder / "config.json", published_config("blip-2"))
     return folder
 
 
@@ -301,18 +270,9 @@ def save_all(folder: Path) -> dict[str, str]:
 
 def save_diffusion(folder: Path) -> Path:
     """The layout of stable-diffusion-2-1-base."""
-    text = {
-        "vocab_size": 600,
-        "hidden_size": OUT,
-        "intermediate_size": 48,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-    }
-    unet = {
-        "attention_head_dim": (2, 4),
-        "cross_attention_dim": OUT,
-        "use_linear_projection": True,
-    }
+    text = published_config("minigpt5 text encoder")
+    unet = {"attention_head_dim": (2, 4), "use_linear_projection": True}
+    unet |= {"cross_attention_dim": OUT}
     return stable_diffusion(folder, (9, 7, 8), unet, (8, 8, 16, 16), text)
 
 

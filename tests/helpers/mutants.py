@@ -40,7 +40,7 @@ COMPOSING = ("tests/pipelines/test_composition.py", "tests/generators/test_syste
 COMPARING = ("tests/scorers/clip",)
 JUDGING = ("tests/scorers/judging", "tests/scorers/internvl")
 TRUTH = ("tests/scorers/truth",)
-DECODING = ("tests/generators/decoding", "tests/generators/anole/test_loop.py")
+DECODING = ("tests/generators/decoding", "tests/generators/anole/test_draft.py")
 CODES = ("tests/generators/anole",)
 
 MUTANTS = (
@@ -186,7 +186,7 @@ MUTANTS = (
     ),
     Mutant(
         "codes of a picture are laid out by columns",
-        "generators/decoding/codes.py",
+        "generators/decoding/payloads.py",
         "scaled = (self.values(codes).clamp",
         "scaled = (self.values(np.swapaxes(codes, 1, 2)).clamp",
         CODES,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,14 @@ import emu2_helpers
 import gill_helpers
 import janus_helpers
 import minigpt5_helpers
+import pytest
 import torch
+from pydantic import BaseModel
 from safetensors.torch import load, load_file, save_file
 from torch import Tensor
 
 from generators.anole.draft import AnoleDraft
-from generators.anole.render import AnoleRender
+from generators.anole.models import AnoleRender
 from generators.base import Result
 from generators.decoding.payloads import pack
 from generators.document import Image, ImageRequest, Payload, Request, Text, Turn
@@ -27,12 +32,11 @@ from generators.emu2.condition import Emu2Condition
 from generators.emu2.draft import Emu2Draft
 from generators.emu2.render import Emu2Render
 from generators.gill.draft import GillDraft
-from generators.gill.render import GillRender
 from generators.janus.condition import JanusCondition
 from generators.janus.draft import JanusDraft
-from generators.janus.render import JanusRender
+from generators.janus.models import JanusRender
 from generators.minigpt5.draft import MiniGPT5Draft
-from generators.minigpt5.render import MiniGPT5Render
+from generators.vokens.render import GillRender, MiniGPT5Render
 
 SMALL = {"height": 64, "width": 64, "steps": 2}
 EXACT = {"device": "cpu", "dtype": "float32"}
@@ -40,8 +44,11 @@ EXACT = {"device": "cpu", "dtype": "float32"}
 
 def asked(*content: str | Image, seed: int | None = 1) -> Request:
     """One turn of the user."""
-    parts = tuple(Text(c) if isinstance(c, str) else c for c in content)
-    return Request((Turn("user", parts),), seed)
+    return Request((turn("user", *content),), seed)
+
+
+def turn(role: Any, *content: str | Image) -> Turn:
+    return Turn(role, tuple(Text(c) if isinstance(c, str) else c for c in content))
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ NATIVES: Mapping[str, Native] = {
         sampled={},
         greedy={"text_greedy": True, "image_greedy": True},
         context={"context": 600},
-        settings={"draft": {"context": 220, "max_images": 1}},
+        settings={"draft": {"context": 220, "max_images": 1, "max_text_tokens": 30}},
     ),
     "gill": Native(
         stages={"draft": GillDraft, "render": GillRender},
@@ -85,16 +92,16 @@ NATIVES: Mapping[str, Native] = {
         layout=_STATES,
         sampled={"temperature": 0.7},
         greedy={},
-        settings={"render": SMALL},
+        settings={"draft": {"num_words": 30}, "render": SMALL},
     ),
     "minigpt5": Native(
         stages={"draft": MiniGPT5Draft, "render": MiniGPT5Render},
         pack=lambda values: pack(states=values),
         layout=_STATES,
         sampled={},
-        greedy={"greedy": True, "max_new_tokens": 60},
+        greedy={"greedy": True},
         context={"context": 300, "before_image": "", "after_image": ""},
-        settings={"render": SMALL},
+        settings={"draft": {"max_new_tokens": 60}, "render": SMALL},
     ),
     "emu2": Native(
         stages={"draft": Emu2Draft, "condition": Emu2Condition, "render": Emu2Render},
@@ -117,29 +124,62 @@ NATIVES: Mapping[str, Native] = {
 }
 
 
+@contextmanager
+def shared_weights(make: Callable[..., Any]) -> Iterator[None]:
+    """Stages of this class, made here, have one model, whatever their other settings."""
+    module = sys.modules[make.__module__]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("load", "load_codec", "load_language", "load_models"):
+            if hasattr(module, name):
+                patch.setattr(module, name, partial(_loaded, getattr(module, name)))
+        yield
+
+
+_LOADED: dict[Any, Any] = {}
+_LOADING = ("model", "revision", "language", "vision", "projection", "finetuned")
+_LOADING += ("device", "dtype", "quantization", "strip_text")
+"""Settings by which weights are loaded."""
+
+
+def _loaded(load: Callable[..., Any], *arguments: Any) -> Any:
+    key = (load, *(_key(argument) for argument in arguments))
+    if key not in _LOADED:
+        _LOADED[key] = load(*arguments)
+    return _LOADED[key]
+
+
+def _key(argument: Any) -> Any:
+    if not isinstance(argument, BaseModel):
+        return argument
+    return tuple(getattr(argument, name, None) for name in _LOADING)
+
+
 @functools.cache
 def tiny(name: str, stage: str = "draft", **settings: Any) -> Any:
-    """A stage with tiny weights; built once in a process."""
+    """A stage with tiny weights; its model is built once in a process."""
     native = NATIVES[name]
     given = {**native.settings.get(stage, {}), **settings}
-    return native.stages[stage](weights="tiny", device="cpu", **given)
+    with shared_weights(native.stages[stage]):
+        return native.stages[stage](weights="tiny", device="cpu", **given)
 
 
 Places = dict[str, str]
 """The settings that name the checkpoints of a stage."""
 
 
+def _of_all_stages(name: str, place: Path) -> dict[str, Places]:
+    return {stage: {"model": str(place)} for stage in NATIVES[name].stages}
+
+
 def _anole(folder: Path) -> dict[str, Places]:
     meta = _anole_meta(folder / "source")["draft"]
     language = AnoleDraft(weights="pretrained", **meta, **EXACT).language
     taming = anole_helpers.taming_tensors()
-    place = anole_helpers.save_hf(folder / "anole", language, taming)
-    return {stage: {"model": str(place)} for stage in ("draft", "render")}
+    return _of_all_stages("anole", anole_helpers.save_hf(folder, language, taming))
 
 
 def _anole_meta(folder: Path) -> dict[str, Places]:
-    place = anole_helpers.checkpoint(folder / "meta")
-    return {stage: {"model": str(place)} for stage in ("draft", "render")}
+    return _of_all_stages("anole", anole_helpers.checkpoint(folder / "meta"))
 
 
 def _gill(folder: Path) -> dict[str, Places]:
@@ -151,31 +191,23 @@ def _gill(folder: Path) -> dict[str, Places]:
 def _minigpt5(folder: Path) -> dict[str, Places]:
     places = minigpt5_helpers.save_all(folder)
     diffusion = str(minigpt5_helpers.save_diffusion(folder / "sd"))
-    drawing = {"model": places["model"], "diffusion": diffusion}
-    return {"draft": places, "render": drawing}
+    return {"draft": places, "render": {"model": places["model"], "diffusion": diffusion}}
 
 
 def _minigpt5_blip2(folder: Path) -> dict[str, Places]:
     places = _minigpt5(folder)
-    vision = {"vision": str(minigpt5_helpers.save_blip2(folder / "blip2"))}
-    return places | {"draft": places["draft"] | vision}
+    places["draft"]["vision"] = str(minigpt5_helpers.save_blip2(folder / "blip2"))
+    return places
 
 
-def _emu2(kind: str) -> Callable[[Path], dict[str, Places]]:
-    def save(folder: Path) -> dict[str, Places]:
-        made = (
-            getattr(emu2_helpers, f"{kind}_{part}")(folder / part)
-            for part in ("chat", "gen")
-        )
-        chat, gen = ({"model": str(place)} for place in made)
-        return {"draft": chat, "condition": gen, "render": gen}
-
-    return save
+def _emu2(kind: str, folder: Path) -> dict[str, Places]:
+    save = (getattr(emu2_helpers, f"{kind}_{part}") for part in ("chat", "gen"))
+    chat, gen = ({"model": str(one(folder / one.__name__))} for one in save)
+    return {"draft": chat, "condition": gen, "render": gen}
 
 
 def _janus(folder: Path) -> dict[str, Places]:
-    place = janus_helpers.checkpoint(folder / "janus")
-    return {stage: {"model": str(place)} for stage in NATIVES["janus-pro-1b"].stages}
+    return _of_all_stages("janus-pro-1b", janus_helpers.checkpoint(folder / "janus"))
 
 
 LAYOUTS: Mapping[str, Callable[[Path], dict[str, Places]]] = {
@@ -184,8 +216,8 @@ LAYOUTS: Mapping[str, Callable[[Path], dict[str, Places]]] = {
     "gill": _gill,
     "minigpt5": _minigpt5,
     "minigpt5/blip2": _minigpt5_blip2,
-    "emu2": _emu2("hub"),
-    "emu2/native": _emu2("native"),
+    "emu2": partial(_emu2, "hub"),
+    "emu2/native": partial(_emu2, "native"),
     "janus-pro-1b": _janus,
 }
 """Model and layout -> writes its checkpoints; stage -> the settings that name them.

@@ -32,8 +32,7 @@ from benchmarks.miniature.training.scenes import centred, images_of
 from benchmarks.tasks.miniature.queries import MiniatureQuery, SceneImage, query
 from benchmarks.tasks.mmie.prompts import PROMPTS, QUESTION
 from generators.anole.codec import vq_model
-from generators.anole.models import VQ_PREFIX, taming_layout
-from generators.anole.tokens import AnoleVocabulary
+from generators.anole.models import VQ_PREFIX, AnoleVocabulary, taming_layout
 from generators.mini.table import SHIPPED
 from scorers.truth.language import sentence, statement, step
 from scorers.truth.scene import Scene

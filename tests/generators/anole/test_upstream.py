@@ -15,11 +15,6 @@ from generators.document import ImageRequest, Request, Turn
 pytestmark = pytest.mark.models
 
 
-@pytest.fixture(scope="module")
-def arrays(upstream_arrays):
-    return upstream_arrays("anole")
-
-
 @pytest.fixture
 def draft(stage):
     return lambda **settings: stage("anole/meta", max_images=9, **settings)

@@ -1,30 +1,24 @@
-"""Guidance, penalty, top-p and the draw, against formulas and hand-computed cases."""
+"""From logits to tokens by hand, and scripted texts that make room for one another."""
 
-import numpy as np
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from generators.anole.draft import guided_logits
 from generators.decoding import sampling
 from generators.decoding.sampling import (
     NONE,
     NumberCheck,
     Sampler,
     drawn,
-    nucleus,
     penalised,
     read_tokens,
     shortlist,
 )
+from generators.decoding.streams import Streams
+from generators.decoding.texts import TextWriter
 
-
-def test_guidance_against_float64():
-    random = np.random.default_rng(0)
-    full, image, free = random.standard_normal((3, 4, 50))
-    expected = free + 1.2 * (image - free) + 3.0 * (full - image)
-    given = (torch.from_numpy(x).float() for x in (full, image, free))
-    ours = guided_logits(*given, text=3.0, image=1.2).numpy()
-    assert np.abs(ours - expected).max() < 1e-5
+pytestmark = pytest.mark.models
 
 
 def test_penalty_divides_positive_and_multiplies_negative():
@@ -32,16 +26,6 @@ def test_penalty_divides_positive_and_multiplies_negative():
     seen = torch.tensor([[True, True, False, False, True]])
     lowered = penalised(logits, seen, 1.25)
     assert lowered.tolist()[0] == pytest.approx([1.6, -2.5, 2.0, -2.0, -torch.inf])
-
-
-def test_nucleus_by_hand():
-    logits = torch.tensor([[0.5, 0.25, 0.15, 0.1]]).log()
-    kept = lambda p: torch.isfinite(nucleus(logits, p))[0].tolist()  # noqa: E731
-    assert kept(1.0) == [True, True, True, True]
-    assert kept(0.88) == [True, True, True, False]
-    assert kept(0.7) == [True, True, False, False]
-    assert kept(0.4) == [True, False, False, False]
-    assert kept(0.01) == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -124,3 +108,60 @@ def test_what_generate_chooses_by_is_noted_for_every_row_and_step():
     second[1, 2] = torch.nan
     assert [check(None, scores) is scores for scores in (first, second)] == [True, True]
     assert check.rows == [[True, True], [True, False]]
+
+
+END = 7
+LENGTHS = (4, 0, 8, 2, 3, 6, 3, 5)
+"""Tokens of each record before its end."""
+LIMITS = (9, 1, 3, 2, 4, 6, 1, 7)
+"""Beyond the end, at it, at the token before it, and earlier."""
+
+
+class EchoingDecoder(torch.nn.Module):
+    """Its states are what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(1, 1)
+
+    def get_input_embeddings(self) -> torch.nn.Embedding:
+        return self.embed
+
+    def forward(self, inputs_embeds, past_key_values, **_):
+        states = inputs_embeds[:, None]
+        past_key_values.update(states, states, 0)
+        return SimpleNamespace(last_hidden_state=inputs_embeds)
+
+
+@pytest.mark.parametrize("rows", [None, 1, 2, 3, 8])
+def test_each_record_reads_its_own_tokens_and_ends_at_its_own_limit(rows):
+    scripts = [[*range(100 * i, 100 * i + n), END] for i, n in enumerate(LENGTHS, start=1)]
+    prompts = [[-i, -i - 0.5] for i in range(len(scripts))]
+    read = [[prompt[-1]] for prompt in prompts]
+    streams = Streams(EchoingDecoder(), context=99)
+    tokens = [min(len(s), limit) for s, limit in zip(scripts, LIMITS, strict=True)]
+
+    def choose(states, records):
+        unfinished = [i for i, n in enumerate(tokens) if len(read[i]) <= n]
+        assert sorted(records) == unfinished[:rows], "the first that are left"
+        chosen = [scripts[record][len(read[record]) - 1] for record in records]
+        for state, record, token in zip(states, records, chosen, strict=True):
+            assert state.tolist() == read[record][-1:]
+            read[record].append(token)
+        return chosen
+
+    write = TextWriter(
+        streams,
+        lambda records: streams.open([torch.tensor(prompts[r])[:, None] for r in records]),
+        choose,
+        lambda tokens: torch.tensor(tokens)[:, None].float(),
+        {END},
+        rows,
+    )
+    for track, script, limit in zip(write(LIMITS), scripts, LIMITS, strict=True):
+        ended = len(script) <= limit
+        assert track.ids == (script[:-1] if ended else script[:limit])
+        assert track.stop == ("stop" if ended else "length")
+        assert track.tokens == min(len(script), limit)
+    assert [len(ids) - 1 for ids in read] == tokens
+    assert len(streams) == 0

@@ -1,16 +1,18 @@
-"""Emu2's templates, the composition of Chat's text and Gen's images, keys and memory."""
+"""Emu2's prompts, the composition of Chat's text and Gen's images, keys and memory."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from natives import asked
+from natives import asked, turn
 from picture_helpers import smooth
 
 from generators.content import display_text
-from generators.document import Document, Draft, ImageRequest, Request, Sample, Text, Turn
+from generators.document import Document, Draft, ImageRequest, Request, Sample, Text
 from generators.emu2.draft import chat_parts
+from generators.emu2.models import toy_tokens
+from generators.emu2.network import ADDED, ADDED_CHAT, Emu2Tokens
 from generators.emu2.settings import Emu2Composition, Emu2DraftSettings
-from generators.errors import UsageError
+from generators.errors import CheckpointError, UsageError
 from generators.natives import native
 from generators.rounds import compose, fill_template
 
@@ -19,13 +21,7 @@ SYSTEM = (
     "You are a helpful assistant, dedicated to delivering comprehensive and "
     "meticulous responses."
 )
-DIALOGUE = Request(
-    (
-        Turn("user", (Text("Hi"), FIRST)),
-        Turn("assistant", (Text("Yes."),)),
-        Turn("user", (Text("Why?"),)),
-    )
-)
+DIALOGUE = Request((turn("user", "Hi"), turn("assistant", "Yes."), turn("user", "Why?")))
 
 
 def prompt(request: Request, **changes) -> str:
@@ -35,21 +31,16 @@ def prompt(request: Request, **changes) -> str:
 def test_templates():
     """Written down from emu/chat.py and the Hub's modeling_emu.py."""
     one = asked("Hi", FIRST, "there")
-    assert prompt(one) == f"{SYSTEM} [USER]: Hi<image>there [ASSISTANT]:"
-    assert prompt(one, template="hf") == "[USER]: Hi<image>there[ASSISTANT]:"
-    assert prompt(DIALOGUE) == (
-        f"{SYSTEM} [USER]: Hi<image> [ASSISTANT]: Yes.</s>[USER]: Why? [ASSISTANT]:"
-    )
     assert prompt(one, system_message="Be brief.").startswith("Be brief. [USER]: Hi")
     assert prompt(one, system_message="").startswith(" [USER]: Hi")
-    instructed = Request((Turn("system", (Text("Draw."),)), *one.turns))
+    instructed = Request((turn("system", "Draw."), *one.turns))
     assert prompt(instructed).startswith(f"{SYSTEM} Draw. [USER]: Hi")
     assert prompt(instructed, template="hf").startswith("Draw.[USER]: Hi")
 
 
 def test_documents_so_far():
-    so_far = Turn("assistant", (Text("One."), SECOND, Text("Two.")))
-    request = Request((Turn("user", (Text("Tell."),)), so_far))
+    so_far = turn("assistant", "One.", SECOND, "Two.")
+    request = Request((turn("user", "Tell."), so_far))
     usual = prompt(request, system_message="")
     assert usual == " [USER]: Tell. One. Two. [ASSISTANT]:"
     images = prompt(request, system_message="", feed_images=True)
@@ -120,11 +111,8 @@ def test_settings_of_the_composition_change_no_stage():
     assert system.rounds == 3
     request = system.compose(Draft((Text("a bird"),)), query("q")).requests[0]
     assert request.prompt == "Draw a bird"
-    usual = native("emu2", "tiny", {})
-    assert (native("emu2", "tiny", {"compose": {"rounds": 2}}).rounds, usual.rounds) == (
-        2,
-        1,
-    )
+    usual = native("emu2", "tiny", {"compose": {"rounds": 2}})
+    assert usual.rounds == 2
     assert [s.digest for s in usual.stages] == [s.digest for s in system.stages]
 
 
@@ -133,13 +121,10 @@ def test_settings_of_the_composition_change_no_stage():
     [
         ({"image_prompt": "no place for it"}, "{text}"),
         ({"rounds": 0}, "rounds in models.emu2.compose"),
-        ({"roundz": 2}, "'rounds'"),
         ({"model": "x"}, "draft.model"),
         ({"revision": "x"}, "condition.revision"),
-        ({"draft": {"num_beam": 2}}, "'num_beams'"),
         ({"quantization": "int5"}, "quantization"),
         ({"render": {"negative_prompt": "blurry"}}, "negative_prompt"),
-        ({"max_new_tokens": 0}, "max_new_tokens"),
     ],
 )
 def test_wrong_settings_are_refused(overrides, field):
@@ -165,3 +150,82 @@ def test_a_plan_names_the_memory_and_gpus_of_each_stage():
         one = Emu2DraftSettings(quantization=kind, batch_size=1, num_beams=1)
         expected = (73.8 - saved) / 1.0737 * 1.05 + 3.05
         assert one.memory_estimate_gib("dummy") == pytest.approx(expected, abs=0.2)
+
+
+# Ids: where text is cut, what is stripped, what is no special token --------------------
+
+T = toy_tokens(ADDED_CHAT)
+KEEPING = toy_tokens(ADDED_CHAT, strip=False)
+
+
+def piece(text: str) -> list[int]:
+    return T.pieces.encode(text)
+
+
+def test_special_tokens_have_the_published_ids():
+    """After LLaMA's 32,000 pieces: 32272 tokens in Gen, 32274 in Chat."""
+    chat, gen = toy_tokens(ADDED_CHAT, 32_000), toy_tokens(ADDED, 32_000)
+    assert (chat.rows, gen.rows) == (32_274, 32_272)
+    told = {"[PAD]": 32000, "[IMG]": 32001, "[/IMG]": 32002, "<image>": 32003}
+    told |= {"[EOC]": 32006, "<grounding>": 32008, "<REC>": 32014, "[USER]": 32272}
+    told |= {"<patch_index_0000>": 32015, "<patch_index_0256>": 32271, "</s>": 2}
+    assert {name: chat[name] for name in told} == told
+    with pytest.raises(CheckpointError, match=r"'\[USER\]'"):
+        gen["[USER]"]
+
+
+def test_white_space_beside_special_tokens():
+    """Dropped, or kept where the fast tokenizer kept it; always kept beside `<unk>`."""
+    parts = ["a house . [USER]:  red \n", FIRST, "\n bird [ASSISTANT]:"]
+    frame = [T["[IMG]"], *[T["<image>"]] * 3, T["[/IMG]"]]
+    head, tail = [T["<s>"]], [T["[ASSISTANT]"], *piece(":")]
+    stripped = [*piece("a house ."), T["[USER]"], *piece(":  red"), *frame, *piece("bird")]
+    assert T.encoded(parts, 3) == [*head, *stripped, *tail]
+    kept = [*piece("a house . "), T["[USER]"], *piece(":  red \n"), *frame]
+    assert KEEPING.encoded(parts, 3) == [*head, *kept, *piece("\n bird "), *tail]
+    unknown = [*head, *piece("  a "), T["<unk>"], *piece(" b  ")]
+    assert T.encoded(["  a <unk> b  "], 1) == unknown
+    assert T.encoded(["a bird \n"], 5, True) == [*head, *piece("a bird"), T["[IMG]"]]
+
+
+def test_runs_of_text_have_a_space_of_their_own_and_adjoining_ones_are_one():
+    assert T.encoded(["house</s>ho", "use"], 1) == [
+        *(T["<s>"], *piece("house"), T["</s>"], *piece("house"))
+    ]
+    assert piece("house") == [T.pieces.id_of("\u2581house")]
+    assert T.encoded(["a [US", "ER] b"], 1) == T.encoded(["a [USER] b"], 1)
+
+
+def test_text_does_not_mean_an_image():
+    """An image mark spelt out in text would shift the vectors of the real images."""
+    marks = ["[IMG]", "[/IMG]", "<image>", "[gIMG]", "[PAD]"]
+    ids = T.encoded([f"a {' '.join(marks)} b", FIRST], 2)
+    assert [ids.count(T[m]) for m in marks] == [1, 1, 2, 0, 0]
+    assert T.decoded(ids) == f"a {' '.join(marks)} b"
+
+
+def test_special_tokens_may_be_spelt_out_and_are_not_written_out():
+    ids = T.encoded(["<grounding><phrase>a bird</phrase><patch_index_0256>"], 1)
+    named = ["<s>", "<grounding>", "<phrase>", "</phrase>", "<patch_index_0256>"]
+    assert [i for i in ids if i not in piece("a bird")] == [T[n] for n in named]
+    unspoken = (T[n] for n in ("[USER]", "</s>", "<image>", "[PAD]", "<unk>"))
+    assert T.decoded([*ids, *unspoken]) == "a bird"
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=40), st.integers(0, 3))
+def test_any_text_is_encoded_and_read_back(text, images):
+    ids = T.encoded([text, *[FIRST] * images], 4)
+    assert ids[0] == T["<s>"]
+    assert ids.count(T["<image>"]) == 4 * images
+    assert max(ids) < T.rows
+    plain = "[" not in text and "<" not in text and "\0" not in text
+    if plain and "\u2581" not in text:
+        assert T.decoded(ids).strip() == text.strip()
+
+
+def test_the_longest_name_wins():
+    added = {"<a>": 500, "<a><b>": 501}
+    names = {name: token.id for name, token in T.added.items()}
+    ids = Emu2Tokens(T.pieces, names | added).encoded(["x<a><b>y"], 1)
+    assert 501 in ids
+    assert 500 not in ids

@@ -1,49 +1,24 @@
-"""Emu2's stages as the engine calls them: rounds, conditioning, limits of answers."""
+"""Emu2's stages: conditioning, limits of answers, the safety checker, what is refused."""
 
+import emu2_helpers as upstream
 import pytest
 import torch
-from natives import asked, tiny
+from natives import asked, edit, published, tiny
 from picture_helpers import smooth
-from trial import as_asked, sample
+from safetensors.torch import load_file
 
-from generators.base import Failure, Kind, Result, Skip
-from generators.decoding.payloads import unpack
+from generators.base import Failure, Fault, Result, Skip
+from generators.decoding.payloads import pack, unpack
+from generators.diffusion.builds import tiny_modules
+from generators.diffusion.designs import DESIGNS
 from generators.document import Image, ImageRequest, Text
 from generators.emu2.condition import Emu2Condition
 from generators.emu2.network import Emu2
-from generators.natives import native
-from generators.system import Repetition, answer
+from generators.errors import CheckpointError
 
 pytestmark = pytest.mark.models
 
 ONE, TWO = smooth(1), smooth(2)
-
-
-def test_a_walk_of_three_rounds():
-    """Text and image in turn; later rounds read the document so far."""
-    system = native("emu2", "tiny", {"rounds": 3})
-    stages = {kind: tiny("emu2", kind.value) for kind in Kind if kind.value in STAGES}
-    walk, seen = answer(system, sample(0), Repetition(as_asked)), []
-    try:
-        jobs = next(walk)
-        while True:
-            seen += [job.spec.kind for job in jobs]
-            outcomes = [stages[job.spec.kind]([job.input])[0] for job in jobs]
-            jobs = walk.send([encoded(o) for o in outcomes])
-    except StopIteration as stopped:
-        document = stopped.value.value
-    assert [type(s) for s in document.segments] == [Text, Image] * 3
-    assert seen == [Kind.DRAFT, Kind.CONDITION, Kind.RENDER] * 3
-    assert len({image.digest for image in document.images}) == 3
-    assert len({s.text for s in document.segments if isinstance(s, Text)}) > 1
-
-
-STAGES = ("draft", "condition", "render")
-
-
-def encoded(outcome):
-    drawn = isinstance(outcome, Result) and hasattr(outcome.value, "encoded")
-    return Result(outcome.value.encoded()) if drawn else outcome
 
 
 def test_usage_and_notes():
@@ -80,8 +55,8 @@ def test_conditions_do_not_depend_on_their_neighbours_and_bad_ones_fail_alone():
     assert stage([]) == []
 
 
-def test_autoencoding_is_what_the_encoder_sees():
-    """Exactly one image and no prompt; an empty prompt asks for generation."""
+def test_autoencoding_is_for_one_image_without_a_prompt():
+    """An empty prompt asks for generation."""
     stage = tiny("emu2", "condition")
     requests = [
         ImageRequest(context=(ONE,)),
@@ -94,18 +69,6 @@ def test_autoencoding_is_what_the_encoder_sees():
     made = stage(requests)
     modes = [o.notes["mode"] for o in made]
     assert modes == ["autoencoding"] * 2 + ["generation"] * 4
-    vectors, free = zip(
-        *(unpack(o.value, "vectors", "unconditional") for o in made), strict=True
-    )
-    seen = stage.model.read([ONE], 0, stage.context).pixels
-    assert torch.allclose(vectors[0], stage.model.image_vectors(seen)[0], atol=1e-5)
-    black = stage.model.image_vectors([torch.zeros(3, 64, 64)])[0]
-    assert all(torch.equal(f, black) for f in free[:2])
-    nothing = stage.model.embeddings([stage.model.read([], 15, 2048, True)])
-    unprompted = stage.model.regress(nothing)[0]
-    assert all((f - unprompted).abs().max() < 1e-4 for f in free[2:])
-    assert not torch.equal(vectors[0], vectors[2])
-    assert (vectors[3] - vectors[5]).abs().max() < 1e-5
 
 
 def test_unconditional_vectors_are_computed_once(monkeypatch):
@@ -134,3 +97,76 @@ def test_answers_have_their_least_and_most_tokens():
     for outcome in tiny("emu2", max_new_tokens=3)(questions):
         stop, tokens = outcome.notes["stop"], outcome.usage["output_tokens"]
         assert (stop == "token limit") == (tokens == 3)
+
+
+# Drawing: what the UNet is told, what is blocked, what is refused ------------------------
+
+NATIVE_FILE = "Emu2-Gen_pytorch_model.bf16.safetensors"
+
+
+def payload(rows: int = 16, width: int = 64, seed: int = 0):
+    pair = torch.randn(2, rows, width, generator=torch.manual_seed(seed))
+    return pack(vectors=pair[0], unconditional=pair[1])
+
+
+@pytest.fixture(scope="module")
+def checker():
+    return tiny_modules(DESIGNS["sd15"])["safety_checker"]
+
+
+def render(folder, **settings):
+    return published("emu2", "render", {"model": str(folder)}, **settings)
+
+
+def test_the_safety_checker_of_a_checkpoint(checker, tmp_path):
+    """Its thresholds decide: below every cosine it blocks all, above all nothing."""
+    request = ImageRequest(payload=payload(4, upstream.GEN_VISION.width), seed=1)
+    names = ("concept_embeds_weights", "special_care_embeds_weights")
+    for name in names:
+        getattr(checker, name).data.fill_(-2.0)
+    checked = render(folder := upstream.hub_gen(tmp_path, safety_checker=checker))
+    assert checked([request])[0].fault is Fault.UNSAFE
+    for name in names:
+        getattr(checked.drawer.pipeline.safety_checker, name).data.fill_(2.0)
+    unchecked = render(folder, safety_checker="off")
+    assert all(isinstance(stage([request])[0], Result) for stage in (checked, unchecked))
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_the_safety_checker_of_a_native_file_is_loaded_strictly(older, checker, tmp_path):
+    """Under the names of transformers 4.31, as published, and under today's."""
+    folder = upstream.native_gen(tmp_path / "gen", safety_checker=checker)
+    tower = "safety_checker.vision_model."
+
+    def newer(tensors) -> None:
+        for name in [n for n in tensors if n.startswith(f"{tower}vision_model.")]:
+            tensors[name.replace(f"{tower}vision_model.", tower)] = tensors.pop(name)
+
+    if not older:
+        edit(folder, NATIVE_FILE, newer)
+    loaded = render(folder).drawer.pipeline.safety_checker.state_dict()
+    expected = checker.state_dict()
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(loaded[n], t) for n, t in expected.items())
+    lost = next(n for n in load_file(folder / NATIVE_FILE) if "pre_layrnorm.bias" in n)
+    edit(folder, NATIVE_FILE, lambda t: t.update({f"{tower}stray": t.pop(lost)}))
+    with pytest.raises(CheckpointError) as raised:
+        render(folder)
+    assert f"1 missing: {lost}" in str(raised.value)
+    assert f"1 unexpected: {tower}stray" in str(raised.value)
+
+
+def test_a_misfitting_unet_is_named(copied):
+    places, folder = copied("emu2", "render", "model")
+    with pytest.raises(CheckpointError, match="the variant"):
+        published("emu2", "render", places, variant="fp16")
+    edit(folder / "unet", "*.safetensors", lambda t: t.update(stray=t.pop("conv_in.bias")))
+    with pytest.raises(CheckpointError) as raised:
+        published("emu2", "render", places)
+    assert "unet: missing conv_in.bias" in str(raised.value)
+    assert "unet: unexpected stray" in str(raised.value)
+    for file in (folder / "unet").iterdir():
+        file.unlink()
+    (folder / "unet").rmdir()
+    with pytest.raises(CheckpointError, match="unet"):
+        published("emu2", "render", places)

@@ -14,11 +14,6 @@ from generators.document import ImageRequest, Text
 pytestmark = pytest.mark.models
 
 
-@pytest.fixture(scope="module")
-def arrays(upstream_arrays):
-    return upstream_arrays("gill")
-
-
 @pytest.fixture
 def draft(stage):
     return lambda **settings: stage("gill", **upstream.BASE | settings)

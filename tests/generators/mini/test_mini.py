@@ -18,7 +18,7 @@ from generators.errors import CheckpointError, UsageError
 from generators.mini.digests import DIGESTS, present, verified
 from generators.mini.table import MINI, SHIPPED
 from generators.settings import SMALL_BATCH
-from pipelines.systems import Models, lvlm_spec, parts_of, resolve
+from pipelines.systems import Models, parts_of, resolve
 from scorers import resolve_scorer
 
 PAIR = "qwen2-vl-7b+openjourney"
@@ -167,13 +167,3 @@ def test_the_shipped_weights_are_the_pinned_ones_and_small() -> None:
         resolve(name, mini())
     for name in QUICKSTART.scorers:
         resolve_scorer(name, "mini", {})
-
-
-def test_an_engine_that_is_missing_is_so_under_mini_weights_too() -> None:
-    own = {"engine": "vllm", "engine_executable": "/no/vllm"}
-    models = Models(weights="mini", overrides={"qwen2-vl-7b": own})
-    with pytest.raises(CheckpointError, match="/no/vllm"):
-        lvlm_spec("qwen2-vl-7b", models)
-    with pinning({}) as pins:
-        lvlm_spec("qwen2-vl-7b", models)
-    assert "/no/vllm" in "".join(pins.missing)

@@ -9,8 +9,9 @@ import minigpt5_helpers as upstream
 import numpy as np
 import pytest
 import torch
+from transformers.image_utils import OPENAI_CLIP_MEAN as MEAN
+from transformers.image_utils import OPENAI_CLIP_STD as DEVIATION
 
-from generators.decoding.drafting import DEVIATION, MEAN
 from generators.decoding.payloads import pack
 from generators.document import ImageRequest, Text
 from generators.minigpt5.vision import encoder_pixels
@@ -20,11 +21,6 @@ pytestmark = pytest.mark.models
 RUNS, QUESTIONS = range(len(upstream.RUNS)), range(len(upstream.QUESTIONS))
 DRAWN = ["0_0", "0_1", "4_0", "5_0"]
 """Runs of which the image was kept."""
-
-
-@pytest.fixture(scope="module")
-def arrays(upstream_arrays):
-    return upstream_arrays("minigpt5")
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +98,6 @@ def test_answers_have_the_same_ids_states_and_text(run, arrays, answered):
         names = r"\[IMG\d\]|<ImageHere>|(?<!^)<unk>|<s>|</s>"
         assert ours.startswith("<unk>")
         assert "".join(ours.split()) == "".join(re.sub(names, "", theirs).split())
-
-
-def test_runs_cover_stops_and_numbers_of_images(answered):
-    answers = [track for run in RUNS for track in answered(run)[2]]
-    assert {str(t.stop) for t in answers} == {"### reached", "token budget reached"}
-    assert max(len(t.images) for t in answers) >= 4
-    assert any(len(t.images) == 0 for t in answers)
 
 
 @pytest.mark.parametrize("case", DRAWN)

@@ -1,9 +1,13 @@
 """Large models: layers over several devices, in fewer bits, never twice in memory."""
 
 import importlib.util
+import json
+from dataclasses import replace
 
+import emu2_helpers as upstream
 import pytest
 import torch
+from frozen import random_state
 from hypothesis import given
 from hypothesis import strategies as st
 from natives import asked, published, tiny
@@ -15,10 +19,13 @@ from generators.document import ImageRequest
 from generators.emu2 import models
 from generators.emu2.condition import Emu2Condition
 from generators.emu2.draft import Emu2Draft
-from generators.emu2.network import empty_network
-from generators.emu2.placing import device_map, devices_of, layer_devices, quantising
+from generators.emu2.models import device_map, devices_of, layer_devices, quantising
+from generators.emu2.network import ADDED, ADDED_CHAT, empty_network
+from generators.emu2.settings import LAYERS_B
 from generators.errors import CheckpointError
 from generators.loading.strict import fill
+
+pytestmark = pytest.mark.models
 
 CPU = torch.device("cpu")
 CUDA = [torch.device("cuda", i) for i in range(4)]
@@ -35,11 +42,21 @@ def test_devices_hold_about_the_same(layers, size, rest, devices):
     assert max(held) <= max(fair, rest) + size * devices
 
 
-@pytest.mark.models
-def test_parameters_go_where_their_layer_is():
+def test_full_size_has_the_published_shapes_and_each_layer_a_home():
     sizes = config_of("emu2", tiny=False)
     vision, config = models.vision_size(sizes, "chat"), models.llama_config(sizes, 32_274)
     network = empty_network(vision, config)
+    ours = {
+        ("decoder." + n if n.startswith("lm.") else n): tuple(t.shape)
+        for n, t in network.state_dict().items()
+    }
+    assert ours == upstream.shapes(vision, sizes["language"], 32_274)
+    assert network.vision.side == 448
+    # 73.8 GB in bfloat16, the size of Emu2-Gen's eight shards.
+    billions = sum(p.numel() for p in network.parameters()) / 1e9
+    assert billions == pytest.approx(36.9, abs=0.05)
+    inside = sum(p.numel() for p in network.lm.model.layers.parameters()) / 1e9
+    assert inside == pytest.approx(LAYERS_B, abs=1e-3)
     home = device_map(network, CUDA[:2])
     bytes_on = dict.fromkeys(CUDA[:2], 0)
     for name, value in network.named_parameters():
@@ -59,21 +76,20 @@ def test_auto_means_every_visible_gpu(monkeypatch):
     assert devices_of("cpu") == [torch.device("cpu")]
 
 
-@pytest.mark.models
 def test_states_follow_the_layers_from_device_to_device(monkeypatch, stage, saved):
     """As over several GPUs, with devices that are all this one CPU."""
     questions = [asked("A red house", smooth(1)), asked("Why?")]
     wanted = [ImageRequest("a bird", context=(smooth(1),)), ImageRequest("a cup")]
+    drafting, conditioning = stage("emu2", max_new_tokens=9), condition()
     monkeypatch.setattr(models, "devices_of", lambda name: [CPU] * 2)
     spread = published("emu2", "draft", saved("emu2", "draft"), max_new_tokens=9)
     assert all(hasattr(m, "_hf_hook") for m in spread.model.network.lm.model.layers)
-    whole = stage("emu2", max_new_tokens=9)
-    ours, theirs = ([o.value.text for o in made(questions)] for made in (spread, whole))
+    ours, theirs = ([o.value.text for o in made(questions)] for made in (spread, drafting))
     assert ours == theirs
     spread = Emu2Condition(weights="tiny", device="cpu")
     assert all(hasattr(m, "_hf_hook") for m in spread.model.network.lm.model.layers)
-    for a, b in zip(vectors(spread, wanted), vectors(condition(), wanted), strict=True):
-        assert (a - b).abs().max() < 1e-5
+    pairs = zip(vectors(spread, wanted), vectors(conditioning, wanted), strict=True)
+    assert all((a - b).abs().max() < 1e-5 for a, b in pairs)
 
 
 def condition():
@@ -88,14 +104,13 @@ def vectors(stage, requests) -> list[torch.Tensor]:
 def filling(saved):
     """The checkpoint of Chat, an empty network for it, and how it is filled."""
     checkpoint = models.open_checkpoint(saved("emu2", "draft")["model"])
-    config = models.configured("LlamaConfig", checkpoint.language(), "here")
+    config = checkpoint.language(0)
     network = empty_network(checkpoint.vision(), config)
     layout = checkpoint.layout(network.state_dict())
     how = {"source": "test", "dtype": torch.bfloat16, "tolerated": checkpoint.stray(2)}
     return checkpoint, network, layout, how
 
 
-@pytest.mark.models
 def test_no_more_than_one_tensor_waits(filling):
     """Each stored tensor is on its device before the next is read."""
     checkpoint, network, layout, how = filling
@@ -127,7 +142,6 @@ def test_quantisation_without_its_package_is_refused(monkeypatch):
         Emu2Draft(weights="tiny", device="cpu", quantization="int4")
 
 
-@pytest.mark.models
 @pytest.mark.parametrize(
     ("kind", "share", "error"), [("int8", 1, 0.03), ("int4", 0.5, 0.35)]
 )
@@ -155,7 +169,6 @@ def test_quantised_layers(kind, share, error, stage):
     assert outcome.value.text.strip()
 
 
-@pytest.mark.models
 @pytest.mark.parametrize(("kind", "error"), [("int8", 0.1), ("int4", 1.0)])
 def test_quantised_random_weights(kind, error):
     pytest.importorskip("bitsandbytes")
@@ -165,7 +178,6 @@ def test_quantised_random_weights(kind, error):
     assert 0 < (ours - theirs).norm() / theirs.norm() < error
 
 
-@pytest.mark.models
 def test_matrices_are_quantised_as_they_arrive(filling):
     """When the next tensor is asked for, the last matrix is already in few bits."""
     pytest.importorskip("bitsandbytes")
@@ -182,3 +194,53 @@ def test_matrices_are_quantised_as_they_arrive(filling):
     tensors = quantising(counted(), network, layout, "int4")
     fill(network, tensors, layout, device=CPU, **how)
     assert set(full) == {0}
+
+
+# Published layouts: what is read, and that nothing is assumed ----------------------------
+
+
+def test_native_files_without_a_vision_config(tmp_path):
+    """Heads of 112 and 256 or 64 vectors are then the published ones."""
+    vision = replace(
+        upstream.CHAT_VISION, width=224, heads=2, patch=2, grid=32, layers=1, mlp_width=32
+    )
+    for names, queries in ((ADDED_CHAT, 256), (ADDED, 64)):
+        shapes = upstream.shapes(vision, upstream.LANGUAGE, upstream.PIECES + len(names))
+        folder = tmp_path / str(queries)
+        upstream.save_native(folder, random_state(shapes.items(), 1), None)
+        found = models.open_checkpoint(str(folder)).vision()
+        assert found == replace(vision, queries=queries)
+
+
+def test_vocabulary_of_newer_tokenizers(copied):
+    places, folder = copied("emu2", "draft", "model")
+    usual = models.open_checkpoint(places["model"]).tokens().added
+    added = json.loads((folder / "added_tokens.json").read_text())
+    (folder / "added_tokens.json").unlink()
+    decoder = {str(i): {"content": name, "special": True} for name, i in added.items()}
+    decoder["1"] = {"content": "<s>", "special": True}
+    config = {"added_tokens_decoder": decoder}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    newer = models.open_checkpoint(places["model"]).tokens().added
+    assert newer == usual
+    assert set(ADDED_CHAT) <= set(newer)
+
+
+def test_sizes_come_from_the_checkpoint(tmp_path):
+    """Every dimension of it is another than that of the other tests."""
+    vision = replace(
+        upstream.CHAT_VISION, width=36, heads=2, patch=6, grid=6, layers=3, mlp_width=40
+    )
+    vision = replace(vision, queries=9)
+    language = upstream.LANGUAGE | {"hidden_size": 40, "intermediate_size": 56}
+    language |= {"num_hidden_layers": 3, "num_attention_heads": 5}
+    language |= {"num_key_value_heads": 5, "max_position_embeddings": 300}
+    shapes = upstream.shapes(vision, language, upstream.PIECES + len(ADDED_CHAT))
+    state = random_state(shapes.items(), 2)
+    folder = upstream.save_chat(tmp_path / "chat", state, vision, language)
+    stage = published("emu2", "draft", {"model": str(folder)})
+    assert stage.context == 300
+    (outcome,) = stage([asked("A house", smooth(1))])
+    plain = stage.prompt(asked("A house"))
+    assert outcome.usage["input_tokens"] - plain.length == 11
+    assert outcome.usage["output_tokens"] > 0

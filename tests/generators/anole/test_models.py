@@ -1,18 +1,24 @@
-"""The VQ model and what it reads, against other programs and by hand."""
+"""Anole's checkpoints and VQ model, against other programs and by hand."""
+
+import json
 
 import anole_helpers as helpers
 import numpy as np
 import pytest
 import torch
-from diffusers.loaders.single_file_utils import convert_ldm_vae_checkpoint
+from natives import asked, drawings, edit, published
 from picture_helpers import png, saved
 from PIL import Image as Pillow
+from safetensors.torch import save_file
 
-from generators.anole.codec import Codec, centre_crop, encoder_input, on_white, vq_model
+from generators.anole.codec import Codec, encoder_input, on_white, vq_model
 from generators.anole.models import taming_layout
 from generators.document import Image
+from generators.errors import CheckpointError
 from generators.images import ImageError
 from generators.loading.strict import fill
+
+pytestmark = pytest.mark.models
 
 
 def codec_of(config, tensors, dtype) -> Codec:
@@ -24,28 +30,6 @@ def codec_of(config, tensors, dtype) -> Codec:
     return Codec(model, config)
 
 
-@pytest.mark.models
-def test_names_against_diffusers_own_converter():
-    """Every parameter comes from the tensor that diffusers' converter would take."""
-    with torch.device("meta"):
-        model = vq_model(helpers.VQ)
-    shapes = helpers.taming_shapes(helpers.VQ)
-    stored = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
-    names = {id(v): k for k, v in stored.items()}
-    converted = convert_ldm_vae_checkpoint(dict(stored), model.config)
-    layout = taming_layout(model.state_dict(), len(helpers.VQ["channel_multiplier"]))
-    ours = {place.name: name for name, place in layout.items()}
-    assert set(layout) == set(shapes)
-    for name, value in converted.items():
-        # The converter reshapes the attention's kernels, which makes new tensors.
-        if id(value) in names:
-            assert ours[name] == names[id(value)]
-        else:
-            assert ".attentions.0." in name
-    assert set(ours) - set(converted) == {"quantize.embedding.weight"}
-
-
-@pytest.mark.models
 def test_a_batch_is_decoded_as_exactly_as_an_image_alone():
     """In 32 x 32 codes, as published; the more pixels, the more a batch used to err."""
     levels = {"resolution": 128, "channel_multiplier": [1, 2, 4]}
@@ -70,36 +54,13 @@ def noise(width: int, height: int, mode: str = "RGB") -> Pillow.Image:
     return Pillow.fromarray(pixels.astype(np.uint8), mode)
 
 
-@pytest.mark.parametrize(
-    ("size", "scaled", "corner"),
-    [
-        # 512 / 720 * 1000 = 711.1: rounding and truncation agree.
-        ((1000, 720), (711, 512), (99, 0)),
-        # 512 / 719 * 1000 = 712.1
-        ((1000, 719), (712, 512), (100, 0)),
-        # 512 / 480 * 667 = 711.47 and 512 / 480 * 668 = 712.53: the latter rounds up.
-        ((667, 480), (711, 512), (99, 0)),
-        ((480, 668), (512, 713), (0, 100)),
-        ((300, 300), (512, 512), (0, 0)),
-    ],
-)
-def test_shorter_side_then_centre_crop(size, scaled, corner):
-    picture = noise(*size)
-    whole = picture.resize(scaled, Pillow.Resampling.LANCZOS)
-    expected = whole.crop((*corner, corner[0] + 512, corner[1] + 512))
-    assert np.array_equal(np.asarray(centre_crop(picture, 512)), np.asarray(expected))
-
-
 def test_transparency_is_blended_on_white_and_truncated():
-    pixels = np.array([[[10, 200, 0, 255], [10, 200, 0, 0], [10, 200, 0, 100]]], np.uint8)
-    blended = np.asarray(on_white(png(Pillow.fromarray(pixels, "RGBA"))))
-    # (1 - 100 / 255) * 255 + 100 / 255 * v = 155 + v * 0.39: 158.9, 233.4, 155.
-    assert blended.tolist() == [[[10, 200, 0], [255, 255, 255], [158, 233, 155]]]
     palette = Pillow.new("P", (2, 1))
     palette.putpalette([0, 0, 0, 50, 60, 70])
     palette.putpixel((1, 0), 1)
     read = np.asarray(on_white(Image.of(saved(palette, "PNG", transparency=0))))
     assert read.tolist() == [[[255, 255, 255], [50, 60, 70]]]
+    # (1 - 51 / 255) * 255 + 51 / 255 * 40 = 212.
     grey = Pillow.fromarray(np.array([[[40, 51]]], np.uint8), "LA")
     assert np.asarray(on_white(png(grey))).tolist() == [[[212, 212, 212]]]
     opaque = noise(5, 4, "RGBA")
@@ -121,3 +82,44 @@ def test_rotated_images_stand_upright():
 def test_very_long_images_are_refused():
     with pytest.raises(ImageError, match="1 x 3000 pixels would become 512 x 1536000"):
         encoder_input(png(noise(1, 3000)), 512)
+
+
+def test_renderer_reads_only_the_shards_it_needs(copied):
+    """And a configuration that leaves out what equals transformers' defaults."""
+    places, folder = copied("anole", "render", "model")
+
+    def vq_only(tensors) -> None:
+        for name in [n for n in tensors if ".vqmodel." not in n]:
+            del tensors[name]
+
+    edit(folder, "*.safetensors", vq_only)
+    index, config = folder / "model.safetensors.index.json", folder / "config.json"
+    where = json.loads(index.read_text())["weight_map"]
+    where["lm_head.weight"] = "absent.safetensors"
+    index.write_text(json.dumps({"weight_map": where}))
+    about = json.loads(config.read_text())
+    for name in ("in_channels", "attn_type", "double_latent", "attn_resolutions"):
+        del about["vq_config"][name]
+    config.write_text(json.dumps(about))
+    published("anole", "render", places)
+    with pytest.raises(CheckpointError, match=r"has no file 'absent\.safetensors'"):
+        published("anole", "draft", places)
+
+
+def test_vq_model_alone_renders_but_does_not_draft(tmp_path):
+    save_file(helpers.taming_tensors(), tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(helpers.VQ))
+    published("anole", "render", {"model": str(tmp_path)})
+    with pytest.raises(CheckpointError, match="VQ model only"):
+        published("anole", "draft", {"model": str(tmp_path)})
+
+
+def test_picture_size_comes_from_the_config(tmp_path):
+    small = {"resolution": 24, "channel_multiplier": [1, 2, 1], "num_res_blocks": 2}
+    vq = helpers.VQ | small
+    taming = helpers.taming_tensors(vq)
+    place = {"model": str(helpers.save_hf(tmp_path, helpers.language(), taming, vq))}
+    draft = published("anole", "draft", place, context=200)
+    outcomes = draft([asked("a small boat", seed=seed) for seed in range(6)])
+    drawn = published("anole", "render", place)(drawings("anole", outcomes))
+    assert {d.value.pixels.shape for d in drawn} == {(24, 24, 3)}
