@@ -99,14 +99,9 @@ def test_answers_have_their_least_and_most_tokens():
         assert (stop == "token limit") == (tokens == 3)
 
 
-# Drawing: what the UNet is told, what is blocked, what is refused ------------------------
+# Drawing: what is blocked, what is refused ------------------------------------------------
 
 NATIVE_FILE = "Emu2-Gen_pytorch_model.bf16.safetensors"
-
-
-def payload(rows: int = 16, width: int = 64, seed: int = 0):
-    pair = torch.randn(2, rows, width, generator=torch.manual_seed(seed))
-    return pack(vectors=pair[0], unconditional=pair[1])
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +115,9 @@ def render(folder, **settings):
 
 def test_the_safety_checker_of_a_checkpoint(checker, tmp_path):
     """Its thresholds decide: below every cosine it blocks all, above all nothing."""
-    request = ImageRequest(payload=payload(4, upstream.GEN_VISION.width), seed=1)
+    pair = torch.randn(2, 4, upstream.GEN_VISION.width, generator=torch.manual_seed(0))
+    vectors = pack(vectors=pair[0], unconditional=pair[1])
+    request = ImageRequest(payload=vectors, seed=1)
     names = ("concept_embeds_weights", "special_care_embeds_weights")
     for name in names:
         getattr(checker, name).data.fill_(-2.0)
