@@ -92,7 +92,7 @@ NATIVES: Mapping[str, Native] = {
         layout=_STATES,
         sampled={"temperature": 0.7},
         greedy={},
-        settings={"draft": {"num_words": 30}, "render": SMALL},
+        settings={"render": SMALL},
     ),
     "minigpt5": Native(
         stages={"draft": MiniGPT5Draft, "render": MiniGPT5Render},
