@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models
 from generators.decoding.drafting import Stop
 from generators.document import Image, Request, Text, Turn
 from generators.errors import CheckpointError
-from generators.gill.draft import pieces
+from generators.gill.draft import first_sentence, pieces
 from generators.gill.models import GillTokens, opt_tokenizer, toy_tokenizer
 from generators.gill.settings import GillDraftSettings
 from generators.loading.files import Files
@@ -92,6 +92,20 @@ def test_text_survives(tokens, text):
 def test_a_vocabulary_without_special_tokens_is_refused():
     with pytest.raises(CheckpointError, match=r"lacks '</s>'"):
         GillTokens(Tokenizer(models.BPE(vocab={"a": 0}, merges=[])), 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" a bird. a boat.", " a bird."),
+        ("\n\na bird. So\nand\n", "a bird. So\n"),
+        ("a bird", "a bird"),
+        ("...", "."),
+        ("\n", ""),
+    ],
+)
+def test_first_sentence(text, expected):
+    assert first_sentence(text) == expected
 
 
 def test_settings_that_contradict_each_other():

@@ -39,6 +39,31 @@ def shown(request: Request, /, **settings) -> str:
     return "".join("<ImageHere>" if isinstance(p, Image) else p for p in parts)
 
 
+def test_the_template_of_each_checkpoint():
+    """Written out from VISTDataset, MMDialogDataset and CC3MDataset (dataloader.py)."""
+    image, mmdialog = "<Img><ImageHere></Img>", "generate conversations with appropriate"
+    conversing = VIST.replace("understanding images and generate story", mmdialog)
+    expected = {
+        "vist": f"{VIST}###Human:first{image}then{image}\n Tell me the next scene with "
+        "image. ###Assistant:",
+        "mmdialog": f"{conversing.removesuffix('.')} images. ###Human: first{image}then"
+        f"{image} ###Assistant:",
+        "none": "You will be able to generate image according to command.###Human: first"
+        f"{image}then{image} ###Assistant:",
+    }
+    asking = asked("first", smooth(), "then", smooth())
+    assert {k: shown(asking, finetuned=k) for k in expected} == expected
+
+
+def test_texts_are_stripped_beside_images_and_not_elsewhere():
+    """As upstream's slow tokenizer does beside its added token."""
+    settings = {"before_image": " ", "after_image": "\n", "system_prompt": "S"}
+    request = asked(" a ", smooth(), smooth(1), " b ", smooth(2), "the river")
+    parts = prompt_parts(request, MiniGPT5DraftSettings(**settings))
+    ending = "the river Tell me the next scene with image. ###Assistant:"
+    assert [p for p in parts if isinstance(p, str)] == ["S###Human: a", "b", ending]
+
+
 def test_every_text_of_the_template_is_a_setting():
     texts = {"human": "H", "assistant": "A", "after_last_image": "E"}
     texts |= {"before_image": "(", "after_image": ")"}
