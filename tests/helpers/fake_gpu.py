@@ -271,8 +271,8 @@ def fake_gpus(count: int = 1) -> Iterator[Traffic]:
         for name, value in _of_driver(count).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         stack.enter_context(mock.patch.object(torch, "Generator", _CpuGenerator))
-        # A mode is of one thread; transformers loads in several.
-        one = {"HF_DEACTIVATE_ASYNC_LOAD": "1"}
+        # A mode is of one thread, and transformers loads in several; nothing is captured.
+        one = {"HF_DEACTIVATE_ASYNC_LOAD": "1", "PLAIT_CUDA_GRAPHS": "0"}
         stack.enter_context(mock.patch.dict(os.environ, one))
         # Tensors made under inference mode cannot be wrapped.
         plain = mock.Mock(side_effect=lambda _: torch.no_grad())
