@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
 from typing import TypeVar
 
-from generators.base import Failure, Outcome, Skip
-from generators.document import Content, Image, Request, Text, Turn
+from generators.base import Failure, Fault, Outcome, Skip
+from generators.document import Content, Image, ImageRequest, Request, Text, Turn
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -83,6 +83,26 @@ def answered(
     ready = [one for one in read if not isinstance(one, Skip | Failure)]
     outcomes = iter(answer(ready) if ready else ())
     return [o if isinstance(o, Skip | Failure) else next(outcomes) for o in read]
+
+
+def prompt_and_seed(
+    request: ImageRequest, prefix: str, *, images: bool = False
+) -> tuple[str, int] | Failure:
+    """Return what is drawn and the seed of its noise, or why nothing can be drawn.
+
+    `images` says whether the model draws from images besides, the request's context.
+    """
+    prompt, seed = request.prompt, request.seed
+    shown = images and all(isinstance(part, Image) for part in request.context)
+    if request.payload is not None or (request.context and not shown):
+        reason = "a text-to-image model reads prompts; the request holds more than a prompt"
+    elif prompt is None or not prompt.strip():
+        reason = f"the request's prompt is empty: {prompt!r}"
+    elif seed is None:
+        reason = "the request has no seed"
+    else:
+        return prefix + prompt, seed
+    return Failure(reason, Fault.BAD_INPUT)
 
 
 def display_text(parts: Iterable[str | Image], mark: str = "<image>") -> str:

@@ -68,7 +68,6 @@ def custom_spec(
 
 
 def _placement(name: str, cls: Any, overrides: Mapping[str, Any]) -> Placement:
-    """Return the class's own placement with the user's overrides."""
     placed = {k: v for k, v in overrides.items() if k in StageSettings.placed}
     checked = validated(StageSettings, placed, name)
     own: Placement = getattr(cls, "placement", Placement())
@@ -120,11 +119,10 @@ class AsDrawn:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
         """Return the images in the payloads."""
-        return [Result(self._unpacked(request)) for request in inputs]
-
-    def _unpacked(self, request: ImageRequest) -> Image:
         from safetensors.numpy import load
 
-        if request.payload is None:
+        payloads = [request.payload for request in inputs]
+        if None in payloads:
             raise ValueError("a drafting stage without a renderer must draw its images")
-        return Image.of(load(request.payload.read())["png"].tobytes())
+        files = (load(p.read())["png"].tobytes() for p in payloads if p is not None)
+        return [Result(Image.of(file)) for file in files]

@@ -88,12 +88,9 @@ def _known_keys() -> list[str]:
         for name, value in os.environ.items()
         if name in _variables or _KEY_VARIABLE.search(name)
     )
-    return sorted({value for value in values if _is_key(value)}, key=len, reverse=True)
-
-
-def _is_key(value: str) -> bool:
-    """Return False for words such as `none`, which local servers are given for a key."""
-    return len(value) >= (_SHORTEST_WORD if value.isalpha() else _SHORTEST)
+    # Not words such as `none`, which local servers are given for a key.
+    keys = {v for v in values if len(v) >= (_SHORTEST_WORD if v.isalpha() else _SHORTEST)}
+    return sorted(keys, key=len, reverse=True)
 
 
 def _replaced(text: str, keys: Sequence[str]) -> str:

@@ -227,11 +227,13 @@ class _Walker:
             if not isinstance(images, Result):
                 return images
             self.images += len(images.value) + len(draft.images)
-            written += _assemble(draft, images.value)
+            drawn = iter(images.value)
+            written += tuple(
+                next(drawn) if isinstance(s, ImageRequest) else s for s in draft.segments
+            )
         return Result(written)
 
     def _draft(self, sample: Sample, request: Request) -> Walk[Draft]:
-        """Walk to what the first stage writes."""
         if self.system.draft is None:
             return _as_prompt(sample, request)
         job = Job(self.system.draft, request, sample.id)
@@ -271,7 +273,6 @@ class _Walker:
     def _images(
         self, draft: Draft, sample: Sample, written: Content
     ) -> Walk[tuple[Image, ...]]:
-        """Walk the drawing half of the chain for the requests of one draft."""
         system, requests = self.system, draft.requests
         if not requests:
             return Result(())
@@ -318,7 +319,6 @@ class _Walker:
     def _in_turn(
         self, requests: Sequence[ImageRequest], label: str, earlier: Sequence[Image]
     ) -> Walk[tuple[Image, ...]]:
-        """Walk to the images one after another, each drawn from the last before it."""
         assert self.system.render is not None
         drawn = list[Image]()
         for request in requests:
@@ -349,7 +349,6 @@ def _for(stage: StageSpec, request: ImageRequest) -> ImageRequest:
 
 
 def _as_prompt(sample: Sample, request: Request) -> Outcome[Draft]:
-    """Return the request for one image of what the last turn says."""
     if not sample.wants_images:
         return Skip("a text-to-image model alone draws, and the query asks for text")
     if request.images:
@@ -380,11 +379,4 @@ def _lost_images(draft: Draft, composed: Draft) -> Failure | None:
     return Failure(
         f"the LVLM answered with {lost.total()} image(s) of its own, which this system "
         "does not keep; use the model alone as a system"
-    )
-
-
-def _assemble(draft: Draft, images: tuple[Image, ...]) -> Content:
-    rendered = iter(images)
-    return tuple(
-        next(rendered) if isinstance(s, ImageRequest) else s for s in draft.segments
     )

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from typing import Literal, get_args
 
 from generators.base import StageSpec
 from generators.document import Draft, ImageRequest, Sample, Text
 from generators.errors import UsageError
-from generators.system import System, Variant
+from generators.system import System
 
-ProtocolName = Literal["text", "mmie", "outline", "outline-edit", "critic"]
-CRITIC: ProtocolName = "critic"
-EDITING: ProtocolName = "outline-edit"
+CRITIC = "critic"
+EDITING = "outline-edit"
 """The protocol under which each image is drawn from the last ones too."""
 T2I_ALONE = "t2i"
 """The protocol of a text-to-image model alone, which composes nothing."""
-PROTOCOLS: tuple[str, ...] = (*get_args(ProtocolName), T2I_ALONE)
+PROTOCOLS = ("text", "mmie", "outline", EDITING, CRITIC, T2I_ALONE)
 
 OUTLINE_INSTRUCTION = (
     "Answer with text and pictures. You cannot draw yourself: wherever a picture belongs, "
@@ -33,20 +30,6 @@ OUTLINE_INSTRUCTION = (
 
 _MARK = re.compile(r"<image>(.*?)(?:</image>|(?=<image>)|$)", re.DOTALL | re.IGNORECASE)
 _CLOSING = re.compile(r"</image>", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class CompositionProtocol:
-    """A composition protocol: the LVLM's instruction, and how its reply is read.
-
-    `critic` is `outline` whose images a critic has drawn again (`pipelines.critic`).
-    """
-
-    name: ProtocolName
-    read: Callable[[Draft, Sample], Draft]
-    variant: Variant
-    max_images: int
-    instruction: str | None = None
 
 
 def text_only(draft: Draft, sample: Sample) -> Draft:
@@ -74,21 +57,16 @@ def outlined(draft: Draft, sample: Sample, *, max_images: int) -> Draft:
     text, segments, at = draft.text, list[Text | ImageRequest](), 0
     for mark in _MARK.finditer(text):
         _add_text(segments, text[at : mark.start()])
-        description, at = _extent(mark)
+        description, at = mark.group(1), mark.end()
+        if not _CLOSING.match(text, mark.end(1)):
+            description = description.partition("\n")[0]
+            at = mark.start(1) + len(description)
+        description = " ".join(description.split())
         count = sum(isinstance(s, ImageRequest) for s in segments)
         if description and count < max_images:
             segments.append(ImageRequest(prompt=description))
     _add_text(segments, text[at:])
     return Draft(tuple(segments) or (Text(""),))
-
-
-def _extent(mark: re.Match[str]) -> tuple[str, int]:
-    """Return the description of the marked image, and where the mark ends."""
-    description, end = mark.group(1), mark.end()
-    if not _CLOSING.match(mark.string, mark.end(1)):
-        description = description.partition("\n")[0]
-        end = mark.start(1) + len(description)
-    return " ".join(description.split()), end
 
 
 def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
@@ -100,69 +78,29 @@ def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
         segments.append(Text(text))
 
 
-def protocol(name: str, max_images: int = 4) -> CompositionProtocol:
-    """Return the protocol of that name; UsageError with the valid ones."""
+def protocol(name: str, max_images: int = 4) -> System:
+    """Return the system of that protocol, still without stages; UsageError.
+
+    `critic` is `outline` whose images a critic has drawn again (`pipelines.critic`).
+    """
+    rule = partial(System, name=name, draft=None)
     if name == "text":
-        return CompositionProtocol("text", text_only, "text", 0)
+        return rule(compose=text_only, variant="text", max_images=0)
     if name == "mmie":
-        return CompositionProtocol("mmie", one_image, "text", 1)
-    outlines: tuple[ProtocolName, ...] = ("outline", EDITING, CRITIC)
-    if own := next((rule for rule in outlines if rule == name), None):
+        return rule(compose=one_image, variant="text")
+    if name == T2I_ALONE:
+        return rule(variant="plain")
+    if name in PROTOCOLS:
         # One instruction: what the LVLM writes is shared, and images alone differ.
-        read = partial(outlined, max_images=max_images)
         instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
-        return CompositionProtocol(own, read, "interleaved", max_images, instruction)
+        read = partial(outlined, max_images=max_images)
+        return rule(compose=read, instruction=instruction, max_images=max_images)
     raise UsageError(
         f"unknown composition protocol {name!r}; valid are 'text', 'mmie', 'outline', "
         f"'outline-edit' and 'critic', and for a text-to-image model alone {T2I_ALONE!r}"
     )
 
 
-def composite(
-    name: str,
-    lvlm: StageSpec,
-    t2i: StageSpec | None,
-    rule: CompositionProtocol,
-    labels: tuple[str, str],
-    prior: StageSpec | None = None,
-    input_images: int = 0,
-) -> System:
-    """Return the system of an LVLM and a T2I model, or of the LVLM alone (`@text`).
-
-    `labels` are its row and column in the matrix, `prior` the stage before `t2i` of a T2I
-    model of two, `input_images` how many of the last images the T2I model draws from.
-    """
-    return System(
-        name=name,
-        draft=lvlm,
-        condition=prior,
-        keeps_prompt=prior is not None,
-        render=t2i,
-        variant=rule.variant,
-        instruction=rule.instruction,
-        compose=rule.read,
-        max_images=rule.max_images,
-        input_images=input_images,
-        lvlm=labels[0],
-        t2i=labels[1],
-    )
-
-
-def t2i_alone(
-    name: str, t2i: StageSpec, label: str, prior: StageSpec | None = None
-) -> System:
-    """Return the system `T2I@t2i`: one image of what the query says, and no text."""
-    return System(
-        name=name,
-        draft=None,
-        condition=prior,
-        keeps_prompt=prior is not None,
-        render=t2i,
-        variant="plain",
-        t2i=label,
-    )
-
-
 def text_alone(name: str, lvlm: StageSpec, label: str) -> System:
     """Return the system `LVLM@text`, which has no T2I model; `label` is its row."""
-    return composite(name, lvlm, None, protocol("text"), (label, "no pictures"))
+    return replace(protocol("text"), name=name, draft=lvlm, lvlm=label, t2i="no pictures")

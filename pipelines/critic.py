@@ -177,7 +177,6 @@ class CriticReview:
         return Result(images, notes={TRIES: notes})
 
     def _asked(self, tries: Sequence[Try], seeded: bool) -> StageInput:
-        """Return what the critic is shown and asked about the last try."""
         wanted, last = tries[0].request.prompt, tries[-1]
         shown = (last.image,) if last.image else ()
         if self.manner == "probability":
@@ -214,7 +213,6 @@ class CriticReview:
 
 
 def _open(outcomes: Sequence[Outcome[Any]]) -> Failure | None:
-    """Return the first failure that running again may mend, if there is one."""
     failures = (o for o in outcomes if isinstance(o, Failure))
     return next((f for f in failures if not f.fault.final), None)
 

@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
-from generators.content import answered
+from generators.content import answered, prompt_and_seed
 from generators.decoding.payloads import pack, received
 from generators.decoding.sampling import NO_NUMBERS, read_tokens
 from generators.decoding.texts import TextTrack
@@ -38,7 +38,6 @@ from generators.images import Drawing, ImageError, decode
 from generators.loading.strict import device_of
 from generators.overflow import SCORES, no_numbers
 from pipelines.presets import GlmImagePriorSettings, GlmImageSettings
-from pipelines.prompts import prompt_and_seed
 from pipelines.vlm.decoding import ChosenTokens, end_ids
 
 R = TypeVar("R")
@@ -139,7 +138,6 @@ class GlmImagePrior:
         return [packed(*one) for one in zip(read, tracks, lengths, seen, strict=True)]
 
     def _encoded(self, read: Sequence[_Read]) -> Any:
-        """Return the inputs of `generate` for images of the size that is set."""
         conversations = []
         for one in read:
             shown = [{"type": "image", "image": image} for image in one.images]

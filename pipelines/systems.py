@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
 from generators.base import Kind, StageSpec, Weights, WeightsName
 from generators.custom import custom_spec, custom_system
 from generators.diffusion.inputs import seeing_models, unseen
@@ -30,15 +28,18 @@ from generators.rounds import Rounds, compose
 from generators.settings import ModelSettings, StageSettings, with_small_batch
 from generators.system import System
 from generators.work import SCORED, FigureRange
-from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettings
+from pipelines.chat.settings import (
+    ChatSettings,
+    EndpointSettings,
+    GeneratedImagesSettings,
+    ServerSettings,
+)
 from pipelines.composition import (
     CRITIC,
     EDITING,
     PROTOCOLS,
     T2I_ALONE,
-    composite,
     protocol,
-    t2i_alone,
     text_alone,
 )
 from pipelines.critic import CriticReview, CriticSettings
@@ -53,7 +54,6 @@ from pipelines.presets import KITS, LVLMS, PRIORS, T2IS, TextToImageSettings
 from pipelines.servers.engines import engine_spec
 from pipelines.servers.settings import EngineModelSettings, ServerTable
 from pipelines.servers.start import with_server
-from pipelines.vlm.image_settings import GeneratedImagesSettings
 
 Makers = Mapping[str, Callable[..., StageSettings]]
 """Prefix -> the settings of the `model` named after it."""
@@ -183,20 +183,17 @@ def _declared(name: str, models: Models) -> System:
             f"system {name!r}: write native:hf:ORG/NAME or native:FOLDER, with --weights "
             "pretrained; janus-pro-1b has others"
         )
-    parts: dict[str, BaseModel] = {
+    parts: dict[str, Any] = {
         "draft": ChatSettings(model=model),
         "render": GeneratedImagesSettings(model=model),
         "compose": Rounds(),
     }
     settings = part_settings(parts, models.of(name), f"models.{name}")
-    draft, render, rounds = (settings[part] for part in parts)
-    assert isinstance(draft, ChatSettings)
-    assert isinstance(render, GeneratedImagesSettings)
-    assert isinstance(rounds, Rounds)
+    rounds = settings["compose"]
     return System(
         name=name,
-        draft=_stage(draft, f"{name}-draft", "pretrained", models.gpu_gib),
-        render=render.spec(f"{name}-render", "pretrained", models.gpu_gib),
+        draft=_stage(settings["draft"], f"{name}-draft", "pretrained", models.gpu_gib),
+        render=settings["render"].spec(f"{name}-render", "pretrained", models.gpu_gib),
         compose=partial(compose, rounds),
         rounds=rounds.rounds,
     )
@@ -224,15 +221,14 @@ def _native(parts: SystemName, models: Models) -> System:
             f"system {name!r}: the protocol {rule_name!r} takes an LVLM and a T2I model; "
             f"{model!r} takes mmie, outline, text or {T2I_ALONE}"
         )
-    assert own.draft is not None
-    assert own.render is not None
-    if rule_name == T2I_ALONE:
-        return replace(t2i_alone(name, own.render, name), condition=own.condition)
-    rule = protocol(rule_name, models.max_images)
-    if rule.name == "text":
+    rule = replace(protocol(rule_name, models.max_images), name=name)
+    if rule_name == "text":
+        assert own.draft is not None
         return text_alone(name, own.draft, model)
-    whole = composite(name, own.draft, own.render, rule, (model, model))
-    return replace(whole, condition=own.condition, lvlm=None, t2i=None)
+    rule = replace(rule, condition=own.condition, render=own.render)
+    if rule_name == T2I_ALONE:
+        return replace(rule, t2i=name)
+    return replace(rule, draft=own.draft)
 
 
 def _interleaved(name: str, parts: SystemName, models: Models) -> System:
@@ -253,21 +249,20 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
 
 def _composed(name: str, parts: SystemName, models: Models) -> System:
     lvlm, t2i = parts.lvlm, parts.t2i
-    if parts.protocol == T2I_ALONE:
+    label = parts.protocol or "mmie"
+    rule = protocol(label.partition("=")[0], models.max_images)
+    if rule.name == T2I_ALONE:
         if t2i is not None:
             raise UsageError(
                 f"system {name!r}: protocol {T2I_ALONE!r} is of a text-to-image model "
                 f"alone; write '{t2i}@{T2I_ALONE}'"
             )
-        render, prior = t2i_stages(lvlm, models)
-        return t2i_alone(name, render, lvlm, prior)
-    label = parts.protocol or "mmie"
-    rule = protocol(label.partition("=")[0], models.max_images)
-    if rule.name == "text":
-        if t2i is not None:
-            t2i_settings(t2i)
-        return text_alone(name, lvlm_spec(lvlm, models), lvlm)
+        return _drawn_by(replace(rule, name=name, t2i=lvlm), *t2i_stages(lvlm, models))
+    if rule.name == "text" and t2i is not None:
+        t2i_settings(t2i)
     draft = lvlm_spec(lvlm, models)
+    if rule.name == "text":
+        return text_alone(name, draft, lvlm)
     if t2i is None:
         example = "flux2-klein" if rule.name == EDITING else "sdxl-turbo"
         raise UsageError(
@@ -275,27 +270,24 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
             f"model, as in '{lvlm}+{example}@{label}'"
         )
     _refuse_unknown_protocol(t2i, models)
-    pair, tail = f"{lvlm}+{t2i}", "" if rule.name == "mmie" else f"@{label}"
+    tail = "" if rule.name == "mmie" else f"@{label}"
+    pair, row = f"{lvlm}+{t2i}{tail}", f"{lvlm}{tail}"
+    system = replace(rule, name=pair, draft=draft, lvlm=row, t2i=t2i)
     if rule.name == EDITING:
         render, prior, images = _seeing(t2i, models)
-    else:
-        (render, prior), images = t2i_stages(t2i, models), 0
-    system = composite(
-        f"{pair}{tail}",
-        draft,
-        render,
-        rule,
-        (f"{lvlm}{tail}", t2i),
-        prior,
-        input_images=images,
-    )
-    if rule.name != CRITIC:
-        return system
-    return _reviewed(system, parts.critic or lvlm, models)
+        return _drawn_by(replace(system, input_images=images), render, prior)
+    system = _drawn_by(system, *t2i_stages(t2i, models))
+    if rule.name == CRITIC:
+        return _reviewed(system, parts.critic or lvlm, models)
+    return system
+
+
+def _drawn_by(system: System, render: StageSpec, prior: StageSpec | None) -> System:
+    kept = prior is not None
+    return replace(system, render=render, condition=prior, keeps_prompt=kept)
 
 
 def _reviewed(system: System, critic: str, models: Models) -> System:
-    """Return the system with a critic, an LVLM or another model that answers in text."""
     if system.render is None or not system.render.seeded:
         raise UsageError(
             f"system {system.name!r}: {system.t2i!r} reads no seed, so that it would draw "
@@ -488,7 +480,6 @@ def _spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
 def _stage(
     settings: StageSettings, name: str, weights: Weights, gpu_gib: float
 ) -> StageSpec:
-    """Return the model's own stage, or the one that asks the engine which runs it."""
     if isinstance(settings, EngineModelSettings) and settings.engine is not None:
         return engine_spec(settings, name, weights, gpu_gib)
     return settings.spec(name, weights, gpu_gib)

@@ -9,7 +9,7 @@ from typing import Any
 from PIL.Image import Image as Pillow
 
 from generators.base import Failure, Fault, Outcome, Result, Skip, Weights
-from generators.content import answered
+from generators.content import answered, prompt_and_seed
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.inputs import SEEING, unseen
 from generators.diffusion.prompts import readers_of, readings
@@ -17,7 +17,6 @@ from generators.document import Image, ImageRequest
 from generators.errors import UsageError
 from generators.images import Drawing, ImageError, decode
 from pipelines.presets import TextToImageSettings
-from pipelines.prompts import prompt_and_seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,6 @@ class TextToImage:
         return _Asked(*read, sized, tuple(source.digest for source in sources))
 
     def _drawn(self, asked: Sequence[_Asked]) -> list[Outcome[Drawing]]:
-        """Draw what comes without images, then what comes with some."""
         drawn: dict[int, Outcome[Drawing]] = {}
         for seeing in (False, True):
             rows = {i: one for i, one in enumerate(asked) if bool(one.images) == seeing}
@@ -83,7 +81,6 @@ class TextToImage:
         return [drawn[i] for i in range(len(asked))]
 
     def _alike(self, asked: Sequence[_Asked], seeing: bool) -> list[Outcome[Drawing]]:
-        """Draw requests that all come with images, or all without."""
         seeds, notes = [one.seed for one in asked], dict[str, Any]()
         if seeing and self.sight is not None:
             conditions = self.sight.conditions([(one.prompt, one.images) for one in asked])

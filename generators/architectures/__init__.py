@@ -40,7 +40,6 @@ def cache_gib(name: str) -> float:
 
 
 def _scaled(config: Config, changes: Config) -> dict[str, Any]:
-    """Return `config` with `changes`, of nested sections too."""
     nested = {
         key: _scaled(value, changes.get(key, {}))
         for key, value in config.items()

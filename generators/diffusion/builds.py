@@ -165,7 +165,6 @@ def module_class(name: str) -> Any:
 
 
 def _scheduler(config: Mapping[str, Any]) -> Any:
-    """Return the scheduler whose class `config` names as `_class_name`."""
     return getattr(diffusers, config["_class_name"]).from_config(dict(config))
 
 

@@ -46,7 +46,9 @@ class Call:
         self._guiding = next(used, _GUIDING[0])
         """The argument that the setting `guidance` means: the one in use by default."""
         self._check_own()
-        self.input_size = self._input_size()
+        apart = self._kind not in SEEING or "height" in self._defaults
+        width, height = settings.width, settings.height
+        self.input_size = None if apart or not (width and height) else (width, height)
         """(width, height) to which images are brought that a pipeline draws from, where
         those it draws are as large as they."""
         given, own = self._given(), settings.arguments
@@ -59,7 +61,6 @@ class Call:
         self.negative_prompt, self.notes = self._negative_prompt()
 
     def _check_own(self) -> None:
-        """Raise UnknownName for one of the user's `arguments` that the pipeline lacks."""
         own = self._settings.arguments
         for name in own:
             if name not in self._defaults:
@@ -72,13 +73,7 @@ class Call:
                 "without which the pipeline would leave captions as they are"
             )
 
-    def _input_size(self) -> tuple[int, int] | None:
-        own = self._settings
-        apart = self._kind not in SEEING or "height" in self._defaults
-        return None if apart or not (own.width and own.height) else (own.width, own.height)
-
     def _given(self) -> dict[str, Any]:
-        """Return the arguments that have settings of their own."""
         settings = self._settings
         requested = {
             "num_inference_steps": settings.steps,
@@ -117,7 +112,6 @@ class Call:
         return {k: v for k, v in defaults.items() if k in self._defaults} | dict(given)
 
     def _negative_prompt(self) -> tuple[str | None, dict[str, Any]]:
-        """Return the negative prompt, and a note when it is not the user's own."""
         negative = self._settings.negative_prompt
         needed = next((n for n in (_TRUE_CFG, _GUIDING[0]) if n in self._defaults), None)
         if needed is None:
@@ -142,7 +136,6 @@ class Call:
 
 
 def _ignored(pipeline: Any) -> str | None:
-    """Return why this pipeline ignores guidance; None where it does not."""
     names = {kind.__name__ for kind in type(pipeline).__mro__}
     if "Flux2KleinPipeline" in names and pipeline.config.get("is_distilled"):
         return "its checkpoint is distilled to few steps and ignores it"

@@ -72,7 +72,6 @@ def load_pipeline(
 
 
 def _set_scheduler(pipeline: Any, name: str | None) -> None:
-    """Use a compatible scheduler with the checkpoint's own schedule."""
     current = pipeline.scheduler
     if name is not None:
         choices = {kind.__name__: kind for kind in current.compatibles}
@@ -219,7 +218,6 @@ class Drawer:
     def _conditions(
         self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int], padding: int
     ) -> dict[str, Any]:
-        """Return what differs between images, a list each."""
         each = {k: _padded(v, padding) for k, v in conditions.items()}
         each["generator"] = [torch.Generator("cpu").manual_seed(s) for s in seeds]
         if self.negative_prompt is not None:
@@ -227,7 +225,6 @@ class Drawer:
         return each
 
     def _outcome(self, image: Floats, unsafe: bool) -> Outcome[Drawing]:
-        """Return a drawing, or the reason why these values are not a valid image."""
         usage: dict[str, float] = {"images": 1}
         if (steps := self.arguments.get("num_inference_steps")) is not None:
             usage["steps"] = steps
@@ -251,7 +248,6 @@ class Drawer:
 
 
 def _padded(values: Sequence[Any], padding: int) -> Any:
-    """Return `values` with the first repeated `padding` times at the end."""
     if isinstance(values, torch.Tensor):
         return torch.cat([values, values[:1].expand(padding, *values.shape[1:])])
     return [*values, *list(values[:1]) * padding]

@@ -41,9 +41,10 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     folder = folder_of(settings.model, settings.revision, variant)
     index = read_json(folder / "model_index.json")
     if (name := index.get("_class_name")) in WRITERS:
+        named = ", ".join(d.preset for d in DESIGNS.values() if d.preset is not None)
         raise CheckpointError(
             f"checkpoint {settings.model!r} is a {name}, which writes text and draws no "
-            f"images; valid are {', '.join(_named())} and other text-to-image models"
+            f"images; valid are {named} and other text-to-image models"
         )
     entries = {k: v for k, v in index.items() if isinstance(v, list) and len(v) == 2}
     kinds = {k: _class(k, *v) for k, v in entries.items() if v[0] is not None}
@@ -52,10 +53,6 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     kinds = {k: kind for k, kind in kinds.items() if k not in absent}
     parts = modules_of(folder, kinds, dtype, variant) | absent
     return _pipeline(folder, name, parts, bool(unchecked))
-
-
-def _named() -> list[str]:
-    return [design.preset for design in DESIGNS.values() if design.preset is not None]
 
 
 def folder_of(model: str, revision: str | None, variant: str | None) -> Path:
@@ -185,7 +182,6 @@ def _require_files(folder: Path, kinds: Kinds) -> None:
 def _module(
     kind: type[Any], folder: Path, name: str, dtype: torch.dtype, variant: str | None
 ) -> tuple[Any, list[str]]:
-    """Return a module, and how its tensors differ from the stored ones."""
     try:
         module, info = kind.from_pretrained(
             str(folder),

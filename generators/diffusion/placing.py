@@ -46,17 +46,17 @@ def spread(pipeline: Any, devices: Sequence[torch.device]) -> None:
     first, *further = devices
     used = dict.fromkeys(further, 0)
     parts = pipeline.components.items()
-    sizes = {k: _bytes(m) for k, m in parts if isinstance(m, torch.nn.Module)}
+    modules = {k: m for k, m in parts if isinstance(m, torch.nn.Module)}
+    sizes = {
+        name: sum(p.numel() * p.element_size() for p in module.parameters())
+        for name, module in modules.items()
+    }
     for name in sorted(sizes, key=lambda name: -sizes[name]):
         home = first
         if name.startswith("text_encoder"):
             home = min(used, key=lambda device: used[device])
             used[home] += sizes[name]
         dispatch_model(pipeline.components[name], {"": home}, force_hooks=True)
-
-
-def _bytes(module: torch.nn.Module) -> int:
-    return sum(p.numel() * p.element_size() for p in module.parameters())
 
 
 def denoiser_of(pipeline: Any) -> Any:

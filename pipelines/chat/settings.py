@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from generators.base import Kind, Placement, StageSpec, Weights
-from generators.settings import StageSettings, unkeyed
+from generators.settings import ModelSettings, StageSettings, unkeyed
 from generators.work import PROMPT_TOKENS, Work, answer_tokens, written
 from pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
@@ -91,6 +91,36 @@ class ChatSettings(EngineModelSettings):
 
     def _work(self) -> Work:
         return self._decoding(PROMPT_TOKENS, answer_tokens(self.new_tokens("pretrained")))
+
+
+class GeneratedImagesSettings(ModelSettings):
+    """Images by any class of transformers whose `output_modalities` have `image`.
+
+    None stands for what is published with the model's class.
+    """
+
+    kind: ClassVar[Kind] = Kind.RENDER
+    stage: ClassVar[str] = "generated-images"
+    target: ClassVar[str] = "pipelines.vlm.images:GeneratedImages"
+    seeded: ClassVar[bool] = True
+
+    batch_size: int = unkeyed(4, ge=1)
+    """Of Emu3, whose images are drawn together; others are drawn one at a time."""
+    guidance: float | None = Field(default=None, ge=1)
+    """Scale of classifier-free guidance: Janus 5, Emu3 3; 1 for none."""
+    greedy: bool = False
+    temperature: float = Field(default=1.0, gt=0)
+    top_k: int | None = Field(default=None, ge=0)
+    """Only so many of the likeliest codes: Emu3 2048, others all, which is 0."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    prompt_suffix: str | None = None
+    """Put after every prompt; Emu3 has one."""
+    negative_prompt: str | None = None
+    """What guidance leads away from (Emu3 alone)."""
+    ratio: str = Field(default="1:1", pattern=r"^\d+:\d+$")
+    """Width to height (Emu3 alone)."""
+    image_area: int = Field(default=518_400, ge=64)
+    """Pixels of an image (Emu3 alone)."""
 
 
 class ServerSettings(StageSettings):

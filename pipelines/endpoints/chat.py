@@ -6,14 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from generators.base import Fault, Outcome, Result, Weights
-from generators.document import Draft, Request, Text
+from generators.base import Failure, Fault, Outcome, Result, Skip, Weights
+from generators.document import Draft, Request, Text, Turn
 from pipelines.chat.settings import EndpointSettings, EngineChatSettings
 from pipelines.chat.turns import ControlTokens
 from pipelines.endpoints.errors import StatusError
-from pipelines.endpoints.replies import ChatCompletion, EndpointReply, read_body
-from pipelines.endpoints.settings import ChatImagesSettings
-from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
+from pipelines.endpoints.replies import EndpointReply, chat_completion, placed, read_body
+from pipelines.endpoints.settings import ChatImagesSettings, KitSettings
+from pipelines.endpoints.stage import (
+    ConversationEndpoint,
+    Message,
+    PreparedCall,
+    SentImage,
+    given,
+)
 
 _FIRST = [{"role": "user", "content": "Reply with the word: ready"}]
 _FIRST_TOKENS = 16
@@ -51,7 +57,7 @@ class CompletionEndpoint(ConversationEndpoint):
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange("/chat/completions", body)
-        return read_body(ChatCompletion, ChatCompletion.reply, content)
+        return read_body(chat_completion, content)
 
 
 class ChatEndpoint(CompletionEndpoint):
@@ -140,3 +146,55 @@ class ChatImagesEndpoint(CompletionEndpoint):
         reply = await super().sent(whole)
         about = {"modality": "text alone is not taken by the server"}
         return replace(reply, notes={**reply.notes, **about})
+
+
+class KitEndpoint(ChatImagesEndpoint):
+    """As every chat endpoint that draws, in the form of a model's published kit."""
+
+    settings_class: ClassVar[type[KitSettings]] = KitSettings
+    settings: KitSettings
+
+    def prepared(self, request: Request) -> PreparedCall | Skip | Failure:
+        """As for every conversation, if the kit has a form for what is asked."""
+        if self._form(request) is None:
+            return Skip("the model's kit asks for images, and the query for text alone")
+        return super().prepared(request)
+
+    def _form(self, request: Request) -> str | None:
+        s = self.settings
+        return s.text_form if request.modality == "text" else s.image_form
+
+    def messages(self, turns: Sequence[Turn], request: Request) -> list[Message]:
+        """Return the messages, users' turns in the kit's form."""
+        messages, form = super().messages(turns, request), self._form(request)
+        if form is None or form == "{text}":
+            return messages
+        return [m if m["role"] != "user" else self._formed(m, form) for m in messages]
+
+    def _formed(self, message: Message, form: str) -> Message:
+        content = message["content"]
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        texts = "\n".join(part["text"] for part in content if part["type"] == "text")
+        images = [part for part in content if part["type"] == "image"]
+        marks = self.settings.image_mark * len(images)
+        text = form.replace("{images}", marks).replace("{text}", texts)
+        return message | {"content": [{"type": "text", "text": text}, *images]}
+
+    def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
+        """As for a chat endpoint that draws, with the seed where the kit has it."""
+        body = super().body(messages, request)
+        seed = body.pop("seed", None)
+        for path in self.settings.seed_fields if seed is not None else ():
+            body = _with(body, path, seed)
+        return body
+
+    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+        """Return the server's reply."""
+        return placed(await super().sent(body))
+
+
+def _with(body: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    name, _, rest = path.partition(".")
+    inner = _with(body.get(name) or {}, rest, value) if rest else value
+    return {**body, name: inner}

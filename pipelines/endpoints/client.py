@@ -197,7 +197,6 @@ class EndpointClient:
         return random.uniform(0, min(_LONGEST_WAIT_S, grown))
 
     def _failure(self, error: Exception, notes: dict[str, Any]) -> Failure:
-        """Return the failure of a request that had no reply."""
         reason, what = described(error), meaning(error)
         self._rejected = self._rejected + 1 if what is Meaning.REJECTED else 0
         if what in (Meaning.REJECTED, Meaning.ENDPOINT):

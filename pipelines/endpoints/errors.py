@@ -63,7 +63,9 @@ class StatusError(Exception):
     """An error status, and what the server says about it in any API's form."""
 
     def __init__(self, response: httpx2.Response, body: bytes) -> None:
-        said = _parsed(body.decode(errors="replace").strip())
+        said: Any = body.decode(errors="replace").strip()
+        with suppress(ValueError, RecursionError):
+            said = json.loads(said)
         error = said.get("error", said) if isinstance(said, Mapping) else said
         about = error if isinstance(error, Mapping) else {}
         message = about.get("message") or about.get("detail") or error
@@ -96,13 +98,6 @@ ERRORS: tuple[type[Exception], ...] = (
     TimeoutError,
 )
 """What a request to an endpoint may raise; anything else is a bug."""
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _listed(value: Any) -> list[Any]:

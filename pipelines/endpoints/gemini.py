@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, Field
 from pydantic.alias_generators import to_camel
 
 from generators.document import Request
 from pipelines.endpoints.errors import MalformedReply, StatusError
 from pipelines.endpoints.media import Media
-from pipelines.endpoints.replies import Counts, EndpointReply, ReplyParts, read_body
+from pipelines.endpoints.replies import (
+    EndpointReply,
+    at,
+    counted,
+    of_type,
+    read_body,
+    text_at,
+)
 from pipelines.endpoints.settings import GeminiSettings
 from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
 
@@ -27,7 +33,8 @@ _NO_ROUTE = (404, 405, 501)
 _ROLES = {"user": "user", "assistant": "model"}
 _USAGE = {
     "input_tokens": "promptTokenCount",
-    "output_tokens": "candidatesTokenCount",
+    # Thoughts are billed as output.
+    "output_tokens": "candidatesTokenCount + thoughtsTokenCount",
     "cached_tokens": "cachedContentTokenCount",
     "reasoning_tokens": "thoughtsTokenCount",
 }
@@ -59,7 +66,7 @@ class GeminiEndpoint(ConversationEndpoint):
                 # A gateway that answers questions, but none about models.
                 return
             raise
-        read_body(_Model, lambda model: model, content)
+        read_body(dict, content)
 
     def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
         """Return what `generateContent` is sent, without what is left to the server."""
@@ -91,7 +98,7 @@ class GeminiEndpoint(ConversationEndpoint):
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange(f"{self._path}:generateContent", body)
-        return read_body(GeminiResponse, GeminiResponse.reply, content)
+        return read_body(generated, content)
 
 
 def _content(message: Message) -> dict[str, Any]:
@@ -110,81 +117,51 @@ def _merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-class _Model(BaseModel):
-    name: str | None = None
+def generated(body: Mapping[str, Any]) -> EndpointReply:
+    """Return what generateContent gave; MalformedReply without candidates or a reason."""
+    reply, counts = EndpointReply(), _counts(body.get("usageMetadata"))
+    candidates = of_type(body.get("candidates") or [], list, "candidates")
+    if not candidates:
+        if (reason := text_at(body, "promptFeedback.blockReason")) is None:
+            raise MalformedReply("neither candidates nor a block reason")
+        reply.blocked.append(f"the prompt was blocked ({reason})")
+        return reply.ended(counts, reason, None)
+    candidate = candidates[0]
+    for part in of_type(at(candidate, "content.parts") or [], list, "parts"):
+        _add_part(reply, of_type(part, Mapping, "a part"))
+    finish = text_at(candidate, "finishReason")
+    if finish not in _WHOLE:
+        said = text_at(candidate, "finishMessage") or ""
+        why = f"the answer was stopped ({finish}) {said}".strip()
+        (reply.blocked if finish in _FINAL else reply.stopped).append(why)
+    return reply.ended(counts, finish, text_at(body, "modelVersion"))
 
 
-class _Content(BaseModel):
-    parts: list[dict[str, Any]] = Field(default_factory=list)
-
-
-class _Candidate(BaseModel):
-    content: _Content | None = None
-    finishReason: str | None = None
-    finishMessage: str | None = None
-
-
-class _Feedback(BaseModel):
-    blockReason: str | None = None
-
-
-class GeminiResponse(BaseModel):
-    """A reply of generateContent, read leniently."""
-
-    candidates: list[_Candidate] = Field(default_factory=list)
-    promptFeedback: _Feedback | None = None
-    usageMetadata: dict[str, Any] | None = None
-    modelVersion: str | None = None
-
-    def reply(self) -> EndpointReply:
-        """Return the reply; MalformedReply without candidates and without a reason."""
-        parts, usage = ReplyParts(), _counts(self.usageMetadata)
-        if not self.candidates:
-            if self.promptFeedback is None or self.promptFeedback.blockReason is None:
-                raise MalformedReply("neither candidates nor a block reason")
-            reason = self.promptFeedback.blockReason
-            parts.blocked.append(f"the prompt was blocked ({reason})")
-            return parts.reply(usage, reason, None)
-        candidate = self.candidates[0]
-        for part in candidate.content.parts if candidate.content else ():
-            _add_part(parts, part)
-        finish = candidate.finishReason
-        if finish not in _WHOLE:
-            why = f"the answer was stopped ({finish}) {candidate.finishMessage or ''}"
-            (parts.blocked if finish in _FINAL else parts.stopped).append(why.strip())
-        return parts.reply(usage, finish, self.modelVersion)
-
-
-def _counts(usage: Mapping[str, Any] | None) -> Counts:
-    """Return the counts; thoughts are billed as output."""
-    if usage is None:
-        return Counts.of(None, _USAGE)
-    counts = Counts.of({**_LEFT_OUT, **usage}, _USAGE)
+def _counts(usage: Any) -> tuple[dict[str, float], dict[str, Any]]:
+    if not isinstance(usage, Mapping):
+        return {}, {}
+    counts, refused = counted({**_LEFT_OUT, **usage}, _USAGE, positive=["reasoning_tokens"])
     details = usage.get("candidatesTokensDetails")
-    drawn = [
-        Counts.of(d, {"tokens": "tokenCount"}).known.get("tokens", 0)
+    drawn = sum(
+        counted(d, {"tokens": "tokenCount"})[0].get("tokens", 0)
         for d in (details if isinstance(details, list) else ())
         if isinstance(d, Mapping) and d.get("modality") == "IMAGE"
-    ]
-    return counts.changed(
-        output_tokens=counts.total("output_tokens", "reasoning_tokens"),
-        reasoning_tokens=counts.known.get("reasoning_tokens") or None,
-        image_output_tokens=sum(drawn) or None,
     )
+    return counts | ({"image_output_tokens": drawn} if drawn else {}), refused
 
 
-def _add_part(parts: ReplyParts, part: Mapping[str, Any]) -> None:
+def _add_part(reply: EndpointReply, part: Mapping[str, Any]) -> None:
     if part.get("thought"):
-        parts.add_thought()
+        reply.add_thought()
         return
     inline, file = part.get("inlineData"), part.get("fileData")
     if isinstance(part.get("text"), str):
-        parts.add_text(part["text"])
+        reply.add_text(part["text"])
     elif isinstance(inline, Mapping) and isinstance(inline.get("data"), str):
         # The API writes bytes in the alphabet for URLs as well.
         data = inline["data"].replace("-", "+").replace("_", "/")
-        parts.segments.append(Media(data, inline.get("mimeType")))
+        reply.segments.append(Media(data, inline.get("mimeType")))
     elif isinstance(file, Mapping) and isinstance(file.get("fileUri"), str):
-        parts.segments.append(Media(file["fileUri"], file.get("mimeType")))
+        reply.segments.append(Media(file["fileUri"], file.get("mimeType")))
     elif names := [name for name in part if name not in _BESIDE]:
-        parts.unreadable.append(f"a part of type {names[0]!r}")
+        reply.unreadable.append(f"a part of type {names[0]!r}")

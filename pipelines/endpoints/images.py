@@ -7,79 +7,64 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
-
 from generators.base import Failure, Fault, Outcome, Result, Weights
+from generators.content import prompt_and_seed
 from generators.document import Image, ImageRequest
 from generators.images import decode
 from pipelines.endpoints.errors import EndpointError, MalformedReply, StatusError
 from pipelines.endpoints.media import Media, MediaError
-from pipelines.endpoints.replies import Counts, EndpointReply, read_body
+from pipelines.endpoints.replies import (
+    EndpointReply,
+    at,
+    counted,
+    is_count,
+    of_type,
+    read_body,
+    text_at,
+)
 from pipelines.endpoints.settings import DIALECTS, ImagesSettings
 from pipelines.endpoints.stage import NO_SEED, EndpointStage, PreparedCall, given
-from pipelines.prompts import prompt_and_seed
 
-_USAGE = {"input_tokens": "input_tokens", "output_tokens": "output_tokens"}
-_OF_SGLANG = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
-
-
-class _Model(BaseModel):
-    id: str
-
-
-class _Listing(BaseModel):
-    data: list[_Model]
+_COUNTS = {
+    # SGLang has the names of chat completions.
+    "input_tokens": "usage.input_tokens | usage.prompt_tokens",
+    "output_tokens": "usage.output_tokens | usage.completion_tokens",
+    "server_seconds": "inference_time_s",
+    "peak_memory_mb": "peak_memory_mb | metrics.peak_memory_mb",
+}
 
 
-class _Drawn(BaseModel):
-    b64_json: str | None = None
-    url: str | None = None
-    revised_prompt: str | None = None
+def images_reply(body: Mapping[str, Any], prompt: str) -> EndpointReply:
+    """Return the images drawn for `prompt`, and what the server says besides."""
+    data = of_type(body.get("data"), list, "data")
+    counts, refused = counted(body, _COUNTS)
+    # Of vLLM-Omni, by the name of a method; those inside the whole are not counted twice.
+    given_s = at(body, "metrics.stage_durations") or {}
+    durations = {
+        name: seconds
+        for name, seconds in of_type(given_s, Mapping, "stage_durations").items()
+        if is_count(seconds)
+    }
+    if whole := [s for name, s in durations.items() if name.endswith(".forward")]:
+        counts.setdefault("server_seconds", max(whole))
+    revised = text_at(data[0], "revised_prompt") if data else None
+    # SGLang repeats the prompt as it was.
+    changed = None if revised == prompt else revised
+    about = {"revised_prompt": changed, "stage_durations": durations}
+    return EndpointReply(
+        segments=[
+            Media(text_at(image, "b64_json") or text_at(image, "url") or "")
+            for image in data
+        ],
+        # Every image counts, wanted or not.
+        usage=counts | {"images": len(data)},
+        notes=refused | {name: value for name, value in about.items() if value},
+    )
 
 
-class _Metrics(BaseModel):
-    """Of vLLM-Omni."""
-
-    stage_durations: dict[str, float] | None = None
-    """Seconds by the name of a method; that of the whole pipeline is `forward`."""
-    peak_memory_mb: float | None = None
-
-
-class ImagesReply(BaseModel):
-    """An answer of `/v1/images/generations`, read leniently."""
-
-    data: list[_Drawn]
-    usage: dict[str, Any] | None = None
-    inference_time_s: float | None = None
-    peak_memory_mb: float | None = None
-    metrics: _Metrics | None = None
-
-    def read(self, prompt: str) -> EndpointReply:
-        """Return the images drawn for `prompt`, and what the server says besides."""
-        counts, durations = self._counts(), self.metrics and self.metrics.stage_durations
-        revised = self.data[0].revised_prompt if self.data else None
-        # SGLang repeats the prompt as it was.
-        changed = None if revised == prompt else revised
-        about = {"revised_prompt": changed, "stage_durations": durations}
-        return EndpointReply(
-            segments=[Media(d.b64_json or d.url or "") for d in self.data],
-            usage=counts.known,
-            notes=counts.notes | {name: value for name, value in about.items() if value},
-        )
-
-    def _counts(self) -> Counts:
-        """Return what the server says it used; every image counts, wanted or not."""
-        metrics = self.metrics or _Metrics()
-        durations = metrics.stage_durations or {}
-        # The stages inside the whole pipeline are not counted twice.
-        whole = [s for name, s in durations.items() if name.endswith(".forward")]
-        tokens = {_OF_SGLANG.get(n, n): count for n, count in (self.usage or {}).items()}
-        counts = Counts.of(tokens, _USAGE)
-        return counts.changed(
-            images=len(self.data),
-            server_seconds=self.inference_time_s or max(whole, default=None),
-            peak_memory_mb=self.peak_memory_mb or metrics.peak_memory_mb,
-        )
+def _models(body: Mapping[str, Any]) -> list[str]:
+    data = of_type(body.get("data"), list, "data")
+    return [of_type(at(model, "id"), str, "a model's id") for model in data]
 
 
 class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
@@ -102,9 +87,7 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         if content is None:
             return
         try:
-            names = read_body(
-                _Listing, lambda listing: [m.id for m in listing.data], content
-            )
+            names = read_body(_models, content)
         except MalformedReply as error:
             raise MalformedReply(f"/models gave no list: {error}") from None
         if DIALECTS[s.dialect].own_model and names and s.model not in names:
@@ -161,7 +144,7 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
     async def _drawn(self, body: Mapping[str, Any], form: str | None) -> EndpointReply:
         own = {} if form is None else {"response_format": form}
         content = await self._client.exchange("/images/generations", {**own, **body})
-        return read_body(ImagesReply, lambda reply: reply.read(body["prompt"]), content)
+        return read_body(lambda reply: images_reply(reply, body["prompt"]), content)
 
     async def outcome(self, reply: EndpointReply) -> Outcome[Image]:
         """Return the one image asked for, or the failure that any other reply is."""

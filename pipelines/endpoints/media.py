@@ -175,7 +175,6 @@ class MediaReader:
         return await asyncio.to_thread(image_of, data, media.sha256)
 
     async def _fetched(self, url: str) -> bytes:
-        """Return the bytes at `url`; MediaError says what failed or is not allowed."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 return await self._attempt(url)
@@ -209,7 +208,6 @@ class MediaReader:
         raise MediaError(f"{_shown(url)}: more than {_MOST_REDIRECTS} redirects")
 
     async def _one(self, client: httpx2.AsyncClient, url: str) -> tuple[bytes, str | None]:
-        """Return the body, or where the server redirects to."""
         parts = self._allowed(url)
         host = parts.hostname or ""
         address = await self._address(host, parts.port)

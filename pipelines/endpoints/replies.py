@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
-
-from pydantic import BaseModel, Field, ValidationError
 
 from generators.base import Failure, Fault
 from generators.document import Text
@@ -25,26 +24,72 @@ _TYPES = ("mime_type", "media_type", "mimeType")
 _NAMES: Mapping[type, str] = {Mapping: "an object", list: "a list", str: "text"}
 _SHOWN_OF_BODY = 200
 _SHOWN_OF_COUNT = 40
-M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def counted(
+    usage: Any, paths: Mapping[str, str], positive: Sequence[str] = ()
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return a server's counts by plait's names, and what a record says of refused ones.
+
+    `paths` say where each stands, as `details.cached_tokens`, or `b` where there is no `a`
+    in "a | b"; "a + b" is known where both are. What is no count of anything counts as not
+    given, and so does 0 of `positive`.
+    """
+    parts = {name: path.split(" + ") for name, path in paths.items()}
+    given = {path: at(usage, path) for own in parts.values() for path in own}
+    known = {path: value for path, value in given.items() if is_count(value)}
+    refused = [
+        f"{path.partition(' | ')[0].rpartition('.')[2]}: {value}"[:_SHOWN_OF_COUNT]
+        for path, value in given.items()
+        if value is not None and path not in known
+    ]
+    sums = {
+        n: sum(known[p] for p in own) for n, own in parts.items() if known.keys() >= {*own}
+    }
+    counts = {n: count for n, count in sums.items() if count or n not in positive}
+    return counts, {"usage_refused": refused} if refused else {}
+
+
+def at(value: Any, path: str) -> Any:
+    """Return what stands at `a.b`, or at the first of "a | b" that is there; else None."""
+    for one in path.split(" | "):
+        found = value
+        for name in one.split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        if found is not None:
+            return found
+    return None
+
+
+def text_at(value: Any, path: str) -> str | None:
+    """Return the text there; None for anything else."""
+    found = at(value, path)
+    return found if isinstance(found, str) else None
+
+
+def is_count(value: Any) -> bool:
+    """Return whether a server's number can count anything."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and value >= 0 and math.isfinite(value)
+
+
+@dataclass(slots=True, kw_only=True)
 class EndpointReply:
     """One answer of any API, and what is recorded with the outcome besides its value."""
 
-    segments: Sequence[Text | Media] = ()
-    usage: Mapping[str, float] = field(default_factory=dict)
+    segments: list[Text | Media] = field(default_factory=list)
+    usage: dict[str, float] = field(default_factory=dict)
     """The server's own counts, those that it gives, and the images."""
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
     finish: str | None = None
     """Why it ends: `stop`, `length`, `content_filter`, ..."""
-    blocked: str | None = None
+    blocked: list[str] = field(default_factory=list)
     """Why the server refuses to answer: asking again is no use."""
-    stopped: str | None = None
+    stopped: list[str] = field(default_factory=list)
     """Why the answer is not whole."""
-    unreadable: Sequence[str] = ()
-    """What it holds besides text and images."""
+    unreadable: list[str] = field(default_factory=list)
+    """What is neither text nor an image, or an image without its bytes."""
 
     @property
     def text(self) -> str:
@@ -64,13 +109,13 @@ class EndpointReply:
     def problem(self) -> Failure | None:
         """Return the failure that a refused, broken or empty reply is."""
         if self.blocked:
-            return self.failure(self.blocked, Fault.REFUSED)
+            return self.failure("; ".join(self.blocked), Fault.REFUSED)
         if self.unreadable:
             parts = ", ".join(dict.fromkeys(self.unreadable))
             reason = f"the reply holds what is neither text nor an image: {parts}"
             return self.failure(reason, Fault.ERROR)
         if self.stopped:
-            return self.failure(self.stopped, Fault.ERROR)
+            return self.failure("; ".join(self.stopped), Fault.ERROR)
         if self.text or self.images:
             return None
         reason = f"the reply is empty (finish reason {self.finish})"
@@ -78,74 +123,18 @@ class EndpointReply:
             reason += ": all tokens went into reasoning; raise max_tokens"
         return self.failure(reason, Fault.ERROR)
 
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Numbers that a server gives; what is no count of anything counts as not given."""
-
-    known: dict[str, float]
-    """By plait's name, those that it gives."""
-    notes: dict[str, Any]
-    """What a record says of refused ones."""
-
-    @classmethod
-    def of(cls, usage: Any, paths: Mapping[str, str]) -> Counts:
-        """Read `usage` at the paths, as `details.cached_tokens`, of plait's names."""
-        given = {name: _at(usage, path) for name, path in paths.items()}
-        known = {name: value for name, value in given.items() if _is_count(value)}
-        refused = [
-            f"{paths[name].rpartition('.')[2]}: {value}"[:_SHOWN_OF_COUNT]
-            for name, value in given.items()
-            if value is not None and name not in known
-        ]
-        return cls(known, {"usage_refused": refused} if refused else {})
-
-    def changed(self, **counts: float | None) -> Counts:
-        """Return these with some counts replaced, and without those that are None."""
-        known = {**self.known, **counts}
-        return Counts({n: v for n, v in known.items() if v is not None}, self.notes)
-
-    def total(self, *names: str) -> float | None:
-        """Return the sum of counts, unknown where one of them is."""
-        known = all(name in self.known for name in names)
-        return sum(self.known[name] for name in names) if known else None
-
-
-def _at(value: Any, path: str) -> Any:
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
-def _is_count(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and value >= 0 and math.isfinite(value)
-
-
-@dataclass
-class ReplyParts:
-    """Collects what a reply holds."""
-
-    segments: list[Text | Media] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
-    """What is neither text nor an image, or an image without its bytes."""
-    notes: dict[str, Any] = field(default_factory=dict)
-    blocked: list[str] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
-
-    def reply(self, usage: Counts, finish: str | None, model: str | None) -> EndpointReply:
-        """Return the reply; `model` is often a dated version of the one requested."""
-        images = sum(isinstance(s, Media) for s in self.segments)
+    def ended(
+        self,
+        counts: tuple[Mapping[str, float], Mapping[str, Any]],
+        finish: str | None,
+        model: str | None,
+    ) -> EndpointReply:
+        """Return it whole; `model` is often a dated version of the one requested."""
+        usage, refused = counts
+        drawn = {"images": float(len(self.images))} if self.images else {}
         about = {"finish": finish, "model": model}
-        return EndpointReply(
-            segments=self.segments,
-            usage=usage.known | ({"images": float(images)} if images else {}),
-            notes=about | self.notes | usage.notes,
-            finish=finish,
-            blocked="; ".join(self.blocked) or None,
-            stopped="; ".join(self.stopped) or None,
-            unreadable=self.unreadable,
-        )
+        notes = {**about, **self.notes, **refused}
+        return replace(self, usage={**usage, **drawn}, notes=notes, finish=finish)
 
     def add_text(self, text: Any) -> None:
         """Add text; what is not a string cannot be read."""
@@ -173,10 +162,6 @@ class ReplyParts:
         """Count a thought of the model, which is no part of its answer."""
         self.notes["thoughts"] = self.notes.get("thoughts", 0) + 1
 
-    def add_refusal(self, words: Any) -> None:
-        """Note that the model says no."""
-        self.blocked.append(f"refused: {words}")
-
     def add_part(self, part: Any) -> None:
         """Add a part of a list `content`."""
         if isinstance(part, str):
@@ -188,7 +173,7 @@ class ReplyParts:
         elif kind in _IMAGES:
             self.add_image(media_of(part), f"a part of type {kind!r}")
         elif kind == "refusal":
-            self.add_refusal(part.get("refusal"))
+            self.blocked.append(f"refused: {part.get('refusal')}")
         elif kind in _THOUGHTS:
             self.add_thought()
         else:
@@ -230,7 +215,7 @@ class ReplyParts:
         if message.get("audio"):
             self.unreadable.append("audio")
         if message.get("refusal"):
-            self.add_refusal(message["refusal"])
+            self.blocked.append(f"refused: {message['refusal']}")
 
 
 def media_of(part: Any) -> Media | None:
@@ -273,7 +258,10 @@ def placed(reply: EndpointReply) -> EndpointReply:
     pieces = bare.split(_MARK)
     segments: list[Text | Media]
     if "order" not in notes:
-        segments = list(map(_unthought, reply.segments))
+        segments = [
+            s if isinstance(s, Media) else Text(_THOUGHT.sub("", s.text))
+            for s in reply.segments
+        ]
     elif len(pieces) == len(reply.images) + 1:
         del notes["order"]
         segments = [Text(pieces[0])]
@@ -282,42 +270,6 @@ def placed(reply: EndpointReply) -> EndpointReply:
     else:
         segments = [Text(bare), *reply.images]
     return replace(reply, segments=segments, notes=notes)
-
-
-def _unthought(segment: Text | Media) -> Text | Media:
-    if isinstance(segment, Media):
-        return segment
-    return Text(_THOUGHT.sub("", segment.text))
-
-
-class _Choice(BaseModel):
-    message: dict[str, Any] = Field(default_factory=dict)
-    finish_reason: str | None = None
-
-
-class ChatCompletion(BaseModel):
-    """A chat completion, read leniently."""
-
-    choices: list[_Choice]
-    model: str | None = None
-    usage: Any = None
-    segments: list[Any] | None = None
-    """SGLang-Omni's, where they do not stand in the message."""
-
-    def reply(self) -> EndpointReply:
-        """Return the reply; MalformedReply where the message has another shape."""
-        usage = Counts.of(self.usage, _CHAT_USAGE)
-        parts, finish = ReplyParts(), None
-        if not self.choices and not self.segments:
-            parts.stopped.append("the reply has no choices")
-            return parts.reply(usage, finish, self.model)
-        # One answer is asked for: vLLM-Omni gives what each of its stages adds as a choice.
-        for choice in self.choices or [_Choice()]:
-            parts.add_message(choice.message, self.segments)
-            finish = finish or choice.finish_reason
-        if (finish or "").startswith("content_filter") and not parts.blocked:
-            parts.blocked.append(f"stopped by the content filter ({finish})")
-        return parts.reply(usage, finish, self.model)
 
 
 _CHAT_USAGE = {
@@ -329,14 +281,31 @@ _CHAT_USAGE = {
 }
 
 
-def read_body(kind: type[M], read: Callable[[M], T], body: bytes) -> T:
-    """Return `read` of the body as a `kind`; MalformedReply shows how another begins."""
+def chat_completion(body: Mapping[str, Any]) -> EndpointReply:
+    """Return what a chat completion says; MalformedReply where it has another shape."""
+    reply, finish = EndpointReply(), None
+    choices = of_type(body.get("choices"), list, "choices")
+    # SGLang-Omni's, where they do not stand in the message.
+    segments = body.get("segments")
+    if not choices and not segments:
+        reply.stopped.append("the reply has no choices")
+    # One answer is asked for: vLLM-Omni gives what each of its stages adds as a choice.
+    for choice in choices or [{}]:
+        message = of_type(at(choice, "message") or {}, Mapping, "a message")
+        reply.add_message(message, segments)
+        finish = finish or text_at(choice, "finish_reason")
+    if (finish or "").startswith("content_filter") and not reply.blocked:
+        reply.blocked.append(f"stopped by the content filter ({finish})")
+    counts = counted(body.get("usage"), _CHAT_USAGE)
+    return reply.ended(counts, finish, text_at(body, "model"))
+
+
+def read_body(read: Callable[[Mapping[str, Any]], T], body: bytes) -> T:
+    """Return `read` of a body's JSON object; MalformedReply shows how another begins."""
     try:
-        return read(kind.model_validate_json(body))
-    except (ValidationError, MalformedReply) as error:
-        reason = str(error)
-        if isinstance(error, ValidationError):
-            reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+        return read(of_type(json.loads(body), Mapping, "the reply"))
+    except (ValueError, RecursionError) as error:
         start = body[: 10 * _SHOWN_OF_BODY].decode(errors="replace")
         shown = start_of(start, _SHOWN_OF_BODY)
-        raise MalformedReply(f"{reason}: {shown!r}") from None
+        what = "" if isinstance(error, MalformedReply) else "not JSON: "
+        raise MalformedReply(f"{what}{error}: {shown!r}") from None

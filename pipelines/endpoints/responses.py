@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
-
 from generators.document import Request
 from pipelines.endpoints.errors import REFUSAL_CODES
 from pipelines.endpoints.media import Media
 from pipelines.endpoints.replies import (
-    Counts,
     EndpointReply,
-    ReplyParts,
+    at,
+    counted,
     of_type,
     read_body,
+    text_at,
 )
 from pipelines.endpoints.settings import ResponsesSettings
 from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
@@ -26,13 +25,13 @@ _TOOL = "image_generation"
 _OF_TOOL = ("size", "quality", "output_format", "background")
 """Settings that the tool takes."""
 _USAGE = {
-    "input_tokens": "model.input_tokens",
-    "output_tokens": "model.output_tokens",
+    "input_tokens": "model.input_tokens + tool.input_tokens",
+    "output_tokens": "model.output_tokens + tool.output_tokens",
     "cached_tokens": "model.input_tokens_details.cached_tokens",
     "reasoning_tokens": "model.output_tokens_details.reasoning_tokens",
     "image_output_tokens": "tool.output_tokens",
-    "tool_tokens": "tool.input_tokens",
 }
+"""Tokens of the model and of the tool are billed alike, by their prices."""
 
 
 class ResponsesEndpoint(ConversationEndpoint):
@@ -67,82 +66,54 @@ class ResponsesEndpoint(ConversationEndpoint):
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange("/responses", body)
-        return read_body(ResponseObject, ResponseObject.reply, content)
+        return read_body(response, content)
 
 
-class _Details(BaseModel):
-    reason: str | None = None
+def response(body: Mapping[str, Any]) -> EndpointReply:
+    """Return what a response says; MalformedReply where an item has another shape."""
+    reply = EndpointReply()
+    for item in of_type(body.get("output"), list, "output"):
+        _add_item(reply, of_type(item, Mapping, "an item"))
+    reason = text_at(body, "incomplete_details.reason")
+    if reason == "content_filter":
+        reply.blocked.append("stopped by the content filter (content_filter)")
+    if body.get("error") is not None:
+        message = text_at(body, "error.message") or "the response failed"
+        _add_problem(reply, text_at(body, "error.code"), message)
+    drawing = of_type(at(body, "tool_usage.image_gen") or {}, Mapping, "image_gen")
+    tool = {"input_tokens": 0, "output_tokens": 0, **drawing}
+    used = {"model": body.get("usage"), "tool": tool}
+    counts = counted(used, _USAGE, positive=["image_output_tokens"])
+    return reply.ended(counts, reason or text_at(body, "status"), text_at(body, "model"))
 
 
-class _Error(BaseModel):
-    code: str | None = None
-    message: str = ""
-
-
-class ResponseObject(BaseModel):
-    """A reply of the Responses API, read leniently."""
-
-    output: list[dict[str, Any]]
-    status: str | None = None
-    incomplete_details: _Details | None = None
-    error: _Error | None = None
-    model: str | None = None
-    usage: Any = None
-    tool_usage: dict[str, dict[str, Any] | None] | None = None
-
-    def reply(self) -> EndpointReply:
-        """Return the reply; MalformedReply where an item has another shape."""
-        parts = ReplyParts()
-        for item in self.output:
-            _add_item(parts, item)
-        reason = self.incomplete_details and self.incomplete_details.reason
-        if reason == "content_filter":
-            parts.blocked.append("stopped by the content filter (content_filter)")
-        if self.error is not None:
-            message = self.error.message or "the response failed"
-            _add_problem(parts, self.error.code, message)
-        return parts.reply(self._counts(), reason or self.status, self.model)
-
-    def _counts(self) -> Counts:
-        """Return tokens of the model and of the tool, billed alike by their prices."""
-        given = self.tool_usage.get("image_gen") if self.tool_usage else None
-        tool = {"input_tokens": 0, "output_tokens": 0, **(given or {})}
-        counts = Counts.of({"model": self.usage, "tool": tool}, _USAGE)
-        return counts.changed(
-            input_tokens=counts.total("input_tokens", "tool_tokens"),
-            output_tokens=counts.total("output_tokens", "image_output_tokens"),
-            image_output_tokens=counts.known.get("image_output_tokens") or None,
-            tool_tokens=None,
-        )
-
-
-def _add_problem(parts: ReplyParts, code: str | None, reason: str) -> None:
+def _add_problem(reply: EndpointReply, code: str | None, reason: str) -> None:
     """Add an error: final where the provider blocks the content."""
-    problems = parts.blocked if code in REFUSAL_CODES else parts.stopped
+    problems = reply.blocked if code in REFUSAL_CODES else reply.stopped
     problems.append(f"{code}: {reason}" if code else reason)
 
 
-def _add_item(parts: ReplyParts, item: Mapping[str, Any]) -> None:
+def _add_item(reply: EndpointReply, item: Mapping[str, Any]) -> None:
     kind = item.get("type")
     if kind == "message":
         for part in of_type(item.get("content"), list, "a message's content"):
-            parts.add_part(part)
+            reply.add_part(part)
     elif kind == "image_generation_call":
-        _add_image(parts, item)
+        _add_image(reply, item)
     elif kind == "reasoning":
-        parts.add_thought()
+        reply.add_thought()
     elif kind not in _SILENT:
-        parts.unreadable.append(f"an item of type {kind!r}")
+        reply.unreadable.append(f"an item of type {kind!r}")
 
 
-def _add_image(parts: ReplyParts, item: Mapping[str, Any]) -> None:
+def _add_image(reply: EndpointReply, item: Mapping[str, Any]) -> None:
     result = item.get("result")
     if isinstance(result, str) and result:
-        parts.segments.append(Media(result))
+        reply.segments.append(Media(result))
         if revised := item.get("revised_prompt"):
-            parts.notes.setdefault("revised_prompts", []).append(revised)
+            reply.notes.setdefault("revised_prompts", []).append(revised)
         return
     error = item.get("error")
     about: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
     reason = about.get("message") or f"status {item.get('status')}"
-    _add_problem(parts, about.get("code"), f"an image was not drawn: {reason}")
+    _add_problem(reply, about.get("code"), f"an image was not drawn: {reason}")

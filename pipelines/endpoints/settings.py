@@ -18,7 +18,6 @@ GEMINI_URL = "https://generativelanguage.googleapis.com"
 
 
 def _hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """ValueError for what is no host: a URL, a port, an empty name, a bare star."""
     for host in hosts:
         bare = host.removeprefix("*.")
         url = "://" in host or host.rstrip("]").rpartition(":")[2].isdecimal()
@@ -47,7 +46,6 @@ class DrawingSettings(ServerSettings):
 
     @model_validator(mode="after")
     def _priced(self) -> Self:
-        """As for every server, or by the image."""
         priced = self.price_per_image is not None or self.prices_tokens
         if self.max_cost is not None and not priced:
             raise ValueError(
@@ -109,7 +107,7 @@ class KitSettings(ChatImagesSettings):
     """A model that draws behind a chat endpoint, asked as its published kit asks it."""
 
     stage: ClassVar[str] = "kit-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.kits:KitEndpoint"
+    target: ClassVar[str] = "pipelines.endpoints.chat:KitEndpoint"
 
     send_seed: bool = True
     """Whether to send the record's seed."""
@@ -216,8 +214,8 @@ _OPTIONAL = frozenset(name for d in DIALECTS.values() for name in d.fields)
 """Settings that not every dialect takes."""
 _OWN_FIELDS = ("model", "prompt", "n", "stream", "size", "seed", "response_format")
 """Fields that `extra_body` may not set: the stage does, or needs them as they are."""
-_NO_RESPONSE_FORMAT = ("gpt-image", "chatgpt-image")
-"""Parts of the names of models that refuse the field and always send base64."""
+_NO_RESPONSE_FORMAT = "gpt-image"
+"""Part of the names of models that refuse the field and always send base64."""
 
 
 class ImagesSettings(DrawingSettings):
@@ -256,7 +254,6 @@ class ImagesSettings(DrawingSettings):
 
     @model_validator(mode="after")
     def _sendable(self) -> Self:
-        """Refuse what no request could hold."""
         if (self.width is None) != (self.height is None):
             raise ValueError("width and height are set together or not at all")
         if own := [name for name in _OWN_FIELDS if name in self.extra_body]:
@@ -291,8 +288,7 @@ class ImagesSettings(DrawingSettings):
         """The request's `response_format`; None where it is left out."""
         if self.response_format is not None:
             return None if self.response_format == "none" else self.response_format
-        named = any(part in self.model for part in _NO_RESPONSE_FORMAT)
-        return None if named else "b64_json"
+        return None if _NO_RESPONSE_FORMAT in self.model else "b64_json"
 
 
 def _takers(setting: str) -> str:

@@ -170,9 +170,7 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
         messages = self.messages(turns, request)
         notes: dict[str, Any] = {"prompt": messages, "images": len(request.images)}
         if request.images:
-            parts = [p for m in messages for p in m["content"] if isinstance(p, Mapping)]
-            shown = [images[p["sha256"]] for p in parts if p["type"] == "image"]
-            notes["image_sizes"] = [list(image.size) for image in shown]
+            notes["image_sizes"] = [list(images[i.digest].size) for i in request.images]
         if broken:
             notes["neutralised"] = broken
         body = self.body([self._in_form(m, images) for m in messages], request)
@@ -279,7 +277,6 @@ class SentImage(NamedTuple):
 
 
 def _sendable(data: bytes, max_side: int) -> str | None:
-    """Return the media type of bytes that need no change."""
     with Pillow.open(io.BytesIO(data)) as image:
         upright = image.getexif().get(ExifTags.Base.Orientation, 1) == 1
         opaque = image.mode in ("RGB", "L") and "transparency" not in image.info

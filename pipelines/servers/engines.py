@@ -157,7 +157,6 @@ def engine_spec(
 def _model(
     settings: EngineModelSettings, weights: Weights, gpu_gib: float
 ) -> dict[str, Any]:
-    """Return what every engine is told of a checkpoint; UsageError for tiny weights."""
     if weights == "tiny":
         raise UsageError(
             f"engine {settings.engine!r} reads a checkpoint, and tiny weights are made in "
@@ -254,7 +253,6 @@ def _image_question(
 
 
 def _refuse_unknown(settings: TextToImageSettings, name: str, weights: Weights) -> None:
-    """UsageError for settings that the engine would not follow."""
     fields = type(settings).model_fields
     wrong = [n for n in _PIPELINE_ONLY if getattr(settings, n) != fields[n].default]
     wrong += [f"arguments.{n}" for n in settings.arguments if n != _TRUE_CFG]

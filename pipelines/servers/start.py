@@ -178,14 +178,12 @@ def software_of(table: ServerTable) -> Software | None:
 
 
 def _found(executable: str, missing: str) -> str:
-    """Return the path of a program; CheckpointError where it is `missing`."""
     if (path := shutil.which(executable)) is None:
         raise CheckpointError(missing)
     return path
 
 
 def _probed(path: str, kind: str, name: str) -> Software | None:
-    """Ask the interpreter of a program for the distribution of that kind and name."""
     try:
         reply = subprocess.run(
             [_interpreter(path), "-I", "-c", _PROBE, kind, name],

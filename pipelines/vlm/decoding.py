@@ -182,22 +182,18 @@ class EmbeddedPromptReader:
 
     def _read_images(self, images: list[ImageInput]) -> list[Tensor]:
         """Return features (positions, width) of each image, in the host's memory."""
+        joined = {n: torch.cat([image[n] for image in images]) for n in images[0]}
+        weight = self._embedding.weight
         inputs = {
-            name: self._moved(torch.cat([image[name] for image in images]))
-            for name in images[0]
+            name: values.to(weight if values.is_floating_point() else weight.device)
+            for name, values in joined.items()
         }
         read = self._model.get_image_features(**inputs, return_dict=True)
         # Copies: parts of one tensor would keep all of it.
         return [features.to("cpu", copy=True) for features in read.pooler_output]
 
-    def _moved(self, values: Tensor) -> Tensor:
-        weight = self._embedding.weight
-        dtype = weight.dtype if values.is_floating_point() else values.dtype
-        return values.to(weight.device, dtype)
-
 
 def _of_each_image(inputs: Any) -> Iterator[ImageInput]:
-    """Yield the vision model's inputs of all prompts, image by image."""
     pixels = inputs["pixel_values"]
     if "image_grid_thw" not in inputs and "image_sizes" not in inputs:
         yield from ({"pixel_values": image[None]} for image in pixels)
@@ -301,18 +297,14 @@ class TokenChooser:
         if penalty == 1.0:
             return read_tokens(self._chosen(logits, records), logits)
         if self._seen is None:
-            self._seen = self._of_prompts(logits)
+            shape = len(self._prompts), logits.shape[1]
+            self._seen = torch.zeros(shape, dtype=torch.bool, device=logits.device)
+            for row, ids in zip(self._seen, self._prompts, strict=True):
+                row[ids] = True
         scores = penalised(logits, self._seen[records], penalty)
         tokens = read_tokens(self._chosen(scores, records), logits)
         self._seen[records, tokens] = True
         return tokens
-
-    def _of_prompts(self, logits: Tensor) -> Tensor:
-        shape = len(self._prompts), logits.shape[1]
-        seen = torch.zeros(shape, dtype=torch.bool, device=logits.device)
-        for row, ids in zip(seen, self._prompts, strict=True):
-            row[ids] = True
-        return seen
 
     def _chosen(self, scores: Tensor, records: Sequence[int]) -> Tensor:
         s = self._settings

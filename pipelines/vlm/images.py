@@ -5,7 +5,6 @@ Which models can is not listed here: the class declares it (`output_modalities`)
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +14,13 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from generators.base import Outcome, Result, Weights
-from generators.content import answered
+from generators.content import answered, prompt_and_seed
 from generators.decoding.sampling import Sampler, are_numbers
 from generators.document import ImageRequest
 from generators.errors import CheckpointError
 from generators.images import Drawing
 from generators.overflow import SCORES, no_numbers
-from pipelines.prompts import prompt_and_seed
-from pipelines.vlm.image_settings import GeneratedImagesSettings
+from pipelines.chat.settings import GeneratedImagesSettings
 from pipelines.vlm.stage import device_map_of, pretrained
 
 Drawn = tuple[Tensor, bool]
@@ -48,9 +46,7 @@ class GeneratedImages:
                 "its output and no image; use it as an LVLM: "
                 f"'hf:{own.model}+T2I' draws with another model"
             )
-        kind: type[ImageDrawer] = (
-            Emu3Drawer if model.config.model_type == "emu3" else Drawer
-        )
+        kind = Emu3Drawer if model.config.model_type == "emu3" else Drawer
         self.drawer = kind(model, processor, own)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
@@ -72,7 +68,7 @@ class GeneratedImages:
         return outcomes
 
 
-def _rgb(drawer: ImageDrawer, pixels: Tensor) -> Any:
+def _rgb(drawer: Drawer, pixels: Tensor) -> Any:
     """Return pixels as uint8 (height, width, 3), truncated as `postprocess` does.
 
     That method itself takes another layout and type from one image processor to the next.
@@ -84,8 +80,11 @@ def _rgb(drawer: ImageDrawer, pixels: Tensor) -> Any:
     return values.nan_to_num().clamp(0, 255).to(torch.uint8).numpy()
 
 
-class ImageDrawer(ABC):
-    """How a class's images are asked for."""
+class Drawer:
+    """One image at a time, with `generation_mode="image"`, as `AnyToAnyPipeline` asks.
+
+    The global random state has the record's seed for the while.
+    """
 
     guidance = 5.0
     """Published scale of guidance."""
@@ -102,17 +101,6 @@ class ImageDrawer(ABC):
             self.guidance = settings.guidance
         if settings.prompt_suffix is not None:
             self.suffix = settings.prompt_suffix
-
-    @abstractmethod
-    def draw(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:
-        """Return the pixels of each prompt."""
-
-
-class Drawer(ImageDrawer):
-    """One image at a time, with `generation_mode="image"`, as `AnyToAnyPipeline` asks.
-
-    The global random state has the record's seed for the while.
-    """
 
     def draw(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:
         """Return the pixels of each prompt."""
@@ -150,7 +138,7 @@ _NEGATIVE = (
 """Both of image_generation.py (baaivision/Emu3), as are guidance and top-k."""
 
 
-class Emu3Drawer(ImageDrawer):
+class Emu3Drawer(Drawer):
     """Emu3 writes an image as rows of codes among its tokens, and has no mode for it.
 
     All prompts of a batch and their negative prompts are rows of one `generate`; that of

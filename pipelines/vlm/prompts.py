@@ -41,7 +41,12 @@ class ChatPromptWriter:
         self._processor = processor
         self._settings = settings
         self._control = ControlTokens(control_tokens(processor))
-        dynamic = _is_dynamic(getattr(processor, "image_processor", None))
+        accepted = getattr(
+            getattr(processor, "image_processor", None), "valid_kwargs", None
+        )
+        # Images are read at their own size, within a budget of pixels.
+        known = getattr(accepted, "__annotations__", {})
+        dynamic = {"min_pixels", "max_pixels"} <= known.keys()
         self._shrink_to = None if dynamic else settings.max_pixels
         self._image_kwargs = _pixel_budget(processor, settings) if dynamic else {}
         if settings.min_pixels is not None and not dynamic:
@@ -108,12 +113,6 @@ def _message(turn: Turn) -> dict[str, Any]:
         for s in turn.content
     ]
     return {"role": turn.role, "content": content}
-
-
-def _is_dynamic(image_processor: Any) -> bool:
-    """Return whether the model reads images at their own size, within a pixel budget."""
-    accepted = getattr(image_processor, "valid_kwargs", None)
-    return {"min_pixels", "max_pixels"} <= set(getattr(accepted, "__annotations__", {}))
 
 
 def _pixel_budget(processor: Any, settings: ChatSettings) -> dict[str, Any]:

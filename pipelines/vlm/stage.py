@@ -44,6 +44,7 @@ class PromptedModel(Generic[P, V]):
         self._write = writer_of(self._model, self.settings)
         text_config = self._model.config.get_text_config()
         self._context: int | None = getattr(text_config, "max_position_embeddings", None)
+        self._new_tokens = self.settings.new_tokens(weights)
 
     def _read(self, prompts: list[P], inputs: Any, lengths: list[int]) -> list[Outcome[V]]:
         """Return one outcome per prompt; `inputs` are the prompts encoded as a batch."""
@@ -89,11 +90,6 @@ class VisionLanguageModel(PromptedModel[ChatPrompt, Draft]):
     """
 
     takes_max_tokens: ClassVar[bool] = True
-
-    def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
-        """Load the model, as every `PromptedModel`."""
-        super().__init__(weights, **settings)
-        self._new_tokens = self.settings.new_tokens(weights)
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         """Return one draft per request; the text without white space around it."""
@@ -191,7 +187,6 @@ def pretrained(
 
 
 def _prepare(processor: Any, model: str) -> None:
-    """Set what batched generation needs: padding on the left, a template."""
     tokenizer = getattr(processor, "tokenizer", None)
     if tokenizer is None:
         raise CheckpointError(f"checkpoint {model!r} has no processor for text and images")

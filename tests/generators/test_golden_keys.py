@@ -53,18 +53,13 @@ def test_named_stages_keep_their_digests(monkeypatch) -> None:
     assert digests() == json.loads(GOLDEN.read_text())
 
 
-def test_a_stage_may_move_and_be_renamed() -> None:
+def test_names_are_declared_and_unique_and_a_stage_may_move_and_be_renamed() -> None:
+    targets: dict[tuple[str, str], str] = {}
     for spec in stages(Models(weights="tiny")):
         assert spec.stage, f"{spec.name} declares no name for its keys"
+        assert targets.setdefault((spec.stage, spec.kind), spec.target) == spec.target
         moved = replace(spec, target="elsewhere.entirely:Renamed")
         assert moved.digest == spec.digest
-
-
-def test_declared_names_are_unique() -> None:
-    by_name: dict[tuple[str, str], set[str]] = {}
-    for spec in stages(Models(weights="tiny")):
-        by_name.setdefault((spec.stage, spec.kind), set()).add(spec.target)
-    assert {name: t for name, t in by_name.items() if len(t) > 1} == {}
 
 
 if __name__ == "__main__":

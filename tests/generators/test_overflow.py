@@ -47,11 +47,9 @@ CASES = {
     "gill": Case(GillDraft, lambda s: s.decoder, {}),
     "minigpt5": Case(MiniGPT5Draft, lambda s: s.decoder, SHORT),
     "emu2, beams": Case(Emu2Draft, emu2, SHORT),
-    "emu2, greedy": Case(Emu2Draft, emu2, {**SHORT, "num_beams": 1}),
     "emu2, vectors": Case(Emu2Condition, emu2, {}),
     "judge": Case(MmieScore, lambda s: s.judge.decoder, SHORT),
     "streams": Case(VisionLanguageModel, lvlm, {**LVLM, "rows": 2}),
-    "streams, sampled": Case(VisionLanguageModel, lvlm, {**LVLM, **SAMPLED, "rows": 2}),
     "generate": Case(GenerateStage, lvlm, LVLM),
     "generate, sampled": Case(GenerateStage, lvlm, {**LVLM, **SAMPLED, "top_k": 20}),
 }

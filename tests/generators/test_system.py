@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from trial import Measuring, as_asked, painter, plan_of, sample, talk, writer
+from trial import as_asked, painter, plan_of, sample, talk, writer
 
 from cluster.counts import count
 from cluster.records import Item, encode
 from cluster.store import Store
-from cluster.walks import Pending, read, together
+from cluster.walks import drive, read, together
 from generators.base import Failure, Job, Kind, Outcome, Result, Skip, StageSpec, Walk
 from generators.document import (
     Document,
@@ -29,7 +29,7 @@ from generators.document import (
 )
 from generators.natives import NATIVE
 from generators.system import Repetition, System, Variant, answer
-from pipelines.composition import composite, protocol
+from pipelines.composition import protocol
 from pipelines.systems import Models, resolve
 
 REPETITION = Repetition(as_asked, seed=7)
@@ -93,7 +93,7 @@ def test_a_system_that_would_drop_images_of_an_answer_fails_instead() -> None:
     def showing(job: Job) -> Outcome[Any]:
         return Result(Draft((Text("look"), Image.of(b"a"), Image.of(b"a"))))
 
-    system = composite("s", writer(), painter(), protocol("mmie"), ("w", "p"))
+    system = replace(protocol("mmie"), draft=writer(), render=painter())
     outcome, asked = follow(system, showing)
     assert isinstance(outcome, Failure)
     assert "2" in outcome.reason
@@ -129,6 +129,10 @@ def test_a_failed_image_fails_the_document_and_a_skip_skips_it() -> None:
         return Failure("no memory") if lost else drawing(job)
 
     assert follow(SYSTEM, second_fails)[0] == Failure("no memory")
+    in_turn = replace(SYSTEM, input_images=1, rounds=2)
+    outcome, asked = follow(in_turn, second_fails)
+    assert outcome == Failure("no memory")
+    assert len(inputs(asked, ImageRequest)) == 2
     outcome, asked = follow(SYSTEM, lambda _: Skip("one only"))
     assert outcome == Skip("one only")
     assert len(asked) == 1
@@ -178,27 +182,21 @@ def test_each_image_is_drawn_from_the_last_ones_of_question_and_answer() -> None
     assert seen(asked) == [[b"asked"], [b"asked", drawn[0]]]
     _, asked = follow(replace(SYSTEM, input_images=2))
     assert seen(asked) == [[], [b"one %d" % REPETITION.seed_at(sample(0), 0)]]
-
-
-def test_later_turns_see_the_images_of_earlier_answers() -> None:
     _, asked = follow(replace(SYSTEM, input_images=1), query=talk(0))
     drawn = [f"{r.prompt} {r.seed}".encode() for r in inputs(asked, ImageRequest)]
-    before = seen(asked)
-    assert before[0] == []
-    assert before[1:] == [[image] for image in drawn[:-1]]
+    assert seen(asked) == [[], *([image] for image in drawn[:-1])], "in later turns too"
 
 
 def test_an_images_key_tells_which_images_it_is_drawn_from() -> None:
     def keys(noise: bytes) -> list[str]:
         def stage(job: Job) -> Outcome[Any]:
-            made = drawing(job)
-            return Result(Image.of(made.value.read() + noise)) if is_drawn(job) else made
-
-        def is_drawn(job: Job) -> bool:
-            return isinstance(job.input, ImageRequest)
+            made = drawing(job).value
+            return Result(
+                Image.of(made.read() + noise) if isinstance(made, Image) else made
+            )
 
         _, asked = follow(replace(SYSTEM, input_images=1), stage)
-        return [job.key for job in asked if is_drawn(job)]
+        return [job.key for job in asked if job.spec.kind is Kind.RENDER]
 
     first, second = keys(b"a"), keys(b"b")
     assert first[0] == second[0]
@@ -209,23 +207,9 @@ def test_images_of_several_documents_are_drawn_in_one_step() -> None:
     """One after another in each document, side by side among them."""
     system = replace(SYSTEM, input_images=1)
     walk = together([answer(system, sample(i), REPETITION) for i in range(3)])
-    steps = [next(walk)]
-    try:
-        while True:
-            steps.append(walk.send([drawing(job) for job in steps[-1]]))
-    except StopIteration:
-        pass
-    assert [len(jobs) for jobs in steps] == [3, 3, 3]
-
-
-def test_an_image_that_fails_ends_its_document() -> None:
-    def failing(job: Job) -> Outcome[Any]:
-        drawn = isinstance(job.input, ImageRequest)
-        return Failure("no ink") if drawn else drawing(job)
-
-    outcome, asked = follow(replace(SYSTEM, input_images=1), failing)
-    assert outcome == Failure("no ink")
-    assert len(inputs(asked, ImageRequest)) == 1
+    steps = list[int]()
+    drive(walk, lambda jobs: steps.append(len(jobs)) or [drawing(job) for job in jobs])
+    assert steps == [3, 3, 3]
 
 
 def test_answers_of_a_document() -> None:
@@ -312,31 +296,15 @@ def test_walks_side_by_side_share_their_steps() -> None:
             yield [Job(writer(), Request((), seed=i), name)]
         return Result(name)
 
-    batches = []
-    walk = together([steps("a", 1), steps("b", 3), steps("c", 0)])
-    jobs = next(walk)
-    ended: list[Any] = []
-    while not ended:
-        batches.append([j.label for j in jobs])
-        try:
-            jobs = walk.send([Result(None)] * len(jobs))
-        except StopIteration as stop:
-            ended = [o.value for o in stop.value]
-    assert ended == ["a", "b", "c"]
+    batches = list[list[str]]()
+
+    def stage(jobs: Sequence[Job]) -> list[Outcome[Any]]:
+        batches.append([job.label for job in jobs])
+        return [Result(None)] * len(jobs)
+
+    walks = together([steps("a", 1), steps("b", 3), steps("c", 0)])
+    assert [o.value for o in drive(walks, stage)] == ["a", "b", "c"]
     assert batches == [["a", "b"], ["b"], ["b"]]
-
-
-def test_a_plan_counts_shared_jobs_once_and_bounds_what_follows(tmp_path: Path) -> None:
-    """A walk stands still at the first job that is not known."""
-    found = read(answer(SYSTEM, sample(0), REPETITION), lambda _: None)
-    assert isinstance(found, Pending)
-    assert [j.spec.kind for j in found.missing] == [Kind.DRAFT]
-    plan = plan_of([sample(i) for i in range(5)], paint=[painter(0), painter(1)])
-    counts = {c.spec.name: c for c in count(plan, Store(tmp_path))}
-    assert (counts["writer"].requests, counts["writer"].distinct) == (10, 5)
-    assert counts["writer"].to_run == 5
-    assert [counts[f"painter{i}"].later for i in (0, 1)] == [5, 5]
-    assert counts["measure"].later == 10
 
 
 def test_systems_open_alike_where_they_begin_with_the_same_job() -> None:
@@ -398,8 +366,3 @@ def test_systems_that_open_alike_are_counted_one_by_one_once_drafts_are_there(
             "painter1": (2, 2, 1, 3),
             "measure": (1, 1, 0, 9),
         }
-
-
-def test_scorers_see_only_finished_documents() -> None:
-    walk = Measuring().judge(sample(0), Document())
-    assert next(walk)[0].spec.kind is Kind.SCORE

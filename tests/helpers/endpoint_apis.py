@@ -31,10 +31,9 @@ from PIL import Image as Pillow
 
 from generators.base import Result
 from generators.document import Image, ImageRequest, Text
-from pipelines.endpoints.chat import ChatEndpoint, ChatImagesEndpoint
+from pipelines.endpoints.chat import ChatEndpoint, ChatImagesEndpoint, KitEndpoint
 from pipelines.endpoints.gemini import GeminiEndpoint
 from pipelines.endpoints.images import ImagesEndpoint
-from pipelines.endpoints.kits import KitEndpoint
 from pipelines.endpoints.responses import ResponsesEndpoint
 from pipelines.endpoints.settings import omni_settings
 from pipelines.presets import KITS
@@ -172,12 +171,6 @@ class Api:
     stage: Any
     reply: Callable[[Any], Answer]
     """The server's usual answer; of those that draw: text, a red image, text."""
-    empty: dict[str, Any]
-    """A reply that holds nothing."""
-    counted: Callable[[Any], dict[str, Any]]
-    """A reply with so many tokens written."""
-    counter: str
-    """The API's name for them."""
     holding: Callable[[Any], dict[str, Any]]
     """A reply with an image: bytes, or the URL of one."""
     ask: Callable[[str], Any] = says
@@ -216,18 +209,6 @@ class Api:
         return outcome
 
 
-def _chat_counts(tokens: Any) -> dict[str, Any]:
-    usage = {"prompt_tokens": 11, "completion_tokens": tokens}
-    return completion("a", usage={n: c for n, c in usage.items() if tokens is not None})
-
-
-def _counts(key: str, name: str, reply: dict[str, Any], tokens: Any) -> dict[str, Any]:
-    """`reply` with a count; with no counts at all for None."""
-    if tokens is None:
-        return {n: v for n, v in reply.items() if n != key}
-    return {**reply, key: {**reply[key], name: tokens}}
-
-
 def any_of(body: Asked) -> Answer:
     """The usual answer of the API that is asked."""
     by_path = {"chat/completions": CHAT_IMAGES if "modalities" in body else CHAT}
@@ -252,27 +233,18 @@ CHAT = Api(
     name="chat",
     stage=ChatEndpoint,
     reply=echo,
-    empty=completion(None),
-    counted=_chat_counts,
-    counter="completion_tokens",
     holding=lambda data: completion("a", images=[part(data)]),
 )
 CHAT_IMAGES = Api(
     name="chat-images",
     stage=ChatImagesEndpoint,
     reply=_in_content,
-    empty=completion(None),
-    counted=_chat_counts,
-    counter="completion_tokens",
     holding=lambda data: completion("a", images=[part(data)]),
 )
 OMNI = Api(
     name="omni",
     stage=ChatImagesEndpoint,
     reply=_segments,
-    empty=completion(None, segments=[]),
-    counted=lambda n: _chat_counts(n) | {"segments": [segment(0, "text", "a")]},
-    counter="completion_tokens",
     holding=lambda data: omni("a", segment(1, "image", part(data)["image_url"])),
     settings=omni_settings(MODEL).model_dump(include={"modalities", "send_seed"}),
 )
@@ -280,9 +252,6 @@ GEMINI = Api(
     name="gemini",
     stage=GeminiEndpoint,
     reply=lambda _: Answer(gemini(text("first"), inline(RED), text("then"))),
-    empty=gemini(),
-    counted=partial(_counts, "usageMetadata", "candidatesTokenCount", gemini(text("a"))),
-    counter="candidatesTokenCount",
     holding=_url_or(
         lambda data: gemini(text("a"), inline(data)),
         lambda url: gemini(text("a"), {"fileData": {"fileUri": url}}),
@@ -293,23 +262,16 @@ RESPONSES = Api(
     name="responses",
     stage=ResponsesEndpoint,
     reply=lambda _: Answer(response(said("first"), drawn(RED), said("then"))),
-    empty=response(),
-    counted=partial(_counts, "usage", "output_tokens", response(said("a"))),
-    counter="output_tokens",
     holding=_url_or(
         lambda data: response(said("a"), drawn(data)),
         lambda url: response(said("a"), drawn(b"") | {"result": url}),
     ),
 )
-_DRAWN = images(saved(noise("a"), "PNG"), usage={"input_tokens": 12, "output_tokens": 272})
 IMAGES = {
     dialect: Api(
         name=f"images, {dialect}",
         stage=ImagesEndpoint,
         reply=partial(draw, dialect),
-        empty=images(),
-        counted=partial(_counts, "usage", "output_tokens", _DRAWN),
-        counter="output_tokens",
         holding=_url_or(images, lambda url: {"data": [{"url": url}]}),
         ask=wish,
         settings={"dialect": dialect},
@@ -342,8 +304,9 @@ SENSENOVA = _kit("sensenova-u1", _marked)
 BAGEL = _kit("bagel", _by_stage)
 HUNYUAN = _kit("hunyuan-image-3", _by_stage)
 INTERLEAVED = (CHAT_IMAGES, OMNI, SENSENOVA, BAGEL, HUNYUAN, GEMINI, RESPONSES)
-DRAWING = (*INTERLEAVED, *IMAGES.values())
+DRAWING = (CHAT_IMAGES, SENSENOVA, GEMINI, RESPONSES, IMAGES["openai"])
 APIS = (CHAT, *DRAWING)
+"""One of each class of stages."""
 
 
 def shown(result: Any) -> list[str]:

@@ -127,7 +127,7 @@ class _Gpus(TorchDispatchMode):
         with numbers:
             result = func(*tree_map(_on_cpu, args), **tree_map(_on_cpu, kwargs))
         if func._schema.name.endswith("_") and isinstance(args[0], torch.Tensor):
-            return _unchanged(args[0])
+            return args[0]  # written in place
         return tree_map(lambda value: _on(device, value), result)
 
     @contextlib.contextmanager
@@ -184,13 +184,6 @@ def _device_of_result(
 
 def _takes_numbers(func: Any) -> bool:
     return torch.Tag.pointwise in func.tags or func in _WITH_NUMBERS
-
-
-def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
-    """`tensor`, written in place, unless that has changed its shape."""
-    if isinstance(tensor, GpuTensor) and tensor.shape != tensor.values.shape:
-        raise NotImplementedError("operations that change a shape in place")
-    return tensor
 
 
 def _on_cpu(value: Any) -> Any:

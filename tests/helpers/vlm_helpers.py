@@ -13,6 +13,8 @@ from PIL import Image as Pillow
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 from transformers import (
+    AutoModelForImageTextToText,
+    AutoProcessor,
     GotOcr2ImageProcessor,
     InternVLConfig,
     InternVLForConditionalGeneration,
@@ -75,11 +77,23 @@ def checkpoint(name: str) -> Path:
     return SAVERS[name](Path(mkdtemp(prefix="checkpoint-")) / name)
 
 
+@functools.cache
+def library(name: str) -> tuple[Any, Any]:
+    """The model and the processor of a tiny checkpoint, by transformers alone."""
+    folder = checkpoint(name)
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+    return model, AutoProcessor.from_pretrained(folder)
+
+
 def loaded(folder: Path | str, kind: Any = VisionLanguageModel, **settings: Any) -> Any:
     """The stage of a checkpoint in float32, or of the family's own one."""
     folder = checkpoint(folder) if isinstance(folder, str) else folder
     options = {"dtype": "float32", "device": "cpu", "max_new_tokens": 16, **settings}
     return kind(model=str(folder), **options)
+
+
+shared = functools.cache(loaded)
+"""A stage that several tests may call but not change."""
 
 
 def save_qwen25(folder: Path) -> Path:

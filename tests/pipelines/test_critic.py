@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from trial import as_asked, painter, sample, talk, writer
 
-from cluster.walks import drive, noted
+from cluster.walks import drive
 from generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
 from generators.document import (
     Candidate,
@@ -29,35 +29,23 @@ from pipelines.critic import CriticReview, CriticSettings, Manner, verdict_in
 from pipelines.systems import Models, resolve
 
 REPETITION = Repetition(as_asked, seed=5)
-Verdicts = Sequence[float | Outcome[Any]]
-"""Of an image's tries in turn, or what the critic's stage gives instead."""
-IMAGE = Image.of(b"1")
 MANNERS: tuple[Manner, ...] = ("probability", "reply")
-CRITICS = {
-    "probability": writer(style="critic"),
-    # The drafting stage itself.
-    "reply": writer(),
-}
+# Where the verdict is a reply, the drafting stage itself.
+CRITICS = {"probability": writer(style="critic"), "reply": writer()}
 
 
-def system(manner: Manner, **settings: Any) -> System:
+def system(manner: Manner = "probability", **settings: Any) -> System:
     review = CriticReview(CriticSettings(**settings), manner)
-    return System(
-        name="s",
-        draft=writer(),
-        render=painter(),
-        critic=CRITICS[manner],
-        review=review,
-        max_images=2,
-    )
+    chain = System(name="s", draft=writer(), render=painter(), max_images=2)
+    return replace(chain, critic=CRITICS[manner], review=review)
 
 
 @dataclass
 class Stages:
     """Answers jobs: a draft of as many images, their tries, and the verdicts on them."""
 
-    verdicts: Mapping[str, Verdicts]
-    """By the prompt of the draft."""
+    verdicts: Mapping[str, Sequence[float | Outcome[Any]]]
+    """By the prompt of the draft: of an image's tries in turn, or what comes instead."""
     redraws: Mapping[str, Outcome[Any]] = field(default_factory=dict)
     """What a second try gives, where that is no image."""
     amended: str = ""
@@ -75,30 +63,25 @@ class Stages:
                 return self.redraws[name]
             return Result(Image.of(f"{job.input.prompt} {job.input.seed}".encode()))
         if isinstance(job.input, Candidate):
-            (image,), (question,) = job.input.document.segments, job.input.question
-            assert isinstance(question, Text)
-            verdict = self._verdict(question.text, image)
-            if not isinstance(verdict, float):
-                return verdict
-            return Result(Score(verdict))
-        assert isinstance(job.input, Request)
-        *shown, text = job.input.turns[-1].content
-        if not shown:
-            return Result(Draft(tuple(map(ImageRequest, self.verdicts))))
-        assert isinstance(text, Text)
-        verdict = self._verdict(text.text, shown[0])
+            (question,), shown = job.input.question, job.input.document.segments
+        else:
+            assert isinstance(job.input, Request)
+            *shown, question = job.input.turns[-1].content
+            if not shown:
+                return Result(Draft(tuple(map(ImageRequest, self.verdicts))))
+        assert isinstance(question, Text)
+        assert isinstance(shown[0], Image)
+        # The next verdict of the image whose prompt the question quotes.
+        (name,) = (n for n in self.verdicts if f'"{n}"' in question.text)
+        assert shown[0].read().decode().startswith((name, self.amended or name))
+        self.looks[name] = self.looks.get(name, 0) + 1
+        verdict = self.verdicts[name][self.looks[name] - 1]
         if not isinstance(verdict, float):
             return verdict
+        if job.spec == CRITICS["probability"]:
+            return Result(Score(verdict))
         reply = {"score": 10 * verdict, "refine_prompt": self.amended}
         return Result(Draft((Text(json.dumps(reply)),)))
-
-    def _verdict(self, question: str, image: Any) -> float | Outcome[Any]:
-        """The next verdict of the image whose prompt the question quotes."""
-        (name,) = (n for n in self.verdicts if f'"{n}"' in question)
-        assert image.read().decode().startswith((name, self.amended or name))
-        number = self.looks.get(name, 0)
-        self.looks[name] = number + 1
-        return self.verdicts[name][number]
 
     @property
     def seeds(self) -> list[int | None]:
@@ -107,8 +90,8 @@ class Stages:
         return [i.seed for i in inputs if isinstance(i, ImageRequest)]
 
 
-def walked(stages: Stages, chain: System) -> Any:
-    return drive(answer(chain, sample(0), REPETITION), stages)
+def walked(stages: Stages, chain: System, query: Any = None) -> Any:
+    return drive(answer(chain, query or sample(0), REPETITION), stages)
 
 
 def seed_of(image: int, tried: int) -> int:
@@ -139,17 +122,15 @@ UNREAD = {
 def test_the_best_try_is_kept_and_all_are_written_down(
     manner: Manner, verdicts: tuple[Any, ...], kept: int
 ) -> None:
-    given = [UNREAD[manner] if v is None else v for v in verdicts]
-    stages = Stages({"cat": given})
+    stages = Stages({"cat": [UNREAD[manner] if v is None else v for v in verdicts]})
     outcome = walked(stages, system(manner))
-    tried = len(verdicts)
-    assert stages.seeds == [seed_of(0, k) for k in range(tried)]
+    assert stages.seeds == [seed_of(0, k) for k in range(len(verdicts))]
     assert outcome.value == Document((Image.of(f"cat {seed_of(0, kept)}".encode()),))
     tries = outcome.notes[TRIES]
-    found = [t["verdict"] for t in tries]
     numbers = [v if isinstance(v, float) else None for v in verdicts]
+    found = [t["verdict"] for t in tries]
     assert found == [n if n is None else pytest.approx(n) for n in numbers]
-    assert [t["kept"] for t in tries] == [k == kept for k in range(tried)]
+    assert [t["kept"] for t in tries] == [k == kept for k in range(len(verdicts))]
     assert [t["seed"] for t in tries] == stages.seeds
     assert ["reason" in t for t in tries] == [n is None for n in numbers]
 
@@ -163,10 +144,9 @@ def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
         CriticSettings(**wrong)
 
 
-@pytest.mark.parametrize("manner", MANNERS)
-def test_all_images_of_a_draft_are_judged_and_drawn_again_together(manner: Manner) -> None:
+def test_all_images_of_a_draft_are_judged_and_drawn_again_together() -> None:
     stages = Stages({"cat": (0.1, 0.9), "dog": (0.8,), "owl": (0.2, 0.3, 0.1)})
-    outcome = walked(stages, system(manner))
+    outcome = walked(stages, system())
     assert [len(step) for step in stages.steps] == [1, 3, 3, 2, 2, 1, 1]
     kept = (("cat", 0, 1), ("dog", 1, 0), ("owl", 2, 1))
     assert [i.read().decode() for i in outcome.value.images] == [
@@ -174,35 +154,26 @@ def test_all_images_of_a_draft_are_judged_and_drawn_again_together(manner: Manne
     ]
     numbered = [(t["image"], t["try"]) for t in outcome.notes[TRIES]]
     assert numbered == [(1, 1), (1, 2), (2, 1), (3, 1), (3, 2), (3, 3)]
-
-
-def test_images_are_numbered_on_in_later_turns() -> None:
-    stages = Stages({"cat": (0.1, 0.9, 0.8)})
-    outcome = drive(answer(system("probability"), talk(0), REPETITION), stages)
-    assert isinstance(outcome, Result)
+    # They are numbered on in later turns.
+    outcome = walked(Stages({"cat": (0.1, 0.9, 0.8)}), system(), talk(0))
     numbered = [(t["image"], t["try"], t["kept"]) for t in outcome.notes[TRIES]]
     assert numbered == [(1, 1, False), (1, 2, True), (2, 1, True)]
 
 
-def test_a_limit_of_the_answer_is_not_the_critics() -> None:
+def test_a_limit_of_the_answer_is_not_the_critics_and_a_plan_knows_its_stage() -> None:
     """Both are one stage; a verdict that is cut off could not be read."""
-    steps: list[list[Job]] = []
-    limited = replace(REPETITION, max_tokens=5)
-    walk = noted(answer(system("reply"), sample(0), limited), steps)
-    drive(walk, Stages({"cat": (1.0,)}))
-    inputs = [job.input for jobs in steps for job in jobs]
+    stages, limited = Stages({"cat": (1.0,)}), replace(REPETITION, max_tokens=5)
+    drive(answer(system("reply"), sample(0), limited), stages)
+    inputs = [job.input for jobs in stages.steps for job in jobs]
     assert [i.max_tokens for i in inputs if isinstance(i, Request)] == [5, None]
-
-
-def test_a_shard_and_a_plan_know_the_stage_of_the_critic() -> None:
-    renamed = with_stages(system("probability"), lambda stage: replace(stage, name="x"))
+    renamed = with_stages(system(), lambda stage: replace(stage, name="x"))
     assert [stage.name for stage in renamed.stages] == ["x"] * 3
 
 
 @pytest.mark.parametrize("tries", [1, 2, 4])
 def test_settings_bound_the_tries_and_move_the_threshold(tries: int) -> None:
     stages = Stages({"cat": [0.6] * tries})
-    walked(stages, system("probability", tries=tries, threshold=0.7))
+    walked(stages, system(tries=tries, threshold=0.7))
     assert len(stages.seeds) == stages.looks["cat"] == tries
 
 
@@ -215,11 +186,9 @@ def test_a_reply_may_amend_the_prompt(amend: bool, prompts: list[str]) -> None:
     assert [t["prompt"] for t in outcome.notes[TRIES]] == prompts
 
 
-@pytest.mark.parametrize("manner", MANNERS)
-def test_an_image_that_is_refused_ends_the_tries(manner: Manner) -> None:
+def test_an_image_that_is_refused_ends_the_tries() -> None:
     redraws = {"cat": Failure("unsafe", Fault.UNSAFE)}
-    stages = Stages({"cat": (0.1,), "dog": (0.1, 0.2, 0.3)}, redraws)
-    outcome = walked(stages, system(manner))
+    outcome = walked(Stages({"cat": (0.1,), "dog": (0.1, 0.2, 0.3)}, redraws), system())
     refused = outcome.notes[TRIES][1]
     assert (refused["image"], refused["try"], refused["reason"]) == (1, 2, "unsafe")
     assert len(outcome.notes[TRIES]) == 2 + 3
@@ -227,35 +196,27 @@ def test_an_image_that_is_refused_ends_the_tries(manner: Manner) -> None:
 
 
 @pytest.mark.parametrize("manner", MANNERS)
-@pytest.mark.parametrize("of", [Kind.RENDER, Kind.SCORE])
-def test_what_another_run_may_mend_fails_the_document(manner: Manner, of: Kind) -> None:
+def test_what_another_run_may_mend_fails_the_document(manner: Manner) -> None:
     lost = Failure("gone", Fault.DIED)
-    drawing = of is Kind.RENDER
-    stages = Stages(
-        {"cat": (0.1,) if drawing else (lost,)}, {"cat": lost} if drawing else {}
-    )
-    assert walked(stages, system(manner)) == lost
+    for stages in (Stages({"cat": (0.1,)}, {"cat": lost}), Stages({"cat": (lost,)})):
+        assert walked(stages, system(manner)) == lost
 
 
 @pytest.mark.parametrize(
     ("wording", "asked", "answer"),
     [
         ({}, 'Does this figure show "{a} cat"? Please answer Yes or No.', "Yes"),
-        (
-            {"question": "Describe it.", "answer": "It is {}."},
-            "Describe it.",
-            "It is {a} cat.",
-        ),
+        ({"question": "Look.", "answer": "It is {}."}, "Look.", "It is {a} cat."),
     ],
 )
 def test_a_probability_is_that_of_an_answer(
     wording: dict[str, str], asked: str, answer: str
 ) -> None:
-    review = CriticReview(CriticSettings(**wording), "probability")
-    asked_for = [ImageRequest("{a} cat", seed=1)]
-    walk = review.walk(lambda requests: iter(()), writer(), asked_for, [Result(IMAGE)], "")
+    review, image = CriticReview(CriticSettings(**wording), "probability"), Image.of(b"1")
+    wanted = [ImageRequest("{a} cat", seed=1)]
+    walk = review.walk(lambda requests: iter(()), writer(), wanted, [Result(image)], "")
     (job,) = next(walk)
-    assert job.input == Candidate(Document((IMAGE,)), (Text(asked),), answers=(answer,))
+    assert job.input == Candidate(Document((image,)), (Text(asked),), answers=(answer,))
 
 
 @pytest.mark.parametrize(
@@ -271,13 +232,10 @@ def test_a_probability_is_that_of_an_answer(
             "a cat with four legs",
         ),
         ('<answer>{"previous_step_success": true}</answer>', 1.0, ""),
-        ('{"score": 11}', None, ""),
-        ('{"score": true}', None, ""),
-        ('{"score": NaN}', None, ""),
+        *((reply, None, "") for reply in ('{"score": 11}', '{"score": true}')),
+        *((reply, None, "") for reply in ('{"score": NaN}', "8 of 10", "")),
         ('{"previous_step_success": "yes"}', None, ""),
         ("<answer>True</answer>", None, ""),
-        ("8 of 10", None, ""),
-        ("", None, ""),
     ],
 )
 def test_a_reply_is_read_or_said_to_be_unreadable(

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import gill_helpers
-import minigpt5_helpers
 import numpy as np
 import pytest
 import torch
@@ -35,7 +34,7 @@ HF = "hf:llava-hf/llava-v1.6-34b-hf"
 SHORT: dict[str, Any] = {
     "anole": {"draft": {"max_text_tokens": 16, "max_images": 1}},
     "emu2": {"max_new_tokens": 4, "num_beams": 2, "steps": 1},
-    HF: {"max_new_tokens": 8},
+    HF: {"max_new_tokens": 4},
 }
 TINY = Models(weights="tiny", overrides=SHORT)
 REQUESTS = [ImageRequest("a red barn", seed=1), ImageRequest("two cats on a mat", seed=2)]
@@ -84,39 +83,30 @@ def test_a_gpu_writes_what_the_cpu_writes(name: str, gpus: int) -> None:
     assert bool(traffic.between_gpus) == (gpus > 1)
 
 
-@pytest.mark.parametrize("gpus", [1, 2])
-def test_a_published_lvlm_loads_onto_gpus(gpus: int) -> None:
+def test_a_published_lvlm_loads_onto_two_gpus() -> None:
     settings = {"model": str(checkpoint("qwen2")), "max_new_tokens": 8}
     overrides = {"qwen2-vl-7b": settings | {"dtype": "float32"}}
     models = Models(weights="pretrained", overrides=overrides)
     expected = documents("qwen2-vl-7b@text", models)
-    with fake_gpus(gpus) as traffic:
+    with fake_gpus(2) as traffic:
         made = documents("qwen2-vl-7b@text", models)
     assert_alike(expected, made)
-    assert bool(traffic.between_gpus) == (gpus > 1)
+    assert traffic.between_gpus
 
 
-@pytest.mark.parametrize("name", ["gill", "minigpt5"])
-def test_published_native_models_load_onto_a_gpu(tmp_path: Path, name: str) -> None:
-    small = {"dtype": "float32", "steps": 1, "height": 64, "width": 64}
-    if name == "gill":
-        settings = gill_helpers.checkpoint(tmp_path / "gill") | {"num_words": 4}
-    else:
-        settings = minigpt5_helpers.save_all(tmp_path / "minigpt5") | {"max_new_tokens": 24}
-        settings["diffusion"] = str(minigpt5_helpers.save_diffusion(tmp_path / "sd"))
-    models = Models(weights="pretrained", overrides={name: settings | small})
-    expected = documents(name, models)
+def test_a_published_native_model_loads_onto_a_gpu(tmp_path: Path) -> None:
+    small = {"dtype": "float32", "steps": 1, "height": 64, "width": 64, "num_words": 4}
+    settings = gill_helpers.checkpoint(tmp_path / "gill") | small
+    models = Models(weights="pretrained", overrides={"gill": settings})
+    expected = documents("gill", models)
     with fake_gpus():
-        made = documents(name, models)
+        made = documents("gill", models)
     assert_alike(expected, made)
 
 
 @pytest.mark.parametrize(
     ("name", "gpus"),
-    [
-        *(("openjourney", 1), ("sd3", 2), ("sdxl", 2)),
-        *(("qwen-image", 1), ("flux2-klein", 1), ("sana", 1)),
-    ],
+    [("openjourney", 1), ("sd3", 2), ("qwen-image", 1), ("flux2-klein", 1), ("sana", 1)],
 )
 def test_a_gpu_draws_what_the_cpu_draws(name: str, gpus: int) -> None:
     """By each kind of text encoder, and with modules that two GPUs share."""

@@ -37,7 +37,7 @@ from generators.diffusion.calls import IN_BATCHES
 from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.diffusion.inputs import SEEING
 from generators.document import Image, ImageRequest, Payload, Text
-from generators.errors import CheckpointError, UsageError
+from generators.errors import CheckpointError
 from generators.images import decode, encode
 from pipelines.presets import T2IS
 from pipelines.text_to_image import TextToImage
@@ -79,9 +79,8 @@ def own_images(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.nda
         )
         for r in requests
     ]
-    drawings = [getattr(d, "images", None) or d.video for d in drawings]
-    drawings = [images[0] for images in drawings]
-    return np.stack([np.asarray(d) for d in drawings]).astype(np.int16)
+    images = [(getattr(d, "images", None) or d.video)[0] for d in drawings]
+    return np.stack([np.asarray(image) for image in images]).astype(np.int16)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +95,12 @@ def test_batch_equals_pipeline_called_one_by_one(name, requests, tmp_path, monke
     plain = name == "qwen-image-edit" and requests is REQUESTS
     kind = "QwenImagePipeline" if plain else design.pipeline
     theirs = getattr(diffusers, kind).from_pretrained(tmp_path)
+    requests = [requests[0], requests[1], requests[3]]
     expected = own_images(theirs, name, requests)
     drawing = from_folder(tmp_path, name)
     assert furthest(pixels(drawing(requests)), expected) <= 1
     assert furthest(pixels(drawing(requests[1:2])), expected[1:2]) == 0
-    assert furthest(expected[0], expected[3]) > 20, "the seed must matter"
+    assert furthest(expected[0], expected[2]) > 20, "the seed must matter"
     assert expected[0].std() > 10, "a tiny image must not be flat"
 
 
@@ -142,23 +142,23 @@ def test_images_that_cannot_be_seen_fail_alone():
     (blind,) = shared("sdxl-turbo")(EDITS[:1])
     assert [f.fault for f in (*bad, blind)] == [Fault.BAD_INPUT] * 3
     assert "qwen-image-edit" in blind.reason
-    with pytest.raises(UsageError, match=r"StableDiffusionXLPipeline.*qwen-image-edit"):
-        stage("sdxl-turbo", input_images=1)
 
 
 def test_images_are_brought_to_the_size_that_is_drawn():
     wide = encode(decode(photo(1)).resize((96, 32)))
-    assert pixels(
-        shared("instruct-pix2pix")([replace(EDITS[0], context=(wide,))])
-    ).shape == (*(1, 64, 64, 3),)
+    drawn = shared("instruct-pix2pix")([replace(EDITS[0], context=(wide,))])
+    assert pixels(drawn).shape == (1, 64, 64, 3)
 
 
 @pytest.mark.parametrize(("name", "how"), SEEING.items())
 def test_images_go_under_the_names_that_diffusers_gives_them(name, how):
     kind = getattr(diffusers, name)
     assert how.argument in inspect.signature(kind.__call__).parameters
-    given = how.conditions([("a cat", ["x", "y"][: how.most])])
-    assert set(given) == {"prompt", how.argument}
+    sources = ["x", "y"][: how.most]
+    given = how.conditions([("a cat", sources)])
+    told = "<img><|image_1|></img><img><|image_2|></img>" * (name == "OmniGenPipeline")
+    seen = sources if how.most != 1 else "x"
+    assert given == {"prompt": [f"{told}a cat"], how.argument: [seen]}
     if how.plain is not None:
         twin = inspect.signature(getattr(diffusers, how.plain)).parameters
         assert set(twin) <= set(inspect.signature(kind).parameters)
@@ -166,18 +166,12 @@ def test_images_go_under_the_names_that_diffusers_gives_them(name, how):
     assert how.in_batches <= (name in IN_BATCHES)
 
 
-def test_omnigen_is_told_of_its_images_in_the_prompt():
-    given = SEEING["OmniGenPipeline"].conditions([("a cat", ["x", "y"])])
-    marks = "<img><|image_1|></img><img><|image_2|></img>"
-    assert given == {"prompt": [f"{marks}a cat"], "input_images": [["x", "y"]]}
-
-
 @functools.cache
 def drawn_alone(name: str) -> np.ndarray:
     return np.concatenate([pixels(shared(name)([r])) for r in REQUESTS])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.permutations(range(5)), st.integers(1, 4))
 def test_neighbours_order_and_batch_size_do_not_matter(order, size):
     alone = drawn_alone("sdxl-turbo")
@@ -231,21 +225,14 @@ def test_one_checkpoint_reads_and_draws_and_its_checker_is_asked(tmp_path, monke
         from_folder(folder, "cosmos3-nano")
     drawing = from_folder(folder, "cosmos3-nano", safety_checker="off")
     expected = pixels(drawing(REQUESTS[:1]))
-    reader, first = (
-        loaded(folder)._model.model.language_model.layers[0],
-        "layers.0.self_attn.",
-    )
-    drawn_with = drawing.drawer.pipeline.transformer.state_dict()[f"{first}to_q.weight"]
-    assert torch.equal(reader.self_attn.q_proj.weight, drawn_with)
+    reader = loaded(folder)._model.model.language_model.layers[0].self_attn
+    weights = drawing.drawer.pipeline.transformer.state_dict()
+    assert torch.equal(reader.q_proj.weight, weights["layers.0.self_attn.to_q.weight"])
     module = "diffusers.pipelines.cosmos.pipeline_cosmos3_omni.CosmosSafetyChecker"
     monkeypatch.setattr(module, Guardrail)
     checked = from_folder(folder, "cosmos3-nano")
-    bloody, blocked, drawn = checked(
-        [
-            ImageRequest(words, seed=11)
-            for words in ("a knife", "a bare wall", "a red house")
-        ]
-    )
+    asked = [ImageRequest(w, seed=11) for w in ("a knife", "a bare wall", "a red house")]
+    bloody, blocked, drawn = checked(asked)
     assert {bloody.fault, blocked.fault} == {Fault.UNSAFE}
     assert bloody.notes["prompt"] == "a knife"
     assert furthest(pixels([drawn]), expected) <= 1, "the checker's frames are 8-bit"
@@ -317,14 +304,16 @@ def test_models_with_latents_of_one_shape_start_from_the_same_noise():
 
 
 def test_a_request_that_cannot_be_drawn_fails_alone_and_others_say_how_they_were():
-    stranger = ImageRequest(prompt="a cat", payload=Payload.of(b"x"), seed=1)
-    context = ImageRequest(prompt="a cat", context=(Text("x"),), seed=1)
-    lacking = [ImageRequest(seed=1), ImageRequest(" \n", seed=1), ImageRequest("a cat")]
-    given = [REQUESTS[0], *lacking, stranger, context, REQUESTS[4]]
-    first, *bad, last = shared("sdxl-turbo")(given)
+    wrong = {
+        ImageRequest(seed=1): "None",
+        ImageRequest(" \n", seed=1): "empty",
+        ImageRequest("a cat"): "seed",
+        ImageRequest("a cat", payload=Payload.of(b"x"), seed=1): "more",
+        ImageRequest("a cat", context=(Text("x"),), seed=1): "more",
+    }
+    first, *bad, last = shared("sdxl-turbo")([REQUESTS[0], *wrong, REQUESTS[4]])
     assert {failure.fault for failure in bad} == {Fault.BAD_INPUT}
-    for failure, word in zip(bad, ("None", "empty", "seed", "more", "more"), strict=True):
-        assert word in failure.reason
+    assert all(w in f.reason for f, w in zip(bad, wrong.values(), strict=True))
     alone = pixels(shared("sdxl-turbo")([REQUESTS[0], REQUESTS[4]]))
     assert furthest(pixels([first, last]), alone) <= 1
     assert first.value.pixels.shape == (64, 64, 3)
@@ -364,30 +353,19 @@ def test_images_are_never_watermarked(monkeypatch):
     assert pixels(stage("sdxl")(REQUESTS[:1])).std() > 10
 
 
-def blocking_one(drawing: TextToImage, requests: list[ImageRequest]) -> int:
-    """Set the checker's thresholds so that it blocks one image of these; which one."""
-    pipeline = drawing.drawer.pipeline
-    checker = pipeline.safety_checker
-    pictures = list(pixels(drawing(requests)).astype(np.uint8))
-    features = pipeline.feature_extractor(pictures, return_tensors="pt").pixel_values
-    with torch.no_grad():
-        embedded = checker.visual_projection(checker.vision_model(features)[1])
-        near = torch.cosine_similarity(embedded[:, None], checker.concept_embeds[None], -1)
-        ranked, order = near[:, 0].sort(descending=True)
-        assert ranked[0] - ranked[1] > 0.002, "the checker rounds to three digits"
-        checker.concept_embeds_weights.fill_(float(ranked[:2].mean()))
-    return int(order[0])
-
-
 def test_a_blocked_image_is_a_failure_and_its_neighbours_are_not():
     drawing = stage("openjourney")
-    before = pixels(drawing(REQUESTS))
-    worst = blocking_one(drawing, REQUESTS)
+    before, pipeline = pixels(drawing(REQUESTS)), drawing.drawer.pipeline
+    # The checker blacks out what it blocks.
+    pipeline.run_safety_checker = lambda images, *_: (
+        images * torch.tensor([1, 1, 0, 1, 1])[:, None, None, None],
+        [False, False, True, False, False],
+    )
     after = drawing(REQUESTS)
-    blocked = after.pop(worst)
+    blocked = after.pop(2)
     assert blocked.fault is Fault.UNSAFE
-    assert blocked.notes["prompt"] == REQUESTS[worst].prompt
-    assert furthest(pixels(after), np.delete(before, worst, axis=0)) <= 1
+    assert blocked.notes["prompt"] == REQUESTS[2].prompt
+    assert furthest(pixels(after), np.delete(before, 2, axis=0)) <= 1
     unchecked = stage("openjourney", safety_checker="off")
     assert unchecked.drawer.pipeline.safety_checker is None
     assert furthest(pixels(unchecked(REQUESTS)), before) <= 1
@@ -448,8 +426,6 @@ def test_scheduler_by_name():
     assert other.drawer.pipeline.scheduler.config.beta_end == 0.012
     usual = shared("sdxl")
     assert furthest(pixels(other(REQUESTS[:2])), pixels(usual(REQUESTS[:2]))) > 1
-    with pytest.raises(ValueError, match=r"'Eulr'.*EulerDiscreteScheduler"):
-        stage("sdxl", scheduler="Eulr")
 
 
 def test_scheduler_that_mixes_pictures_of_a_batch_is_refused(tmp_path):
@@ -461,15 +437,17 @@ def test_scheduler_that_mixes_pictures_of_a_batch_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"),
+    ("changes", "words"),
     [
-        ("sdxl", {"offload": "model"}),
-        ("sdxl", {"device_map": "balanced"}),
+        ({"offload": "model"}, "offload"),
+        ({"device_map": "balanced"}, "device_map"),
+        ({"scheduler": "Eulr"}, r"'Eulr'.*EulerDiscreteScheduler"),
+        ({"input_images": 1}, r"StableDiffusionXLPipeline.*qwen-image-edit"),
     ],
 )
-def test_settings_a_pipeline_cannot_honour_are_refused(name, changes):
-    with pytest.raises(ValueError, match=next(iter(changes))):
-        stage(name, **changes)
+def test_settings_a_pipeline_cannot_honour_are_refused(changes, words):
+    with pytest.raises(ValueError, match=words):
+        stage("sdxl", **changes)
 
 
 def test_pipeline_defaults_where_nothing_is_set(tmp_path):
@@ -484,4 +462,4 @@ def test_pipeline_defaults_where_nothing_is_set(tmp_path):
 def test_sliced_decoding_draws_the_same():
     sliced = stage("sdxl-turbo", vae_slicing=True)
     assert sliced.drawer.pipeline.vae.use_slicing
-    assert furthest(pixels(sliced(REQUESTS)), pixels(shared("sdxl-turbo")(REQUESTS))) <= 1
+    assert furthest(pixels(sliced(REQUESTS)), drawn_alone("sdxl-turbo")) <= 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import diffusers
@@ -46,9 +45,7 @@ def test_guidance_is_what_the_pipeline_guides_by(architecture):
     ("name", "changes"),
     [
         # With `guidance_scale` it did not: the pipeline only warns, and draws unguided.
-        ("qwen-image", {"guidance": 9.0}),
         ("qwen-image", {"guidance": 1.0, "negative_prompt": None}),
-        ("openjourney", {"arguments": {"guidance_rescale": 0.9}}),
         ("flux", {"arguments": {"true_cfg_scale": 6.0}, "negative_prompt": "fog"}),
     ],
 )
@@ -159,9 +156,7 @@ def test_captions_are_cleaned_only_on_request(monkeypatch):
     assert cleaned.arguments["clean_caption"] is True
 
 
-def test_further_pipelines_draw_from_prompts():
+def test_further_pipelines_are_there_and_not_listed():
+    """A class that diffusers lists by itself needs no mention any more."""
     listed = diffusers.pipelines.auto_pipeline.AUTO_TEXT2IMAGE_PIPELINES_MAPPING.values()
-    for name in FURTHER_PIPELINES:
-        kind = getattr(diffusers, name)
-        assert "prompt" in inspect.signature(kind.__call__).parameters
-        assert kind not in listed, f"{name} needs no mention any more"
+    assert {*FURTHER_PIPELINES} <= {*dir(diffusers)} - {kind.__name__ for kind in listed}

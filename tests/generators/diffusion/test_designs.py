@@ -175,19 +175,18 @@ def test_schedulers_are_the_published_ones():
     assert float(turbo.sigmas[0]) == pytest.approx(sigma, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["qwen", "gemma"])
-def test_small_tokenizers_of_language_models_read_any_text(kind):
-    """One token per byte, and Gemma's start token."""
-    tokenizer = small_tokenizer(kind)
+def test_small_tokenizers_read_any_text_and_have_the_special_tokens_that_models_look_for():
+    """CLIP pools at its end token; Qwen's chats are begun and ended by tokens.
+
+    Language models have one token per byte, and Gemma its start token.
+    """
     text = "a cat, \u4f60\u597d"
-    ids = tokenizer(text)["input_ids"]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == text
-    assert len(ids) == len(text.encode()) + (kind == "gemma")
-    assert tokenizer.pad_token_id is not None
-
-
-def test_small_tokenizers_have_the_special_tokens_that_models_look_for():
-    """CLIP pools at its end token; Qwen's chats are begun and ended by tokens."""
+    for kind in ("qwen", "gemma"):
+        tokenizer = small_tokenizer(kind)
+        ids = tokenizer(text)["input_ids"]
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+        assert len(ids) == len(text.encode()) + (kind == "gemma")
+        assert tokenizer.pad_token_id is not None
     clip, qwen = small_tokenizer("clip"), small_tokenizer("qwen")
     assert {name: getattr(clip, name) for name in CLIP_IDS} == CLIP_IDS
     messages = [{"role": "user", "content": "a cat"}]

@@ -89,14 +89,6 @@ def test_tokenizers_under_their_published_names(name, published, copied):
     assert tokenizer(words) == tiny_pipeline(name).tokenizer(words)
 
 
-def test_classes_that_no_auto_pipeline_lists_are_loaded(checkpoint, monkeypatch):
-    """As a stand-in for Kandinsky 5: a class of that name with Stable Diffusion's parts."""
-    kind = type("Kandinsky5T2IPipeline", (diffusers.StableDiffusionPipeline,), {})
-    monkeypatch.setattr(diffusers, "Kandinsky5T2IPipeline", kind)
-    reindex(checkpoint, _class_name="Kandinsky5T2IPipeline")
-    assert type(load(checkpoint)) is kind
-
-
 @pytest.mark.parametrize("name", ["LLaDA2Pipeline", "DiffusionGemmaPipeline"])
 def test_pipelines_that_draw_nothing_are_refused_before_their_weights_are_read(
     name, tmp_path

@@ -3,14 +3,12 @@
 import asyncio
 import base64
 import gzip
-import io
 import socket
 
 import pytest
 from endpoint_apis import RED, picture, url_of
 from endpoint_helpers import MODEL, Answer, serving
 from picture_helpers import png_header
-from PIL import Image as Pillow
 
 from pipelines.endpoints import media
 from pipelines.endpoints.media import (
@@ -84,9 +82,7 @@ def test_too_much_is_refused_before_it_is_decoded(monkeypatch):
 
 
 def test_formats_that_pages_cannot_show_are_encoded_again():
-    image = image_of(picture("red", kind="BMP").read())
-    with Pillow.open(io.BytesIO(image.read())) as pixels:
-        assert pixels.format == "PNG"
+    assert image_of(picture("red", kind="BMP").read()).read().startswith(b"\x89PNG")
     webp = picture("red", kind="WEBP")
     assert image_of(webp.read()) == webp
 

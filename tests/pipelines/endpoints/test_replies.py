@@ -208,6 +208,7 @@ def test_refusals_are_final_and_other_replies_without_an_answer_are_not(words):
     assert failure.fault.final is (failure.fault is Fault.REFUSED) is (words in BLOCKED)
     assert words.partition(" beside")[0] in failure.reason
     assert len(server.bodies) == 1
+    assert failure.usage or words == "blockReason", "it is paid for"
     if "here it is" in str(reply):
         assert failure.notes["text"] == "here it is:", "no text answer, but kept"
 

@@ -75,26 +75,17 @@ def test_gpus_are_a_power_of_two_unless_they_are_asked_for() -> None:
 
 def test_engine_and_version_name_results_and_how_it_is_run_does_not(tmp_path: Path) -> None:
     spec = spec_of()
-    others = [
-        spec_of(engine_version="0.33.0"),
-        spec_of(engine="sglang"),
-        spec_of(dtype="float16"),
-        spec_of(temperature=0.5),
-        spec_of(engine_arguments=["--enforce-eager"]),
-        spec_of(max_pixels=1000),
-        spec_of(weights="dummy"),
-    ]
-    assert len({spec.digest, *(o.digest for o in others)}) == len(others) + 1
-    assert argv_of(others[4])[-1] == "--enforce-eager"
-    assert argv_of(others[6])[-2:] == ["--load-format", "dummy"]
-    same = [
-        spec_of(num_gpus=2),
-        spec_of(engine_executable="/elsewhere/vllm"),
-        spec_of(engine_env={"A": "B"}),
-        spec_of(engine_concurrency=2, workers=3),
-        spec_of(engine_start_timeout_s=5),
-    ]
-    assert {spec.digest} == {o.digest for o in same}
+    changes = {"engine_version": "0.33.0", "engine": "sglang", "dtype": "float16"}
+    changes |= {"temperature": 0.5, "max_pixels": 1000}
+    others = [spec_of(**{name: value}) for name, value in changes.items()]
+    eager, random = spec_of(engine_arguments=["--enforce-eager"]), spec_of(weights="dummy")
+    digests = {stage.digest for stage in (spec, *others, eager, random)}
+    assert len(digests) == len(changes) + 3
+    assert argv_of(eager)[-1] == "--enforce-eager"
+    assert argv_of(random)[-2:] == ["--load-format", "dummy"]
+    run = {"num_gpus": 2, "engine_executable": "/elsewhere/vllm", "engine_env": {"A": "B"}}
+    run |= {"engine_concurrency": 2, "workers": 3, "engine_start_timeout_s": 5}
+    assert spec_of(**run).digest == spec.digest
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
@@ -169,12 +160,8 @@ def test_a_model_names_its_server() -> None:
 def test_name_and_version_name_results_and_how_it_is_run_does_not() -> None:
     spec = tabled()
     assert spec.digest != tabled(version="sh 1.1").digest
-    same = [
-        tabled(command="other {port}"),
-        tabled(port=8000),
-        tabled(num_gpus=1, replicas=2),
-        tabled(env={"A": "b"}, pass_env=["HF_TOKEN"]),
-    ]
+    run = {"num_gpus": 1, "replicas": 2, "env": {"A": "b"}, "pass_env": ["HF_TOKEN"]}
+    same = [tabled(command="other {port}"), tabled(port=8000), tabled(**run)]
     assert {spec.digest} == {o.digest for o in same}
     assert tabled(version="any").identity == "endpoint:local"
     command = f"{sys.executable} -m pytest {{port}}"

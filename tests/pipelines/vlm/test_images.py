@@ -18,7 +18,7 @@ from generators.base import Failure, Result
 from generators.document import ImageRequest
 from generators.errors import CheckpointError, UsageError
 from pipelines.systems import Models, resolve
-from pipelines.vlm.images import Emu3Drawer, Emu3Layout, GeneratedImages
+from pipelines.vlm.images import Emu3Layout, GeneratedImages
 from pipelines.vlm.stage import VisionLanguageModel
 
 pytestmark = pytest.mark.models
@@ -76,42 +76,25 @@ def by_the_class(prompt: str, negative: str, **choice: Any) -> torch.Tensor:
     return written[:, begin:]
 
 
-class Watched(Emu3Drawer):
-    """Keeps what was decoded."""
-
-    tokens: torch.Tensor
-
-    def draw(self, prompts, seeds):
-        usual = self.model.decode_image_tokens
-
-        def decode(image_tokens, **sizes):
-            self.tokens = image_tokens
-            return usual(image_tokens=image_tokens, **sizes)
-
-        self.model.decode_image_tokens = decode
-        try:
-            return super().draw(prompts, seeds)
-        finally:
-            del self.model.decode_image_tokens
-
-
-def test_emu3_writes_the_tokens_of_generate_for_all_prompts_at_once(places) -> None:
-    stage = drawing(places["emu3"], greedy=True, negative_prompt="bad")
-    stage.drawer = watched = Watched(
-        stage.drawer.model, emu3_helpers.processor(), stage.settings
+def test_emu3_writes_the_tokens_of_generate_for_all_prompts_at_once(
+    places, monkeypatch
+) -> None:
+    stage, written = drawing(places["emu3"], greedy=True, negative_prompt="bad"), []
+    model, suffix = stage.drawer.model, stage.drawer.suffix
+    decode = model.decode_image_tokens
+    monkeypatch.setattr(
+        model, "decode_image_tokens", lambda **a: written.append(a) or decode(**a)
     )
     outcomes = stage([ImageRequest(prompt, seed=1) for prompt in PROMPTS])
-    for prompt, ours, outcome in zip(PROMPTS, watched.tokens, outcomes, strict=True):
-        theirs = by_the_class(
-            prompt + watched.suffix, "bad", guidance_scale=3.0, do_sample=False
-        )
-        assert torch.equal(ours, theirs[0])
+    tokens = written[0]["image_tokens"]
+    for prompt, ours, outcome in zip(PROMPTS, tokens, outcomes, strict=True):
+        how = {"guidance_scale": 3.0, "do_sample": False}
+        assert torch.equal(ours, by_the_class(prompt + suffix, "bad", **how)[0])
         assert outcome.value.pixels.shape == (48, 48, 3)
-        assert outcome.notes["prompt"] == prompt + watched.suffix
-    assert not torch.equal(*watched.tokens)
-    height = width = 6
+        assert outcome.notes["prompt"] == prompt + suffix
+    assert not torch.equal(*tokens)
     pixels = emu3_helpers.model().decode_image_tokens(
-        image_tokens=watched.tokens, height=height, width=width
+        image_tokens=tokens, height=6, width=6
     )
     expected = emu3_helpers.processor().postprocess(pixels)["pixel_values"]
     for image, outcome in zip(expected, outcomes, strict=True):
