@@ -17,10 +17,12 @@ import errno
 import os
 import signal
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from benchmarks.options import (
     Address,
@@ -39,17 +41,14 @@ from benchmarks.options import (
     Settings,
     Systems,
     WeightsKind,
-    config_of,
-    forecast_of,
+    asked_of,
     pairing_options,
     run_options,
-    shard_of,
     with_options,
 )
-from benchmarks.serving.cli import serve
 from benchmarks.terminal import console as _console
 from generators.buckets import any_path
-from generators.errors import PlaitError
+from generators.errors import PlaitError, UsageError
 from generators.secrets import print_error, without_keys
 from generators.visible import visible
 
@@ -58,6 +57,8 @@ if TYPE_CHECKING:
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the machine when files cannot be written: not defects of plait."""
+_OF_SERVE = ("fastapi", "prometheus_client", "uvicorn")
+"""What the extra `serve` installs."""
 
 
 def _end(status: int | None, **_: Any) -> None:
@@ -89,7 +90,7 @@ def _version(requested: bool) -> None:
 def program(
     version: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--version", callback=_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
@@ -115,10 +116,7 @@ def run_command(options: dict[str, Any]) -> int:
     """
     from benchmarks import commands
 
-    config, forecast, remake = config_of(options), forecast_of(options), options["remake"]
-    shard, console = shard_of(options), _console()
-    done = commands.run(config, console, remake=remake, forecast=forecast, shard=shard)
-    return done.exit_status
+    return commands.run(console=_console(), **asked_of(options)).exit_status
 
 
 @app.command("plan")
@@ -133,30 +131,29 @@ def plan_command(options: dict[str, Any]) -> int:
     """
     from benchmarks import commands
 
-    config, forecast, remake = config_of(options), forecast_of(options), options["remake"]
-    shard, console = shard_of(options), _console()
-    plan = commands.plan(config, console, remake=remake, forecast=forecast, shard=shard)
+    console = _console()
+    plan = commands.plan(console=console, **asked_of(options))
     plan.show(console)
-    return 0 if plan.ready(remake=remake) else 2
+    return 0 if plan.ready(remake=options["remake"]) else 2
 
 
 @app.command()
 def submit(
-    config: Annotated[Path, typer.Argument(help="TOML file; its [cluster] says what for.")],
-    to: Annotated[Literal["slurm", "kuberay"], typer.Option(help="The cluster's system.")],
+    config: Annotated[Path, Argument(help="TOML file; its [cluster] says what for.")],
+    to: Annotated[Literal["slurm", "kuberay"], Option(help="The cluster's system.")],
     set_: Settings = None,
     array: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             metavar="N",
             help="On Slurm: N jobs of one node each, which are shards of one run.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print script or manifest; change nothing.")
+        bool, Option("--dry-run", help="Print script or manifest; change nothing.")
     ] = False,
-) -> int:
+) -> None:
     """Run a config as a batch job of a cluster.
 
     On Slurm the script is kept in the run directory; submitted again, it resumes. The job,
@@ -165,8 +162,9 @@ def submit(
     """
     from benchmarks import submission
 
-    console, settings = _console(), set_ or ()
-    return submission.submit(config, to, settings, console, array=array, dry_run=dry_run)
+    settings = set_ or ()
+    said = submission.submit(config, to, settings, array=array, dry_run=dry_run)
+    _console().print(said.rstrip("\n"))
 
 
 @app.command()
@@ -203,18 +201,16 @@ def report(
     run: Run,
     queries: Queries = None,
     damaged: Annotated[
-        bool, typer.Option("--damaged", help="Without the records of damaged parts.")
+        bool, Option("--damaged", help="Without the records of damaged parts.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             file_okay=False,
             help="Folder to copy them to, such as those of a run in a bucket.",
         ),
     ] = None,
-    show: Annotated[
-        bool, typer.Option("--open", help="Open the page in a browser.")
-    ] = False,
+    show: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
 ) -> int:
     """Write leaderboard.{json,csv,md,tex} and report.html.
 
@@ -231,15 +227,14 @@ def report(
 @app.command()
 def export(
     run: Run,
-    out: Annotated[Path, typer.Option(help="Folder to write, new or empty.")],
-    system: Annotated[str, typer.Option(help="System whose documents are written.")],
+    out: Annotated[Path, Option(help="Folder to write, new or empty.")],
+    system: Annotated[str, Option(help="System whose documents are written.")],
     format: Annotated[
         Literal["mmie", "ueval", "parquet", "every-eval-ever"],
-        typer.Option(help="Of an evaluator, a Parquet table, or a commons of results."),
+        Option(help="Of an evaluator, a Parquet table, or a commons of results."),
     ] = "mmie",
     repeat: Annotated[
-        int | None,
-        typer.Option(min=1, help="Only this repeat; by default all, or the first."),
+        int | None, Option(min=1, help="Only this repeat; by default all, or the first.")
     ] = None,
 ) -> int:
     """Write one system's documents for other programs."""
@@ -251,20 +246,24 @@ def export(
 @app.command()
 def show(
     run: Run,
-    sample: Annotated[str, typer.Argument(help="A sample's id.")],
-    system: Annotated[str | None, typer.Option(help="Only this system.")] = None,
-) -> int:
+    sample: Annotated[str, Argument(help="A sample's id.")],
+    system: Annotated[str | None, Option(help="Only this system.")] = None,
+) -> None:
     """Show prompts, replies, settings and seeds of one sample."""
-    from benchmarks import commands
+    from benchmarks.runs.experiment import reopen
+    from benchmarks.runs.inspection import describe
+    from cluster.store import Store
 
-    return commands.show(any_path(run), sample, system, _console())
+    root, console = any_path(run), _console()
+    for line in describe(reopen(root), Store(root), sample, system):
+        console.print(line)
 
 
 @app.command()
 def verify(
     run: Run,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Set damaged parts aside, to be made again.")
+        bool, Option("--repair", help="Set damaged parts aside, to be made again.")
     ] = False,
 ) -> int:
     """Check every part and image of a run.
@@ -282,17 +281,17 @@ def ctl(
     run: Run,
     request: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[REQUEST]",
             help="pause, resume, stop, budget AMOUNT, or workers STAGE NUMBER.",
         ),
     ] = None,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the job.")] = 10.0,
+    wait: Annotated[float, Option(min=0, help="Seconds to wait for the job.")] = 10.0,
     shard: Annotated[
-        str | None, typer.Option(metavar="K/N", help="Only this shard; by default all.")
+        str | None, Option(metavar="K/N", help="Only this shard; by default all.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The states of all drivers as JSON.")
+        bool, Option("--json", help="The states of all drivers as JSON.")
     ] = False,
 ) -> int:
     """Show or control a running job.
@@ -309,48 +308,52 @@ def ctl(
 
 @app.command()
 def leaderboard(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run directories.")],
+    runs: Annotated[list[str], Argument(metavar="RUN...", help="Run directories.")],
     out: Annotated[
-        Path, typer.Option(file_okay=False, help="Folder for the page and its data.")
+        Path, Option(file_okay=False, help="Folder for the page and its data.")
     ] = Path("leaderboard"),
-) -> int:
+) -> None:
     """Put the systems of several runs and task sets on one page.
 
     With intervals, ranks and their uncertainty, and how far scorers agree on the order.
     """
-    from benchmarks import commands
+    from benchmarks.studies.leaderboard import write_leaderboard
 
-    return commands.leaderboard([any_path(run) for run in runs], out, _console())
+    console = _console()
+    for table in write_leaderboard([any_path(run) for run in runs], out):
+        console.print(table.rich)
+    console.print(f"page {out / 'index.html'}")
 
 
 @app.command()
 def agreement(
-    scores: Annotated[str, typer.Argument(help="A run directory, or a file of scores.")],
+    scores: Annotated[str, Argument(help="A run directory, or a file of scores.")],
     human: Annotated[
         Path | None,
-        typer.Argument(
+        Argument(
             metavar="[HUMAN]",
             help="People's annotations, CSV or JSON; or known truth: truth:match. By "
             "default the choices that came with the data of the run (mmrb2:PLACE).",
         ),
     ] = None,
     scorer: Scorers = None,
-    scale: Annotated[str, typer.Option(help="Scale of people's scores.")] = "0-6",
+    scale: Annotated[str, Option(help="Scale of people's scores.")] = "0-6",
     rescale: Annotated[
-        bool, typer.Option(help="Map judges' scores to people's scale first.")
+        bool, Option(help="Map judges' scores to people's scale first.")
     ] = True,
     out: JsonFile = None,
-) -> int:
+) -> None:
     """Measure how far scores agree with people's, or with known truth.
 
     Correlations, errors and kappa, with intervals by query; of people's choices between
     two answers, how often each judge prefers the same.
     """
-    from benchmarks import commands
+    from benchmarks.commands import show_study
+    from benchmarks.studies import agreement as study
 
-    settings = {"human_scale": scale, "rescale": rescale}
-    place = any_path(scores)
-    return commands.agreement(place, human, scorer or (), settings, out, _console())
+    settings = study.AgreementSettings(human_scale=scale, rescale=rescale)
+    content = study.agreement_report(any_path(scores), human, settings, scorer or ())
+    show_study(content, study.tables(content), (), out, _console())
 
 
 @app.command()
@@ -358,38 +361,36 @@ def annotate(
     run: Run,
     answers: Annotated[
         list[Path] | None,
-        typer.Argument(
+        Argument(
             metavar="[ANSWERS]...",
             help="With --collect: raters' files; by default those that --serve wrote.",
         ),
     ] = None,
     collect: Annotated[
-        bool, typer.Option("--collect", help="Write the answers as annotations.csv.")
+        bool, Option("--collect", help="Write the answers as annotations.csv.")
     ] = False,
     serve: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, metavar="PORT", help="Serve the page on 127.0.0.1."),
+        Option(min=0, max=65535, metavar="PORT", help="Serve the page on 127.0.0.1."),
     ] = None,
     pairs: Annotated[
-        bool, typer.Option("--pairs", help="Have two answers compared, not one rated.")
+        bool, Option("--pairs", help="Have two answers compared, not one rated.")
     ] = False,
-    items: Annotated[int, typer.Option(min=1, help="Items to draw at random.")] = 50,
+    items: Annotated[int, Option(min=1, help="Items to draw at random.")] = 50,
     repeated: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            help="How many of them raters see twice; by default 5, at most a third.",
+        Option(
+            min=0, help="How many of them raters see twice; by default 5, at most a third."
         ),
     ] = None,
     gold: Annotated[
-        Path | None,
-        typer.Option(help="Annotations known to be right, to test raters with."),
+        Path | None, Option(help="Annotations known to be right, to test raters with.")
     ] = None,
     system: Systems = None,
-    seed: Annotated[int, typer.Option(help="Which items are drawn.")] = 0,
+    seed: Annotated[int, Option(help="Which items are drawn.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(file_okay=False, help="Folder; by default annotate in the run's."),
+        Option(file_okay=False, help="Folder; by default annotate in the run's."),
     ] = None,
 ) -> int:
     """Have people rate a run's answers, or compare two, blind.
@@ -420,19 +421,17 @@ def compare(
     run: Run,
     protocol: Protocol,
     judge: Annotated[
-        str,
-        typer.Option(help="Such as mmie-score, gpt-6.1-sol, hf:ORG/NAME or openai:MODEL."),
+        str, Option(help="Such as mmie-score, gpt-6.1-sol, hf:ORG/NAME or openai:MODEL.")
     ],
     baseline: Annotated[
-        str | None,
-        typer.Option(help="A system, gt or published:NAME; by default all pairs."),
+        str | None, Option(help="A system, gt or published:NAME; by default all pairs.")
     ] = None,
     system: Systems = None,
     mode: Mode = None,
     rubric: Rubric = None,
     weights: WeightsKind = None,
     judgings: Annotated[
-        int, typer.Option(min=1, help="How often to ask a judge that samples, per pair.")
+        int, Option(min=1, help="How often to ask a judge that samples, per pair.")
     ] = 1,
     address: Address = None,
     set_: Settings = None,
@@ -462,34 +461,37 @@ def compare(
 
 @app.command()
 def diff(
-    first: Annotated[str, typer.Argument(help="A run directory.")],
-    second: Annotated[str, typer.Argument(help="The run directory to compare with it.")],
-    system: Annotated[
-        str | None, typer.Option(help="Only this system of the first run.")
-    ] = None,
+    first: Annotated[str, Argument(help="A run directory.")],
+    second: Annotated[str, Argument(help="The run directory to compare with it.")],
+    system: Annotated[str | None, Option(help="Only this system of the first run.")] = None,
     against: Annotated[
-        str | None, typer.Option(help="The system of the second run, if its name differs.")
+        str | None, Option(help="The system of the second run, if its name differs.")
     ] = None,
     answers: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=0,
             help="Compare texts and images of at most this many queries; scores of all.",
         ),
     ] = None,
     out: JsonFile = None,
-) -> int:
+) -> None:
     """Show how the answers and scores of two runs differ.
 
     Paired by query. Of texts: how many are equal, and where they first differ. Of images:
     pixels, PSNR, SSIM, and LPIPS where its weights are. Of scores: the second run's minus
     the first's.
     """
-    from benchmarks import commands
+    from benchmarks.commands import show_study
+    from benchmarks.studies.diff import remarks, run_difference
+    from benchmarks.terminal import progress
 
-    pair = (system, against)
-    runs = any_path(first), any_path(second)
-    return commands.diff(*runs, pair, answers, out, _console())
+    names, console = (system, against), _console()
+    with progress(console, "comparing answers") as show:
+        content, tables = run_difference(
+            any_path(first), any_path(second), *names, answers=answers, on_progress=show
+        )
+    show_study(content, tables, remarks(content), out, console)
 
 
 @app.command()
@@ -506,9 +508,7 @@ def bias(run: Run, rubric: Rubric = None) -> int:
 
 @app.command("list")
 def list_names(
-    what: Annotated[
-        str, typer.Argument(help="systems, scorers, data or weights.")
-    ] = "systems",
+    what: Annotated[str, Argument(help="systems, scorers, data or weights.")] = "systems",
 ) -> int:
     """List the names that can be used."""
     from benchmarks import catalogue
@@ -520,13 +520,64 @@ def list_names(
 def fetch(
     names: Annotated[
         list[str],
-        typer.Argument(help="Names of systems, models or scorers, or a run's TOML file."),
+        Argument(help="Names of systems, models or scorers, or a run's TOML file."),
     ],
 ) -> int:
     """Download weights into the Hub cache, for offline nodes."""
     from benchmarks import catalogue
 
     return catalogue.fetch(names, _console())
+
+
+@app.command()
+def serve(
+    name: Annotated[
+        str, Argument(help="Such as anole, qwen2-vl-7b+sdxl-turbo@outline or sdxl-turbo.")
+    ],
+    config: Annotated[
+        Path | None, Option(help="TOML file with settings of models.")
+    ] = None,
+    weights: WeightsKind = None,
+    set_: Settings = None,
+    host: Annotated[
+        str, Option(help="Address to listen at; 0.0.0.0 for all.")
+    ] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 for a free one.")] = 8000,
+    api_key_env: Annotated[
+        str | None, Option(help="Environment variable with the key to ask for.")
+    ] = None,
+    queue: Annotated[
+        int, Option(min=1, help="Requests taken on at a time; then status 429.")
+    ] = 128,
+    timeout: Annotated[
+        float, Option(min=0.1, help="Seconds for one request; then status 504.")
+    ] = 600.0,
+    batch_wait: Annotated[
+        float, Option(min=0, help="Milliseconds a batch waits for more requests.")
+    ] = 5.0,
+    max_body: Annotated[
+        int, Option(min=1, help="MiB of one request; then status 413.")
+    ] = 64,
+) -> int:
+    """Serve a system or model over HTTP, in OpenAI's formats.
+
+    One model in one process, on this machine. Ctrl-C stops it.
+    """
+    if missing := [name for name in _OF_SERVE if find_spec(name) is None]:
+        raise UsageError(
+            f"plait serve needs {', '.join(missing)}: pip install 'plait[serve]' "
+            "(in a checkout: pip install -e '.[serve]')"
+        )
+    from benchmarks.serving import gate, server
+
+    limits = gate.ServingLimits(
+        queue=queue,
+        timeout_s=timeout,
+        batch_wait_s=batch_wait / 1000,
+        body_bytes=max_body * 2**20,
+    )
+    model = server.served_model(name, config, {"weights": weights}, set_ or ())
+    return server.serve(model, limits, _console(), (host, port), api_key_env)
 
 
 _PASSED_ON: dict[str, Any] = {
@@ -578,9 +629,6 @@ def __getattr__(name: str) -> Any:
         if name in api.__all__:
             return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-app.command()(serve)
 
 
 def __dir__() -> list[str]:

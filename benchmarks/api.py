@@ -47,7 +47,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from benchmarks import commands
 from benchmarks.local import LocalScorer, LocalSystem, NoDocument, local_stage, question
 from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.config import RunConfig, load_config
+from benchmarks.runs.config import load_config
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.run_data import RunData
 from cluster.shard import Shard
@@ -152,7 +152,8 @@ def run(
     Raises:
         UsageError: Where the command would end with exit status 2.
     """
-    asked, printed = _config(config, options), io.StringIO()
+    asked = load_config(None if config is None else Path(config), {**options})
+    printed = io.StringIO()
     console = _silent(printed) if quiet else PlainConsole()
     part = Shard.of(shard)
     finished = commands.run(asked, console, remake=remake, forecast=forecast, shard=part)
@@ -177,14 +178,9 @@ def plan(
     **options: Unpack[RunOptions],
 ) -> RunPlan:
     """What `run` would do with the same arguments. Starts nothing and writes nothing."""
-    asked, console = _config(config, options), _silent(io.StringIO())
-    part = Shard.of(shard)
+    asked = load_config(None if config is None else Path(config), {**options})
+    console, part = _silent(io.StringIO()), Shard.of(shard)
     return commands.plan(asked, console, remake=remake, forecast=forecast, shard=part)
-
-
-def _config(config: str | PathLike[str] | None, options: RunOptions) -> RunConfig:
-    file = None if config is None else Path(config)
-    return load_config(file, {**options})
 
 
 def _silent(file: io.StringIO) -> PlainConsole:

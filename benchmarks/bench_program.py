@@ -83,4 +83,4 @@ def numbers_of(text: str, option: str, example: str) -> tuple[int, ...]:
 
 def announce(console: Console, place: Path) -> None:
     """Print where results are."""
-    console.print(f"written to {place}", soft_wrap=True)
+    console.print(f"written to {place}")

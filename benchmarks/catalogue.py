@@ -11,7 +11,7 @@ from rich.table import Table
 
 from benchmarks.results.people import published_of
 from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import models_of, scorer_of
+from benchmarks.runs.experiment import models_of, scorer_named, scorer_of
 from benchmarks.tasks.answers import FORMATS
 from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.published import is_published
@@ -39,8 +39,6 @@ from pipelines.presets import (
 )
 from pipelines.systems import (
     Models,
-    answers_spec,
-    chat_spec,
     is_lvlm,
     is_t2i,
     lvlm_spec,
@@ -245,7 +243,7 @@ def fetch(names: Sequence[str], console: Console) -> int:
     ):
         console.print(f"fetching {repo} ({revision})")
         if "://" in repo:
-            console.print(f"  {weights_file(repo)}", soft_wrap=True)
+            console.print(f"  {weights_file(repo)}")
             continue
         try:
             folder = snapshot_download(repo, revision=revision)
@@ -253,7 +251,7 @@ def fetch(names: Sequence[str], console: Console) -> int:
             # As in `checkpoints`: the errors of whatever HTTP library is underneath.
             reason = first_line(error)
             raise CheckpointError(f"{repo!r} cannot be fetched: {reason}") from error
-        console.print(f"  {folder}", soft_wrap=True)
+        console.print(f"  {folder}")
     return 0
 
 
@@ -278,13 +276,7 @@ def _resolve_all(file: Path) -> None:
 def _stages(name: str) -> tuple[StageSpec, ...]:
     models = Models(weights="pretrained")
     if name in SCORERS or has_prefix(name, Named.SCORER):
-        return resolve_scorer(
-            name,
-            "pretrained",
-            {},
-            chat=lambda model: chat_spec(model, models),
-            answers=lambda model: answers_spec(model, models),
-        ).stages
+        return scorer_named(name, {}, models).stages
     if is_t2i(name):
         return tuple(stage for stage in t2i_stages(name, models) if stage is not None)
     parts = parts_of(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import webbrowser
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -119,9 +119,9 @@ def score(
     `remake`; a run keeps its data, weights, directory and former scorers.
     """
     named = answers.named_places(places)
-    alone = next(iter(named.values())).path if len(named) == 1 else None
-    if alone is not None and is_run(alone) and flags.get("data") is None:
-        experiment = _to_score_again(alone, scorers, flags)
+    first, *others = named.values()
+    if not others and is_run(first.path) and flags.get("data") is None:
+        experiment = _to_score_again(first.path, scorers, flags)
     else:
         values = {k: v for k, v in flags.items() if k not in ("set", "remake")}
         values["answers"] = {name: str(place) for name, place in named.items()}
@@ -201,13 +201,13 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         tuple(known(scorer, experiment.config.report.agreement))  # UsageError if unreadable
     for rubric in experiment.config.rubrics:
         rubric.keep(root)
-    console.print(f"run directory {root}", soft_wrap=True)
+    console.print(f"run directory {root}")
     for text in plan.retired:
-        console.print(Text("retired model", "yellow"), text, soft_wrap=True)
+        console.print(Text("retired model", "yellow"), text)
     if plan.trimmed:
-        console.print(Text("trimmed", "yellow"), plan.trimmed, soft_wrap=True)
+        console.print(Text("trimmed", "yellow"), plan.trimmed)
     if plan.forecast.stages:
-        console.print(f"forecast: {plan.forecast.headline}", soft_wrap=True)
+        console.print(f"forecast: {plan.forecast.headline}")
     if plan.shard is not None:
         return _execute_shard(plan, console)
     return _execute_whole(plan, console, only_scorers=only_scorers)
@@ -219,20 +219,17 @@ def _execute_whole(
     """Make what is missing, unless it `makes` nothing, and write tables and page."""
     experiment, root = plan.experiment, plan.root
     options = experiment.engine_options(only_scorers=only_scorers, makes=makes)
-    display = Display(console, meanwhile=_import_for_tables)
     about = experiment.about() | kept_forecast(plan.forecast if makes else None, root)
     reader = ResultReader(experiment)
-    try:
+    with closing(Display(console, meanwhile=_import_for_tables)) as display:
         result = execute(
             experiment.plan, root, options, about, display, reader, notes=experiment.notes
         )
-    finally:
-        display.close()
     board = reader.board()
     took = concluded(root, plan.forecast, result, board)
     _conclude(board, experiment.config, result, console)
     if took:
-        console.print(took, soft_wrap=True)
+        console.print(took)
     return ExecutedRun(result, board)
 
 
@@ -243,34 +240,25 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     they have made.
     """
     experiment, root = plan.experiment, plan.root
-    options, display = experiment.engine_options(shard=plan.shard), Display(console)
+    options = experiment.engine_options(shard=plan.shard)
     about = experiment.about() | kept_forecast(None, root)
-    try:
+    with closing(Display(console)) as display:
         result = execute(plan.plan, root, options, about, display)
-    finally:
-        display.close()
-    console.print(f"shard {plan.shard}: {_counted(result)}", soft_wrap=True)
+    console.print(f"shard {plan.shard}: {_counted(result)}")
     if result.interrupted:
         console.print(_STOPPED)
     elif others := drivers_of(root):
-        console.print(f"at work on others: {', '.join(others)}", soft_wrap=True)
-    elif left := _missing(experiment):
+        console.print(f"at work on others: {', '.join(others)}")
+    elif left := totals_of(evaluations(experiment.plan, Store(root)))["missing"]:
         console.print(
             f"{left:,} documents of other shards are missing. The last shard to end writes "
-            f"tables and page; `plait report {root}` does at any time.",
-            soft_wrap=True,
+            f"tables and page; `plait report {root}` does at any time."
         )
     elif result.made or read_manifest(root).get("status") != "finished":
         with suppress(RunInUse):  # by another shard that does this, or that has just begun
             whole = _execute_whole(plan, console, makes=False)
             return ExecutedRun(result, whole.board)
     return ExecutedRun(result, None)
-
-
-def _missing(experiment: Experiment) -> int:
-    """Return how many documents of a run are not made, or not scored, yet."""
-    store = Store(experiment.config.root)
-    return totals_of(evaluations(experiment.plan, store))["missing"]
 
 
 def _import_for_tables() -> None:
@@ -287,8 +275,7 @@ def _conclude(board: Board, config: RunConfig, result: RunResult, console: Conso
     console.print(_counted(result))
     for name, judgements in board.nothing_scored.items():
         console.print(
-            f"{name} scored nothing: none of its {judgements:,} judgements gave a score",
-            soft_wrap=True,
+            f"{name} scored nothing: none of its {judgements:,} judgements gave a score"
         )
     if final := sum(Fault(name).final for name in board.faults):
         console.print(
@@ -312,7 +299,7 @@ def write_tables(board: Board, root: AnyPath, console: Console) -> None:
     """Write the leaderboard and all other tables, and show it."""
     write_leaderboard(board, root)
     console.print(terminal_table(board))
-    console.print(f"leaderboard {root / 'leaderboard.md'}", soft_wrap=True)
+    console.print(f"leaderboard {root / 'leaderboard.md'}")
 
 
 def write_page(
@@ -332,12 +319,11 @@ def write_page(
             page = write_report(board, root, manifest, read, queries, show)
     except (KeyboardInterrupt, SystemExit):
         console.print(
-            f"The page is not finished, all tables are; `plait report {root}` writes it.",
-            soft_wrap=True,
+            f"The page is not finished, all tables are; `plait report {root}` writes it."
         )
         raise
     for damage in read.damage.values():
-        console.print(f"Warning: {damage}.", soft_wrap=True)
+        console.print(f"Warning: {damage}.")
     return page
 
 
@@ -346,12 +332,11 @@ def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Conso
     from benchmarks.results.report.entries import keys_shown
     from benchmarks.results.report.page import limit_of
 
-    console.print(f"report      {page}", soft_wrap=True)
+    console.print(f"report      {page}")
     if apart := furthest_apart(board, keys_shown(board, limit_of(queries))):
         ends = " and ".join(f"{name} ({score})" for name, score in apart.ends.items())
         console.print(
-            f"look at     {apart.query}, where {apart.scorer} sets {ends} furthest apart",
-            soft_wrap=True,
+            f"look at     {apart.query}, where {apart.scorer} sets {ends} furthest apart"
         )
 
 
@@ -359,7 +344,7 @@ def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Exp
     with progress(console, "checking images") as show:
         experiment, added = joined(config, show, remake=remake)
     for line in answers.remarks(experiment.task.about):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     if (config.mode or config.rubric) and not any(
         name.startswith(JUDGE) for name in experiment.config.scorers
     ):
@@ -367,10 +352,7 @@ def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Exp
             "Warning: mode and rubric are settings of judges, and no judge is named."
         )
     if added:
-        console.print(
-            f"added to the run, for all of its queries: {', '.join(added)}",
-            soft_wrap=True,
-        )
+        console.print(f"added to the run, for all of its queries: {', '.join(added)}")
     return experiment
 
 
@@ -450,43 +432,7 @@ def export(
     return FINISHED
 
 
-def show(root: AnyPath, sample: str, system: str | None, console: Console) -> int:
-    """Return the exact prompts, replies, settings and seeds of one sample."""
-    from benchmarks.runs.inspection import describe
-
-    for line in describe(reopen(root), Store(root), sample, system):
-        console.print(line, soft_wrap=True)
-    return FINISHED
-
-
 # ----------------------------------------------------------------------------- studies
-
-
-def agreement(
-    scores: AnyPath,
-    human: Path | None,
-    scorers: Sequence[str],
-    settings: Mapping[str, Any],
-    out: Path | None,
-    console: Console,
-) -> int:
-    """Show how far scores agree with people's; write it as JSON to `out`."""
-    from benchmarks.studies import agreement as study
-
-    asked = study.AgreementSettings(**settings)
-    content = study.agreement_report(scores, human, asked, scorers)
-    _show_study(content, study.tables(content), (), out, console)
-    return FINISHED
-
-
-def leaderboard(runs: Sequence[AnyPath], out: Path, console: Console) -> int:
-    """Write a page of several runs to the folder `out` and show its tables."""
-    from benchmarks.studies.leaderboard import write_leaderboard
-
-    for table in write_leaderboard(runs, out):
-        console.print(table.rich)
-    console.print(f"page {out / 'index.html'}", soft_wrap=True)
-    return FINISHED
 
 
 def annotate(
@@ -503,11 +449,10 @@ def annotate(
     study.annotate(root, folder, options, console)
     if port is None:
         page = folder / study.PAGE / "index.html"
-        console.print(f"page        {page}", soft_wrap=True)
+        console.print(f"page        {page}")
         console.print(
             f"Hand out the folder {page.parent}, and nothing else of {folder}; "
-            f"`plait annotate {root} --collect FILES` reads what comes back.",
-            soft_wrap=True,
+            f"`plait annotate {root} --collect FILES` reads what comes back."
         )
         return FINISHED
     from benchmarks.studies import annotation_server
@@ -528,7 +473,7 @@ def collect(
     rows, table = collected(folder, files)
     write_whole(folder / CSV, annotations_csv(rows))
     console.print(table.rich)
-    console.print(f"{len(rows):,} annotations written to {folder / CSV}", soft_wrap=True)
+    console.print(f"{len(rows):,} annotations written to {folder / CSV}")
     return FINISHED
 
 
@@ -540,39 +485,18 @@ def _annotated(root: AnyPath, out: Path | None) -> Path:
     return root / "annotate"
 
 
-def diff(
-    first: AnyPath,
-    second: AnyPath,
-    systems: tuple[str | None, str | None],
-    answers: int | None,
-    out: Path | None,
-    console: Console,
-) -> int:
-    """Show the paired differences between two runs; write them as JSON to `out`.
-
-    Texts and images are those of at most `answers` queries.
-    """
-    from benchmarks.studies.diff import remarks, run_difference
-
-    with progress(console, "comparing answers") as show:
-        content, tables = run_difference(
-            first, second, *systems, answers=answers, on_progress=show
-        )
-    _show_study(content, tables, remarks(content), out, console)
-    return FINISHED
-
-
-def _show_study(
+def show_study(
     content: Mapping[str, Any],
     tables: Iterable[ResultTable],
     remarks: Iterable[str],
     out: Path | None,
     console: Console,
 ) -> None:
+    """Show the tables of a study and what is to be said of them; write it to `out`."""
     for table in tables:
         console.print(table.rich)
     for line in remarks:
-        console.print(line, soft_wrap=True)
+        console.print(line)
     if out is not None:
         write_whole(out, json_text(content))
-        console.print(f"written to {out}", soft_wrap=True)
+        console.print(f"written to {out}")

@@ -61,7 +61,7 @@ def control(
     states = [said for said, _ in heard if isinstance(said, RunState)]
     if as_json:
         known = [state.model_dump(mode="json") for state in states]
-        console.print(json.dumps(known, indent=2), soft_wrap=True)
+        console.print(json.dumps(known, indent=2))
     else:
         for folder, (said, _) in zip(folders, heard, strict=True):
             _show("" if folder == root else folder.name, said, console)
@@ -92,7 +92,7 @@ def _show(shard: str, said: RunState | str | None, console: Console) -> None:
         console.print(progress_table(said.progress))
         console.print(worker_table(said.progress.workers))
     elif said is not None:
-        console.print(f"shard {shard}: {said}" if shard else said, soft_wrap=True)
+        console.print(f"shard {shard}: {said}" if shard else said)
 
 
 def request_of(words: Sequence[str]) -> Request:

@@ -13,12 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.results.notebook import NotebookDocument
-from benchmarks.runs.experiment import missing_keys, refuse_missing
-from benchmarks.runs.run_data import (
-    QueryAnswer,
-    ScorerVerdict,
-    TaskQuery,
-)
+from benchmarks.runs.experiment import missing_keys, refuse_missing, scorer_named
+from benchmarks.runs.run_data import QueryAnswer, ScorerVerdict, TaskQuery
 from benchmarks.tasks.published import as_asked, unicode_only
 from benchmarks.tasks.reading.rules import shown
 from cluster.loading import load_stage
@@ -28,32 +24,14 @@ from cluster.walks import drive, together
 from generators.base import Kind, StageSpec, WeightsName
 from generators.checkpoints import pinning
 from generators.custom import custom_spec
-from generators.document import (
-    Document,
-    Image,
-    Malformed,
-    Sample,
-    Text,
-    Turn,
-    changed,
-)
+from generators.document import Document, Image, Malformed, Sample, Text, Turn, changed
 from generators.errors import PlaitError, UsageError
 from generators.images import encode
 from generators.names import unknown
 from generators.registry import is_custom
 from generators.system import Prompter, Repetition, System, answer
 from generators.unicode import trouble, valid_text
-from pipelines.systems import (
-    Models,
-    answers_spec,
-    chat_spec,
-    is_lvlm,
-    is_t2i,
-    lvlm_spec,
-    resolve,
-    t2i_spec,
-)
-from scorers import resolve_scorer
+from pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_spec
 from scorers.base import Scorer, admitted
 from scorers.judging.resolve import refuse_mini_lvlm
 
@@ -183,19 +161,9 @@ class LocalScorer:
         """The scorer `name` with `settings`; `models` are those of models it asks."""
         refuse_mini_lvlm(name, weights)
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
-
-        def resolved() -> Scorer:
-            own = {**asked.of(name), **settings}
-            return resolve_scorer(
-                name,
-                weights,
-                own,
-                gpu_memory_gib,
-                lambda model: chat_spec(model, asked),
-                lambda model: answers_spec(model, asked),
-            )
-
-        return cls(scorer=available(resolved, lambda s: s.stages))
+        own = {**asked.of(name), **settings}
+        scorer = available(lambda: scorer_named(name, own, asked), lambda s: s.stages)
+        return cls(scorer=scorer)
 
     @property
     def scale(self) -> str:

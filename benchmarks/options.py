@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from generators.base import WeightsName
 
 if TYPE_CHECKING:
-    from benchmarks.runs.config import RunConfig
     from benchmarks.runs.planning import ForecastOptions
-    from cluster.shard import Shard
 
-Config = Annotated[Path | None, typer.Argument(help="TOML file; flags override it.")]
 Data = Annotated[
     str | None,
-    typer.Option(
+    Option(
         help="'sample', 'miniature' or miniature:N, a folder or file in MMIE's format, "
         "hf:ORG/NAME@REVISION, creation:PLACE, creation-text:PLACE, isg:PLACE, "
         "interleavedbench:PLACE, mllm-bench:PLACE, mmrb2:PLACE, opening:PLACE, "
@@ -30,67 +28,50 @@ Data = Annotated[
 ]
 Systems = Annotated[
     list[str] | None,
-    typer.Option(
-        "--system",
-        help="Such as anole or qwen2-vl-72b+sdxl-turbo@outline; may be repeated.",
-    ),
+    Option(help="Such as anole or qwen2-vl-72b+sdxl-turbo@outline; may be repeated."),
 ]
 Scorers = Annotated[
     list[str] | None,
-    typer.Option(
-        "--scorer", help="Such as clipscore or judge:gpt-6.1-sol; may be repeated."
-    ),
+    Option("--scorer", help="Such as clipscore or judge:gpt-6.1-sol; may be repeated."),
 ]
 Mode = Annotated[
     Literal["corrected", "official"] | None,
-    typer.Option(
-        help="How judges ask and read replies; official is the released program's way."
-    ),
+    Option(help="How judges ask and read replies; official is the released program's way."),
 ]
 Rubric = Annotated[
-    str | None,
-    typer.Option(help="The judges' rubric: own, or official:PATH/prompts.py."),
+    str | None, Option(help="The judges' rubric: own, or official:PATH/prompts.py.")
 ]
 WeightsKind = Annotated[
     WeightsName | None,
-    typer.Option(
+    Option(
         help="Published checkpoints (pretrained), small ones that come with plait (mini), "
         "or random values at full size (dummy) or tiny."
     ),
 ]
 JsonFile = Annotated[
-    Path | None, typer.Option(dir_okay=False, help="File for the results as JSON.")
+    Path | None, Option(dir_okay=False, help="File for the results as JSON.")
 ]
 Out = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="PATH",
         help="Run directory, new or to be resumed or extended: a folder, or the URL of one "
         "in a bucket, such as s3://bucket/run.",
     ),
 ]
-Limit = Annotated[
-    int | None, typer.Option(help="At most this many queries, stratified by category.")
-]
-Ids = Annotated[
-    Path | None, typer.Option(help="File with one sample id per line; only these queries.")
-]
-Seed = Annotated[int | None, typer.Option(help="Seed of all sampling and noise.")]
-Repeats = Annotated[int | None, typer.Option(help="Answers per query.")]
 ExecutorOption = Annotated[
     Literal["ray", "local"] | None,
-    typer.Option(
-        "--executor",
-        help="Where workers run: ray (by default), or local: in this process, without Ray.",
+    Option(
+        help="Where workers run: ray (by default), or local: in this process, without Ray."
     ),
 ]
 Address = Annotated[
     str | None,
-    typer.Option(help="Address of a Ray cluster, such as auto; by default a local Ray."),
+    Option(help="Address of a Ray cluster, such as auto; by default a local Ray."),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         help="key=value of the config, such as models.sdxl-turbo.steps=2; may be repeated.",
     ),
@@ -106,51 +87,19 @@ def _protocol(name: str) -> str:
 PROTOCOLS = ("creation", "mllm-bench", "mmrb2", "opening", "probench", "module:Class")
 Protocol = Annotated[
     str,
-    typer.Option(
+    Option(
         metavar="NAME",
         help="creation, mllm-bench, mmrb2, opening, probench, or your own module:Class.",
         callback=_protocol,
     ),
 ]
 Remake = Annotated[
-    bool,
-    typer.Option("--remake", help="Make records of an earlier version of a stage again."),
+    bool, Option("--remake", help="Make records of an earlier version of a stage again.")
 ]
-Machines = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        help="Machines the forecast is for, such as 8xH100 or 2x8xA100,64cpu; by default "
-        "this one.",
-    ),
-]
-BudgetHours = Annotated[
-    float | None,
-    typer.Option(
-        help="Refuse where the forecast exceeds so many GPU-hours; hours of wall time "
-        "where no stage takes a GPU."
-    ),
-]
-Trim = Annotated[
-    bool,
-    typer.Option(
-        "--trim",
-        help="With --budget-hours: answer as many queries as fit, stratified by category.",
-    ),
-]
-ShardOption = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="K/N",
-        help="Answer only part K of N, from 1, of the queries, such as 3/16, beside "
-        "commands for the other parts in the same run directory.",
-    ),
-]
-Run = Annotated[str, typer.Argument(help="A run directory, or its URL.")]
+Run = Annotated[str, Argument(help="A run directory, or its URL.")]
 RunOrAnswers = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="RUN|[NAME=][FORMAT:]ANSWERS...",
         help="A run directory; or folders or files of answers, whose format is told by "
         "what they hold, to be compared as systems.",
@@ -158,72 +107,64 @@ RunOrAnswers = Annotated[
 ]
 Queries = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="N|all",
         help="Show at most this many queries on the page, or all; by default 200.",
-    ),
-]
-Lvlms = Annotated[
-    list[str] | None,
-    typer.Option("--lvlm", help="An LVLM of the matrix; may be repeated."),
-]
-T2is = Annotated[
-    list[str] | None,
-    typer.Option("--t2i", help="A text-to-image model of the matrix; may be repeated."),
-]
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metrics",
-        metavar="NAME,...",
-        help="Show these scorers alone, in this order; may be repeated.",
-    ),
-]
-Human = Annotated[
-    Path | None,
-    typer.Option(
-        help="People's scores, such as annotations.csv of `plait annotate`: how far "
-        "scorers agree with them on the pairings."
-    ),
-]
-Sheet = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Write a contact sheet, .png or .webp: a few queries by every pairing.",
-    ),
-]
-Composition = Annotated[
-    Literal["mmie", "outline", "outline-edit"] | None,
-    typer.Option(
-        "--protocol",
-        help="How texts become documents; mmie, or outline where mini models are taken "
-        "without names.",
     ),
 ]
 
 
 def run_options(
-    config: Config = None,
+    config: Annotated[Path | None, Argument(help="TOML file; flags override it.")] = None,
     data: Data = None,
     system: Systems = None,
     scorer: Scorers = None,
     weights: WeightsKind = None,
     out: Out = None,
-    limit: Limit = None,
-    ids: Ids = None,
-    seed: Seed = None,
-    repeats: Repeats = None,
+    limit: Annotated[
+        int | None, Option(help="At most this many queries, stratified by category.")
+    ] = None,
+    ids: Annotated[
+        Path | None, Option(help="File with one sample id per line; only these queries.")
+    ] = None,
+    seed: Annotated[int | None, Option(help="Seed of all sampling and noise.")] = None,
+    repeats: Annotated[int | None, Option(help="Answers per query.")] = None,
     executor: ExecutorOption = None,
     address: Address = None,
     mode: Mode = None,
     rubric: Rubric = None,
     set_: Settings = None,
     remake: Remake = False,
-    on: Machines = None,
-    budget_hours: BudgetHours = None,
-    trim: Trim = False,
-    shard: ShardOption = None,
+    on: Annotated[
+        str | None,
+        Option(
+            help="Machines the forecast is for, such as 8xH100 or 2x8xA100,64cpu; by "
+            "default this one."
+        ),
+    ] = None,
+    budget_hours: Annotated[
+        float | None,
+        Option(
+            help="Refuse where the forecast exceeds so many GPU-hours; hours of wall time "
+            "where no stage takes a GPU."
+        ),
+    ] = None,
+    trim: Annotated[
+        bool,
+        Option(
+            "--trim",
+            help="With --budget-hours: answer as many queries as fit, stratified by "
+            "category.",
+        ),
+    ] = False,
+    shard: Annotated[
+        str | None,
+        Option(
+            metavar="K/N",
+            help="Answer only part K of N, from 1, of the queries, such as 3/16, beside "
+            "commands for the other parts in the same run directory.",
+        ),
+    ] = None,
 ) -> None:
     """The options of a run, declared once."""
 
@@ -231,18 +172,47 @@ def run_options(
 def pairing_options(
     config: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="RUN",
             help="A run directory, to show its pairings; or a TOML file, as of `run`.",
         ),
     ] = None,
     system: None = None,
-    lvlm: Lvlms = None,
-    t2i: T2is = None,
-    protocol: Composition = None,
-    metrics: Metrics = None,
-    human: Human = None,
-    sheet: Sheet = None,
+    lvlm: Annotated[
+        list[str] | None, Option(help="An LVLM of the matrix; may be repeated.")
+    ] = None,
+    t2i: Annotated[
+        list[str] | None,
+        Option(help="A text-to-image model of the matrix; may be repeated."),
+    ] = None,
+    protocol: Annotated[
+        Literal["mmie", "outline", "outline-edit"] | None,
+        Option(
+            help="How texts become documents; mmie, or outline where mini models are taken "
+            "without names."
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME,...",
+            help="Show these scorers alone, in this order; may be repeated.",
+        ),
+    ] = None,
+    human: Annotated[
+        Path | None,
+        Option(
+            help="People's scores, such as annotations.csv of `plait annotate`: how far "
+            "scorers agree with them on the pairings."
+        ),
+    ] = None,
+    sheet: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Write a contact sheet, .png or .webp: a few queries by every pairing.",
+        ),
+    ] = None,
     shard: None = None,
 ) -> None:
     """The options of `bench pairings` where they differ from those of a run."""
@@ -279,18 +249,17 @@ def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
     return ForecastOptions(**{k: options[k] for k in ("on", "budget_hours", "trim")})
 
 
-def shard_of(options: Mapping[str, Any]) -> Shard | None:
-    """Return the shard that the options of a run name; UsageError."""
+def asked_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `commands.run` and `commands.plan` are to do; UsageError."""
+    from benchmarks.runs.config import load_config
     from cluster.shard import Shard
 
-    return Shard.of(options["shard"])
-
-
-def config_of(options: Mapping[str, Any]) -> RunConfig:
-    """Return the config that the options of a run make."""
-    from benchmarks.runs.config import load_config
-
-    return load_config(options["config"], flags_of(options), options["set_"] or ())
+    return {
+        "config": load_config(options["config"], flags_of(options), options["set_"] or ()),
+        "remake": options["remake"],
+        "forecast": forecast_of(options),
+        "shard": Shard.of(options["shard"]),
+    }
 
 
 def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:

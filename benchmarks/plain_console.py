@@ -21,6 +21,11 @@ class PlainConsole(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print tables within the width, and lines of text whole: they can be copied."""
+        options.setdefault("soft_wrap", all(isinstance(o, str | Text) for o in objects))
+        super().print(*objects, **options)
+
     def render_str(self, text: str, **options: Any) -> Text:
         """Return a string before it is laid out."""
         return super().render_str(visible(text), **options)

@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from benchmarks.runs.config import RunConfig, load_config
 from cluster.launch import kuberay, slurm
 from cluster.launch.settings import BatchJob
@@ -19,15 +17,14 @@ def submit(
     file: Path,
     to: str,
     settings: Sequence[str],
-    console: Console,
     *,
     array: int | None = None,
     dry_run: bool,
-) -> int:
-    """Submit the run of a config file to `slurm` or `kuberay`; print how to go on.
+) -> str:
+    """Submit the run of a config file to `slurm` or `kuberay`; return how to go on.
 
-    On Slurm as an `array` of so many jobs of one node, if that is given. With `dry_run` the
-    script or manifest is printed, and nothing is written.
+    On Slurm as an `array` of so many jobs of one node, if that is given. With `dry_run` it
+    is the script or manifest, and nothing is written.
 
     Raises:
         UsageError: For a config that is not valid, and where the job cannot be submitted.
@@ -35,17 +32,14 @@ def submit(
     config = load_config(file, {}, settings)
     if to == "slurm":
         job = _on_slurm(file, config, settings, array)
-        said = slurm.script(job) if dry_run else slurm.submit(job)
-    elif array is not None:
+        return slurm.script(job) if dry_run else slurm.submit(job)
+    if array is not None:
         raise UsageError(
             "--array is for Slurm: on Kubernetes the pods of a job are workers of one Ray "
             "cluster, as many as cluster.nodes"
         )
-    else:
-        job, text = _on_kubernetes(config, settings), file.read_text()
-        said = kuberay.manifest(job, text) if dry_run else kuberay.submit(job, text)
-    console.print(said.rstrip("\n"), markup=False, highlight=False, soft_wrap=True)
-    return 0
+    job, text = _on_kubernetes(config, settings), file.read_text()
+    return kuberay.manifest(job, text) if dry_run else kuberay.submit(job, text)
 
 
 def _on_slurm(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -64,6 +65,13 @@ def _place(value: Any) -> AnyPath:
     raise ValueError("give a folder, or the URL of a bucket and a name in it")
 
 
+def _absolute(file: Path) -> Path:
+    return file.expanduser().resolve()
+
+
+# A config means the same from any folder.
+AbsoluteFile = Annotated[Path, AfterValidator(_absolute)]
+AbsoluteAnswers = Annotated[str, AfterValidator(lambda at: str(AnswerPlace.of(at)))]
 RunPlace = Annotated[AnyPath, PlainValidator(_place), PlainSerializer(str)]
 PageQueries = Annotated[int | Literal["all"] | None, BeforeValidator(_number_or_all)]
 
@@ -102,7 +110,7 @@ class ReportConfig(_Section):
 
     queries: PageQueries = None
     """At most this many queries, or "all"; by default 200. The tables always cover all."""
-    agreement: tuple[Path, ...] = ()
+    agreement: tuple[AbsoluteFile, ...] = ()
     """Files that `plait agreement RUN --out FILE` wrote: the tables say of each judge in
     them how often it agrees with people."""
 
@@ -114,7 +122,7 @@ class RunConfig(_Section):
     """One of the forms that `plait list data` shows (`generators.registry`)."""
     systems: Names = ()
     """Names as `plait list systems` shows them."""
-    answers: Mapping[str, str] = Field(default_factory=dict)
+    answers: Mapping[str, AbsoluteAnswers] = Field(default_factory=dict)
     """Answers made elsewhere, by the name of the system: `[FORMAT:]PLACE`, a format of
     `benchmarks.tasks.answers`."""
     scorers: Names = ()
@@ -126,7 +134,7 @@ class RunConfig(_Section):
     default `runs/<data>-<digest of this config>`."""
     limit: int | None = Field(default=None, ge=1, strict=True)
     """Answer only this many queries, drawn by `seed` and stratified by category."""
-    ids: Path | None = None
+    ids: AbsoluteFile | None = None
     """File with one sample id a line: answer only these."""
     seed: int = Field(default=0, ge=0, strict=True)
     repeats: int = Field(default=1, ge=1, strict=True)
@@ -282,26 +290,19 @@ def is_run(root: AnyPath) -> bool:
 
 
 def anchored(config: RunConfig) -> RunConfig:
-    """`config` with absolute paths, so that it means the same from any folder."""
-    files = tuple(file.expanduser().resolve() for file in config.report.agreement)
-    return config.model_copy(
-        update={
-            "report": config.report.model_copy(update={"agreement": files}),
-            "data": _absolute(config.data),
-            "answers": {n: str(AnswerPlace.of(at)) for n, at in config.answers.items()},
-            "ids": config.ids and config.ids.expanduser().resolve(),
-        }
-    ).with_rubrics(lambda rubric: rubric.absolute)
+    """`config` with absolute paths of its data and rubrics too."""
+    placed = config.model_copy(update={"data": _absolute_data(config.data)})
+    return placed.with_rubrics(lambda rubric: rubric.absolute)
 
 
-def _absolute(data: str) -> str:
+def _absolute_data(data: str) -> str:
     scheme, colon, place = data.partition(":")
     if data_prefix(data) in (None, "hf"):
         scheme, colon, place = "", "", data
     named = place == "sample" or place.startswith("hf:")
     if named or is_miniature(data) or is_function(data):
         return data
-    return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
+    return f"{scheme}{colon}{_absolute(Path(place))}"
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -326,7 +327,6 @@ def refuse_keys(values: Mapping[str, Any]) -> None:
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of every setting that holds text."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):

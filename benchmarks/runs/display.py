@@ -73,11 +73,11 @@ class Display(Watcher):
 
     def notice(self, text: str) -> None:
         """Print above the live lines."""
-        self.console.print(Text("note", "yellow"), text, soft_wrap=True)
+        self.console.print(Text("note", "yellow"), text)
 
     def worker_failed(self, failure: WorkerFailure) -> None:
         """Print above the live lines."""
-        self.console.print(Text("lost", "yellow"), str(failure), soft_wrap=True)
+        self.console.print(Text("lost", "yellow"), str(failure))
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -92,7 +92,7 @@ class Display(Watcher):
         self._printed = interval
         at_work = [stage for stage in progress.stages if stage.state in _AT_WORK]
         lines = [_summary(progress), *(f"  {_line(stage)}" for stage in at_work)]
-        self.console.print("\n".join(lines), soft_wrap=True)
+        self.console.print("\n".join(lines))
 
 
 def progress_table(progress: RunProgress) -> RenderableType:
@@ -125,7 +125,6 @@ def _summary(progress: RunProgress) -> str:
 
 
 def _line(stage: StageProgress) -> str:
-    """Word the progress of a stage."""
     rate, left_s = _pace(stage)
     done = stage.outcomes.get("done", 0)
     others = ((n, k.replace("_", " ")) for k, n in stage.outcomes.items() if k != "done")

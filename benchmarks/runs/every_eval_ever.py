@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
     """
     made = next(s for s in run.experiment.systems if s.name == system)
     model, about = _model_id(run, made), run.manifest
+    managed = any(stage.placement.endpoint for stage in made.stages)
     seed = f"{about.get('run_digest')} {system} {run.experiment.selection}"
     digest = hashlib.sha256(seed.encode()).digest()
     id = str(uuid.UUID(bytes=digest[:16], version=4))
@@ -45,12 +46,7 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
     now = f"{time.time():.0f}"
     evaluation = f"{benchmark}/{model}/{now}"
     samples = [
-        {
-            "schema_version": VERSION,
-            "evaluation_id": evaluation,
-            "model_id": model,
-            **sample,
-        }
+        {"schema_version": VERSION, "evaluation_id": evaluation, "model_id": model} | sample
         for sample in _samples(run, answers)
     ]
     lines = "".join(json.dumps(sample) + "\n" for sample in samples).encode()
@@ -68,7 +64,16 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
             "evaluator_relationship": "other",
         },
         "eval_library": {"name": "plait", "version": about["packages"]["plait"]},
-        "model_info": _model_info(run, made, model),
+        "model_info": {
+            "name": system,
+            "id": model,
+            "additional_details": {
+                "deployment_type": "externally_managed" if managed else "self_deployed",
+                "model_availability": "unknown",
+                "weights": str(run.experiment.config.weights),
+                **_details(made.stages),
+            },
+        },
         "evaluation_results": list(_results(run, system)),
         "detailed_evaluation_results": {
             "format": "jsonl",
@@ -100,24 +105,12 @@ def _model_id(run: RunData, system: System) -> str:
     return f"{kind}/{name}"
 
 
-def _model_info(run: RunData, system: System, id: str) -> dict[str, Any]:
-    stages = {stage.name: _details(stage) for stage in system.stages}
-    managed = any(stage.placement.endpoint for stage in system.stages)
+def _details(stages: Iterable[StageSpec]) -> dict[str, str]:
+    """Return the models of stages with all settings that their results depend on."""
     return {
-        "name": system.name,
-        "id": id,
-        "additional_details": {
-            "deployment_type": "externally_managed" if managed else "self_deployed",
-            "model_availability": "unknown",
-            "weights": str(run.experiment.config.weights),
-            **stages,
-        },
+        stage.name: json.dumps({"model": stage.identity, **stage.settings}, default=str)
+        for stage in stages
     }
-
-
-def _details(stage: StageSpec) -> str:
-    """Return the model of a stage with all settings that its results depend on."""
-    return json.dumps({"model": stage.identity, **stage.settings}, default=str)
 
 
 # ------------------------------------------------------------------------------ results
@@ -139,25 +132,20 @@ def _result(
 ) -> dict[str, Any]:
     uncertainty: dict[str, Any] = {"num_samples": cell["n"]}
     if (interval := cell["ci95"]) is not None:
-        ends = dict(zip(("lower", "upper"), interval, strict=True))
-        uncertainty["confidence_interval"] = {**ends, "confidence_level": 0.95}
-    counts = {name: str(cell[name]) for name in COUNTS if cell.get(name)}
-    name = f"{run.experiment.task.name} {category}".rstrip()
+        low, high = interval
+        ends = {"lower": low, "upper": high, "confidence_level": 0.95}
+        uncertainty["confidence_interval"] = ends
     return {
-        "evaluation_result_id": _result_id(scorer.name, category),
-        "evaluation_name": name,
+        "evaluation_result_id": f"{scorer.name} {category}".rstrip(),
+        "evaluation_name": f"{run.experiment.task.name} {category}".rstrip(),
         "source_data": _source(run),
         "metric_config": _metric(scorer),
         "score_details": {
             "score": cell["mean"],
-            "details": counts,
+            "details": {name: str(cell[name]) for name in COUNTS if cell.get(name)},
             "uncertainty": uncertainty,
         },
     }
-
-
-def _result_id(scorer: str, category: str = "") -> str:
-    return f"{scorer} {category}".rstrip()
 
 
 def _source(run: RunData) -> dict[str, Any]:
@@ -186,7 +174,7 @@ def _metric(scorer: Scorer) -> dict[str, Any]:
         "score_type": "continuous",
         "min_score": low,
         "max_score": high,
-        "additional_details": {s.name: _details(s) for s in scorer.stages},
+        "additional_details": _details(scorer.stages),
     }
     return metric | ({"evaluation_description": scorer.manner} if scorer.manner else {})
 
@@ -195,6 +183,10 @@ def _metric(scorer: Scorer) -> dict[str, Any]:
 
 
 def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, Any]]:
+    best = {
+        scorer.name: (bounds(scorer.scale) or (None, None))[scorer.direction == "higher"]
+        for scorer in run.experiment.scorers
+    }
     for answer in answers:
         sample, document = answer.query.sample, answer.document
         if not isinstance(sample, Sample) or document is None:
@@ -203,9 +195,7 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
             "sample_id": sample.id,
             "input": {
                 "raw": marked(sample.question),
-                "reference": [marked(sample.reference.segments)]
-                if sample.reference
-                else [],
+                "reference": [marked(r.segments) for r in [sample.reference] if r],
             },
             "answer_attribution": [],
             "metadata": {
@@ -220,17 +210,12 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
             if verdict is not None and verdict.value is not None:
                 yield asked | {
                     "evaluation_name": run.experiment.task.name,
-                    "evaluation_result_id": _result_id(scorer.name),
+                    "evaluation_result_id": scorer.name,
                     "evaluation": {
                         "score": verdict.value,
-                        "is_correct": verdict.value == _best(scorer),
+                        "is_correct": verdict.value == best[scorer.name],
                     },
                 }
-
-
-def _best(scorer: Scorer) -> float | None:
-    ends = bounds(scorer.scale)
-    return None if ends is None else ends[scorer.direction == "higher"]
 
 
 def _said(sample: Sample, document: Document) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,7 @@ from generators.names import unknown, with_overrides
 from generators.natives import NATIVE
 from generators.system import System, with_stages
 from pipelines.presets import KITS, LVLMS, T2IS
-from pipelines.systems import (
-    Models,
-    answers_spec,
-    chat_spec,
-    is_lvlm,
-    parts_of,
-    resolve,
-)
+from pipelines.systems import Models, answers_spec, chat_spec, is_lvlm, parts_of, resolve
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer, with_stage
 from scorers.judging.judge import RubricJudge
@@ -209,18 +203,17 @@ class ResultReader:
         return evaluations(few, self._store, notes=len(few) <= _MOST_WITH_NOTES)
 
 
-def _is_public(endpoint: str | None) -> bool:
-    return (endpoint or "").startswith("https:")
-
-
 def missing_keys(stages: Iterable[StageSpec]) -> dict[str, list[str]]:
     """Environment variables that are not set, by the stage that needs them.
 
     A key is required only for endpoints reached over https: your own servers mostly need
     none, and those that do refuse the stage's first call.
     """
-    public = (s for s in stages if _is_public(s.placement.endpoint))
-    missing = {s.name: [k for k in s.secrets if not os.environ.get(k)] for s in public}
+    missing = {
+        stage.name: [k for k in stage.secrets if not os.environ.get(k)]
+        for stage in stages
+        if (stage.placement.endpoint or "").startswith("https:")
+    }
     return {name: keys for name, keys in missing.items() if keys}
 
 
@@ -378,14 +371,13 @@ def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
     if name.startswith(JUDGE):
         both = {"mode": config.mode, "rubric": config.rubric}
         settings = {k: v for k, v in both.items() if v is not None} | settings
+    return scorer_named(name, settings, models)
 
-    def chat(model: str) -> StageSpec:
-        return chat_spec(model, models)
 
-    def answers(model: str) -> StageSpec:
-        return answers_spec(model, models)
-
-    return resolve_scorer(name, models.weights, settings, models.gpu_gib, chat, answers)
+def scorer_named(name: str, settings: Mapping[str, Any], models: Models) -> Scorer:
+    """Return the scorer `name` with `settings`; `models` are those of models it asks."""
+    asked = [partial(spec, models=models) for spec in (chat_spec, answers_spec)]
+    return resolve_scorer(name, models.weights, settings, models.gpu_gib, *asked)
 
 
 def reopen(
@@ -431,6 +423,12 @@ def reopen(
             s if s.name in current else scorer_as_recorded(s) for s in experiment.scorers
         ),
     )
+
+
+def data_digest(manifest: Mapping[str, Any]) -> str | None:
+    """Return the digest of the data that a run was made with, where it has one."""
+    digest: str | None = (manifest.get("data") or {}).get("digest")
+    return digest
 
 
 def superseded(experiment: Experiment, store: Store) -> list[Supersession]:

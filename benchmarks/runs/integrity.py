@@ -32,7 +32,7 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
     stages = [stage for checks in checked.values() for stage in checks]
     console.print(_table(stages).rich)
     for line in _remarks(root, stages, repair):
-        console.print(line, soft_wrap=True)
+        console.print(line)
     if repair:
         for store, checks in checked.items():
             _set_aside(store, checks, console)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from benchmarks.runs.config import RunConfig, is_run, merged
 from benchmarks.runs.experiment import (
     Experiment,
+    data_digest,
     experiment_of,
     open_experiment,
     read_task,
@@ -92,10 +93,10 @@ def _other_values(
     before: RunConfig, config: RunConfig, manifest: Mapping[str, Any], task: TaskSet
 ) -> Iterator[str]:
     yield from _other_data(before, config, manifest, task)
+    then, now = (c.model_dump(include={*_FLAGS}) for c in (before, config))
     for name in _FLAGS:
-        there, here = getattr(before, name), getattr(config, name)
-        if there != here:
-            yield f"{name} is {_shown(here)}, but {_shown(there)} in the run"
+        if then[name] != now[name]:
+            yield f"{name} is {now[name]}, but {then[name]} in the run"
     for name in before.answers.keys() & config.answers.keys():
         there, here = before.answers[name], config.answers[name]
         if there != here:
@@ -105,26 +106,20 @@ def _other_values(
         yield f"repeats is {config.repeats}, but {before.repeats} in the run"
 
 
-def _shown(value: Any) -> str:
-    return str(value.model_dump() if hasattr(value, "model_dump") else value)
-
-
 def _other_data(
     before: RunConfig, config: RunConfig, manifest: Mapping[str, Any], task: TaskSet
 ) -> Iterator[str]:
     """Data is compared by digest, wherever it is; by name where there is no digest."""
-    there, here = (manifest.get("data") or {}).get("digest"), task.about.get("digest")
-    same_place = before.data == config.data
-    if there is None or here is None:
-        if not same_place:
-            yield f"data is {config.data}, but {before.data} in the run"
-    elif there != here and same_place:
+    there, here = data_digest(manifest), task.about.get("digest")
+    if there and there == here:
+        return
+    if before.data != config.data:
+        yield f"data is {config.data}, but {before.data} in the run"
+    elif there and here:
         yield (
             f"data {config.data} has changed since the run was made "
             f"(SHA-256 {there[:12]} then, {here[:12]} now)"
         )
-    elif there != here:
-        yield f"data is {config.data}, but {before.data} in the run"
 
 
 def _pins(current: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:

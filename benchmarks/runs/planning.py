@@ -198,12 +198,12 @@ class RunPlan:
 
     def show(self, console: Console) -> None:
         """Print all of it."""
-        console.print(f"run directory {self.root}", soft_wrap=True)
+        console.print(f"run directory {self.root}")
         console.print(replace(self.table, notes=()).rich)
         for heading, colour, text in self._remarks:
-            console.print(Text(heading, colour), text, soft_wrap=True)
+            console.print(Text(heading, colour), text)
         for line in self.shared:
-            console.print(line, soft_wrap=True)
+            console.print(line)
         if self.forecast.stages:
             console.print()
             console.print(self.forecast_table.rich)
@@ -218,7 +218,6 @@ class RunPlan:
 
 
 def _row(tally: StageCount) -> list[str]:
-    """Stage, kind, the numbers of `_COUNTS`, and what one worker needs."""
     numbers = (
         tally.requests,
         tally.requests - tally.distinct,

@@ -172,12 +172,12 @@ def _unknown_model(engine: ServingEngine, name: str) -> RequestRefused:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    if isinstance(error, RequestRefused):
-        return error.reply
     assert isinstance(error, HTTPException)
-    codes = {404: "not_found", 405: "method_not_allowed"}
-    code = codes.get(error.status_code, "invalid_json")
-    return RequestRefused(code, str(error.detail)).reply
+    if not isinstance(error, RequestRefused):
+        codes = {404: "not_found", 405: "method_not_allowed"}
+        code = codes.get(error.status_code, "invalid_json")
+        error = RequestRefused(code, str(error.detail))
+    return error.reply
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -7,17 +7,23 @@ import io
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from PIL import Image as Pillow
 
-from benchmarks.serving.refusals import RequestRefused, fixed
-from benchmarks.serving.schemas import ChatMessage, ChatRequest, TextPart
+from benchmarks.serving.refusals import RequestRefused, refuse_other
+from benchmarks.serving.schemas import (
+    ChatMessage,
+    ChatRequest,
+    ImageData,
+    ImageUrl,
+    TextPart,
+)
 from benchmarks.serving.served import ServedModel
 from generators.base import Result, StageSpec
-from generators.document import Content, Document, Image, Sample, Text, Turn
+from generators.document import Document, Image, Sample, Text, Turn
 from pipelines.endpoints.media import Media, MediaError, embedded, image_of
 
 QUERY = "query"
@@ -33,38 +39,39 @@ def sample_of(request: ChatRequest, model: ServedModel) -> Sample:
     Decodes all images once: call it outside the event loop.
     """
     wanted = request.modalities
-    if wanted is not None:
-        _refuse_modalities(wanted, model)
+    if wanted is not None and (reason := _cannot_answer_with(wanted, model)):
+        raise RequestRefused("unsupported_value", reason, "modalities")
     turns = tuple(_turn(m, f"messages[{i}]") for i, m in enumerate(request.messages))
     if (role := turns[-1].role) != "user":
         reason = f"the last message must be the user's, not the {role}'s"
         raise RequestRefused("invalid_value", reason, "messages")
-    images = wanted is None or "image" in wanted
     query = Sample(id=QUERY, category=QUERY, field=QUERY, turns=turns)
-    return replace(query, wants_images=images)
+    return replace(query, wants_images=wanted is None or "image" in wanted)
 
 
-def _refuse_modalities(wanted: list[Any], model: ServedModel) -> None:
-    """RequestRefused where the model cannot answer with exactly these."""
-    reason = None
+def _cannot_answer_with(wanted: Sequence[str], model: ServedModel) -> str:
+    """Return why the model cannot answer with exactly these; empty where it can."""
     if "text" not in wanted:
-        reason = (
+        return (
             f"{model.name} answers with text; for images alone use /v1/images/generations "
             "where the model has it"
         )
-    elif "image" in wanted and not model.draws_in_chats:
-        reason = f"{model.name} writes text only"
-    elif "image" not in wanted and not model.may_leave_images_out:
-        reason = (
-            f"{model.name} decides itself where it draws and cannot be told to write text "
-            "only; leave modalities out"
-        )
-    if reason is not None:
-        raise RequestRefused("unsupported_value", reason, "modalities")
+    if "image" in wanted:
+        draws = model.system is not None and model.system.max_images
+        return "" if draws else f"{model.name} writes text only"
+    if model.may_leave_images_out:
+        return ""
+    return (
+        f"{model.name} decides itself where it draws and cannot be told to write text "
+        "only; leave modalities out"
+    )
 
 
 def _turn(message: ChatMessage, where: str) -> Turn:
-    content = _content(message, where)
+    content = tuple(
+        Text(part) if isinstance(part, str) else _embedded_image(part.url, where)
+        for part in _parts(message)
+    )
     if message.role == "user" or message.role == "assistant":
         return Turn(message.role, content)
     if any(isinstance(s, Image) for s in content):
@@ -73,23 +80,18 @@ def _turn(message: ChatMessage, where: str) -> Turn:
     return Turn("system", content)
 
 
-def _content(message: ChatMessage, where: str) -> Content:
+def _parts(message: ChatMessage) -> list[str | ImageUrl | ImageData]:
     """Segments know the order of text and images; `images` come after the text."""
     if message.segments is not None:
-        parts: list[Any] = [segment.data for segment in message.segments]
-    else:
-        content = message.content or ()
-        told = [content] if isinstance(content, str) else content
-        parts = [p.text if isinstance(p, TextPart) else p for p in told]
-        parts += message.images or ()
-        parts = [getattr(part, "image_url", part) for part in parts]
-    return tuple(
-        Text(p) if isinstance(p, str) else embedded_image(p.url, where) for p in parts
-    )
+        return [segment.data for segment in message.segments]
+    content, images = message.content or (), message.images or ()
+    if isinstance(content, str):
+        return [content, *(part.image_url for part in images)]
+    parts = (*content, *images)
+    return [p.text if isinstance(p, TextPart) else p.image_url for p in parts]
 
 
-def embedded_image(url: str, where: str) -> Image:
-    """Return the image of a data URL; RequestRefused where none can be read."""
+def _embedded_image(url: str, where: str) -> Image:
     media = Media(url)
     reason = "only data URLs are read (data:image/png;base64,...); nothing is fetched"
     try:
@@ -103,9 +105,7 @@ def embedded_image(url: str, where: str) -> Image:
 def refuse_other_sampling(request: ChatRequest, stage: StageSpec) -> None:
     """RequestRefused where the request samples otherwise than the drafting stage does."""
     for name in ("temperature", "top_p"):
-        value, own = getattr(request, name), stage.settings.get(name)
-        if value is not None and value != own:
-            raise fixed(stage, name, name, value, own)
+        refuse_other(stage, name, name, getattr(request, name), stage.settings.get(name))
 
 
 def token_limit(
@@ -159,15 +159,14 @@ class ChatReply:
         yield self._event({"role": "assistant", "content": ""})
         gap = ""
         for number, segment in enumerate(self.made.value.segments):
-            if isinstance(segment, Text):
-                yield self._event({"content": gap + segment.text})
-                gap = "\n"
-                continue
             delta: dict[str, Any] = {}
-            if self.format != "segments":
-                delta["images"] = [_part(segment) | {"index": number}]
-            if self.format in (None, "segments"):
-                delta["segment"] = self._segment(segment, number)
+            if isinstance(segment, Text):
+                delta["content"], gap = gap + segment.text, "\n"
+            else:
+                if self.format != "segments":
+                    delta["images"] = [_part(segment) | {"index": number}]
+                if self.format in (None, "segments"):
+                    delta["segment"] = self._segment(segment, number)
             yield self._event(delta)
         yield self._event({}, self._finish)
         if include_usage:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.serving.chats import QUERY, shape_of
-from benchmarks.serving.refusals import RequestRefused, fixed
+from benchmarks.serving.refusals import RequestRefused, refuse_other
 from benchmarks.serving.schemas import MOST_SEEDS, ImageGenerationRequest
 from benchmarks.serving.served import ServedModel
 from generators.base import Job, Result, StageSpec, Walk
@@ -43,8 +43,7 @@ def refuse_other_settings(request: ImageGenerationRequest, stage: StageSpec) -> 
     for field, value in _asked(request).items():
         name = _SETTINGS[field]
         own = stage.settings.get(name) if name else arguments.get(field)
-        if value is not None and (own is None or own != value):
-            raise fixed(stage, name or f"arguments.{field}", field, value, own)
+        refuse_other(stage, name or f"arguments.{field}", field, value, own)
 
 
 def _asked(request: ImageGenerationRequest) -> dict[str, Any]:

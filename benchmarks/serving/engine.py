@@ -7,14 +7,15 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from benchmarks.serving.gate import RequestRoom, ServingLimits
 from benchmarks.serving.metrics import ServingMetrics
-from benchmarks.serving.refusals import RequestRefused, refusal, stopping
+from benchmarks.serving.refusals import RequestRefused
 from benchmarks.serving.served import ServedModel
-from cluster.local import LocalStages
+from cluster.local import STOPPING, LocalStages
 from cluster.walks import through
 from generators.base import Outcome, Result, StageSpec, Walk, add_usage
 from generators.secrets import print_error, without_keys
@@ -92,7 +93,7 @@ class ServingEngine:
                 message = f"{self.model.name} cannot compute: {self.reason}"
                 raise RequestRefused("not_ready", message)
             case "stopping":
-                raise stopping()
+                raise RequestRefused("stopping", STOPPING)
 
     def takes_max_tokens(self, spec: StageSpec) -> bool:
         """Return whether a loaded stage can be told the longest answer of one request."""
@@ -104,29 +105,22 @@ class ServingEngine:
         Where this is cancelled, the walk's jobs that have not begun are dropped.
         """
         self.refuse_unless_ready()
-        loop, used = asyncio.get_running_loop(), defaultdict[str, float](float)
-        reply: asyncio.Future[Outcome[T]] = loop.create_future()
+        used: dict[str, float] = defaultdict(float)
+        reply: Future[Outcome[T]] = Future()
+        reply.set_running_or_notify_cancel()  # a request that ends leaves it to the engine
 
         def count(outcomes: Sequence[Outcome[Any]]) -> None:
             for outcome in outcomes:
                 add_usage(used, getattr(outcome, "usage", {}))
 
-        def settle(outcome: Outcome[T]) -> None:
-            if not reply.done():
-                reply.set_result(outcome)
-
-        def ended(outcome: Outcome[T]) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, outcome)
-
-        live = self._stages.engine.add(through(walk, told=count), ended)
+        live = self._stages.engine.add(through(walk, told=count), reply.set_result)
         try:
-            outcome = await reply
+            outcome = await asyncio.wrap_future(reply)
         finally:
             self._stages.engine.drop(live)
         self.metrics.used(used)
         if not isinstance(outcome, Result):
-            raise refusal(outcome)
+            raise RequestRefused.of(outcome)
         return replace(outcome, usage=used)
 
     def stop(self) -> None:

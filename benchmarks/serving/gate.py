@@ -7,14 +7,17 @@ import hmac
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from benchmarks.serving.metrics import ServingMetrics
-from benchmarks.serving.refusals import RequestRefused, stopping
+from benchmarks.serving.refusals import RequestRefused
+from cluster.local import STOPPING
 
 _REMEMBERED = 32
 """Replies by which the time until there is room is estimated."""
@@ -37,21 +40,6 @@ class ServingLimits:
     """How long requests in progress may still take when the server is stopped."""
 
 
-class RequestPlace:
-    """Of one request: how long it may take, and why it ends before it is answered."""
-
-    def __init__(self, limit: asyncio.Timeout, timeout_s: float) -> None:
-        self._limit = limit
-        self.refusal = RequestRefused("timeout", f"no answer within {timeout_s:g} s")
-
-    def end(self, refusal: RequestRefused, within_s: float = 0.0) -> None:
-        """End the request, unless it is answered before."""
-        if not self._limit.expired():
-            self.refusal = refusal
-            until = asyncio.get_running_loop().time() + within_s
-            self._limit.reschedule(min(until, self._limit.when() or until))
-
-
 class RequestRoom:
     """Counts the requests from before their bodies are read until they are answered.
 
@@ -60,52 +48,57 @@ class RequestRoom:
 
     def __init__(self, limits: ServingLimits, metrics: ServingMetrics) -> None:
         self.limits, self.metrics = limits, metrics
+        self.answered: deque[float] = deque(maxlen=_REMEMBERED)
+        """When the last replies were sent."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._places: set[RequestPlace] = set()
-        self._answers: deque[float] = deque(maxlen=_REMEMBERED)
+        self._open: dict[asyncio.Timeout, RequestRefused] = {}
+        """How long each may take, and why it ends where it is not answered by then."""
+        metrics.open.set_function(lambda: len(self._open))
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[RequestPlace]:
-        """A place for a request; RequestRefused where there is none, or no time left."""
-        if len(self._places) >= self.limits.queue:
-            reason = f"{len(self._places)} requests wait, as many as the server takes"
+    async def place(self) -> AsyncIterator[Callable[[RequestRefused], None]]:
+        """Give a request a place, and what ends it; RequestRefused without room or time."""
+        if len(self._open) >= self.limits.queue:
+            reason = f"{len(self._open)} requests wait, as many as the server takes"
             wait = self._until_there_is_room()
             raise RequestRefused("queue_full", reason, retry_after_s=wait)
-        self._loop = asyncio.get_running_loop()
-        limit = asyncio.timeout(self.limits.timeout_s)
-        place = RequestPlace(limit, self.limits.timeout_s)
+        self._loop, most_s = asyncio.get_running_loop(), self.limits.timeout_s
+        limit = asyncio.timeout(most_s)
+        self._open[limit] = RequestRefused("timeout", f"no answer within {most_s:g} s")
         try:
             async with limit:
-                self._places.add(place)
-                self.metrics.open.set(len(self._places))
-                yield place
+                yield partial(self._end, limit)
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise place.refusal from None
+            raise self._open[limit] from None
         finally:
-            self._places.discard(place)
-            self.metrics.open.set(len(self._places))
+            del self._open[limit]
 
-    def answered(self) -> None:
-        """Note that a request had its answer."""
-        self._answers.append(time.monotonic())
+    def _end(
+        self, limit: asyncio.Timeout, refusal: RequestRefused, within_s: float = 0.0
+    ) -> None:
+        if not limit.expired():
+            self._open[limit] = refusal
+            until = asyncio.get_running_loop().time() + within_s
+            limit.reschedule(min(until, limit.when() or until))
 
     def close(self) -> None:
         """Give the requests that are open the grace."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._close)
 
-    def _close(self) -> None:
-        for place in self._places:
-            place.end(stopping(), self.limits.grace_s)
+        def end_all() -> None:
+            for limit in self._open:
+                self._end(limit, RequestRefused("stopping", STOPPING), self.limits.grace_s)
+
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(end_all)
 
     def _until_there_is_room(self) -> int:
         """Seconds until about an eighth of the queue is answered, by recent answers."""
-        if len(self._answers) < 2:
+        if len(self.answered) < 2:
             return 1
-        each = (time.monotonic() - self._answers[0]) / len(self._answers)
-        return min(max(1, math.ceil(each * len(self._places) / 8)), _LONGEST_WAIT_S)
+        each = (time.monotonic() - self.answered[0]) / len(self.answered)
+        return min(max(1, math.ceil(each * len(self._open) / 8)), _LONGEST_WAIT_S)
 
 
 class RequestGate:
@@ -119,7 +112,7 @@ class RequestGate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 0
+        began, status, posted = time.perf_counter(), 0, scope["method"] == "POST"
 
         async def seen(message: Message) -> None:
             nonlocal status
@@ -127,31 +120,27 @@ class RequestGate:
             await send(message)
 
         try:
-            self._check(scope)
-            if scope["method"] == "POST":
-                await self._computed(scope, receive, seen)
-            else:
-                await self._app(scope, receive, seen)
+            self._check(scope["path"], Headers(scope=scope))
+            await (self._computed if posted else self._app)(scope, receive, seen)
         except RequestRefused as refused:
             if not status:
                 await refused.reply(scope, receive, seen)
         finally:
             seconds = time.perf_counter() - began
             self._room.metrics.request(scope["path"], status or 500, seconds)
-        if status == 200 and scope["method"] == "POST":
-            self._room.answered()
+        if status == 200 and posted:
+            self._room.answered.append(time.monotonic())
 
-    def _check(self, scope: Scope) -> None:
+    def _check(self, path: str, headers: Headers) -> None:
         """RequestRefused without the key, or with a body that is too long."""
-        headers = {name.lower(): value for name, value in scope["headers"]}
-        if self._key and scope["path"].startswith("/v1/"):  # probes have no key
-            scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
-            right = hmac.compare_digest(key.strip(), self._key.encode())
-            if scheme.lower() != b"bearer" or not right:
+        if self._key and path.startswith("/v1/"):  # probes have no key
+            scheme, _, key = headers.get("authorization", "").partition(" ")
+            right = hmac.compare_digest(key.strip().encode("latin-1"), self._key.encode())
+            if scheme.lower() != "bearer" or not right:
                 reason = "the key is missing or wrong: send 'Authorization: Bearer KEY'"
                 raise RequestRefused("invalid_api_key", reason)
-        length = headers.get(b"content-length", b"0")
-        self._check_length(int(length) if length.isdigit() else 0)
+        length = headers.get("content-length", "")
+        self._check_length(int(length) if length.isdecimal() else 0)
 
     def _check_length(self, length: int) -> None:
         if length > (most := self._room.limits.body_bytes):
@@ -162,10 +151,10 @@ class RequestGate:
         """Have a request answered, unless its client leaves before."""
         read, watching = 0, None
 
-        async def departure(place: RequestPlace) -> None:
+        async def departure() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            place.end(RequestRefused("client_gone", "the client has left"))
+            end(RequestRefused("client_gone", "the client has left"))
 
         async def limited() -> Message:
             nonlocal read, watching
@@ -173,10 +162,10 @@ class RequestGate:
             read += len(message.get("body", b""))
             self._check_length(read)
             if not message.get("more_body"):
-                watching = asyncio.ensure_future(departure(place))
+                watching = asyncio.ensure_future(departure())
             return message
 
-        async with self._room.place() as place:
+        async with self._room.place() as end:
             try:
                 await self._app(scope, limited, send)
             finally:

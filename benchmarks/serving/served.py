@@ -47,11 +47,6 @@ class ServedModel:
         return () if self.t2i is None else (self.t2i,)
 
     @property
-    def draws_in_chats(self) -> bool:
-        """Whether the answers to chats may hold images."""
-        return self.system is not None and self.system.max_images > 0
-
-    @property
     def abilities(self) -> dict[str, tuple[str, ...]]:
         """What each name can do that a request may give as its model."""
         can = ("chat",) * bool(self.system) + ("images",) * bool(self.t2i)

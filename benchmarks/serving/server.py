@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,13 @@ from rich.console import Console
 
 from benchmarks.local import available
 from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import refuse_settings_of_nothing
+from benchmarks.runs.experiment import models_of, refuse_settings_of_nothing
 from benchmarks.serving.app import make_app
 from benchmarks.serving.engine import ServingEngine
 from benchmarks.serving.gate import ServingLimits
 from benchmarks.serving.served import ServedModel, served
 from cluster.run import handling_signals
 from generators.errors import PlaitError, UsageError
-from pipelines.systems import Models
 
 _SENDING_S = 5
 
@@ -65,14 +65,7 @@ def served_model(
     """Return what is served; UsageError for unknown names, settings, missing weights."""
     run = load_config(config, {**(flags or {}), "systems": (name,)}, settings)
     refuse_settings_of_nothing(run)
-    assert run.weights is not None
-    models = Models(
-        weights=run.weights,
-        overrides=run.models,
-        gpu_gib=run.engine.gpu_memory_gib,
-        max_images=run.composition.max_images,
-        critic=run.composition.critic,
-    )
+    models = replace(models_of(run), servers={})  # none is started here
     return available(lambda: served(name, models), lambda m: m.stages)
 
 
@@ -90,7 +83,7 @@ def serve(
     with _bound(*listen) as listening:
         host, port = listening.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
-        console.print(f"loading {model.name} ...", soft_wrap=True)
+        console.print(f"loading {model.name} ...")
         if key is None and not ipaddress.ip_address(host).is_loopback:
             console.print(
                 "Warning: other machines can use this server without a key; see "
@@ -100,7 +93,7 @@ def serve(
             model,
             limits,
             on_loaded=lambda seconds: console.print(
-                f"serving {model.name} at {url} (loaded in {seconds:.0f} s)", soft_wrap=True
+                f"serving {model.name} at {url} (loaded in {seconds:.0f} s)"
             ),
             on_failure=lambda: server.stop(),
         )

@@ -75,3 +75,14 @@ def test_one_place_prints_and_one_writes_csv(word: str, places: set[str]) -> Non
     room = CHECKOUT / "benchmarks"
     files = {str(p.relative_to(room)): p.read_text() for p in room.rglob("*.py")}
     assert {name for name, text in files.items() if re.search(word, text)} == places
+
+
+def test_lines_of_text_are_left_whole_and_tables_fit() -> None:
+    file, line, table = io.StringIO(), "word " * 9 + "end", Table("text")
+    table.add_row(line)
+    console = PlainConsole(file=file, width=20)
+    console.print(Text("note"), line)
+    console.print(table)
+    first, *rest = file.getvalue().splitlines()
+    assert first == f"note {line}"
+    assert max(map(len, rest)) <= 20

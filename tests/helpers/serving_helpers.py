@@ -9,12 +9,11 @@ import json
 import socket
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import httpx2
 import openai
 import pytest
 from trial import LIGHT, painter, writer
@@ -74,28 +73,30 @@ class Served:
     def request(
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        headers = {"content-type": "application/json", **headers}
-        url = self.root + path
-        asked = urllib.request.Request(url, data, headers, method=method)
-        try:
-            with urllib.request.urlopen(asked, timeout=300) as reply:
-                return reply.status, dict(reply.headers), reply.read()
-        except urllib.error.HTTPError as error:
-            return error.code, dict(error.headers), error.read()
+        data = body if isinstance(body, bytes | Iterator | None) else json.dumps(body)
+        sent = {b"content-type": b"application/json"}
+        sent |= {k.encode(): v.encode("latin-1") for k, v in headers.items()}
+        reply = httpx2.request(
+            method, self.root + path, content=data, headers=sent, timeout=300
+        )
+        return reply.status_code, dict(reply.headers), reply.content
 
     def wait(self, status: str = "ready") -> None:
-        for _ in range(2400):
-            if self.engine.status == status:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"the server is {self.engine.status}, not {status}")
+        until(lambda: self.engine.status == status)
 
     def metric(self, line: str) -> float:
         """The value of one line of `/metrics`, 0 where it is not there yet."""
         lines = self.get("/metrics")[1].splitlines()
         values = [v.rpartition(" ")[2] for v in lines if v.startswith(line + " ")]
         return float(values[0]) if values else 0.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never happened")
 
 
 @contextlib.contextmanager

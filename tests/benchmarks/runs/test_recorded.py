@@ -17,11 +17,7 @@ from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import reopen
-from benchmarks.runs.run_directory import (
-    RecordedStages,
-    recorded_digest,
-    stage_facts,
-)
+from benchmarks.runs.run_directory import RecordedStages, recorded_digest, stage_facts
 from cluster.plan import Plan, evaluations
 from cluster.store import Store
 from generators.base import Kind, Result, StageSpec
@@ -67,13 +63,8 @@ def test_a_run_of_another_version_is_read_by_its_own_digests(tmp_path: Path) -> 
     draft = systems[0].draft
     assert draft is not None
     assert (draft.version, draft.digest) == (writer().version, writer().digest)
-
-
-def test_what_would_be_made_again_is_named_with_its_reason(tmp_path: Path) -> None:
-    former = plan_of(writer(), painter())
-    filled(former, tmp_path)
-    today = plan_of(replace(writer(), version=9), replace(painter(), stage="brush"))
-    changes = RecordedStages(manifest_of(former)).superseded(today.stages, Store(tmp_path))
+    # What would be made again is named with its reason.
+    changes = recorded.superseded(today.stages, Store(tmp_path))
     assert [c.records for c in changes] == [2, 2]
     assert "version 1 is now 9" in str(changes[0])
     assert "an earlier version of plait named its results differently" in str(changes[1])
@@ -115,20 +106,16 @@ def test_a_stage_is_only_taken_for_the_one_of_its_name(count: int) -> None:
 
 @pytest.mark.parametrize("name", ["clipscore", "clipscore-prompt", "consistency"])
 def test_the_one_record_of_a_document_that_earlier_versions_made_is_read(
-    name: str, tmp_path: Path, worker_threads: None
+    name: str, truth: Path, tmp_path: Path
 ) -> None:
-    flags = {"systems": ("gt",), "scorers": ("bleu",), "limit": 2, "out": tmp_path / "run"}
-    config = load_config(None, flags | {"weights": "tiny"})
-    commands.run(config, PlainConsole(file=io.StringIO()))
-    path = tmp_path / "run" / "manifest.json"
-    manifest = json.loads(path.read_text())
+    manifest = json.loads((truth / "manifest.json").read_text())
     today = resolve_scorer(name, "tiny", {})
     about = {"name": "clipscore", "stage": "clipscore", "kind": Kind.SCORE}
     former = replace(today.stage, version=2, **about)
     manifest["config"]["scorers"] = [name]
     manifest["stages"] = {former.folder: stage_facts(former)}
-    path.write_text(json.dumps(manifest))
-    (scorer,) = reopen(tmp_path / "run").scorers
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    (scorer,) = reopen(tmp_path).scorers
     assert (scorer.stage.folder, scorer.stage.digest) == (former.folder, former.digest)
     document = Document((Text("a"), picture(1), Text("b"), picture(2)))
     walk = scorer.judge(sample(0), document)
@@ -140,7 +127,7 @@ def test_the_one_record_of_a_document_that_earlier_versions_made_is_read(
     store: Any = SimpleNamespace(rows=lambda spec: {"k": 1} if spec == scorer.stage else {})
     (change,) = RecordedStages(manifest).superseded([today.stage], store, [today])
     assert "clipscore: 1 records (kind 'score' is now 'embed'" in str(change)
-    assert reopen(tmp_path / "run", {}, current=[name]).scorers == (today,)
+    assert reopen(tmp_path, {}, current=[name]).scorers == (today,)
 
 
 def test_run_stops_before_it_makes_records_again(
@@ -154,10 +141,9 @@ def test_run_stops_before_it_makes_records_again(
     monkeypatch.setattr(BleuSettings, "version", 99)
     with pytest.raises(UsageError, match=r"records that would be made again.*\n.*now 99"):
         commands.run(config, console)
-    assert commands.report(tmp_path / "run", console) == 0
-    assert (tmp_path / "run" / "leaderboard.json").read_bytes() == leaderboard
     again = {"weights": None, "out": None, "address": None, "set": ()}
     again |= {"mode": None, "rubric": None, "remake": False}
     assert commands.score([str(tmp_path / "run")], ["bleu"], again, console) == 0
+    assert (tmp_path / "run" / "leaderboard.json").read_bytes() == leaderboard
     assert commands.run(config, console, remake=True).exit_status == 0
     assert len(list((tmp_path / "run" / "stages").glob("bleu-*"))) == 2

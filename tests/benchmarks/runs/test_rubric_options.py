@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_helpers import invoke as plait
 from cli_helpers import manifest
-from judging_helpers import STAND_IN, stand_in_digests
+from judging_helpers import stand_in_digests
 
 from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import open_experiment, reopen
+from benchmarks.runs.experiment import models_of, open_experiment, reopen, scorer_of
 from cluster.store import Store
 from generators.base import Result, Unscored
 from generators.errors import UsageError
 from scorers import SCORERS, takes
-from scorers.judging import aspects, criteria, released
+from scorers.judging import aspects, criteria
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released
@@ -29,15 +30,6 @@ JUDGE = "judge:judging_helpers:Halves"
 WORDS = ["--system", "gt", "--scorer", JUDGE, "--weights", "tiny", "--limit", "3"]
 AS_RELEASED = ["--mode", "official", "--rubric", "official:prompts.py"]
 OWN_TEXTS = {rubric.id: rubric.sha256 for rubric in OWN.values()}
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the command is issued; the user's copy of prompts.py lies there."""
-    monkeypatch.setattr(released, "DIGESTS", stand_in_digests())
-    (tmp_path / "prompts.py").write_text(STAND_IN)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def official_texts() -> dict[str, str]:
@@ -112,14 +104,12 @@ def test_a_run_is_scored_again_as_it_is_told(
     said = f"{JUDGE}: released rubrics, official mode."
     assert said in (root / "leaderboard.md").read_text()
     assert said in (root / "report.html").read_text()
-    # A run means the same wherever it is looked at.
+    # A run means the same wherever it is looked at, even where the user's copy is gone.
     elsewhere = place / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    assert plait("report", str(root)).exit_code == 0
-    # Even where the user's copy of the texts is gone.
+    assert judged(root) == expected(official_texts(), 4)
     (place / "prompts.py").rename(elsewhere / "moved.py")
-    assert plait("report", str(root)).exit_code == 0
     assert judged(root) == expected(official_texts(), 4)
     # What has been judged by our own rubrics is not asked again.
     done = plait("score", str(root), "--mode", "corrected", "--rubric", "own")
@@ -169,7 +159,10 @@ def test_what_is_said_of_one_judge_goes_over_what_is_said_of_all(place: Path) ->
     assert this.texts == OWN_TEXTS
 
 
-def test_judges_of_criteria_hear_them(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("worker_threads")
+def test_judges_of_criteria_hear_them(
+    truth: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = {"text": "T", "image_open": "O", "image_closed": "C", "system": "S"}
     (place / "ueval_eval.py").write_text(
         "".join(f"{k} = '{t}'\n" for k, t in texts.items())
@@ -197,31 +190,24 @@ def test_judges_of_criteria_hear_them(place: Path, monkeypatch: pytest.MonkeyPat
     both = {"scorers": (name, JUDGE), "models": own}
     assert "corrected" in manner(mode="official", rubric="official:prompts.py", **both)
     # And in a run that is scored again.
-    root = place / "run"
-    plait("run", *WORDS[:2], *WORDS[4:], "--scorer", "bleu", "--out", str(root))
     words = ["--mode", "official", "--rubric", "official:ueval_eval.py"]
-    plait("score", str(root), "--scorer", name, *words)
-    of_run = {s.name: s.manner for s in reopen(root).scorers}
+    shutil.copytree(truth, place / "run")
+    plait("score", "run", "--scorer", name, *words)
+    of_run = {s.name: s.manner for s in reopen(place / "run").scorers}
     assert of_run[name] == released
 
 
 @pytest.mark.usefixtures("worker_threads")
-@pytest.mark.parametrize("again", [False, True])
 def test_judges_of_aspects_hear_them_and_a_checkout_holds_their_text(
-    place: Path, monkeypatch: pytest.MonkeyPatch, again: bool
+    place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(aspects, "_DIGEST", hashlib.sha256(b"Score it.").hexdigest())
     file = place / "OpenING" / aspects.FILE
     file.parent.mkdir(parents=True)
     file.write_text("Score it.")
     name, root = "aspects:judging_helpers:Halves", place / "run"
-    words = ["--system", "gt", "--weights", "tiny", "--limit", "3", "--out", str(root)]
-    asked = ["--scorer", name, "--mode", "official", "--rubric", "official:OpenING"]
-    if again:
-        plait("run", *words, "--scorer", "bleu")
-        plait("score", str(root), *asked)
-    else:
-        plait("run", *words, *asked)
+    words = ["--scorer", name, "--mode", "official", "--rubric", "official:OpenING"]
+    plait("run", *WORDS[:2], *WORDS[4:], *words, "--out", str(root))
     of_run = {s.name: s.manner for s in reopen(root).scorers}
     assert of_run[name] == "released wording, official mode, seven aspects"
     assert (root / file.name).read_text() == "Score it."
@@ -255,7 +241,7 @@ def test_the_mode_reaches_every_scorer_that_has_one(name: str) -> None:
     as_its_own = load_config(None, {**flags, "models": {name: {"mode": "official"}}})
     for_all = load_config(None, {**flags, "mode": "official"})
     try:
-        open_experiment(as_its_own)
+        scorer_of(name, as_its_own, models_of(as_its_own))
     except UsageError:
         assert not takes(name, "mode")
         assert (for_all.mode, for_all.models) == ("official", {})

@@ -44,7 +44,7 @@ class Length:
         return [Result(Score(float(len(c.document.text)))) for c in candidates]
 """
 WORDS = ["--system", "gt", "--system", "mine:Gated@text", "--scorer", "mine:Length"]
-WORDS += ["--weights", "tiny", "--executor", "local", "--limit", "24"]
+WORDS += ["--weights", "tiny", "--executor", "local", "--limit", "16"]
 WORDS += ["--set", 'models."mine:Gated".batch_size=2']
 
 
@@ -85,23 +85,23 @@ def tables(root: Path) -> dict[str, bytes]:
 @pytest.mark.timeout(600)
 def test_shards_at_once_one_of_them_killed_make_the_run(folder: Path) -> None:
     root = folder / "run"
-    drivers = [start(f"{k}/3") for k in (1, 2, 3)]
+    drivers = [start("1/2"), start("2/2")]
     try:
-        wait_for("run/stages/Gated*/part-*", 3)
-        for others in (["--shard", "1/3"], ["--shard", "1/2"], [], ["--limit", "25"]):
+        wait_for("run/stages/Gated*/part-*", 2)
+        for others in (["--shard", "1/2"], ["--shard", "1/3"], [], ["--limit", "17"]):
             with pytest.raises(RunInUse):
                 invoke("run", *WORDS, "--out", "run", *others)
         drivers[1].send_signal(signal.SIGKILL)
         drivers[1].wait()
         Path("open").touch()
-        assert [driver.wait(timeout=240) for driver in drivers] == [0, -signal.SIGKILL, 0]
+        assert [driver.wait(timeout=240) for driver in drivers] == [0, -signal.SIGKILL]
     finally:
         for driver in drivers:
             driver.kill()
     assert manifest(root)["status"] == "started"
     assert not (root / "leaderboard.json").exists()
     before = records_of(root)
-    again = invoke("run", *WORDS, "--out", "run", "--shard", "2/3")
+    again = invoke("run", *WORDS, "--out", "run", "--shard", "2/2")
     assert again.exit_code == 0, again.output
     assert (manifest(root)["status"], manifest(root)["counts"]["missing"]) == (
         "finished",
@@ -116,12 +116,11 @@ def test_shards_at_once_one_of_them_killed_make_the_run(folder: Path) -> None:
     made = [
         json.loads(p.read_text())["counts"]["done"] for p in root.glob("shards/*/*.json")
     ]
-    assert sum(made) == manifest(root)["counts"]["done"] == 48
+    assert sum(made) == manifest(root)["counts"]["done"] == 32
     again = invoke("run", *WORDS, "--out", "run")
     assert "nothing is missing" in again.output
-    for words in (["verify", "run"], ["report", "run"]):
-        assert invoke(*words).exit_code == 0
     assert tables(root) == tables(whole)
+    assert invoke("verify", "run").exit_code == 0
 
 
 OPTIONS: dict[str, Any] = {
@@ -139,7 +138,7 @@ def test_shards_one_after_another_from_python(
 ) -> None:
     monkeypatch.syspath_prepend(folder)
     Path("open").touch()
-    names = [f"{number}/4" for number in (1, 2, 3, 4)]
+    names = ["1/2", "2/2"]
     plans = [plait.plan(**OPTIONS, shard=name) for name in names]
     assert sum(len(plan.plan) for plan in plans) == len(plait.plan(**OPTIONS).plan) == 24
     assert all(plan.to_run < plait.plan(**OPTIONS).to_run for plan in plans)
@@ -148,9 +147,9 @@ def test_shards_one_after_another_from_python(
         done = plait.run(**OPTIONS, shard=name)
         ended.append(Path("run/leaderboard.json").exists())
         assert len(done.results.queries) == 12
-    assert ended == [False, False, False, True]
+    assert ended == [False, True]
     at = os.stat("run/report.html").st_mtime_ns
-    assert plait.run(**OPTIONS, shard="1/4").made == 0
+    assert plait.run(**OPTIONS, shard="1/2").made == 0
     assert os.stat("run/report.html").st_mtime_ns == at, "there was nothing to report"
     both = ["gt", "mine:Gated@text", "gt:no-images"]
     for name in names:

@@ -12,10 +12,9 @@ import openai
 import pytest
 from serving_helpers import Served, meeting, served_model, trial_model
 
-from benchmarks.local import LocalSystem, local_stage
+from benchmarks.local import LocalSystem
 from benchmarks.serving.served import served
-from generators.base import Result
-from generators.document import Image, ImageRequest
+from generators.document import Image
 from generators.images import decode
 from pipelines.systems import Models
 
@@ -50,37 +49,34 @@ def refused(server: Served, **fields: Any) -> tuple[int, str, str]:
     return status, reply["error"]["code"], reply["error"]["message"]
 
 
-def pixels(image: Any) -> Any:
-    return np.asarray(decode(image if isinstance(image, Image) else image.encoded()))
+def pixels(image: Image) -> Any:
+    return np.asarray(decode(image)).astype(int)
 
 
 @pytest.mark.models
-def test_pictures_are_those_of_the_stage_in_process(turbo: Served) -> None:
+def test_each_picture_has_a_seed_of_its_own(turbo: Served) -> None:
+    """`test_plait_clients.py` compares pixels with those of the stage in process."""
     reply = draw(turbo, model="sdxl-turbo", prompt="a red cat", seed=41, n=3)
-    stage = local_stage("sdxl-turbo", weights="tiny")
-    outcomes = stage([ImageRequest("a red cat", seed=s) for s in (41, 42, 43)])
     assert [d["seed"] for d in reply["data"]] == [41, 42, 43]
-    for image, outcome in zip(images_in(reply), outcomes, strict=True):
-        assert isinstance(outcome, Result)
-        assert (pixels(image) == pixels(outcome.value)).all()
     assert reply["size"] == "64x64"
     assert reply["output_format"] == "png"
     assert reply["usage"] == {"image_count": 3, "images": 3, "steps": 3}
     assert len({d["b64_json"] for d in reply["data"]}) == 3
+    (last,) = images_in(draw(turbo, prompt="a red cat", seed=43))
+    assert np.abs(pixels(last) - pixels(images_in(reply)[2])).max() <= 1
 
 
 @pytest.mark.models
 def test_requests_at_the_same_time_draw_what_each_draws_alone(turbo: Served) -> None:
-    requests = [{"prompt": f"cat {i} " * (i + 1), "seed": i} for i in range(6)]
+    requests = [{"prompt": f"cat {i} " * (i + 1), "seed": i} for i in range(3)]
     alone = [pixels(images_in(draw(turbo, **r))[0]) for r in requests]
     before = turbo.metric('plait_batch_size_count{stage="sdxl-turbo"}')
-    with meeting(6), ThreadPoolExecutor(6) as threads:
+    with meeting(3), ThreadPoolExecutor(3) as threads:
         together = list(threads.map(lambda r: draw(turbo, **r), requests))
-    assert turbo.metric('plait_batch_size_count{stage="sdxl-turbo"}') - before < 6
+    assert turbo.metric('plait_batch_size_count{stage="sdxl-turbo"}') - before < 3
     for reply, expected in zip(together, alone, strict=True):
         # Batched matrix products may round differently: at most one step of 255.
-        drawn = pixels(images_in(reply)[0]).astype(int)
-        assert np.abs(drawn - expected).max() <= 1
+        assert np.abs(pixels(images_in(reply)[0]) - expected).max() <= 1
 
 
 @pytest.mark.models

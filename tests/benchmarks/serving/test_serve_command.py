@@ -19,8 +19,8 @@ from paths import CHECKOUT, HELPERS
 from serving_helpers import trial_model
 from trial import writer
 
+import plait
 from benchmarks.plain_console import PlainConsole
-from benchmarks.serving import cli
 from benchmarks.serving.gate import ServingLimits
 from benchmarks.serving.served import ServedModel
 from benchmarks.serving.server import ServingError, serve, served_model
@@ -120,9 +120,9 @@ def test_settings_and_configs_apply(tmp_path: Path) -> None:
 def test_missing_packages_are_named_with_their_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cli, "PACKAGES", ("no_such_package", "uvicorn"))
+    monkeypatch.setattr(plait, "_OF_SERVE", ("no_such_package", "uvicorn"))
     with pytest.raises(UsageError, match="no_such_package: pip install"):
-        cli.serve("anole")
+        plait.serve("anole")
 
 
 def test_the_help_of_serve_imports_no_web_framework() -> None:
