@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.results.people import published_of
+from benchmarks.results.table import ResultTable
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import models_of, scorer_named, scorer_of
 from benchmarks.tasks.answers import FORMATS
@@ -27,16 +27,7 @@ from generators.natives import FACTS as NATIVE_FACTS
 from generators.natives import NATIVE
 from generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
 from pipelines.chat.settings import ChatSettings
-from pipelines.presets import (
-    DRAWS,
-    FACTS,
-    KITS,
-    LVLMS,
-    PRIORS,
-    RETIRED,
-    T2IS,
-    WRITES,
-)
+from pipelines.presets import DRAWS, FACTS, KITS, LVLMS, PRIORS, RETIRED, T2IS, WRITES
 from pipelines.systems import (
     Models,
     is_lvlm,
@@ -65,79 +56,76 @@ def show(what: str, console: Console) -> int:
     if what not in tables:
         raise unknown("list", what, tables)
     for table in tables[what]():
-        console.print(table)
+        console.print(table.rich)
     return 0
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    first, *others = columns
-    table.add_column(first, no_wrap=True)  # to be copied
-    for name in others:
-        table.add_column(name, overflow="fold")
-    return table
-
-
+_table = partial(ResultTable.of, numeric=False)
 _COLUMNS = ("parameters", "licence", "interleaves", "images", "compared with")
 
 
-def _systems() -> Iterator[Any]:
-    natives = _table("Native interleaved models", "name", "model", *_COLUMNS)
+def _systems() -> Iterator[ResultTable]:
+    rows = []
     for name in NATIVE:
         system = resolve(name, Models(weights="dummy"))
         models = ", ".join(dict.fromkeys(s.identity for s in system.stages))
         images = f"at most {system.max_images * system.rounds}"
         facts = NATIVE_FACTS.get(name, ModelFacts())
-        sizes = map(_size, system.stages)
-        natives.add_row(name, models, *_about(facts, _total(sizes), images))
-    yield natives
-    served = _table("The same behind a chat server", "name", "model", *_COLUMNS)
-    for name, kit in KITS.items():
-        served.add_row(name, kit.model, *_about(FACTS.get(name, ModelFacts())))
-    yield served
-    lvlms = _table("LVLMs: the first half of LVLM+T2I", "name", "model", "at", *_COLUMNS)
+        total = _total(map(_size, system.stages))
+        rows.append([name, models, *_about(facts, total, images)])
+    head = ["name", "model", *_COLUMNS]
+    yield _table("Native interleaved models", head, rows)
+    rows = [
+        [name, kit.model, *_about(FACTS.get(name, ModelFacts()))]
+        for name, kit in KITS.items()
+    ]
+    yield _table("The same behind a chat server", head, rows)
+    rows = []
     for name, settings in LVLMS.items():
         local = isinstance(settings, ChatSettings)
         where = "local" if local else f"endpoint {settings.url}"  # type: ignore[union-attr]
         if retired := RETIRED.get(settings.model):
             where += f"; its provider's last day is {retired.day}"
         facts, size = FACTS.get(name, WRITES), getattr(settings, "params_b", None)
-        lvlms.add_row(name, settings.model, where, *_about(facts, size))
-    yield lvlms
-    title = "Text-to-image models: the second half"
-    t2is = _table(title, "name", "model", "settings", *_COLUMNS)
+        rows.append([name, settings.model, where, *_about(facts, size)])
+    head = ["name", "model", "at", *_COLUMNS]
+    yield _table("LVLMs: the first half of LVLM+T2I", head, rows)
+    rows = []
     for name, t2i in T2IS.items():
         size = f"{t2i.width}x{t2i.height}"
         notes = f"{t2i.steps} steps, guidance {t2i.guidance:g}, {size}"
         facts = DRAWS._replace(licence=DESIGNS[PUBLISHED[t2i.model]].licence)
         parts = [t2i, *(PRIORS[name] for _ in (name,) if name in PRIORS)]
         total = _total(part.params_b for part in parts)
-        t2is.add_row(name, t2i.model, notes, *_about(facts, total))
-    yield t2is
-    others = _table("Other models and systems", "name", "what")
-    for kind in (Named.LVLM, Named.T2I):
-        _add_prefixes(others, kind)
-    others.add_row("LVLM@text", "text alone, without a text-to-image model")
-    others.add_row("T2I@t2i", "a text-to-image model alone: one image of the query's text")
-    others.add_row("gt", "the ground truth")
-    _add_prefixes(others, Named.SYSTEM)
-    others.add_row(CUSTOM, "your own class")
-    yield others
-    yield (
+        rows.append([name, t2i.model, notes, *_about(facts, total)])
+    head = ["name", "model", "settings", *_COLUMNS]
+    yield _table("Text-to-image models: the second half", head, rows)
+    rows = [
+        *_prefixes(Named.LVLM, Named.T2I),
+        ["LVLM@text", "text alone, without a text-to-image model"],
+        ["T2I@t2i", "a text-to-image model alone: one image of the query's text"],
+        ["gt", "the ground truth"],
+        *_prefixes(Named.SYSTEM),
+        [CUSTOM, "your own class"],
+    ]
+    remarks = (
         "LVLM+T2I[@mmie|outline|outline-edit|critic[=LVLM]|text]: the default is mmie, "
-        "one image made from the whole text.\n'?' is not known here. Compared, on tiny "
-        f"weights, with\n{_places()}\nControls: {', '.join(CONTROLS)}."
+        "one image made from the whole text.",
+        "'?' is not known here. Compared, on tiny weights, with",
+        *_places(),
+        f"Controls: {', '.join(CONTROLS)}.",
     )
+    yield _table("Other models and systems", ("name", "what"), rows, remarks)
 
 
-def _places() -> str:
+def _places() -> list[str]:
     """Return where models were compared with other programs, one program a line."""
     declared = [*NATIVE_FACTS.values(), *FACTS.values(), DRAWS]
     files: dict[str, list[str]] = {}
     for compared in dict.fromkeys(filter(None, (facts.compared for facts in declared))):
         program, _, file = compared.removesuffix(")").partition(" (")
         files.setdefault(program, []).append(file)
-    return "\n".join(f"  {what}: {', '.join(names)}" for what, names in files.items())
+    return [f"{what}: {', '.join(names)}" for what, names in files.items()]
 
 
 def _about(
@@ -168,62 +156,57 @@ def _total(sizes: Iterable[float | None]) -> float | None:
     return None if None in known else sum(size for size in known if size is not None)
 
 
-def _scorers() -> Iterator[Any]:
-    table = _table("Scorers", "name", "scale", "better", "unit", "licence", "people")
+def _scorers() -> Iterator[ResultTable]:
+    rows: list[list[str]] = []
     sources: dict[str, None] = {}
     for name in SCORERS:
         scorer = resolve_scorer(name, "tiny", {})
-        about = (scorer.scale, scorer.direction, scorer.unit, scorer.licence)
         figures = published_of(name)
         agreed = "; ".join(f"{f.text}, {f.split}" for f in figures)
         sources |= dict.fromkeys(f.source for f in figures)
-        table.add_row(name, *about, agreed)
-    table.add_row("judge:mmie-score", "0-100")
-    natives = ", ".join(NATIVE)
-    table.add_row(
-        "judge:NAME", f"0-100; any LVLM, {natives}, {', '.join(forms(Named.LVLM))}"
-    )
-    table.add_row("criteria:NAME", "0-100; each criterion of a query by itself (UEval)")
-    for prefix, level in LEVELS.items():
-        table.add_row(f"{prefix}NAME", f"{SCALES[level]}; ISG-Bench's {level} level")
-    table.add_row("aspects:NAME", "0-100; seven aspects in one reply (OpenING)")
-    for prefix, kind in VQA.items():
-        table.add_row(PREFIXES[Named.SCORER][prefix].form, kind.about)
-    table.add_row(CUSTOM, "its own; your own class")
-    table.caption, table.caption_justify = f"people: of {'; '.join(sources)}", "left"
-    yield table
+        about = [scorer.scale, scorer.direction, scorer.unit, scorer.licence, agreed]
+        rows.append([name, *about])
+    judges = f"0-100; any LVLM, {', '.join(NATIVE)}, {', '.join(forms(Named.LVLM))}"
+    others = {
+        "judge:mmie-score": "0-100",
+        "judge:NAME": judges,
+        "criteria:NAME": "0-100; each criterion of a query by itself (UEval)",
+        **{f"{p}NAME": f"{SCALES[at]}; ISG-Bench's {at} level" for p, at in LEVELS.items()},
+        "aspects:NAME": "0-100; seven aspects in one reply (OpenING)",
+        **{PREFIXES[Named.SCORER][p].form: kind.about for p, kind in VQA.items()},
+        CUSTOM: "its own; your own class",
+    }
+    head = ("name", "scale", "better", "unit", "licence", "people")
+    yield _table("Scorers", head, rows, [f"people: of {'; '.join(sources)}"])
+    yield _table("Judges and other scorers", ("name", "scale"), others.items())
 
 
-def _data() -> Iterator[Any]:
-    table = _table("Data", "name", "what")
-    table.add_row("sample", "the bundled queries in MMIE's format")
-    table.add_row("miniature", "40 queries of the miniature world, as miniature:40")
-    table.add_row("PATH", "a folder with data.json and images/, or the JSON file itself")
-    _add_prefixes(table, Named.DATA)
-    table.add_row("module:function", "your own function that returns a TaskSet")
-    yield table
-    answers = _table("Formats of answers, for plait score", "name", "how it is told")
-    for name, format in FORMATS.items():
-        answers.add_row(name, str(format))
-    yield answers
+def _data() -> Iterator[ResultTable]:
+    rows = [
+        ["sample", "the bundled queries in MMIE's format"],
+        ["miniature", "40 queries of the miniature world, as miniature:40"],
+        ["PATH", "a folder with data.json and images/, or the JSON file itself"],
+        *_prefixes(Named.DATA),
+        ["module:function", "your own function that returns a TaskSet"],
+    ]
+    yield _table("Data", ("name", "what"), rows)
+    formats = [[name, str(form)] for name, form in FORMATS.items()]
+    title, head = "Formats of answers, for plait score", ("name", "how it is told")
+    yield _table(title, head, formats)
 
 
-def _add_prefixes(table: Table, kind: Named) -> None:
-    """One row for each prefix of a kind."""
-    for prefix in PREFIXES[kind].values():
-        table.add_row(prefix.form, prefix.help)
+def _prefixes(*kinds: Named) -> list[list[str]]:
+    return [[p.form, p.help] for kind in kinds for p in PREFIXES[kind].values()]
 
 
-def _weights() -> Iterator[Any]:
-    table = _table("Weights", "name", "what")
-    for name, what in WEIGHTS.items():
-        table.add_row(name, what)
-    yield table
-    mini = _table("Names with mini weights", "name", "folder", "size")
+def _weights() -> Iterator[ResultTable]:
+    yield _table("Weights", ("name", "what"), WEIGHTS.items())
+    rows = []
     for name in sorted(MINI):
         size = size_of(folder_of(name))
-        mini.add_row(name, MINI[name].folder, f"{size:.1f} MB" if size else "not there")
-    yield mini
+        there = f"{size:.1f} MB" if size else "not there"
+        rows.append([name, MINI[name].folder, there])
+    yield _table("Names with mini weights", ("name", "folder", "size"), rows)
 
 
 def fetch(names: Sequence[str], console: Console) -> int:
