@@ -26,7 +26,7 @@ from benchmarks.tasks.mmie import official
 from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
 from cluster.plan import EngineOptions, Evaluation, Plan, evaluations
-from cluster.run import RUN_DIGEST
+from cluster.run import MANIFEST, RUN_DIGEST
 from cluster.store import Store
 from generators.base import StageSpec
 from generators.buckets import AnyPath
@@ -50,6 +50,7 @@ OTHERS = tuple(prefix for prefix in PREFIXES if prefix != JUDGE)
 """Judges with rubrics of their own."""
 _MOST_WITH_NOTES = 20_000
 """At most this many documents are read with their stages' notes (prompts, truncation)."""
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,6 +328,28 @@ def read_task(
     return answers.answered(task, config.answers) if config.answers else (task, given)
 
 
+def refuse_other_questions(task: TaskSet) -> None:
+    """UsageError where answers come from a run that was asked others by the same ids."""
+    for about in task.about.get("answers", {}).values():
+        if about["format"] != "run":
+            continue
+        place = answers.AnswerPlace.of(about["place"]).path
+        root = place.parent if place.name == MANIFEST else place
+        digest = data_digest(read_manifest(root))
+        if digest and digest == task.about.get("digest"):
+            continue
+        asked = {s.id: s.turns for s in reopen(root).samples if isinstance(s, Sample)}
+        queries = (s for s in task.samples if isinstance(s, Sample) and s.id in asked)
+        others = [query.id for query in queries if query.turns != asked[query.id]]
+        if others:
+            more = ", ..." if others[_MOST_NAMED:] else ""
+            raise UsageError(
+                f"the run in {root} answered other questions than {task.name} has under "
+                f"{len(others):,} of its ids ({', '.join(others[:_MOST_NAMED])}{more}): "
+                "its answers would be judged against questions that they do not answer"
+            )
+
+
 def _selection(
     config: RunConfig, task: TaskSet, ids: Sequence[str] | None
 ) -> tuple[Sample | Malformed, ...]:
@@ -403,6 +426,8 @@ def reopen(
     # another one, and has no records yet.
     former = experiment
     if changes:
+        _refuse_changed_data(root, manifest, experiment.task)
+        refuse_other_questions(experiment.task)
         own, ids = former_config(root, manifest), manifest.get("ids")
         former = experiment_of(own, experiment.task, (), identities=known, ids=ids)
     stages = RecordedStages(manifest)
@@ -423,6 +448,16 @@ def reopen(
             s if s.name in current else scorer_as_recorded(s) for s in experiment.scorers
         ),
     )
+
+
+def _refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:
+    then, now = data_digest(manifest), task.about.get("digest")
+    if then and now and then != now:
+        raise UsageError(
+            f"data {manifest['config']['data']} has changed since the run in {root} was "
+            f"made (SHA-256 {then[:12]} then, {now[:12]} now): put the former data back "
+            "or, where its questions are the same, name it with --data"
+        )
 
 
 def data_digest(manifest: Mapping[str, Any]) -> str | None:

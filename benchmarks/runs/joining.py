@@ -19,6 +19,7 @@ from benchmarks.runs.experiment import (
     experiment_of,
     open_experiment,
     read_task,
+    refuse_other_questions,
     refuse_settings_of_nothing,
 )
 from benchmarks.runs.run_directory import former_config, read_manifest
@@ -52,12 +53,15 @@ def joined(
     for name in config.scorers:
         refuse_mini_lvlm(name, config.weights or "pretrained")
     if not is_run(config.root):
-        return open_experiment(config, on_progress=on_progress), ()
+        alone = open_experiment(config, on_progress=on_progress)
+        refuse_other_questions(alone.task)
+        return alone, ()
     manifest = read_manifest(config.root)
     before = former_config(config.root, manifest)
     both = _union(before, config)
     refuse_settings_of_nothing(both)
     task, given = read_task(both, on_progress)
+    refuse_other_questions(task)
     _refuse(config.root, _other_values(before, config, manifest, task))
     known: dict[str, str] = manifest.get("identities", {})
     there = [system for system in given if system.name in manifest.get("systems", ())]

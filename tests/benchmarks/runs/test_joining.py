@@ -79,6 +79,17 @@ def test_data_that_has_changed_since_the_run_was_made_is_refused(place: Path) ->
     folder(place / "moved", asking("How?"))
     with pytest.raises(UsageError, match="has changed since the run was made"):
         plait("run", *words, "--data", "moved")
+    scoring = ["score", "theirs", "--scorer", "bleu"]
+    with pytest.raises(UsageError, match=r"moved has changed since the run in .*theirs"):
+        plait(*scoring)
+    folder(place / "data", asking("Why?", "Otherwise."))
+    folder(place / "moved", asking("Why?"))
+    told = ["--data", "data", "--executor", "local", "--out", "again"]
+    assert "2 scored" in plait(*scoring, *told, "--weights", "tiny")
+    folder(place / "data", asking("How?"))
+    reason = r"answered other questions .* under 1 of its ids \(SA-2\)"
+    with pytest.raises(UsageError, match=reason):
+        plait(*scoring, *told[:4], "--out", "other", "--weights", "tiny")
 
 
 def test_systems_and_scorers_that_are_added_stand_beside_those_there(root: Path) -> None:
