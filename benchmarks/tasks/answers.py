@@ -168,10 +168,13 @@ def _match(
     wrong: list[TaskError] = []
     for file in [place] if place.is_file() else sorted(inside, key=str):
         if file not in rows:
-            rows[file] = _rows_or_error(file)
+            try:
+                rows[file] = load_any_rows(file)
+            except TaskError as error:
+                rows[file] = error
         match rows[file]:
-            case TaskError() as error:
-                wrong.append(error)
+            case TaskError() as unreadable:
+                wrong.append(unreadable)
             case list() as those if any(map(format.has, those)):
                 own[file] = those
             case _:
@@ -191,13 +194,6 @@ def _match(
     return FoundAnswers(
         name, format, own, f"{every}{first.name}{others} with {keys}{unread}"
     )
-
-
-def _rows_or_error(file: AnyPath) -> list[Any] | TaskError:
-    try:
-        return load_any_rows(file)
-    except TaskError as error:
-        return error
 
 
 def load_any_rows(file: AnyPath) -> list[Any]:

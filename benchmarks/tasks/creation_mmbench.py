@@ -10,33 +10,15 @@ variant, systems read descriptions instead of the images.
 from __future__ import annotations
 
 import ast
-import base64
-import binascii
-import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import (
-    RowGroup,
-    TaskSet,
-    ValidRow,
-    as_asked,
-    gathered,
-    task_set,
-)
-from benchmarks.tasks.reading.images import ImageCache
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    TaskError,
-    id_of,
-    load_json,
-    shown,
-)
-from benchmarks.tasks.reading.sources import digest_of, located
+from benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, as_asked, task_set
+from benchmarks.tasks.reading.images import ImageCache, from_base64
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
+from benchmarks.tasks.reading.sources import load_json, load_table, located
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.system import Variant
 from scorers.pairwise.creation import FACTUALITY
@@ -83,11 +65,9 @@ writing, creative multimodal understanding (`creation_mmbench_category_dict` in
 vlmeval/dataset/creation.py of open-compass/VLMEvalKit@13c651fa)."""
 
 REQUIRED = ("index", "question", "image", "task_name", "criteria")
-_MOST_CHARACTERS = 2**31 - 1
 _LONGEST_INDEX = 64
 """An `image` this short is the index of another row, whose images it shares."""
 
-TsvRow = Mapping[str, str]
 NAME = "creation-mmbench"
 WRITER = "gpt-4o-1120"
 """Who wrote `reference_answer_by_gpt4o`: GPT-4o of 2024-11-20 (paper section 4.1)."""
@@ -98,7 +78,7 @@ _READ = {*REQUIRED, _ANSWER, "image_path"}
 
 Images = tuple[Image, ...] | str
 """Images of a row, or the index of the row whose images it shares."""
-Opened = tuple[TsvRow, Images | RowError]
+Opened = tuple[Mapping[str, str], Images | RowError]
 """A row without its encoded images, and the images or what is wrong with them."""
 
 
@@ -115,17 +95,28 @@ def load(place: str, cache: Path, *, with_images: bool = True) -> TaskSet:
     found = located(place, ("*.tsv", DESCRIPTIONS))
     path = _tsv(found.path)
     opened = list(_opened(path, ImageCache(cache / NAME)))
-    make = _maker(opened, _descriptions(path), with_images)
-    rows = gathered(opened, make, _known)
-    return task_set(
-        NAME if with_images else f"{NAME}-text",
-        place,
-        rows,
-        digest=digest_of([path]),
-        revision=found.revision,
-        prompt=as_asked if with_images else described,
-        published_answers=rows.published,
-    )
+    by_index = {row["index"]: images for row, images in opened}
+    beside = path.with_name(DESCRIPTIONS)
+    texts = load_json(beside, dict, "{index: description}")[0] if beside.is_file() else {}
+    descriptions = {str(index): str(text) for index, text in texts.items()}
+
+    def make(value: Opened) -> ValidRow:
+        row, images = value
+        if isinstance(images, str):
+            images = by_index.get(images, images)
+        if isinstance(images, RowError):
+            raise images
+        if isinstance(images, str):
+            raise RowError(Rule.NOT_FOUND, f"no row {shown(value[1])} has images to share")
+        query = _query(Row(row), images, descriptions)
+        if not with_images and not query.metadata.get(DESCRIPTION):
+            raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} in place of the images")
+        answer = row.get(_ANSWER, "")
+        return ValidRow(query, {WRITER: Document((Text(answer),))} if answer else {})
+
+    name = NAME if with_images else f"{NAME}-text"
+    prompt = as_asked if with_images else described
+    return task_set(name, place, found, [path], opened, make, _group, prompt=prompt)
 
 
 load_text_only = partial(load, with_images=False)
@@ -145,17 +136,9 @@ def _tsv(path: Path) -> Path:
     return files[0]
 
 
-def _descriptions(tsv: Path) -> dict[str, str]:
-    path = tsv.with_name(DESCRIPTIONS)
-    if not path.is_file():
-        return {}
-    texts, _ = load_json(path, dict, "{index: description}")
-    return {str(index): str(text) for index, text in texts.items()}
-
-
 def _opened(path: Path, cache: ImageCache) -> Iterator[Opened]:
     """Yield the rows of the TSV, with their images put into the cache."""
-    for row in rows(path):
+    for row in load_table(path, REQUIRED, "\t"):
         try:
             images: Images | RowError = images_of(row["image"], cache)
         except RowError as error:
@@ -163,54 +146,29 @@ def _opened(path: Path, cache: ImageCache) -> Iterator[Opened]:
         yield {**row, "image": ""}, images
 
 
-def _maker(
-    opened: Sequence[Opened], descriptions: Mapping[str, str], with_images: bool
-) -> Callable[[Opened], ValidRow]:
-    by_index = {row["index"]: images for row, images in opened}
-
-    def make(value: Opened) -> ValidRow:
-        row, images = value
-        index = id_of(row, "index")
-        if isinstance(images, str):
-            images = by_index.get(images, images)
-        if isinstance(images, RowError):
-            raise images
-        if isinstance(images, str):
-            raise RowError(Rule.NOT_FOUND, f"no row {shown(value[1])} has images to share")
-        query = _query(row, index, images)
-        if index in descriptions:
-            about = {**query.metadata, DESCRIPTION: descriptions[index]}
-            query = replace(query, metadata=about)
-        if not with_images and not query.metadata.get(DESCRIPTION):
-            raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} in place of the images")
-        answer = row.get(_ANSWER, "")
-        return ValidRow(query, {WRITER: Document((Text(answer),))} if answer else {})
-
-    return make
-
-
-def _known(value: Opened) -> RowGroup:
+def _group(value: Opened) -> RowGroup:
     index, task = value[0]["index"] or None, value[0]["task_name"]
     known = (CATEGORY_OF[task], task) if task in CATEGORY_OF else ()
     return RowGroup(index, *known)
 
 
-def _query(row: TsvRow, index: str, images: tuple[Image, ...]) -> Sample:
-    task = row["task_name"]
+def _query(row: Row, images: tuple[Image, ...], descriptions: Mapping[str, str]) -> Sample:
+    index, task = row.id("index"), row.text("task_name")
     if task not in CATEGORY_OF:
         raise RowError(Rule.CATEGORY, f"no category has the task {shown(task)}")
-    if not row["question"].strip():
-        raise RowError(Rule.EMPTY, "question is empty")
-    preference, factuality = _criteria(row["criteria"])
-    rest = {k: v for k, v in row.items() if k not in _READ and v}
+    question = row.said("question")
+    preference, factuality = _criteria(row.text("criteria"))
+    about = {k: v for k, v in row.values.items() if k not in _READ and v}
+    about |= {FACTUALITY: factuality} if factuality else {}
+    about |= {DESCRIPTION: descriptions[index]} if index in descriptions else {}
     return Sample(
         id=index,
         category=CATEGORY_OF[task],
         field=task,
-        turns=(Turn("user", (*images, Text(row["question"]))),),
+        turns=(Turn("user", (*images, Text(question))),),
         criteria=preference,
         wants_images=False,
-        metadata=rest | ({FACTUALITY: factuality} if factuality else {}),
+        metadata=about,
     )
 
 
@@ -235,29 +193,6 @@ def _criteria(cell: str) -> tuple[str, str]:
     return kinds[True], kinds[False]
 
 
-def rows(path: Path) -> Iterator[TsvRow]:
-    """Yield the rows of the TSV at `path`, by column; missing cells are empty.
-
-    Raises TaskError when it cannot be read or lacks a column.
-    """
-    before = csv.field_size_limit(_MOST_CHARACTERS)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            table = csv.DictReader(file, delimiter="\t", restval="")
-            names = table.fieldnames or ()
-            if lacking := [name for name in REQUIRED if name not in names]:
-                raise TaskError(
-                    f"{path} lacks the columns {', '.join(lacking)} of the published TSV; "
-                    f"it has {', '.join(names) or 'none'}"
-                )
-            for row in table:
-                yield {name: value for name, value in row.items() if name is not None}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TaskError(f"{path} cannot be read as a TSV: {error}") from None
-    finally:
-        csv.field_size_limit(before)
-
-
 def images_of(cell: str, cache: ImageCache) -> Images:
     """Return the images of a cell, or the index of the row whose images it shares.
 
@@ -270,12 +205,4 @@ def images_of(cell: str, cache: ImageCache) -> Images:
     listed = _literal(cell) if cell.startswith("[") else [cell]
     if not listed or not all(isinstance(text, str) for text in listed):
         raise RowError(Rule.WRONG_TYPE, f"image is not a list of strings: {shown(cell)}")
-    return tuple(cache.add(_decoded(text)) for text in listed)
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        detail = f"image is not base64: {shown(text, 40)}"
-        raise RowError(Rule.UNDECODABLE, detail) from None
+    return tuple(cache.add(from_base64(text, "image")) for text in listed)

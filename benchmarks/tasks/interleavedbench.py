@@ -12,28 +12,13 @@ any scorer here: its file is on the Hub alone and was not at hand. Answers can b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import (
-    UNKNOWN,
-    RowGroup,
-    TaskSet,
-    ValidRow,
-    gathered,
-    task_set,
-)
-from benchmarks.tasks.reading.images import ImageFolder
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    TaskError,
-    get,
-    load_rows,
-    of_type,
-)
-from benchmarks.tasks.reading.sources import digest_of, located
+from benchmarks.tasks.published import RowGroup, TaskSet, stated, task_set
+from benchmarks.tasks.reading.images import ImageFolder, image_paths
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type
+from benchmarks.tasks.reading.sources import load_rows, located
 from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text, Turn
 from scorers.judging.rubrics import RUBRIC
@@ -51,46 +36,28 @@ def load(place: str, cache: Path) -> TaskSet:
     TaskError where there is none.
     """
     found = located(place, (DATA, f"{IMAGES}/**"))
-    file = found.path / DATA if found.path.is_dir() else found.path
-    if not file.is_file():
-        raise TaskError(f"{found.path} holds no {DATA}")
+    file = found.file(DATA)
     values = load_rows(file)[0]
     images = ImageFolder(file.parent / IMAGES, cache, found.also)
-    images.check_all(
-        path
-        for row in values
-        if isinstance(row, dict) and isinstance(row.get("image"), list)
-        for path in row["image"]
-        if isinstance(path, str)
-    )
+    images.check_all(image_paths(values))
 
-    def make(value: tuple[int, Any]) -> ValidRow:
-        return ValidRow(_query(value[0], of_type(value[1], dict, "the row"), images))
+    def make(value: tuple[int, Any]) -> Sample:
+        return _query(value[0], Row.of(value[1]), images)
 
-    rows = gathered(enumerate(values), make, _known)
-    return task_set(
-        NAME,
-        place,
-        rows,
-        digest=digest_of([file]),
-        revision=found.revision,
-        licence="Apache-2.0",
-    )
+    def group(value: tuple[int, Any]) -> RowGroup:
+        return RowGroup(str(value[0]), stated(value[1], "task_name"))
+
+    rows, licence = enumerate(values), "Apache-2.0"
+    return task_set(NAME, place, found, [file], rows, make, group, licence=licence)
 
 
-def _known(value: tuple[int, Any]) -> RowGroup:
-    task = value[1].get("task_name") if isinstance(value[1], dict) else None
-    return RowGroup(str(value[0]), task if isinstance(task, str) and task else UNKNOWN)
-
-
-def _query(index: int, row: Mapping[str, Any], images: ImageFolder) -> Sample:
+def _query(index: int, row: Row, images: ImageFolder) -> Sample:
     """Return the query; its id is its position, since ids recur between tasks."""
-    task = get(row, "task_name", str)
-    paths = [of_type(path, str, "image") for path in get(row, "image", list)]
-    talk = [of_type(t, dict, "conversations") for t in get(row, "conversations", list)]
-    if not talk:
+    task = row.text("task_name")
+    paths = [of_type(path, str, "image") for path in row.list("image")]
+    values = [turn.text("value") for turn in list(row.rows("conversations"))[:2]]
+    if not values:
         raise RowError(Rule.NO_QUESTION, "conversations is empty")
-    values = [get(turn, "value", str, "conversations") for turn in talk[:2]]
     drawn = [images.image(path) for path in paths]
     question, rest = _content(values[0], drawn)
     if not question:

@@ -9,33 +9,14 @@ name of the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from benchmarks.tasks.published import (
-    UNKNOWN,
-    Answer,
-    RowGroup,
-    TaskSet,
-    ValidRow,
-    answers_by_query,
-    gathered,
-    task_set,
-)
-from benchmarks.tasks.reading.images import ImageFolder
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    TaskError,
-    get,
-    id_of,
-    is_id,
-    load_lines,
-    of_type,
-    shown,
-)
-from benchmarks.tasks.reading.sources import digest_of, located
+from benchmarks.tasks.published import Answer, RowGroup, TaskSet, answers_by_query, task_set
+from benchmarks.tasks.reading.images import ImageFolder, image_paths
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
+from benchmarks.tasks.reading.sources import load_lines, located
 from generators.document import Content, Document, Image, Sample, Text, Turn
 from scorers.judging.isg import BLOCK, IMAGE, LAST
 
@@ -71,68 +52,43 @@ def load(place: str, cache: Path) -> TaskSet:
     Raises TaskError where there is none, and for a line that is not JSON.
     """
     found = located(place, (f"**/{DATA}", "**/images/*"))
-    files = (found.path, found.path / DATA, found.path / "ISG_eval" / DATA)
-    file = next(filter(Path.is_file, files), None)
-    if file is None:
-        raise TaskError(f"{found.path} holds no {DATA}")
+    file = found.file(DATA, f"ISG_eval/{DATA}")
     values = load_lines(file)
     images = ImageFolder(file.parent, cache, found.also)
-    images.check_all(_paths(values))
+    images.check_all(image_paths(values))
     given = sorted((file.parent / ANSWERS).glob("*.jsonl"))
-    answers = read_answers({path: load_lines(path) for path in given}, cache)
     last = len(values) - 1
-
-    def make(value: tuple[int, Any]) -> ValidRow:
-        i, row = value
-        query = _query(of_type(row, dict, "the row"), images, i == last)
-        own = {w: by_id[query.id] for w, by_id in answers.items() if query.id in by_id}
-        return ValidRow(query, own)
-
-    rows = gathered(enumerate(values), make, _known)
     return task_set(
         NAME,
         place,
-        rows,
-        digest=digest_of([file, *given]),
-        revision=found.revision,
+        found,
+        [file, *given],
+        enumerate(values),
+        lambda value: _query(Row.of(value[1]), images, value[0] == last),
+        _group,
+        answers=read_answers({path: load_lines(path) for path in given}, cache),
         categories=dict.fromkeys(GROUPS, 1),
-        published_answers=rows.published,
     )
 
 
-def _paths(values: list[Any]) -> Iterator[str]:
-    """Yield the paths of the images of queries and ground truths, of valid rows or not."""
-    rows = [row for row in values if isinstance(row, dict)]
-    for part in (p for row in rows for p in _of(row, "Query") + _of(row, "Golden")):
-        path = part.get("content") if isinstance(part, dict) else None
-        if isinstance(path, str) and part.get("type") == "image":
-            yield path
+def _group(value: tuple[int, Any]) -> RowGroup:
+    group = RowGroup.of(value[1], "id", "Category", "Category")
+    return group._replace(category=_GROUP_OF.get(group.field, group.field))
 
 
-def _of(row: Mapping[str, Any], key: str) -> list[Any]:
-    return value if isinstance(value := row.get(key), list) else []
-
-
-def _known(value: tuple[int, Any]) -> RowGroup:
-    row = value[1] if isinstance(value[1], dict) else {}
-    id, named = row.get("id"), row.get("Category")
-    task = named if isinstance(named, str) and named else UNKNOWN
-    return RowGroup(id if is_id(id) else None, _GROUP_OF.get(task, task), task)
-
-
-def _query(row: Mapping[str, Any], images: ImageFolder, last: bool) -> Sample:
-    if not (task := get(row, "Category", str)):
+def _query(row: Row, images: ImageFolder, last: bool) -> Sample:
+    if not (task := row.text("Category")):
         raise RowError(Rule.CATEGORY, "the Category is empty")
     question, golden = (_content(row, key, images) for key in ("Query", "Golden"))
     if not any(isinstance(s, Image) or s.text.strip() for s in question):
         raise RowError(Rule.EMPTY, "Query is empty")
-    predict = of_type(row.get("predict") or {}, dict, "predict")
+    predict = row.optional("predict", dict)
     questions = {
         BLOCK: _questions(predict, "block_qa", ("subject", "object", "Question")),
         IMAGE: _questions(predict, "image_qa", ("image", "Question")),
     }
     return Sample(
-        id=id_of(row),
+        id=row.id(),
         category=_GROUP_OF.get(task, task),
         field=task,
         turns=(Turn("user", question),),
@@ -143,17 +99,14 @@ def _query(row: Mapping[str, Any], images: ImageFolder, last: bool) -> Sample:
     )
 
 
-def _content(row: Mapping[str, Any], key: str, images: ImageFolder) -> Content:
+def _content(row: Row, key: str, images: ImageFolder) -> Content:
     """Return a list of `{"type": ..., "content": ...}`; a text may be empty."""
     content = list[Text | Image]()
-    for i, value in enumerate(get(row, key, list)):
-        where = f"{key}[{i}]"
-        part = of_type(value, dict, where)
-        kind = get(part, "type", str, where)
-        if kind not in ("text", "image"):
-            rule = "must be text or image"
-            raise RowError(Rule.WRONG_TYPE, f"{where}.type {rule}, not {shown(kind)}")
-        what = get(part, "path" if "path" in part else "content", str, where)
+    for part in row.rows(key):
+        if (kind := part.text("type")) not in ("text", "image"):
+            detail = f"{part.path('type')} must be text or image, not {shown(kind)}"
+            raise RowError(Rule.WRONG_TYPE, detail)
+        what = part.text("path" if "path" in part.values else "content")
         content.append(Text(what) if kind == "text" else _image(what, images))
     return tuple(content)
 
@@ -192,8 +145,6 @@ def read_answers(
 
 def _answers(path: Path, rows: list[Any], cache: Path) -> dict[str, Answer]:
     files = ImageFolder(path.parent, cache)
-
-    def answer(row: Mapping[str, Any]) -> Document:
-        return Document(_content(row, "output", files))
-
-    return answers_by_query(rows, path.name, id_of, answer)
+    return answers_by_query(
+        rows, path.name, lambda row: Document(_content(row, "output", files))
+    )

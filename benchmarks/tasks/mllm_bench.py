@@ -7,22 +7,13 @@ row holds a web address as its question type; it is kept as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, gathered, task_set
+from benchmarks.tasks.published import RowGroup, TaskSet, stated, task_set
 from benchmarks.tasks.reading.images import ImageFolder, image_paths
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    TaskError,
-    get,
-    is_id,
-    load_rows,
-    of_type,
-)
-from benchmarks.tasks.reading.sources import digest_of, located
+from benchmarks.tasks.reading.rules import Row, RowError, TaskError
+from benchmarks.tasks.reading.sources import load_rows, located
 from generators.document import Document, Sample, Text, Turn
 from scorers.pairwise.mllm_bench import QUESTION_TYPE
 
@@ -43,51 +34,43 @@ def load(place: str, cache: Path) -> TaskSet:
     images = ImageFolder(root, cache, found.also)
     images.check_all(image_paths(values))
     answers, unread = _published(root / "data")
-
-    def make(value: Any) -> ValidRow:
-        row = of_type(value, dict, "the row")
-        id = _id(row, "id")
-        given = {w: by_id[id] for w, by_id in answers.items() if id in by_id}
-        return ValidRow(_query(row, id, images), given)
-
-    rows = gathered(values, make, _known)
     read = [p for p in _answer_files(root / "data") if p.name not in unread]
     return task_set(
         NAME,
         place,
-        rows,
-        digest=digest_of([root / QUESTIONS, *read]),
-        revision=found.revision,
-        published_answers=rows.published,
+        found,
+        [root / QUESTIONS, *read],
+        values,
+        lambda value: _query(Row.of(value), images),
+        _group,
+        answers=answers,
         unread_answers=unread,
     )
 
 
-def _known(value: Any) -> RowGroup:
-    row = value if isinstance(value, dict) else {}
-    meta = row.get("meta")
-    groups_of = meta if isinstance(meta, dict) else {}
-    groups = (groups_of.get("level"), groups_of.get("capability"))
-    named = (g if isinstance(g, str) and g else "unknown" for g in groups)
-    return RowGroup(_id_text(row.get("id")), *named)
+def _group(value: Any) -> RowGroup:
+    meta = value.get("meta") if isinstance(value, dict) else None
+    groups = (stated(meta, key) for key in ("level", "capability"))
+    return RowGroup(RowGroup.of(value, "id", numbers=True).id, *groups)
 
 
-def _query(row: Mapping[str, Any], id: str, images: ImageFolder) -> Sample:
-    question = get(row, "question", str)
-    if not question.strip():
-        raise RowError(Rule.EMPTY, "question is empty")
-    image = images.image(get(row, "image_path", str))
-    meta = get(row, "meta", dict)
-    criteria = of_type(row.get("reference") or "", str, "reference")
-    about = {QUESTION_TYPE: meta.get("question type"), "url": meta.get("url")}
+def _query(row: Row, images: ImageFolder) -> Sample:
+    id, question = row.id(numbers=True), row.said("question")
+    image = images.image(row.text("image_path"))
+    meta = row.object("meta")
+    about = {QUESTION_TYPE: "question type", "url": "url"}
     return Sample(
         id=id,
-        category=get(meta, "level", str, "meta"),
-        field=get(meta, "capability", str, "meta"),
+        category=meta.text("level"),
+        field=meta.text("capability"),
         turns=(Turn("user", (image, Text(question))),),
-        criteria=criteria or None,
+        criteria=row.optional("reference", str) or None,
         wants_images=False,
-        metadata={k: v for k, v in about.items() if isinstance(v, str) and v},
+        metadata={
+            name: text
+            for name, key in about.items()
+            if isinstance(text := meta.values.get(key), str) and text
+        },
     )
 
 
@@ -100,29 +83,14 @@ def _published(folder: Path) -> tuple[dict[str, dict[str, Document]], dict[str, 
     answers, unread = dict[str, dict[str, Document]](), dict[str, str]()
     for path in _answer_files(folder):
         try:
-            read = [_answer(row) for row in load_rows(path)[0]]
+            rows = [Row.of(row) for row in load_rows(path)[0]]
+            read = [
+                (r.text("gen_model_id"), r.id("unique_idx", numbers=True), r.text("answer"))
+                for r in rows
+            ]
         except (TaskError, RowError) as error:
             unread[path.name] = str(error)
             continue
-        for writer, id, document in read:
-            answers.setdefault(writer, {})[id] = document
+        for writer, id, text in read:
+            answers.setdefault(writer, {})[id] = Document((Text(text),) if text else ())
     return answers, unread
-
-
-def _answer(value: Any) -> tuple[str, str, Document]:
-    row = of_type(value, dict, "the answer")
-    id = _id(row, "unique_idx")
-    writer = get(row, "gen_model_id", str, "the answer")
-    answer = get(row, "answer", str, "the answer")
-    return writer, id, Document((Text(answer),) if answer else ())
-
-
-def _id(row: Mapping[str, Any], key: str) -> str:
-    if (id := _id_text(row.get(key))) is None:
-        raise RowError(Rule.ID, f"{key} must be a number or a word, not {row.get(key)!r}")
-    return id
-
-
-def _id_text(value: Any) -> str | None:
-    number = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if number or is_id(value) else None

@@ -8,33 +8,14 @@ id, and systems by the name MODEL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from benchmarks.tasks.published import (
-    UNKNOWN,
-    Answer,
-    RowGroup,
-    TaskSet,
-    ValidRow,
-    gathered,
-    task_set,
-)
+from benchmarks.tasks.published import Answer, RowGroup, TaskSet, task_set
 from benchmarks.tasks.reading.images import ImageFolder, image_paths
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    TaskError,
-    get,
-    id_of,
-    is_id,
-    load_json,
-    load_lines,
-    of_type,
-    shown,
-)
-from benchmarks.tasks.reading.sources import digest_of, located
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
+from benchmarks.tasks.reading.sources import load_json, load_lines, located
 from generators.base import Failure, Fault
 from generators.content import empty
 from generators.document import Content, Document, Image, Sample, Text, Turn
@@ -54,74 +35,53 @@ def load(place: str, cache: Path) -> TaskSet:
     Raises TaskError where there is none, and for a line that is not JSON.
     """
     found = located(place, (f"**/{DATA}", "**/images/**", f"**/*{_OUTPUT}/*"))
-    root = found.path if found.path.is_dir() else found.path.parent
-    files = [root / folder / DATA for folder in _FOLDERS]
-    file = found.path if found.path.is_file() else next(filter(Path.is_file, files), None)
-    if file is None:
-        raise TaskError(f"{root} does not hold {DATA}, nor does OpenING-benchmark/ in it")
+    file = found.file(*(f"{folder}/{DATA}" for folder in _FOLDERS))
     values = load_lines(file)
     images = ImageFolder(file.parent, cache, found.also)
     images.check_all(image_paths(values))
     folders = sorted(
         path
         for pattern in (f"*{_OUTPUT}", f"gen_outputs/*{_OUTPUT}")
-        for path in root.glob(pattern)
+        for path in found.folder.glob(pattern)
         if path.is_dir()
     )
-    answers = read_answers(
-        {path: _row(path) for folder in folders for path in _files(folder)}, cache
-    )
+    given = [path for folder in folders for path in _files(folder)]
+    answers = read_answers({path: _row(path) for path in given}, cache)
 
-    def make(value: Any) -> ValidRow:
-        query = _query(of_type(value, dict, "the row"), images)
-        own = {w: by_id[query.id] for w, by_id in answers.items() if query.id in by_id}
-        return ValidRow(query, own)
+    def make(value: Any) -> Sample:
+        return _query(Row.of(value), images)
 
-    rows = gathered(values, make, _known)
-    return task_set(
-        NAME,
-        place,
-        rows,
-        digest=digest_of([file, *(path for f in folders for path in _files(f))]),
-        revision=found.revision,
-        published_answers=rows.published,
-    )
+    def group(value: Any) -> RowGroup:
+        return RowGroup.of(value, "total_uid", "meta_task_name", "subtask_name")
+
+    files = [file, *given]
+    return task_set(NAME, place, found, files, values, make, group, answers=answers)
 
 
-def _known(value: Any) -> RowGroup:
-    row = value if isinstance(value, dict) else {}
-    id, *groups = (row.get(k) for k in ("total_uid", "meta_task_name", "subtask_name"))
-    names = (name if isinstance(name, str) and name else UNKNOWN for name in groups)
-    return RowGroup(id if is_id(id) else None, *names)
-
-
-def _query(row: Mapping[str, Any], images: ImageFolder) -> Sample:
+def _query(row: Row, images: ImageFolder) -> Sample:
     question = _content(_items(row, 0, "input"), images.image, (_BEGIN, _IMAGE))
     if empty(question):
         raise RowError(Rule.EMPTY, "the input is empty")
-    output = _items(row, 1, "output") if len(row["conversations"]) > 1 else ()
+    output = _items(row, 1, "output") if len(row.list("conversations")) > 1 else ()
+    truth = _content(output, images.image, (_IMAGE,))
     return Sample(
-        id=id_of(row, "total_uid"),
-        category=get(row, "meta_task_name", str),
-        field=get(row, "subtask_name", str),
+        id=row.id("total_uid"),
+        category=row.text("meta_task_name"),
+        field=row.text("subtask_name"),
         turns=(Turn("user", tuple(s for s in question if s != Text(""))),),
-        reference=Document(_content(output, images.image, (_IMAGE,))) if output else None,
+        reference=Document(truth) if truth else None,
     )
 
 
-def _items(row: Mapping[str, Any], turn: int, key: str) -> Sequence[Mapping[str, Any]]:
-    turns = get(row, "conversations", list)
+def _items(row: Row, turn: int, key: str) -> Iterator[Row]:
+    turns = list(row.rows("conversations"))
     if len(turns) <= turn:
         raise RowError(Rule.MISSING_KEY, f"conversations has no entry {turn}")
-    where = f"conversations[{turn}]"
-    items = get(of_type(turns[turn], dict, where), key, list, where)
-    return [of_type(v, dict, f"{where}.{key}[{i}]") for i, v in enumerate(items)]
+    return turns[turn].rows(key)
 
 
 def _content(
-    items: Sequence[Mapping[str, Any]],
-    image: Callable[[str], Image],
-    marks: Sequence[str],
+    items: Iterable[Row], image: Callable[[str], Image], marks: Sequence[str]
 ) -> Content:
     """Return each text as the released programs show it, before its image.
 
@@ -129,10 +89,10 @@ def _content(
     """
     segments: list[Text | Image] = []
     for item in items:
-        text = of_type(item.get("text") or "", str, "a text").strip()
+        text = item.optional("text", str).strip()
         for mark in marks:
             text = text.replace(mark, "")
-        path = of_type(item.get("image") or "", str, "an image")
+        path = item.optional("image", str)
         if text or not path:
             segments.append(Text(text))
         if path:
@@ -189,11 +149,9 @@ def _answers(
             if len(rows) != 1 or not isinstance(rows[0], dict):
                 said = rows[0] if isinstance(rows[0], str) else shown(rows)
                 raise RowError(Rule.WRONG_TYPE, f"not one object: {said}")
-            row = rows[0]
-            answer = Document(_content(_items(row, 1, "output"), image, (_IMAGE,)))
+            items = _items(Row.of(rows[0]), 1, "output")
+            answers[path.stem] = Document(_content(items, image, (_IMAGE,)))
         except RowError as error:
             reason = f"{folder.name}/{path.name}: {error}"
             answers[path.stem] = Failure(reason, Fault.BAD_INPUT)
-        else:
-            answers[path.stem] = answer
     return answers

@@ -18,21 +18,12 @@ from benchmarks.tasks.published import (
     RowGroup,
     TaskSet,
     ValidRow,
-    gathered,
+    stated,
     task_set,
 )
-from benchmarks.tasks.reading.images import ImageCache, ImageFolder
-from benchmarks.tasks.reading.parquet import images_of, parquet_files, parquet_rows
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    get,
-    id_of,
-    is_id,
-    of_type,
-    shown,
-)
-from benchmarks.tasks.reading.sources import digest_of, located
+from benchmarks.tasks.reading.images import ImageCache, ImageFolder, images_of
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, shown
+from benchmarks.tasks.reading.sources import located, parquet_files, parquet_rows
 from generators.document import Content, Document, Image, Sample, Text, Turn
 from scorers.pairwise.probench import TRACK, TRACKS
 
@@ -50,32 +41,43 @@ def load(place: str, cache: Path) -> TaskSet:
     """
     found = located(place, ("*.parquet", "**/*.parquet"))
     paths = parquet_files(found.path, "train")
-    folder = found.path if found.path.is_dir() else found.path.parent
-    files, kept = ImageFolder(folder, cache, found.also), ImageCache(cache / NAME)
-    rows = gathered(parquet_rows(paths), lambda row: _valid(row, files, kept), _known)
-    return task_set(
-        NAME,
-        place,
-        rows,
-        digest=digest_of(paths),
-        revision=found.revision,
-        published_answers=rows.published,
-    )
+    images, kept = ImageFolder(found.folder, cache, found.also), ImageCache(cache / NAME)
+
+    def make(value: Any) -> ValidRow:
+        return _valid(Row.of(value), images, kept)
+
+    return task_set(NAME, place, found, paths, parquet_rows(paths), make, _group)
 
 
-def _known(row: Any) -> RowGroup:
-    id, track = row.get("uuid"), row.get("chat_type")
-    field = _texts(row.get("category")).get("question_category", UNKNOWN)
-    return RowGroup(id if is_id(id) else None, track if track in TRACKS else UNKNOWN, field)
+def _group(row: Any) -> RowGroup:
+    id, track, _ = RowGroup.of(row, "uuid", "chat_type")
+    field = stated(row.get("category"), "question_category")
+    return RowGroup(id, track if track in TRACKS else UNKNOWN, field)
 
 
-def _valid(row: Any, files: ImageFolder, kept: ImageCache) -> ValidRow:
-    id, images = id_of(row, "uuid"), tuple(images_of(row.get("image"), files, kept))
-    turns = _turns(get(row, "conversations", list), images)
+def _valid(row: Row, files: ImageFolder, kept: ImageCache) -> ValidRow:
+    images = tuple(images_of(row.values.get("image"), files, kept))
+    turns = _turns(row, images)
     asked = max((i for i, t in enumerate(turns) if t.role == "user"), default=-1) + 1
     if not asked:
         raise RowError(Rule.NO_QUESTION, "the conversation has no human turn")
-    query = _query(row, id, tuple(turns[:asked]))
+    track = row.text("chat_type")
+    if track not in TRACKS:
+        valid = ", ".join(TRACKS)
+        raise RowError(Rule.CATEGORY, f"chat_type is {shown(track)}; valid are {valid}")
+    about = {
+        **_texts(row.values.get("category")),
+        **_texts(row.values.get("challenge")),
+        **_texts({TRACK: track, "language": row.values.get("language")}),
+    }
+    query = Sample(
+        id=row.id("uuid"),
+        category=track,
+        field=about.get("question_category", ""),
+        turns=tuple(turns[:asked]),
+        wants_images=False,
+        metadata=about,
+    )
     answer = _answers(turns)
     return ValidRow(query, {} if answer is None else {WRITER: answer})
 
@@ -88,41 +90,22 @@ def _answers(turns: Sequence[Turn]) -> Document | None:
     return Document.of(answered) if len(answered) == asked else None
 
 
-def _query(row: Mapping[str, Any], id: str, turns: tuple[Turn, ...]) -> Sample:
-    track = get(row, "chat_type", str)
-    if track not in TRACKS:
-        valid = ", ".join(TRACKS)
-        raise RowError(Rule.CATEGORY, f"chat_type is {shown(track)}; valid are {valid}")
-    about = _texts(row.get("category")) | _texts(row.get("challenge"))
-    about |= _texts({TRACK: track, "language": row.get("language")})
-    return Sample(
-        id=id,
-        category=track,
-        field=about.get("question_category", ""),
-        turns=turns,
-        wants_images=False,
-        metadata=about,
-    )
-
-
 def _texts(values: Any) -> dict[str, str]:
     texts = values if isinstance(values, Mapping) else {}
     return {k: v for k, v in texts.items() if isinstance(v, str) and v}
 
 
-def _turns(values: list[Any], images: tuple[Image, ...]) -> list[Turn]:
+def _turns(row: Row, images: tuple[Image, ...]) -> list[Turn]:
     """Return the conversation; the images belong to its first human turn."""
     turns: list[Turn] = []
-    for i, value in enumerate(values):
-        where = f"conversations[{i}]"
-        speaker = get(of_type(value, dict, where), "from", str, where)
-        text = get(value, "value", str, where)
+    for turn in row.rows("conversations"):
+        speaker, text = turn.text("from"), turn.text("value")
         if speaker == "human":
-            turns.append(Turn("user", _question(text, () if turns else images, where)))
+            turns.append(Turn("user", _question(text, () if turns else images, turn.where)))
         elif speaker == "gpt":
             turns.append(Turn("assistant", (Text(text),)))
         else:
-            detail = f"{where}.from is {shown(speaker)}; valid are human, gpt"
+            detail = f"{turn.path('from')} is {shown(speaker)}; valid are human, gpt"
             raise RowError(Rule.SPEAKER, detail)
     return turns
 

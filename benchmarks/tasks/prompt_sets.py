@@ -6,32 +6,15 @@ A query is one prompt and asks for an image of it. What the scorers `geneval2:LV
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from benchmarks.tasks.published import (
-    UNKNOWN,
-    RowGroup,
-    TaskRows,
-    TaskSet,
-    ValidRow,
-    gathered,
-    task_set,
-)
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    TaskError,
-    get,
-    is_id,
-    of_type,
-    shown,
-)
-from benchmarks.tasks.reading.sources import Located, digest_of, located
+from benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type, shown
+from benchmarks.tasks.reading.sources import Located, load_table, located
 from generators.document import Sample, Text, Turn
 from scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
 from scorers.vqa.geneval2 import ATOMS
@@ -72,10 +55,7 @@ def load_geneval2(place: str, cache: Path) -> TaskSet:
     facebookresearch/GenEval2@a6e82d2, whose data may not be used commercially.
     """
     found = located(place, (f"**/{GENEVAL2_FILE}",))
-    path = _file(found, GENEVAL2_FILE)
-    return _task_set(
-        "geneval2", place, found, [path], gathered(_lines([path]), _atoms, _group)
-    )
+    return _of_lines("geneval2", place, found, [_file(found, GENEVAL2_FILE)], _atoms)
 
 
 def load_dpg(place: str, cache: Path) -> TaskSet:
@@ -86,10 +66,13 @@ def load_dpg(place: str, cache: Path) -> TaskSet:
     """
     found = located(place, (f"**/{DPG_FILE}",))
     path = _file(found, DPG_FILE)
-    by_item = groupby(_dpg_rows(path), lambda row: row["item_id"])
+    by_item = groupby(load_table(path, _DPG_COLUMNS), lambda row: row["item_id"])
     items = [DpgItem(i == 0, id, list(rows)) for i, (id, rows) in enumerate(by_item)]
-    rows = gathered(items, _propositions, lambda item: RowGroup(item.id or None))
-    return _task_set("dpg", place, found, [path], rows)
+
+    def group(item: DpgItem) -> RowGroup:
+        return RowGroup(item.id or None)
+
+    return task_set("dpg", place, found, [path], items, _propositions, group)
 
 
 def load_compbench(place: str, cache: Path) -> TaskSet:
@@ -107,8 +90,7 @@ def load_compbench(place: str, cache: Path) -> TaskSet:
         paths = sorted((inner if inner.is_dir() else folder).glob(f"*{_VALIDATION}.txt"))
     if not paths:
         raise TaskError(f"{folder} holds no files CATEGORY{_VALIDATION}.txt")
-    rows = gathered(_lines(paths), _categorised, _group)
-    return _task_set("t2i-compbench", place, found, paths, rows)
+    return _of_lines("t2i-compbench", place, found, paths, _categorised)
 
 
 def load_prompts(place: str, cache: Path) -> TaskSet:
@@ -120,8 +102,7 @@ def load_prompts(place: str, cache: Path) -> TaskSet:
     if not found.path.is_file():
         raise TaskError(f"prompts:FILE is a file, unlike {found.path}")
     make = _own if found.path.suffix == ".jsonl" else _plain
-    rows = gathered(_lines([found.path]), make, _group)
-    return _task_set(found.path.stem, place, found, [found.path], rows)
+    return _of_lines(found.path.stem, place, found, [found.path], make)
 
 
 def _file(found: Located, name: str) -> Path:
@@ -144,39 +125,37 @@ def _lines(paths: Iterable[Path]) -> Iterator[Line]:
                 yield Line(number, line.strip(), path.stem)
 
 
-def _task_set(
-    name: str, place: str, found: Located, paths: Sequence[Path], rows: TaskRows
+def _of_lines(
+    name: str,
+    place: str,
+    found: Located,
+    paths: Sequence[Path],
+    make: Callable[[Line], Sample],
 ) -> TaskSet:
-    digest = digest_of(paths)
-    return task_set(name, place, rows, digest=digest, revision=found.revision)
+    unknown = RowGroup(None)
+    return task_set(name, place, found, paths, _lines(paths), make, lambda _: unknown)
 
 
-def _group(line: Line) -> RowGroup:
-    return RowGroup(None)
-
-
-def _valid(id: str, prompt: str, category: str = UNKNOWN, **metadata: str) -> ValidRow:
+def _query(id: str, prompt: str, category: str = UNKNOWN, **metadata: str) -> Sample:
     if not prompt.strip():
         raise RowError(Rule.EMPTY, "prompt is empty")
     turns = (Turn("user", (Text(prompt),)),)
-    query = Sample(id=id, category=category, field="", turns=turns, metadata=metadata)
-    return ValidRow(query)
+    return Sample(id=id, category=category, field="", turns=turns, metadata=metadata)
 
 
-def _object(line: Line) -> Mapping[str, Any]:
+def _object(line: Line) -> Row:
     try:
         value = json.loads(line.text)
     except (ValueError, RecursionError) as error:
         raise RowError(
             Rule.WRONG_TYPE, f"line {line.number} is not JSON: {error}"
         ) from None
-    row: Mapping[str, Any] = of_type(value, dict, f"line {line.number}")
-    return row
+    return Row(of_type(value, dict, f"line {line.number}"))
 
 
-def _atoms(line: Line) -> ValidRow:
+def _atoms(line: Line) -> Sample:
     row = _object(line)
-    asked, skills = get(row, "vqa_list", list), get(row, "skills", list)
+    asked, skills = row.list("vqa_list"), row.list("skills")
     if not asked or len(asked) != len(skills):
         detail = f"vqa_list has {len(asked)} entries and skills {len(skills)}"
         raise RowError(Rule.WRONG_TYPE, detail)
@@ -184,34 +163,14 @@ def _atoms(line: Line) -> ValidRow:
     for i, (pair, skill) in enumerate(zip(asked, skills, strict=True)):
         if len(of_type(pair, list, f"vqa_list[{i}]")) != 2:
             raise RowError(Rule.WRONG_TYPE, f"vqa_list[{i}] is {shown(pair)}, not a pair")
-        texts = (*pair, skill)
-        atoms.append([of_type(text, str, f"text of atom {i}") for text in texts])
-    count = get(row, "atom_count", int)
+        atoms.append([of_type(t, str, f"text of atom {i}") for t in (*pair, skill)])
+    category = f"{row.get('atom_count', int)} atoms"
     metadata = {ATOMS: json.dumps(atoms)}
-    return _valid(
-        f"{line.number:04d}", get(row, "prompt", str), f"{count} atoms", **metadata
-    )
+    return _query(f"{line.number:04d}", row.text("prompt"), category, **metadata)
 
 
-def _dpg_rows(path: Path) -> list[dict[str, str]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = _DPG_COLUMNS - set(reader.fieldnames or ())
-            rows = [] if missing else list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TaskError(f"{path} cannot be read: {error}") from None
-    if missing:
-        raise TaskError(f"{path} lacks the columns {', '.join(sorted(missing))}")
-    return rows
-
-
-def _propositions(item: DpgItem) -> ValidRow:
-    is_first, id, rows = item
-    if not is_id(id):
-        raise RowError(
-            Rule.ID, f"an item_id is printable and not empty, unlike {shown(id)}"
-        )
+def _propositions(item: DpgItem) -> Sample:
+    is_first, _, rows = item
     propositions = [
         [
             _numbers(row["proposition_id"], "proposition_id")[0],
@@ -222,7 +181,8 @@ def _propositions(item: DpgItem) -> ValidRow:
         for row in rows
     ]
     metadata = {PROPOSITIONS: json.dumps(propositions)}
-    return _valid(id, rows[0]["text"], **metadata, **({FIRST_ROW: "1"} if is_first else {}))
+    metadata |= {FIRST_ROW: "1"} if is_first else {}
+    return _query(Row(rows[0]).id("item_id"), rows[0]["text"], **metadata)
 
 
 def _numbers(text: str, column: str) -> list[int]:
@@ -234,19 +194,17 @@ def _numbers(text: str, column: str) -> list[int]:
         raise RowError(Rule.WRONG_TYPE, detail) from None
 
 
-def _categorised(line: Line) -> ValidRow:
+def _categorised(line: Line) -> Sample:
     category = line.file.removesuffix(_VALIDATION)
-    return _valid(f"{category}-{line.number:03d}", line.text, category)
+    return _query(f"{category}-{line.number:03d}", line.text, category)
 
 
-def _plain(line: Line) -> ValidRow:
-    return _valid(f"{line.number:04d}", line.text)
+def _plain(line: Line) -> Sample:
+    return _query(f"{line.number:04d}", line.text)
 
 
-def _own(line: Line) -> ValidRow:
+def _own(line: Line) -> Sample:
     row = _object(line)
-    id = row.get("id", f"{line.number:04d}")
-    if not is_id(id):
-        raise RowError(Rule.ID, f"an id is printable and not empty, unlike {shown(id)}")
-    category = of_type(row.get("category", UNKNOWN), str, "category")
-    return _valid(id, get(row, "prompt", str), category)
+    id = row.id() if "id" in row.values else f"{line.number:04d}"
+    category = of_type(row.values.get("category", UNKNOWN), str, "category")
+    return _query(id, row.text("prompt"), category)

@@ -7,11 +7,22 @@ the name `published:NAME`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.tasks.reading.rules import RowError, Rule, of_type, shown
+from benchmarks.tasks.reading.rules import (
+    Row,
+    RowError,
+    Rule,
+    id_text,
+    is_id,
+    of_type,
+    shown,
+)
+from benchmarks.tasks.reading.sources import Located, digest_of
 from generators.base import Failure, Fault, Skip
 from generators.document import Document, Malformed, Sample, Turn, changed
 from generators.names import unknown
@@ -63,74 +74,91 @@ class RowGroup(NamedTuple):
     category: str = UNKNOWN
     field: str = UNKNOWN
 
+    @classmethod
+    def of(
+        cls, row: Any, id: str, category: str = "", field: str = "", numbers: bool = False
+    ) -> RowGroup:
+        """Return what a row has under these keys; with `numbers`, ids may be numbers."""
+        own = id_text(row.get(id), numbers) if isinstance(row, Mapping) else None
+        groups = (stated(row, key) for key in (category, field))
+        return cls(own if is_id(own) else None, *groups)
 
-@dataclass(frozen=True, slots=True)
-class ValidRow:
+
+def stated(row: Any, key: str) -> str:
+    """Return a string of a row that may break any rule; UNKNOWN where it has none."""
+    text = row.get(key) if isinstance(row, Mapping) else None
+    return text if isinstance(text, str) and text else UNKNOWN
+
+
+Answers = Mapping[str, Mapping[str, Answer]]
+"""By model and query."""
+
+
+class ValidRow(NamedTuple):
     """A row that keeps all rules."""
 
     query: Sample
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    answers: Mapping[str, Answer] = MappingProxyType({})
     """Published answers by model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRows:
+class TaskRows(NamedTuple):
     """All rows of a file."""
 
     samples: tuple[Sample | Malformed, ...]
     """In file order."""
-    answers: Mapping[str, Mapping[str, Answer]] = field(default_factory=dict)
-    """Published answers by model and query."""
-    broken: Mapping[str, int] = field(default_factory=dict)
+    answers: Answers
+    """Published ones."""
+    broken: Mapping[str, int]
     """Malformed rows by the rule they break."""
-
-    @property
-    def published(self) -> dict[str, int]:
-        """Return how many answers each model has published."""
-        return {writer: len(answers) for writer, answers in self.answers.items()}
 
 
 def gathered(
-    values: Iterable[V], make: Callable[[V], ValidRow], known: Callable[[V], RowGroup]
+    values: Iterable[V],
+    make: Callable[[V], Sample | ValidRow],
+    known: Callable[[V], RowGroup],
+    answers: Answers = MappingProxyType({}),
 ) -> TaskRows:
-    """Make rows of `values`; one that breaks a rule becomes a failure, the others run.
+    """Make queries of `values`; one that breaks a rule becomes a failure, the others run.
 
-    `make` raises RowError. Of rows with the same id only the first is used.
+    `make` raises RowError, `known` gives what can be told of any value. Of values with the
+    same id only the first is used, and of `answers` those to the queries.
     """
     queries: list[Sample | Malformed] = []
-    answers: dict[str, dict[str, Answer]] = {}
+    published: dict[str, dict[str, Answer]] = {}
     broken, first = Counter[str](), dict[str, int]()
     for i, value in enumerate(values):
         group = known(value)
         try:
             _claim(first, group.id, i)
-            entry = make(value)
-            _claim(first, entry.query.id, i)
+            made = make(value)
+            query, own = made if isinstance(made, ValidRow) else (made, {})
+            _claim(first, query.id, i)
         except RowError as error:
             queries.append(malformed(i, group, error))
             broken[error.rule.value] += 1
             continue
-        queries.append(entry.query)
-        for writer, document in entry.answers.items():
-            answers.setdefault(writer, {})[entry.query.id] = document
-    return TaskRows(
-        samples=tuple(queries), answers=answers, broken=dict(sorted(broken.items()))
-    )
+        queries.append(query)
+        given = {w: by_id[query.id] for w, by_id in answers.items() if query.id in by_id}
+        for writer, answer in {**given, **own}.items():
+            published.setdefault(writer, {})[query.id] = answer
+    return TaskRows(tuple(queries), published, dict(sorted(broken.items())))
 
 
 def answers_by_query(
     rows: Iterable[Any],
     source: str,
-    id_of: Callable[[Mapping[str, Any]], str],
-    answer: Callable[[Mapping[str, Any]], Document],
+    answer: Callable[[Row], Document],
+    *,
+    numbers: bool = False,
 ) -> dict[str, Answer]:
     """Return the answers in the file `source` by query; a broken rule is a failure."""
     answers = dict[str, Answer]()
     for i, value in enumerate(rows):
         id = f"row-{i}"
         try:
-            row = of_type(value, dict, "the answer")
-            id = id_of(row)
+            row = Row(of_type(value, dict, "the answer"))
+            id = row.id(numbers=numbers)
             if id in answers:
                 raise RowError(Rule.DUPLICATE, "an earlier answer has the id already")
             answers[id] = answer(row)
@@ -184,35 +212,42 @@ def as_asked(sample: Sample, variant: Variant) -> tuple[Turn, ...]:
 def task_set(
     name: str,
     source: str,
-    rows: TaskRows,
+    found: Located,
+    files: Iterable[Path],
+    values: Iterable[V],
+    make: Callable[[V], Sample | ValidRow],
+    known: Callable[[V], RowGroup],
     *,
-    digest: str,
-    revision: str | None = None,
+    answers: Answers = MappingProxyType({}),
     prompt: Prompter = as_asked,
-    categories: Mapping[str, int] | None = None,
-    fields: tuple[str, ...] | None = None,
+    categories: Mapping[str, int] = MappingProxyType({}),
+    fields: Sequence[str] | None = None,
     **about: Any,
 ) -> TaskSet:
-    """Return the task set of `rows`; `about` is what else the manifest says of it.
+    """Return the task set of the `values` in `files`, as `gathered` makes queries of them.
 
-    Without `fields`, they stand in the order in which they occur.
+    `about` is what else the manifest says. Without `fields`, they are those that occur, in
+    their order.
     """
-    found = (s.field for s in rows.samples if isinstance(s, Sample) and s.field)
-    common = {
-        "name": name,
-        "source": source,
-        "revision": revision,
-        "digest": digest,
-        "rows": len(rows.samples),
-        "malformed": dict(rows.broken),
-    }
+    rows = gathered(values, make, known, answers)
+    named = (q.field for q in rows.samples if isinstance(q, Sample) and q.field)
+    counts = {writer: len(by_id) for writer, by_id in rows.answers.items()}
     return TaskSet(
         name=name,
         samples=rows.samples,
         prompt=prompt,
-        categories=categories or {},
-        fields=tuple(dict.fromkeys(found)) if fields is None else fields,
-        about=common | about,
+        categories=categories,
+        fields=tuple(dict.fromkeys(named) if fields is None else fields),
+        about={
+            "name": name,
+            "source": source,
+            "revision": found.revision,
+            "digest": digest_of(files),
+            "rows": len(rows.samples),
+            "malformed": dict(rows.broken),
+            **({"published_answers": counts} if counts else {}),
+            **about,
+        },
         answers=rows.answers,
     )
 

@@ -11,23 +11,14 @@ README).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, gathered, task_set
-from benchmarks.tasks.reading.images import ImageFolder
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    TaskError,
-    get,
-    load_rows,
-    of_type,
-    shown,
-)
-from benchmarks.tasks.reading.sources import digest_of, located
-from generators.document import Content, Document, Image, Sample, Text, Turn
+from benchmarks.tasks.published import RowGroup, TaskSet, task_set
+from benchmarks.tasks.reading.images import ImageFolder, image_paths
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, shown
+from benchmarks.tasks.reading.sources import load_rows, located
+from generators.document import Content, Document, Sample, Text, Turn
 from scorers.answers import KNOWN, LETTER
 from scorers.judging.criteria import ABOUTS
 
@@ -41,59 +32,36 @@ def load(place: str, cache: Path) -> TaskSet:
     The category is the task, the field GEU or UEG. Raises TaskError where there is none.
     """
     found = located(place, (*FILES, "image/**"))
-    paths = [found.path]
-    if found.path.is_dir():
-        paths = [p for name in FILES if (p := found.path / name).is_file()]
-    if not paths or any(path.name not in FILES for path in paths):
-        raise TaskError(
-            f"{found.path} is none of {', '.join(FILES)} and holds none of them"
-        )
-    images = ImageFolder(paths[0].parent, cache, found.also)
+    paths = found.files(FILES)
+    images = ImageFolder(found.folder, cache, found.also)
     values = [(path.name[:3], row) for path in paths for row in load_rows(path)[0]]
-    images.check_all(
-        path
-        for _, row in values
-        if isinstance(row, dict) and isinstance(path := row.get("input_image"), str)
-    )
+    images.check_all(image_paths(row for _, row in values))
 
-    def make(value: tuple[str, Any]) -> ValidRow:
-        axis, row = value[0], of_type(value[1], dict, "the row")
-        return ValidRow(_query(axis, row, images))
+    def make(value: tuple[str, Any]) -> Sample:
+        return _query(value[0], Row.of(value[1]), images)
 
+    def group(value: tuple[str, Any]) -> RowGroup:
+        return RowGroup.of(value[1], "", "task_type")._replace(field=value[0])
+
+    fields, licence = ("GEU", "UEG"), "academic research only"
     return task_set(
-        NAME,
-        place,
-        gathered(values, make, _known),
-        digest=digest_of(paths),
-        revision=found.revision,
-        fields=("GEU", "UEG"),
-        licence="academic research only",
+        NAME, place, found, paths, values, make, group, fields=fields, licence=licence
     )
 
 
-def _known(value: tuple[str, Any]) -> RowGroup:
-    axis, row = value
-    task = row.get("task_type") if isinstance(row, dict) else None
-    named = {"category": task} if isinstance(task, str) and task else {}
-    return RowGroup(None, field=axis, **named)
-
-
-def _query(axis: str, row: Mapping[str, Any], images: ImageFolder) -> Sample:
-    task, index = get(row, "task_type", str), row.get("index")
-    if not isinstance(index, int | str) or isinstance(index, bool):
-        raise RowError(Rule.ID, f"index is {shown(index)}, not a number or a string")
-    prompt = get(row, "evaluation_prompt" if axis == "GEU" else "prompt", str)
-    if not prompt.strip():
-        raise RowError(Rule.EMPTY, "the prompt is empty")
-    content: Content = (Text(prompt),)
+def _query(axis: str, row: Row, images: ImageFolder) -> Sample:
+    task, index = row.text("task_type"), row.id("index", numbers=True)
+    content: Content = (Text(row.said("evaluation_prompt" if axis == "GEU" else "prompt")),)
     reference = None
     if axis == "GEU":
-        image: Image = images.image(get(row, "input_image", str))
-        content = (image, *content)
+        content = (images.image(row.text("input_image")), *content)
         metadata, reference = _choices(row)
     else:
-        questions = get(row, "question_list", list)
-        metadata = {ABOUTS["image"]: json.dumps([_criterion(q) for q in questions])}
+        criteria = [
+            f"To the question {q.text('question')!r}, the answer is {q.text('answer')}."
+            for q in row.rows("question_list")
+        ]
+        metadata = {ABOUTS["image"]: json.dumps(criteria)}
     return Sample(
         id=f"{axis}_{index}_{task}",
         category=task,
@@ -105,19 +73,11 @@ def _query(axis: str, row: Mapping[str, Any], images: ImageFolder) -> Sample:
     )
 
 
-def _choices(row: Mapping[str, Any]) -> tuple[dict[str, str], Document]:
-    options, truth = get(row, "option", list), get(row, "answer", str)
+def _choices(row: Row) -> tuple[dict[str, str], Document]:
+    options, truth = row.list("option"), row.text("answer")
     letters = [chr(ord("A") + i) for i in range(len(options))]
     if truth not in letters:
         valid = ", ".join(letters)
         raise RowError(Rule.CATEGORY, f"answer is {shown(truth)}, not one of {valid}")
     known = {"form": LETTER, "truth": truth, "of": len(options)}
     return {KNOWN: json.dumps(known)}, Document((Text(truth),))
-
-
-def _criterion(value: Any) -> str:
-    item = of_type(value, dict, "question_list")
-    question, answer = (
-        get(item, key, str, "question_list") for key in ("question", "answer")
-    )
-    return f"To the question {question!r}, the answer is {answer}."

@@ -8,12 +8,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.tasks.miniature import reader as miniature
 from benchmarks.tasks.miniature.queries import FIELDS as MINIATURE_FIELDS
 from benchmarks.tasks.mmie import reader as mmie
 from benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
-from benchmarks.tasks.published import UNKNOWN, TaskRows, TaskSet, task_set, unicode_only
+from benchmarks.tasks.published import UNKNOWN, TaskSet, unicode_only
 from benchmarks.tasks.reading.images import default_folder
 from benchmarks.tasks.reading.rules import Rule, TaskError
 from generators.base import imported
@@ -103,14 +104,15 @@ def _read(
     if not miniature.is_miniature(data):
         return mmie.load(data, wording, cache, on_progress)
     queries = miniature.read_queries(miniature.number_of(data), cache)
-    return task_set(
-        miniature.NAME,
-        data,
-        TaskRows(samples=tuple(queries)),
-        digest=miniature.digest_of(queries),
+    about: dict[str, Any] = {"name": miniature.NAME, "source": data, "revision": None}
+    about |= {"digest": miniature.digest_of(queries), "rows": len(queries)}
+    return TaskSet(
+        name=miniature.NAME,
+        samples=tuple(queries),
         prompt=wording,
+        categories={},
         fields=MINIATURE_FIELDS,
-        prompts=wording.digest,
+        about=about | {"malformed": {}, "prompts": wording.digest},
     )
 
 
@@ -129,7 +131,7 @@ def _own(data: str) -> TaskSet:
 
 
 def limited(queries: Queries, limit: int, seed: int) -> tuple[Sample | Malformed, ...]:
-    """`limit` of `samples`, drawn by `seed` in proportion to the categories, in file order.
+    """`limit` of `queries`, drawn by `seed` in proportion to the categories, in file order.
 
     Every category has at least one as far as `limit` goes. Which are drawn depends on
     ids and `seed` alone, and a smaller limit draws a part of what a larger one draws.
@@ -137,27 +139,18 @@ def limited(queries: Queries, limit: int, seed: int) -> tuple[Sample | Malformed
     """
     if limit < 1:
         raise TaskError(f"a limit of {limit} leaves no queries; it must be at least 1")
-    order = sorted(_draw_order(queries, seed).items(), key=lambda item: item[1])
-    positions = sorted(position for position, _ in order[:limit])
-    return tuple(queries[i] for i in positions)
-
-
-def _draw_order(queries: Queries, seed: int) -> dict[int, tuple[float, str]]:
-    """When the query at each position is drawn (Sainte-Lague's divisors).
-
-    The k-th of the n queries of a category comes at (k - 1/2) / n, so that the categories
-    fill in proportion; the first of each comes before all others.
-    """
     strata: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for i, query in enumerate(queries):
         lot = hashlib.sha256(f"{seed}\n{query.id}".encode()).hexdigest()
         strata[query.category].append((lot, i))
-    turns = {}
-    for category, drawn in strata.items():
-        for k, (lot, i) in enumerate(sorted(drawn)):
-            first = k == 0 and category != UNKNOWN
-            turns[i] = (0.0 if first else (k + 0.5) / len(drawn), lot)
-    return turns
+    # Sainte-Lague's divisors: the k-th of the n queries of a category comes at
+    # (k - 1/2) / n, so that categories fill in proportion; the first of each comes first.
+    order = sorted(
+        (0.0 if k == 0 and category != UNKNOWN else (k + 0.5) / len(drawn), lot, i)
+        for category, drawn in strata.items()
+        for k, (lot, i) in enumerate(sorted(drawn))
+    )
+    return tuple(queries[i] for i in sorted(i for *_, i in order[:limit]))
 
 
 def selected(queries: Queries, ids: Iterable[str]) -> tuple[Sample | Malformed, ...]:

@@ -13,31 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.mmie.official import ImageFiles, claim
-from benchmarks.tasks.published import (
-    UNKNOWN,
-    Answer,
-    RowGroup,
-    TaskSet,
-    ValidRow,
-    answers_by_query,
-    gathered,
-    task_set,
-)
-from benchmarks.tasks.reading.images import ImageCache, ImageFolder
-from benchmarks.tasks.reading.parquet import images_of, parquet_files, parquet_rows
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    get,
-    id_of,
-    load_rows,
-    of_type,
-    shown,
-)
-from benchmarks.tasks.reading.sources import digest_of, located
+from benchmarks.tasks.mmie.official import ImageFiles, write_rows
+from benchmarks.tasks.published import Answer, RowGroup, TaskSet, answers_by_query, task_set
+from benchmarks.tasks.reading.images import ImageCache, ImageFolder, image_paths, images_of
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
+from benchmarks.tasks.reading.sources import load_rows, located, parquet_files, parquet_rows
 from generators.document import Document, Image, Sample, Text, Turn
-from generators.files import safe_name, write_whole
+from generators.files import safe_name
 from scorers.judging.criteria import ABOUTS, CLOSED, CLOSED_TASKS, TASK
 
 NAME = "ueval"
@@ -48,7 +30,6 @@ KIND_OF: Mapping[str, str] = {
     **dict.fromkeys(CLOSED_TASKS, CLOSED),
 }
 """Kind of question by task (`get_question_type_from_task`)."""
-_REFERENCES = ("text_ref", "image_ref")
 _FIELDS = (
     ("text_answer", "image_answer"),
     ("gemini_text_ans", "gemini_image_ans"),
@@ -64,28 +45,21 @@ def load(place: str, cache: Path) -> TaskSet:
     the published average does. Raises TaskError where there are no readable rows.
     """
     found = located(place, ("**/*.parquet", "**/*.json"))
-    folder = found.path if found.path.is_dir() else found.path.parent
-    files, kept = ImageFolder(folder, cache, found.also), ImageCache(cache / NAME)
+    images, kept = ImageFolder(found.folder, cache, found.also), ImageCache(cache / NAME)
     paths = _files(found.path)
-    given = sorted((folder / ANSWERS).glob("*.json"))
+    given = sorted((found.folder / ANSWERS).glob("*.json"))
     answers = read_answers({path: list(load_rows(path)[0]) for path in given}, cache)
-
-    def make(value: Any) -> ValidRow:
-        row = of_type(value, dict, "the row")
-        query = _query(row, files, kept)
-        own = {w: by_id[query.id] for w, by_id in answers.items() if query.id in by_id}
-        return ValidRow(query, own)
-
-    rows = gathered(_rows(paths), make, _known)
     return task_set(
         NAME,
         place,
-        rows,
-        digest=digest_of([*paths, *given]),
-        revision=found.revision,
+        found,
+        [*paths, *given],
+        _rows(paths),
+        lambda value: _query(Row.of(value), images, kept),
+        _group,
+        answers=answers,
         categories=dict.fromkeys(KIND_OF, 1),
         fields=("open", CLOSED),
-        published_answers=rows.published,
     )
 
 
@@ -101,11 +75,10 @@ def _rows(paths: Iterable[Path]) -> Iterator[Any]:
         yield from load_rows(path)[0] if path.suffix == ".json" else parquet_rows([path])
 
 
-def _known(value: Any) -> RowGroup:
-    row = value if isinstance(value, dict) else {}
-    task = _task(row)
-    kind = KIND_OF.get(task, UNKNOWN)
-    return RowGroup(_id_text(row.get("id")), task if task in KIND_OF else UNKNOWN, kind)
+def _group(value: Any) -> RowGroup:
+    task = _task(value) if isinstance(value, dict) else ""
+    groups = (task, KIND_OF[task]) if task in KIND_OF else ()
+    return RowGroup(RowGroup.of(value, "id", numbers=True).id, *groups)
 
 
 def _task(row: Mapping[str, Any]) -> str:
@@ -113,62 +86,41 @@ def _task(row: Mapping[str, Any]) -> str:
     return next((t.strip().lower() for t in named if isinstance(t, str) and t), "")
 
 
-def _id_text(value: Any) -> str | None:
-    number = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if number else value if isinstance(value, str) else None
-
-
-def _id(row: Mapping[str, Any]) -> str:
-    """Numbers and strings that are written alike name the same query."""
-    return id_of({**row, "id": _id_text(row["id"])} if "id" in row else row)
-
-
-def _query(row: Mapping[str, Any], files: ImageFolder, kept: ImageCache) -> Sample:
-    id, task = _id(row), _task(row)
+def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Sample:
+    id, task = row.id(numbers=True), _task(row.values)
     if task not in KIND_OF:
         valid = ", ".join(KIND_OF)
         raise RowError(Rule.CATEGORY, f"the task is {shown(task)}; valid are {valid}")
-    kind = row.get("question_type") or KIND_OF[task]
+    kind = row.values.get("question_type") or KIND_OF[task]
     if kind not in ("open", CLOSED):
         raise RowError(Rule.CATEGORY, f"question_type is {shown(kind)}; open or closed")
-    prompt = get(row, "prompt", str)
-    if not prompt.strip():
-        raise RowError(Rule.EMPTY, "prompt is empty")
+    prompt = row.said("prompt")
     criteria = {about: _criteria(row, f"{about}_rubrics") for about in ABOUTS}
-    told = row.get(TASK)
+    told, text = row.values.get(TASK), row.optional("text_ref", str)
+    drawn = images_of(row.values.get("image_ref") or [], files, kept, "image_ref")
+    truth = Document((*((Text(text),) if text else ()), *drawn))
     return Sample(
         id=id,
         category=task,
         field=kind,
         turns=(Turn("user", (Text(prompt),)),),
-        reference=_reference(row, files, kept),
+        reference=truth if truth.segments else None,
         wants_images=bool(criteria["image"]),
         metadata={ABOUTS[about]: json.dumps(own) for about, own in criteria.items()}
         | ({TASK: told} if isinstance(told, str) else {}),
     )
 
 
-def _criteria(row: Mapping[str, Any], key: str) -> list[str]:
-    criteria = []
-    for i, item in enumerate(of_type(row.get(key) or [], list, key)):
-        where = f"{key}[{i}]"
-        text = (
-            item
-            if isinstance(item, str)
-            else get(of_type(item, dict, where), "criterion", str, where)
-        )
-        criteria.append(of_type(text, str, where))
-    return criteria
-
-
-def _reference(
-    row: Mapping[str, Any], files: ImageFolder, kept: ImageCache
-) -> Document | None:
-    text, images = (row.get(key) for key in _REFERENCES)
-    said = (Text(of_type(text, str, "text_ref")),) if text else ()
-    drawn = images_of(images, files, kept, "image_ref") if images else ()
-    document = Document((*said, *drawn))
-    return document if document.segments else None
+def _criteria(row: Row, key: str) -> list[str]:
+    """Return criteria, each a string or in an object."""
+    items = enumerate(row.optional(key, list))
+    places = [(item, f"{key}[{i}]") for i, item in items]
+    return [
+        of_type(item, str, where)
+        if isinstance(item, str)
+        else Row.of(item, where).text("criterion")
+        for item, where in places
+    ]
 
 
 # ------------------------------------------------------------------------------ answers
@@ -183,25 +135,21 @@ def read_answers(
 
 def _answers(path: Path, values: list[Any], cache: Path) -> dict[str, Answer]:
     files = ImageFolder(path.parent, cache)
-    rows = (value for value in values if isinstance(value, dict))
-    drawn = (_listed(row.get(image)) for row in rows for _, image in _FIELDS)
-    files.check_all(one for several in drawn for one in several if isinstance(one, str))
-    return answers_by_query(values, path.name, _id, lambda row: _answer(row, files))
-
-
-def _answer(row: Mapping[str, Any], files: ImageFolder) -> Document:
-    text_field, image_field = next(
-        (names for names in _FIELDS if any(name in row for name in names)), _FIELDS[0]
+    files.check_all(image_paths(values))
+    return answers_by_query(
+        values, path.name, lambda row: _answer(row, files), numbers=True
     )
-    text = of_type(row.get(text_field) or "", str, text_field)
-    value = row.get(image_field) or []
-    images = [of_type(one, str, image_field) for one in _listed(value) if one]
+
+
+def _answer(row: Row, files: ImageFolder) -> Document:
+    own = (names for names in _FIELDS if row.values.keys() & {*names})
+    text_field, image_field = next(own, _FIELDS[0])
+    text = row.optional(text_field, str)
+    value = row.values.get(image_field) or []
+    listed = value if isinstance(value, list) else [value]
+    images = [of_type(one, str, image_field) for one in listed if one]
     said = (Text(text),) if text else ()
     return Document((*said, *(files.image(path) for path in images)))
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def export(
@@ -216,18 +164,10 @@ def export(
     among the text is lost, for which the format has no place. Raises TaskError when `out`
     holds anything.
     """
-    claim(out)
-    (out / "images").mkdir()
-    files = ImageFiles(out, read)
-    rows = [
-        {
-            "id": query.id,
-            "text_answer": document.text,
-            "image_answer": [files.path(image) for image in document.images],
-        }
-        for query, document in documents
-    ]
-    write_whole(
-        out / f"{safe_name(model, also='+@')}.json", json.dumps(rows, indent=1) + "\n"
-    )
-    return len(rows)
+
+    def row(pair: tuple[Sample, Document], files: ImageFiles) -> dict[str, Any]:
+        query, document = pair
+        images = [files.path(image) for image in document.images]
+        return {"id": query.id, "text_answer": document.text, "image_answer": images}
+
+    return write_rows(documents, row, out, f"{safe_name(model, also='+@')}.json", read)

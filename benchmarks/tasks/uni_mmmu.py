@@ -19,19 +19,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, gathered, task_set
+from benchmarks.tasks.published import RowGroup, TaskSet, task_set
 from benchmarks.tasks.reading.images import ImageFolder
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    TaskError,
-    get,
-    load_json,
-    load_rows,
-    of_type,
-    shown,
-)
-from benchmarks.tasks.reading.sources import digest_of, located
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type, shown
+from benchmarks.tasks.reading.sources import load_json, load_listed, load_rows, located
 from generators.document import Document, Image, Sample, Text, Turn
 from scorers.answers import CHOICE, KNOWN, MOVES
 
@@ -81,7 +72,7 @@ AIDED = ("jigsaw", "maze", "sliding", "geometry")
 """Tasks in which drawing is to help understanding; in the others it is the reverse."""
 
 
-class Row(NamedTuple):
+class Entry(NamedTuple):
     """One query's data and where it stands."""
 
     task: str
@@ -113,14 +104,12 @@ def load(place: str, cache: Path) -> TaskSet:
     if not rows:
         raise TaskError(f"{root} holds none of {', '.join(_PROMPTS)}")
     data = _Data(root, ImageFolder(root, cache, found.also))
-    return task_set(
-        NAME,
-        place,
-        gathered(rows, lambda row: ValidRow(_query(row, data)), _known),
-        digest=digest_of(files),
-        revision=found.revision,
-        fields=("understanding", "generation"),
-    )
+
+    def make(entry: Entry) -> Sample:
+        return _query(entry, data)
+
+    fields = ("understanding", "generation")
+    return task_set(NAME, place, found, files, rows, make, _group, fields=fields)
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -133,7 +122,7 @@ def _files(root: Path) -> Iterator[Path]:
     yield from sorted((root / "maze").glob("*.json"))
 
 
-def _rows(root: Path) -> Iterator[Row]:
+def _rows(root: Path) -> Iterator[Entry]:
     listed = {path.parent.name: path for path in _files(root)}
     for task, folder, key in (
         ("jigsaw", _JIGSAW, "items"),
@@ -141,44 +130,39 @@ def _rows(root: Path) -> Iterator[Row]:
         ("code", "svg", "samples"),
     ):
         if path := listed.get(folder):
-            content = load_json(path, dict, f"an object with {key}")[0].get(key)
-            if not isinstance(content, list):
-                raise TaskError(f"{path}: {key} must be a list, not {shown(content)}")
-            yield from (Row(task, f"{i:03d}", row) for i, row in enumerate(content, 1))
+            rows = enumerate(load_listed(path, key), 1)
+            yield from (Entry(task, f"{i:03d}", row) for i, row in rows)
     for path in sorted((root / "maze").glob("*_steps")):
         if (name := _MAZE.fullmatch(path.name)) and name[2] != _DEMONSTRATION:
-            yield Row(
-                "maze",
-                name[2],
-                {"folder": path.name, "moves": f"{name[1]}_steps_{name[2]}"},
-            )
+            moves = f"{name[1]}_steps_{name[2]}"
+            yield Entry("maze", name[2], {"folder": path.name, "moves": moves})
     if path := listed.get("math_data"):
         for outer, group in load_json(path, dict, "an object of problems")[0].items():
             items = group.items() if isinstance(group, dict) else [("", group)]
-            yield from (Row("geometry", f"{outer}__{name}", row) for name, row in items)
+            yield from (Entry("geometry", f"{outer}__{name}", row) for name, row in items)
     if path := listed.get("science"):
         blocks = [block for block in load_rows(path)[0] if isinstance(block, dict)]
         cases = [case for block in blocks for case in block.get("samples", [])]
-        yield from (Row("science", f"{i:02d}", case) for i, case in enumerate(cases, 1))
+        yield from (Entry("science", f"{i:02d}", case) for i, case in enumerate(cases, 1))
 
 
-def _known(row: Row) -> RowGroup:
-    field = "understanding" if row.task in AIDED else "generation"
-    return RowGroup(f"{row.task}-{row.name}", row.task, field)
+def _group(entry: Entry) -> RowGroup:
+    field = "understanding" if entry.task in AIDED else "generation"
+    return RowGroup(f"{entry.task}-{entry.name}", entry.task, field)
 
 
-def _query(row: Row, data: _Data) -> Sample:
-    made = _MAKERS[row.task](of_type(row.data, dict, "the row"), data)
-    group = _known(row)
-    prompt = _PROMPTS[row.task]
+def _query(entry: Entry, data: _Data) -> Sample:
+    made = _MAKERS[entry.task](Row.of(entry.data), data)
+    prompt = _PROMPTS[entry.task]
     for name, text in made.fields.items():
         prompt = prompt.replace(f"{{{name}}}", text)
-    shown_ = [s for label, image in made.images for s in (Text(label), image)]
+    images = [s for label, image in made.images for s in (Text(label), image)]
+    id, category, field = _group(entry)
     return Sample(
-        id=str(group.id),
-        category=group.category,
-        field=group.field,
-        turns=(Turn("user", (Text(prompt), *shown_)),),
+        id=str(id),
+        category=category,
+        field=field,
+        turns=(Turn("user", (Text(prompt), *images)),),
         reference=made.reference,
         metadata={} if made.known is None else {KNOWN: json.dumps(made.known)},
     )
@@ -195,39 +179,34 @@ class Made(NamedTuple):
     """Of the prompt."""
 
 
-def _jigsaw(row: Mapping[str, Any], data: _Data) -> Made:
-    label, paths = get(row, "label", int), get(row, "candidate_paths", list)
+def _jigsaw(row: Row, data: _Data) -> Made:
+    label, paths = row.get("label", int), row.list("candidate_paths")
     if label not in (0, 1) or len(paths) != 2:
         raise RowError(Rule.CATEGORY, f"label is {shown(label)} of {len(paths)} candidates")
-    panel = get(get(row, "ref_panel", dict), "ref_image_path", str, "ref_panel")
-    images = [
-        (text, data.image(_JIGSAW, path))
-        for text, path in zip(
-            ("Reference:", "Candidate 0:", "Candidate 1:"), (panel, *paths), strict=True
-        )
-    ]
+    panel = row.object("ref_panel").text("ref_image_path")
+    labels = ("Reference:", "Candidate 0:", "Candidate 1:")
+    cells = (data.image(_JIGSAW, path) for path in (panel, *paths))
     right, wrong = (
-        data.image(_JIGSAW, get(row, key, str))
+        data.image(_JIGSAW, row.text(key))
         for key in ("gt_completed_2x2_path", "gt_wrong_2x2_path")
     )
     drawn = (right, wrong) if label == 0 else (wrong, right)
     said = f'<FINAL_ANSWER_JSON>{{"choice": {label}}}</FINAL_ANSWER_JSON>'
     return Made(
-        images, Document((*drawn, Text(said))), {"form": CHOICE, "truth": int(label)}
+        list(zip(labels, cells, strict=True)),
+        Document((*drawn, Text(said))),
+        {"form": CHOICE, "truth": int(label)},
     )
 
 
-def _maze(row: Mapping[str, Any], data: _Data) -> Made:
-    first, *steps = _frames(data, "maze", row["folder"], "maze_step_*.png")
-    return Made(
-        [("Maze:", first)], *_moves(data, f"maze/{row['moves']}.json", "steps_long", steps)
-    )
+def _maze(row: Row, data: _Data) -> Made:
+    first, *steps = _frames(data, "maze", row.text("folder"), "maze_step_*.png")
+    moves = _moves(data, f"maze/{row.text('moves')}.json", "steps_long", steps)
+    return Made([("Maze:", first)], *moves)
 
 
-def _sliding(row: Mapping[str, Any], data: _Data) -> Made:
-    folder, moves = (
-        Path(get(row, key, str)).name for key in ("steps_dir", "steps_words_json")
-    )
+def _sliding(row: Row, data: _Data) -> Made:
+    folder, moves = (Path(row.text(k)).name for k in ("steps_dir", "steps_words_json"))
     first, *steps = _frames(data, _SLIDING, folder, "demo_step_*.png")
     images = [("Initial state:", first), ("Final state:", (steps or [first])[-1])]
     return Made(images, *_moves(data, f"{_SLIDING}/{moves}", "steps_words", steps))
@@ -247,54 +226,52 @@ def _moves(
         content = load_json(data.root / file, dict, "an object with moves")[0]
     except TaskError as error:
         raise RowError(Rule.NOT_FOUND, str(error)) from None
-    truth = [of_type(m, str, key).lower() for m in get(content, key, list, file)]
+    truth = [of_type(m, str, key).lower() for m in Row(content, file).list(key)]
     if not truth:
         raise RowError(Rule.EMPTY, f"{file}: {key} is empty")
     said = Text(f"<ANSWER_JSON>{json.dumps(truth)}</ANSWER_JSON>")
     return Document((*steps, said)), {"form": MOVES, "truth": truth}
 
 
-def _geometry(row: Mapping[str, Any], data: _Data) -> Made:
+def _geometry(row: Row, data: _Data) -> Made:
     def text(*keys: str) -> str:
-        values = (row.get(key) for key in keys)
+        values = (row.values.get(key) for key in keys)
         return next((v for v in values if isinstance(v, str) and v.strip()), "")
 
     if not (problem := text("problem_text_en", "problem_text")):
         raise RowError(Rule.EMPTY, "there is no problem")
-    choices = row.get("choices_en")
+    choices = row.values.get("choices_en")
     fields = {
         "problem": problem,
         "choices": "; ".join(map(str, choices)) if isinstance(choices, list) else "none",
         "lines": text("auxiliary_text_en"),
     }
-    drawn = data.image("math_data", get(row, "auxiliary_image", str))
+    drawn = data.image("math_data", row.text("auxiliary_image"))
     reference = Document((drawn, Text(text("solution_en", "solution"))))
-    figure = data.image("math_data", get(row, "original_image", str))
+    figure = data.image("math_data", row.text("original_image"))
     return Made([("Figure:", figure)], reference, fields=fields)
 
 
-def _science(row: Mapping[str, Any], data: _Data) -> Made:
-    paths = get(row, "input_image_file_path_list", list)
-    if not paths:
+def _science(row: Row, data: _Data) -> Made:
+    if not (paths := row.list("input_image_file_path_list")):
         raise RowError(Rule.EMPTY, "input_image_file_path_list is empty")
-    condition, truth = get(row, "input_prompt", str), get(row, "output_prompt", str)
-    image = data.image("science", paths[0])
-    reference = Document((Text(truth),))
-    return Made([("Scene:", image)], reference, fields={"condition": condition.strip()})
+    fields = {"condition": row.text("input_prompt").strip()}
+    reference = Document((Text(row.text("output_prompt")),))
+    return Made([("Scene:", data.image("science", paths[0]))], reference, fields=fields)
 
 
-def _code(row: Mapping[str, Any], data: _Data) -> Made:
-    path = data.images.place(f"svg/{get(row, 'svg', str)}")
+def _code(row: Row, data: _Data) -> Made:
+    path = data.images.place(f"svg/{row.text('svg')}")
     try:
         code = Path(path).read_text("utf-8")
     except (OSError, ValueError) as error:
         raise RowError(Rule.NOT_FOUND, f"{path}: {error}") from None
-    drawn = data.image("svg", row["png"]) if row.get("png") else None
-    reference = None if drawn is None else Document((drawn,))
+    png = row.values.get("png")
+    reference = Document((data.image("svg", png),)) if png else None
     return Made([], reference, fields={"code": code})
 
 
-_MAKERS: Mapping[str, Callable[[Mapping[str, Any], _Data], Made]] = {
+_MAKERS: Mapping[str, Callable[[Row, _Data], Made]] = {
     "jigsaw": _jigsaw,
     "maze": _maze,
     "sliding": _sliding,

@@ -5,7 +5,6 @@ python -m benchmarks.tasks.miniature --out FOLDER -n N
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +13,10 @@ import typer
 
 from benchmarks.tasks.miniature.reader import NAME, QUERIES, read_queries
 from benchmarks.tasks.mmie.categories import BENCHMARK
-from benchmarks.tasks.mmie.official import ImageFiles, claim, items_of
+from benchmarks.tasks.mmie.official import ImageFiles, items_of, write_rows
 from benchmarks.tasks.mmie.reader import CRITERIA, FILES
 from generators.document import Image, Sample
 from generators.errors import PlaitError
-from generators.files import write_whole
 
 
 def main(
@@ -41,11 +39,7 @@ def export_queries(queries: Sequence[Sample], out: Path) -> None:
 
     Raises TaskError when `out` holds anything: an export overwrites nothing.
     """
-    claim(out)
-    (out / "images").mkdir()
-    images = ImageFiles(out, Image.read)
-    rows = [_row(query, images) for query in queries]
-    write_whole(out / FILES[0], json.dumps(rows, indent=1) + "\n")
+    write_rows(queries, _row, out, FILES[0], Image.read)
 
 
 def _row(query: Sample, images: ImageFiles) -> dict[str, Any]:

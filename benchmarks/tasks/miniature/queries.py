@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from scorers.truth.changes import Change, ChangeKind, random_change
 from scorers.truth.language import (
@@ -203,8 +203,7 @@ def _shown(scene: Scene) -> str:
 # ------------------------------------------------------- problems about one scene
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """A question about a scene and its answer."""
 
     field: str
@@ -213,26 +212,36 @@ class Problem:
     answer: str
 
 
+_PROBLEMS = (
+    *("count shape", "count colour", "count all"),
+    *("compare", "compare", "where", "where", "what", "what"),
+)
+"""Each as often as it is listed."""
+
+
 def random_problem(rng: random.Random, split: Split) -> Problem:
     """Return a problem about a scene of `split`."""
-    return rng.choice(_PROBLEMS)(rng, split)
-
-
-def _count_shape(rng: random.Random, split: Split) -> Problem:
-    shape, number = rng.choice(SHAPES), rng.choice(_NUMBERS)
-    scene = _scene_where(rng, split, lambda scene: _number(scene, shape) == number)
-    return _counting(scene, number, shape)
-
-
-def _count_colour(rng: random.Random, split: Split) -> Problem:
-    colour, number = rng.choice([*COLOURS]), rng.choice(_NUMBERS)
-    scene = _scene_where(rng, split, lambda scene: _number(scene, colour) == number)
-    return _counting(scene, number, f"{colour} shape")
-
-
-def _count_all(rng: random.Random, split: Split) -> Problem:
+    kind = rng.choice(_PROBLEMS)
+    match kind:
+        case "count shape":
+            shape, number = rng.choice(SHAPES), rng.choice(_NUMBERS)
+            scene = _scene_where(rng, split, lambda scene: _number(scene, shape) == number)
+            return _counting(scene, number, shape)
+        case "count colour":
+            colour, number = rng.choice([*COLOURS]), rng.choice(_NUMBERS)
+            scene = _scene_where(rng, split, lambda scene: _number(scene, colour) == number)
+            return _counting(scene, number, f"{colour} shape")
+        case "count all":
+            scene = random_scene(rng, split)
+            return _counting(scene, len(scene.items), "shape")
+        case "compare":
+            return _compare(rng, split)
     scene = random_scene(rng, split)
-    return _counting(scene, len(scene.items), "shape")
+    item = rng.choice(scene.items)
+    if kind == "where":
+        asked = f"Where is the {name(item)}?"
+        return Problem("Locating", scene, asked, where_answer(item))
+    return Problem("Naming", scene, f"What is at the {item.place}?", what_answer(item))
 
 
 def _counting(scene: Scene, number: int, thing: str) -> Problem:
@@ -254,22 +263,6 @@ def _compare(rng: random.Random, split: Split) -> Problem:
     return Problem("Comparing", scene, question, answer)
 
 
-def _where(rng: random.Random, split: Split) -> Problem:
-    scene = random_scene(rng, split)
-    item = rng.choice(scene.items)
-    return Problem("Locating", scene, f"Where is the {name(item)}?", where_answer(item))
-
-
-def _what(rng: random.Random, split: Split) -> Problem:
-    scene = random_scene(rng, split)
-    item = rng.choice(scene.items)
-    return Problem("Naming", scene, f"What is at the {item.place}?", what_answer(item))
-
-
-_PROBLEMS: tuple[Callable[[random.Random, Split], Problem], ...] = (
-    *(_count_shape, _count_colour, _count_all),
-    *(_compare, _compare, _where, _where, _what, _what),
-)
 _NUMBERS = (0, 1, 1, 2, 2, 3)
 """Answers of counting problems, by how often they are asked for."""
 

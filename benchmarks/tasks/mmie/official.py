@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.tasks.mmie.categories import (
     BENCHMARK,
@@ -38,21 +38,15 @@ from benchmarks.tasks.mmie.reader import (
 )
 from benchmarks.tasks.published import Answer, TaskSet, malformed
 from benchmarks.tasks.reading.images import ImageFolder, default_folder, image_paths
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    TaskError,
-    get,
-    id_of,
-    load_rows,
-    of_type,
-)
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type
+from benchmarks.tasks.reading.sources import load_rows
 from generators.base import Failure, Fault
 from generators.document import Content, Document, Image, Malformed, Sample, Text, Turn
 from generators.files import write_whole
 from generators.system import System
 from scorers.judging.released import FIRST_TRUTH, first_truth
 
+T = TypeVar("T")
 FILE = FILES[0]
 _SIGNATURES = {
     b"\x89PNG": "png",
@@ -82,13 +76,31 @@ def export(
     The official reader leaves out what follows the third image of a row. Raises
     TaskError when `out` holds anything: an export overwrites nothing.
     """
+    about = {"model": model, BENCHMARK: benchmark}
+
+    def row(pair: tuple[Sample, Document], files: ImageFiles) -> dict[str, Any]:
+        return _row(*pair, files) | about
+
+    return write_rows(documents, row, out, FILE, read)
+
+
+def write_rows(
+    values: Iterable[T],
+    row: Callable[[T, ImageFiles], dict[str, Any]],
+    out: Path,
+    name: str,
+    read: Callable[[Image], bytes],
+) -> int:
+    """Write the rows of `values` into the file `name` of `out`, beside their images.
+
+    Returns how many. Raises TaskError when `out` holds anything.
+    """
     claim(out)
     (out / "images").mkdir()
     files = ImageFiles(out, read)
-    about = {"model": model, BENCHMARK: benchmark}
-    rows = [_row(*pair, files) | about for pair in documents]
+    rows = [row(value, files) for value in values]
     # JSON in ASCII, because the official reader opens the file in the locale's encoding.
-    write_whole(out / FILE, json.dumps(rows, indent=1) + "\n")
+    write_whole(out / name, json.dumps(rows, indent=1) + "\n")
     return len(rows)
 
 
@@ -113,15 +125,12 @@ class ImageFiles:
         """Return the image's file relative to `out`, written at its first use."""
         if image.digest not in self.paths:
             data = self.read(image)
-            path = f"images/{len(self.paths)}.{_extension(data)}"
+            known = (name for start, name in _SIGNATURES.items() if data.startswith(start))
+            extension = next(known, "webp" if data[8:12] == b"WEBP" else "img")
+            path = f"images/{len(self.paths)}.{extension}"
             (self.out / path).write_bytes(data)
             self.paths[image.digest] = path
         return self.paths[image.digest]
-
-
-def _extension(data: bytes) -> str:
-    known = (name for start, name in _SIGNATURES.items() if data.startswith(start))
-    return next(known, "webp" if data[8:12] == b"WEBP" else "img")
 
 
 def _row(query: Sample, document: Document, files: ImageFiles) -> dict[str, Any]:
@@ -194,7 +203,7 @@ def _read(
     row: int, value: Any, images: ImageFolder, first: dict[tuple[str, str], int]
 ) -> Output | Broken:
     try:
-        output = _output(of_type(value, dict, "the row"), images)
+        output = _output(Row.of(value), images)
         known = first.setdefault((output.query.id, output.model), row)
         if known != row:
             raise RowError(
@@ -207,31 +216,29 @@ def _read(
         return Broken(malformed(row, group_of(value), error), named)
 
 
-def _output(row: Mapping[str, Any], images: ImageFolder) -> Output:
-    id = id_of(row)
-    truth = get(row, "gt_answer", list)
+def _output(row: Row, images: ImageFolder) -> Output:
+    id, truth = row.id(), row.list("gt_answer")
     if not truth:
         raise RowError(Rule.EMPTY, "gt_answer has no item")
     category = category_of(id, stated_categories(row))
-    model = get(row, "model", str)
-    question = content(get(row, "question", list), "question", images)
-    answer = _answer(row, images)
+    model = row.text("model")
+    question, answer = content(row, "question", images), _answer(row, images)
     query = Sample(
         id=id,
         category=category,
-        field=field_of(of_type(row.get("field", "unknown"), str, "field")),
+        field=field_of(of_type(row.values.get("field", "unknown"), str, "field")),
         turns=(Turn("user", question),),
-        reference=document_of(content(truth, "gt_answer", images)),
+        reference=document_of(content(row, "gt_answer", images)),
         wants_images=category != "MSR",
         metadata=first_truth(truth),
     )
-    return Output(query, answer, model, benchmark_of(row))
+    return Output(query, answer, model, benchmark_of(row.values))
 
 
-def _answer(row: Mapping[str, Any], images: ImageFolder) -> Document:
-    if isinstance(row.get("answer"), str):
-        return Document((Text(get(row, "answer", str)),))
-    return Document(content(get(row, "answer", list), "answer", images))
+def _answer(row: Row, images: ImageFolder) -> Document:
+    if isinstance(row.values.get("answer"), str):
+        return Document((Text(row.text("answer")),))
+    return Document(content(row, "answer", images))
 
 
 def read_answers(
@@ -253,14 +260,14 @@ def read_answers(
             model = value.get("model") if isinstance(value, dict) else None
             own = answers.setdefault(model, {}) if isinstance(model, str) else of_all
             try:
-                id = id_of(of_type(value, dict, "the row"))
-                get(value, "model", str)
+                row = Row.of(value)
+                id, _ = row.id(), row.text("model")
                 if id in own:
                     raise RowError(Rule.DUPLICATE, "an earlier row has it already")
-                own[id] = _answer(value, images)
+                own[id] = _answer(row, images)
             except RowError as error:
-                row = malformed(i, group_of(value), error)
-                own[row.id] = Failure(row.reason, Fault.BAD_INPUT)
+                broken = malformed(i, group_of(value), error)
+                own[broken.id] = Failure(broken.reason, Fault.BAD_INPUT)
     if not answers:
         return {"": of_all}
     return {model: of_all | own for model, own in answers.items()}

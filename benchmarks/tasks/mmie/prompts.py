@@ -56,7 +56,7 @@ class Prompts:
         *earlier, last = sample.turns
         template = self.templates[sample.category][variant]
         return (
-            *map(_without_empty, earlier),
+            *(Turn(t.role, tuple(s for s in t.content if s != Text(""))) for t in earlier),
             Turn(last.role, _set(template, last.content)),
         )
 
@@ -79,21 +79,13 @@ def prompts(overrides: Mapping[str, Mapping[str, str]] | None = None) -> Prompts
         for variant, text in texts.items():
             if variant not in PROMPTS[category]:
                 raise unknown(f"prompt variant of {category}", variant, PROMPTS[category])
-            templates[category][variant] = _template(text, f"{category}.{variant}")
+            where = f"{category}.{variant}"
+            if not isinstance(text, str):
+                raise UsageError(f"prompt {where} must be a string, not {text!r}")
+            if text.count(QUESTION) > 1:
+                raise UsageError(f"prompt {where} holds {QUESTION} more than once")
+            templates[category][variant] = text if QUESTION in text else text + _TAIL
     return Prompts(templates)
-
-
-def _template(text: str, where: str) -> str:
-    if not isinstance(text, str):
-        raise UsageError(f"prompt {where} must be a string, not {text!r}")
-    if text.count(QUESTION) > 1:
-        raise UsageError(f"prompt {where} holds {QUESTION} more than once")
-    return text if QUESTION in text else text + _TAIL
-
-
-def _without_empty(turn: Turn) -> Turn:
-    content = tuple(s for s in turn.content if not isinstance(s, Text) or s.text)
-    return Turn(turn.role, content)
 
 
 @lru_cache(maxsize=16)  # systems are asked the same in turn

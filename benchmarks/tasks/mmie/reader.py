@@ -13,8 +13,6 @@ text `criteria` besides, and the `benchmark` that it is from if that is not MMIE
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,27 +27,16 @@ from benchmarks.tasks.mmie.categories import (
     weights_of,
 )
 from benchmarks.tasks.mmie.prompts import Prompts
-from benchmarks.tasks.published import (
-    UNKNOWN,
-    RowGroup,
-    TaskSet,
-    ValidRow,
-    gathered,
-    task_set,
-)
+from benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
 from benchmarks.tasks.reading import sources
-from benchmarks.tasks.reading.images import ImageFolder, Progress, image_paths, inline
-from benchmarks.tasks.reading.rules import (
-    RowError,
-    Rule,
-    TaskError,
-    get,
-    id_of,
-    is_id,
-    load_rows,
-    of_type,
-    shown,
+from benchmarks.tasks.reading.images import (
+    ImageFolder,
+    Progress,
+    from_base64,
+    image_paths,
+    inline,
 )
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, is_id, of_type, shown
 from generators.document import Content, Document, Image, Role, Sample, Text, Turn
 from generators.unicode import trouble
 from scorers.judging.released import first_truth
@@ -89,25 +76,24 @@ def load(
     bundled = data == "sample"
     place = str(SAMPLE) if bundled else data
     found = sources.located(place, (*FILES, ARCHIVE, "images/**"), _HINT)
-    folder = found.path if found.path.is_dir() else found.path.parent
-    files = [folder / n for n in FILES] if folder == found.path else [found.path]
-    if (path := next(filter(Path.is_file, files), None)) is None:
-        raise TaskError(f"{folder} holds neither {' nor '.join(FILES)}")
+    folder, path = found.folder, found.file(*FILES)
     packed = not (folder / "images").is_dir() and (folder / ARCHIVE).is_file()
     root = sources.unpacked(folder / ARCHIVE, cache) if packed else folder
-    rows, digest = load_rows(path)
+    rows, digest = sources.load_rows(path)
     images = ImageFolder(root, cache, found.also)
     images.check_all(image_paths(rows), on_progress)
-    categories = weights_of(map(benchmark_of, rows))
     return task_set(
         "mmie-sample" if bundled else "mmie",
         data,
-        gathered(rows, lambda value: ValidRow(_query(value, images)), group_of),
-        digest=digest,
-        revision=found.revision,
+        found,
+        [path],
+        rows,
+        lambda value: _query(Row.of(value), images),
+        group_of,
         prompt=prompt,
-        categories=categories,
+        categories=weights_of(map(benchmark_of, rows)),
         fields=FIELDS,
+        digest=digest,
         prompts=prompt.digest,
     )
 
@@ -125,18 +111,22 @@ def group_of(value: Any) -> RowGroup:
     return RowGroup(id, category, known or UNKNOWN)
 
 
-def _query(value: Any, images: ImageFolder) -> Sample:
-    row = of_type(value, dict, "the row")
-    id = id_of(row)
+def _query(row: Row, images: ImageFolder) -> Sample:
+    id = row.id()
     category = category_of(id, stated_categories(row))
-    field = field_of(get(row, "field", str))
-    text = row.get(CRITERIA)
-    criteria = of_type(text, str, CRITERIA) if isinstance(text, str) and text else None
+    field = field_of(row.text("field"))
+    text = row.values.get(CRITERIA)
+    criteria = row.text(CRITERIA) if isinstance(text, str) and text else None
     known = _KNOWN if criteria is None else {*_KNOWN, CRITERIA}
-    metadata = {key: _as_text(value) for key, value in row.items() if key not in known}
-    talk = get(row, "conversations", list)
-    turns = [_turn(turn, i, images) for i, turn in enumerate(talk)]
+    others = {
+        key: v if isinstance(v, str) and not trouble(v) else json.dumps(v)
+        for key, v in row.values.items()
+        if key not in known
+    }
+    talk = list(row.rows("conversations"))
+    turns = [_turn(turn, images) for turn in talk]
     asked = _asked(turns)
+    truth = first_truth(talk[asked].list("content")) if talk[asked:] else {}
     return Sample(
         id=id,
         category=category,
@@ -144,30 +134,22 @@ def _query(value: Any, images: ImageFolder) -> Sample:
         turns=tuple(turns[:asked]),
         reference=document_of(tuple(s for turn in turns[asked:] for s in turn.content)),
         wants_images=category != "MSR",
-        metadata=metadata | (first_truth(talk[asked]["content"]) if talk[asked:] else {}),
+        metadata=others | truth,
         criteria=criteria,
     )
 
 
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) and not trouble(value) else json.dumps(value)
-
-
-def stated_categories(row: Mapping[str, Any]) -> list[str]:
+def stated_categories(row: Row) -> list[str]:
     """Return the category that a row states, under either spelling of the key."""
-    stated = (row.get(key) for key in CATEGORY_KEYS)
+    stated = (row.values.get(key) for key in CATEGORY_KEYS)
     return [of_type(s, str, "the category") for s in stated if s is not None]
 
 
-def _turn(value: Any, index: int, images: ImageFolder) -> Turn:
-    where = f"conversations[{index}]"
-    turn = of_type(value, dict, where)
-    speaker = get(turn, "from", str, where)
-    if speaker not in SPEAKERS:
-        valid = ", ".join(SPEAKERS)
-        raise RowError(Rule.SPEAKER, f"{where}.from is {shown(speaker)}; valid are {valid}")
-    items = get(turn, "content", list, where)
-    return Turn(SPEAKERS[speaker], content(items, f"{where}.content", images))
+def _turn(turn: Row, images: ImageFolder) -> Turn:
+    if (speaker := turn.text("from")) not in SPEAKERS:
+        detail = f"{turn.path('from')} is {shown(speaker)}; valid are {', '.join(SPEAKERS)}"
+        raise RowError(Rule.SPEAKER, detail)
+    return Turn(SPEAKERS[speaker], content(turn, "content", images))
 
 
 def _asked(turns: list[Turn]) -> int:
@@ -181,21 +163,20 @@ def _asked(turns: list[Turn]) -> int:
     return human[-1] + 1
 
 
-def content(items: list[Any], where: str, images: ImageFolder) -> Content:
+def content(row: Row, key: str, images: ImageFolder) -> Content:
     """Return the texts and images of a list of `{"text": ..., "image": ...}`, in order.
 
     An empty text stays: the official scorer writes a blank line for it.
     """
     parts: list[Text | Image] = []
-    for i, value in enumerate(items):
-        item = of_type(value, dict, f"{where}[{i}]")
-        if "text" not in item and "image" not in item:
-            detail = f"{where}[{i}] has neither 'text' nor 'image'"
+    for item in row.rows(key):
+        if not item.values.keys() & {"text", "image"}:
+            detail = f"{item.where} has neither 'text' nor 'image'"
             raise RowError(Rule.MISSING_KEY, detail)
-        if (text := item.get("text")) is not None:
-            parts.append(Text(of_type(text, str, f"{where}[{i}].text")))
-        if (image := item.get("image")) is not None and image != "":
-            parts.append(_image(image, f"{where}[{i}].image", images))
+        if item.values.get("text") is not None:
+            parts.append(Text(item.text("text")))
+        if item.values.get("image") not in (None, ""):
+            parts.append(_image(item, images))
     return tuple(parts)
 
 
@@ -205,14 +186,11 @@ def document_of(content: Content) -> Document | None:
     return Document(content) if says_something else None
 
 
-def _image(value: Any, where: str, images: ImageFolder) -> Image:
+def _image(item: Row, images: ImageFolder) -> Image:
     """Read a path, or `{"path": ..., "bytes": ...}` as data set libraries hold an image."""
-    if not isinstance(value, dict):
-        return images.image(of_type(value, str, where))
-    if value.get("bytes") is None:
-        return images.image(get(value, "path", str, where))
-    try:
-        data = of_type(value["bytes"], str, f"{where}.bytes")
-        return inline(base64.b64decode(data, validate=True))
-    except binascii.Error:
-        raise RowError(Rule.UNDECODABLE, f"{where}.bytes is not base64") from None
+    if not isinstance(item.values["image"], dict):
+        return images.image(item.text("image"))
+    image = item.object("image")
+    if image.values.get("bytes") is None:
+        return images.image(image.text("path"))
+    return inline(from_base64(image.text("bytes"), image.path("bytes")))

@@ -10,6 +10,7 @@ compares the digest when it reads the bytes.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 
 import PIL
 
-from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
 from generators.document import Image
 from generators.errors import WriteError
 from generators.files import write_whole
@@ -38,7 +39,8 @@ VERSION = f"1 Pillow {PIL.__version__}"
 MAX_BYTES = 1 << 28
 """Larger files are not read at all."""
 _KEYS = ("image", "image_path", "path")
-"""Keys of rows under which strings are paths of images."""
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+"""A string of a row under such a key, or with such an end, is the path of an image."""
 
 
 def default_folder() -> Path:
@@ -49,16 +51,19 @@ def default_folder() -> Path:
 
 def image_paths(rows: Iterable[Any]) -> Iterator[str]:
     """Yield every path of an image in rows of plain JSON data, valid ones or not."""
+    stack: list[tuple[str, Any]] = []
     for row in rows:
-        stack = [row]
+        stack.append(("", row))
         while stack:
-            value = stack.pop()
+            key, value = stack.pop()
             if isinstance(value, dict):
-                paths = map(value.get, _KEYS)
-                yield from (path for path in paths if isinstance(path, str))
-                stack.extend(value.values())
+                stack.extend(value.items())
             elif isinstance(value, list):
-                stack.extend(value)
+                stack.extend((key, item) for item in value)
+            elif isinstance(value, str) and (
+                key in _KEYS or value[-5:].lower().endswith(_SUFFIXES)
+            ):
+                yield value
 
 
 class ImageCheck(NamedTuple):
@@ -192,6 +197,15 @@ def inline(data: bytes) -> Image:
     return Image.of(data)
 
 
+def from_base64(text: str, what: str) -> bytes:
+    """Return the bytes that `what` holds; RowError where it is not base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        detail = f"{what} is not base64: {shown(text, 40)}"
+        raise RowError(Rule.UNDECODABLE, detail) from None
+
+
 @dataclass(frozen=True, slots=True)
 class ImageCache:
     """A folder of images named by the SHA-256 of their bytes."""
@@ -215,3 +229,21 @@ class ImageCache:
                 hint = "set XDG_CACHE_HOME to a folder with room"
                 raise TaskError(f"images cannot be kept: {error}; {hint}") from error
         return Image(digest, place=str(path))
+
+
+def images_of(
+    value: Any, files: ImageFolder, kept: ImageCache, what: str = "image"
+) -> Iterator[Image]:
+    """Yield one image or several: `{"bytes": ..., "path": ...}` each, or paths.
+
+    Bytes are kept in `kept`, paths are those of `files`. RowError for anything else.
+    """
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, str):
+            yield files.image(item)
+            continue
+        image = Row.of(item, what)
+        if image.values.get("bytes") is not None:
+            yield kept.add(image.get("bytes", bytes))
+        else:
+            yield files.image(image.text("path"))

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, TypeVar
 
 from generators.errors import PlaitError
 from generators.unicode import trouble
 
 T = TypeVar("T")
-_BEGIN = re.compile(r"[ \t\n\r]*\[[ \t\n\r]*(\][ \t\n\r]*)?")
-_BETWEEN = re.compile(r"[ \t\n\r]*([,\]])[ \t\n\r]*")
-"""Marks of a JSON list before its first item, and after each."""
 _KINDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object"}
 
 
@@ -61,93 +53,7 @@ def shown(value: Any, width: int = 60) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
-def load_json(path: Path, kind: type[T], what: str) -> tuple[T, str]:
-    """Return what the JSON file at `path` holds, of `kind`, and the file's SHA-256."""
-    text, digest = _text_of(path)
-    with _decoding(path):
-        content = json.loads(text)
-    if not isinstance(content, kind):
-        raise TaskError(f"{path} must hold {what}, not {shown(content)}")
-    return content, digest
-
-
-def load_rows(path: Path) -> tuple[Rows, str]:
-    """Return the rows of the list that a JSON file holds, and the file's SHA-256."""
-    text, digest = _text_of(path)
-    return Rows(path, text), digest
-
-
-def load_lines(path: Path) -> list[Any]:
-    """Return the values of a file of JSON lines; TaskError names a line that is none."""
-    try:
-        lines = path.read_text("utf-8-sig").split("\n")
-    except (OSError, ValueError) as error:
-        raise TaskError(f"{path} cannot be read: {error}") from None
-    values = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            values += [json.loads(line)] if line.strip() else []
-        except (ValueError, RecursionError) as error:
-            raise TaskError(f"{path}, line {number} is not JSON: {error}") from None
-    return values
-
-
-def _text_of(path: Path) -> tuple[str, str]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
-    with _decoding(path):
-        return data.decode("utf-8-sig"), hashlib.sha256(data).hexdigest()
-
-
-@contextlib.contextmanager
-def _decoding(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, RecursionError) as error:
-        raise TaskError(f"{path} is not JSON: {error}") from None
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The rows of a JSON file, decoded one by one, each time they are iterated over.
-
-    As objects they take several times the memory of their text. Raises TaskError where
-    the file is not JSON or holds no list.
-    """
-
-    path: Path
-    text: str = field(repr=False)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield each row."""
-        begin = _BEGIN.match(self.text)
-        if begin is None:
-            load_json(self.path, list, "a list of rows")
-            return
-        decode, at, ended = json.JSONDecoder().raw_decode, begin.end(), begin[1]
-        with _decoding(self.path):
-            while not ended:
-                row, at = decode(self.text, at)
-                yield row
-                mark = _BETWEEN.match(self.text, at)
-                if mark is None:
-                    raise json.JSONDecodeError("Expecting ',' delimiter", self.text, at)
-                at, ended = mark.end(), mark[1] == "]"
-            if at < len(self.text):
-                raise json.JSONDecodeError("Extra data", self.text, at)
-
-
-def get(row: Mapping[str, Any], key: str, kind: type, where: str = "the row") -> Any:
-    """Return `row[key]`, which must be of `kind`."""
-    if key not in row:
-        raise RowError(Rule.MISSING_KEY, f"{where} has no {key!r}")
-    inside = "" if where == "the row" else f"{where}."
-    return of_type(row[key], kind, f"{inside}{key}")
-
-
-def of_type(value: Any, kind: type, what: str) -> Any:
+def of_type(value: Any, kind: type[T], what: str) -> T:
     """Return `value`, which must be of `kind`, and valid Unicode where it is a string."""
     if not isinstance(value, kind):
         name = _KINDS.get(kind, kind.__name__)
@@ -162,9 +68,65 @@ def is_id(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and value.isprintable()
 
 
-def id_of(row: Mapping[str, Any], key: str = "id") -> str:
-    """Return the id of a row; RowError where it is missing, empty or not printable."""
-    id: str = get(row, key, str)
-    if not is_id(id):
-        raise RowError(Rule.ID, f"an id is printable and not empty, unlike {shown(id)}")
-    return id
+def id_text(value: Any, numbers: bool = False) -> Any:
+    """Return an id as text where files may have `numbers`; other values are left."""
+    whole = numbers and isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if whole else value
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row, or an object in it. What it should hold and does not is a RowError."""
+
+    values: Mapping[str, Any]
+    where: str = ""
+    """Its path from the row, such as `conversations[0]`; empty for the row itself."""
+
+    @classmethod
+    def of(cls, value: Any, where: str = "") -> Row:
+        """Return an object at `where`; RowError where `value` is none."""
+        return cls(of_type(value, dict, where or "the row"), where)
+
+    def path(self, key: str) -> str:
+        """Return the path of a value, for messages."""
+        return f"{self.where}.{key}" if self.where else key
+
+    def get(self, key: str, kind: type[T]) -> T:
+        """Return a value, which must be there and of `kind`."""
+        if key not in self.values:
+            raise RowError(Rule.MISSING_KEY, f"{self.where or 'the row'} has no {key!r}")
+        return of_type(self.values[key], kind, self.path(key))
+
+    def optional(self, key: str, kind: type[T]) -> T:
+        """Return a value of `kind`, an empty one where it is missing, null or empty."""
+        return of_type(self.values.get(key) or kind(), kind, self.path(key))
+
+    def text(self, key: str) -> str:
+        """Return a string, which may be empty."""
+        return self.get(key, str)
+
+    def said(self, key: str) -> str:
+        """Return a string that says something; RowError where it is blank."""
+        if not (text := self.text(key)).strip():
+            raise RowError(Rule.EMPTY, f"{self.path(key)} is empty")
+        return text
+
+    def id(self, key: str = "id", *, numbers: bool = False) -> str:
+        """Return a string that can name a query; with `numbers`, a whole number too."""
+        id = id_text(self.get(key, object), numbers)
+        if not is_id(of_type(id, str, self.path(key))):
+            raise RowError(Rule.ID, f"an id is printable and not empty, unlike {shown(id)}")
+        return str(id)
+
+    def object(self, key: str) -> Row:
+        """Return an object inside."""
+        return Row.of(self.get(key, dict), self.path(key))
+
+    def list(self, key: str) -> list[Any]:
+        """Return a list."""
+        return self.get(key, list)
+
+    def rows(self, key: str) -> Iterator[Row]:
+        """Yield the objects of a list."""
+        for i, value in enumerate(self.list(key)):
+            yield Row.of(value, f"{self.path(key)}[{i}]")

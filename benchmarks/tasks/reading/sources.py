@@ -1,21 +1,35 @@
-"""Data brought to a local folder: paths, snapshots of Hub data sets, unpacked archives."""
+"""Data brought to a local folder, and the rows of its files.
+
+Paths, snapshots of Hub data sets and unpacked archives; JSON, lines of it, and tables.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import gzip
 import hashlib
+import json
 import os
+import re
 import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.tasks.reading.rules import TaskError
+from benchmarks.tasks.reading.rules import TaskError, shown
 
+T = TypeVar("T")
 HUB = "hf:"
+_PARQUET_ROWS = 64
+"""That are read at once."""
+_BEGIN = re.compile(r"[ \t\n\r]*\[[ \t\n\r]*(\][ \t\n\r]*)?")
+_BETWEEN = re.compile(r"[ \t\n\r]*([,\]])[ \t\n\r]*")
+"""Marks of a JSON list before its first item, and after each."""
 
 
 class Located(NamedTuple):
@@ -30,6 +44,28 @@ class Located(NamedTuple):
     def also(self) -> tuple[Path, ...]:
         """Folders that links of a Hub snapshot lead to."""
         return () if self.revision is None else (self.path.parents[1] / "blobs",)
+
+    @property
+    def folder(self) -> Path:
+        """The folder, or that of the file."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    def file(self, *names: str) -> Path:
+        """Return the file, or the first of these in the folder; TaskError for none."""
+        files = (self.path, *(self.path / name for name in names))
+        if (file := next(filter(Path.is_file, files), None)) is None:
+            raise TaskError(f"{self.path} holds no {' or '.join(names)}")
+        return file
+
+    def files(self, names: Sequence[str], hint: str = "") -> list[Path]:
+        """Return all of these in the folder, or one as a file; TaskError for others."""
+        files = [self.path]
+        if self.path.is_dir():
+            files = [p for name in names if (p := self.path / name).is_file()]
+        if not files or any(file.name not in names for file in files):
+            known = ", ".join(names)
+            raise TaskError(f"{self.path} is none of {known} and holds none of them{hint}")
+        return files
 
 
 def located(place: str, patterns: Sequence[str], hint: str = "") -> Located:
@@ -150,3 +186,143 @@ def digest_of(paths: Iterable[Path]) -> str:
         with path.open("rb") as file:
             state.update(hashlib.file_digest(file, "sha256").digest())
     return state.hexdigest()
+
+
+# ------------------------------------------------------------------------- rows of files
+
+
+def load_json(path: Path, kind: type[T], what: str) -> tuple[T, str]:
+    """Return what the JSON file at `path` holds, of `kind`, and the file's SHA-256."""
+    text, digest = _text_of(path)
+    with _decoding(path):
+        content = json.loads(text)
+    if not isinstance(content, kind):
+        raise TaskError(f"{path} must hold {what}, not {shown(content)}")
+    return content, digest
+
+
+def load_listed(path: Path, key: str) -> list[Any]:
+    """Return the list that the object in a JSON file has under `key`."""
+    values = load_json(path, dict, f"an object with {key}")[0].get(key)
+    if not isinstance(values, list):
+        raise TaskError(f"{path}: {key} must be a list, not {shown(values)}")
+    return values
+
+
+def load_rows(path: Path) -> tuple[Rows, str]:
+    """Return the rows of the list that a JSON file holds, and the file's SHA-256."""
+    text, digest = _text_of(path)
+    return Rows(path, text), digest
+
+
+def load_lines(path: Path) -> list[Any]:
+    """Return the values of a file of JSON lines; TaskError names a line that is none."""
+    try:
+        lines = path.read_text("utf-8-sig").split("\n")
+    except (OSError, ValueError) as error:
+        raise TaskError(f"{path} cannot be read: {error}") from None
+    values = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            values += [json.loads(line)] if line.strip() else []
+        except (ValueError, RecursionError) as error:
+            raise TaskError(f"{path}, line {number} is not JSON: {error}") from None
+    return values
+
+
+def _text_of(path: Path) -> tuple[str, str]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
+    with _decoding(path):
+        return data.decode("utf-8-sig"), hashlib.sha256(data).hexdigest()
+
+
+@contextlib.contextmanager
+def _decoding(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{path} is not JSON: {error}") from None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a JSON file, decoded one by one, each time they are iterated over.
+
+    As objects they take several times the memory of their text. Raises TaskError where
+    the file is not JSON or holds no list.
+    """
+
+    path: Path
+    text: str = field(repr=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield each row."""
+        begin = _BEGIN.match(self.text)
+        if begin is None:
+            load_json(self.path, list, "a list of rows")
+            return
+        decode, at, ended = json.JSONDecoder().raw_decode, begin.end(), begin[1]
+        with _decoding(self.path):
+            while not ended:
+                row, at = decode(self.text, at)
+                yield row
+                mark = _BETWEEN.match(self.text, at)
+                if mark is None:
+                    raise json.JSONDecodeError("Expecting ',' delimiter", self.text, at)
+                at, ended = mark.end(), mark[1] == "]"
+            if at < len(self.text):
+                raise json.JSONDecodeError("Extra data", self.text, at)
+
+
+def load_table(
+    path: Path, columns: Iterable[str], delimiter: str = ","
+) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table by column; missing cells are empty.
+
+    Cells may be of any length. Raises TaskError when it cannot be read or lacks one of
+    `columns`.
+    """
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            table = csv.DictReader(file, delimiter=delimiter, restval="")
+            names = table.fieldnames or ()
+            if lacking := [name for name in columns if name not in names]:
+                raise TaskError(
+                    f"{path} lacks the columns {', '.join(lacking)} of the published file; "
+                    f"it has {', '.join(names) or 'none'}"
+                )
+            for row in table:
+                yield {name: value for name, value in row.items() if name is not None}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TaskError(f"{path} cannot be read as a table: {error}") from None
+    finally:
+        csv.field_size_limit(before)
+
+
+def parquet_files(root: Path, split: str) -> list[Path]:
+    """Return the files of a split at `root`, a file or a folder.
+
+    All where no name begins with the split; TaskError where there are none.
+    """
+    files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
+    parts = [p for p in files if p.name.startswith(split)] or files
+    if not parts:
+        raise TaskError(f"{root} holds no Parquet files")
+    return parts
+
+
+def parquet_rows(paths: Iterable[Path]) -> Iterator[Any]:
+    """Yield all rows of the files as plain values; TaskError for an unreadable one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in paths:
+        try:
+            for batch in pq.ParquetFile(path).iter_batches(_PARQUET_ROWS):
+                yield from batch.to_pylist()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise TaskError(f"{path} cannot be read: {error}") from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_helpers import invoke, manifest
@@ -17,16 +17,17 @@ from picture_helpers import flat
 
 from benchmarks.tasks.answers import FORMATS, AnswerPlace, answered, found, named_places
 from benchmarks.tasks.reading.rules import TaskError
-from benchmarks.tasks.task_set import TaskSet, load
+from benchmarks.tasks.task_set import load
 from generators.base import Failure, Skip
 from generators.document import Document, Image, Text
 from generators.errors import UsageError
 
+pytestmark = pytest.mark.usefixtures("worker_threads")
 IDS = ("SA-1", "SA-2", "SA-3", "MSR-4")
 TINY = ("--weights", "tiny")
 
 
-def theirs(id: str, **changes: Any) -> dict[str, Any]:
+def theirs(id, **changes):
     """A row in the layout of MMIE's scorer; the question's image is not there."""
     whole = {
         "id": id,
@@ -38,11 +39,11 @@ def theirs(id: str, **changes: Any) -> dict[str, Any]:
     return {k: v for k, v in (whole | changes).items() if v is not None}
 
 
-def ueval(id: Any, **changes: Any) -> dict[str, Any]:
+def ueval(id, **changes):
     return {"id": id, "text_answer": f"to {id}", "image_answer": ["a.png"], **changes}
 
 
-def written(file: Path, rows: Any) -> Path:
+def written(file, rows):
     file.parent.mkdir(parents=True, exist_ok=True)
     (file.parent / "a.png").write_bytes(flat())
     file.write_text(rows if isinstance(rows, str) else json.dumps(rows))
@@ -50,7 +51,7 @@ def written(file: Path, rows: Any) -> Path:
 
 
 @pytest.fixture
-def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskSet:
+def task(tmp_path, monkeypatch):
     """Four queries in `data`, which is beside the answers in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -58,33 +59,41 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskSet:
     return load("data")
 
 
-def run_of_gt(root: Path) -> Path:
+RUNS = {}
+"""Runs by their rows: each is made once."""
+
+
+def run_of_gt(root):
+    rows = Path("data", "data.json").read_bytes()
+    if rows in RUNS:
+        return Path(shutil.copytree(RUNS[rows], root))
     words = ["--system", "gt", "--system", "gt:no-images", "--scorer", "bleu", *TINY]
     done = invoke("run", "--data", "data", *words, "--repeats", "2", "--out", str(root))
     assert done.exit_code in (0, 1), done.output
+    RUNS[rows] = root
     return root
 
 
-def in_mmie(place: Path) -> Path:
+def in_mmie(place):
     return folder(place, [theirs(id) for id in IDS])
 
 
-def in_lines(place: Path) -> Path:
+def in_lines(place):
     lines = "\n".join(json.dumps(ueval(id)) for id in IDS)
     return written(place.with_suffix(".jsonl"), lines)
 
 
-def in_ueval(place: Path) -> Path:
+def in_ueval(place):
     return written(place.with_suffix(".json"), [ueval(id) for id in IDS])
 
 
-def in_isg(place: Path) -> Path:
+def in_isg(place):
     parts = [{"type": "text", "content": "t"}, {"type": "image", "content": "a.png"}]
     lines = "\n".join(json.dumps({"id": id, "output": parts}) for id in IDS)
     return written(place.with_suffix(".jsonl"), lines)
 
 
-def in_opening(place: Path) -> Path:
+def in_opening(place):
     about = {"meta_task_name": "m", "subtask_name": "s"}
     said = [{"input": []}, {"output": [{"text": "t", "image": "a.png"}]}]
     for i, id in enumerate(IDS):
@@ -92,7 +101,7 @@ def in_opening(place: Path) -> Path:
     return place
 
 
-def several_in_ueval(place: Path) -> Path:
+def several_in_ueval(place):
     for name in "ab":
         written(place / f"{name}.json", [ueval(id) for id in IDS])
     written(place / "notes.json", {"made": "today"})
@@ -115,15 +124,8 @@ FOUND: list[tuple[Callable[[Path], Path], str, dict[str, int], str]] = [
 ]
 
 
-@pytest.mark.usefixtures("worker_threads")
 @pytest.mark.parametrize(("make", "format", "systems", "evidence"), FOUND)
-def test_a_format_is_told_by_what_is_there(
-    task: TaskSet,
-    make: Callable[[Path], Path],
-    format: str,
-    systems: dict[str, int],
-    evidence: str,
-) -> None:
+def test_a_format_is_told_by_what_is_there(task, make, format, systems, evidence):
     place = make(Path.cwd() / "x")
     with_told, given = answered(task, {"x": str(place)})
     assert {s.name: len(s.answers or {}) for s in given} == systems
@@ -136,25 +138,22 @@ def test_a_format_is_told_by_what_is_there(
     assert answered(task, {"x": f"{format}:{place}"})[1] == given
 
 
-def test_all_formats_are_tested() -> None:
+def test_all_formats_are_tested():
     assert {format for _, format, *_ in FOUND} == FORMATS.keys()
 
 
-@pytest.mark.usefixtures("worker_threads")
-def test_a_run_gives_what_it_made_and_why_it_did_not(task: TaskSet) -> None:
+def test_a_run_gives_what_it_made_and_why_it_did_not(task):
     folder(Path("data"), [row(id) for id in IDS[:3]] + [row("SA-4", conversations=[])])
     root = run_of_gt(Path.cwd() / "run")
     _, systems = answered(load("data"), {"x": str(root)})
     by_name = {system.name: system.answers for system in systems}
     whole, blind = by_name["x/gt"], by_name["x/gt:no-images"]
-    assert whole is not None
-    assert blind is not None
     assert whole["SA-1"] == Document((Text("Step 2: Go on."),))
     assert isinstance(blind["SA-1"], Skip)
     assert isinstance(whole["SA-4"], Failure)
 
 
-def test_rows_without_their_query_or_broken_are_counted(task: TaskSet) -> None:
+def test_rows_without_their_query_or_broken_are_counted(task):
     rows = [
         theirs("SA-1"),
         theirs("SA-2", answer=[{"text": None, "image": "images/gone.png"}]),
@@ -165,7 +164,6 @@ def test_rows_without_their_query_or_broken_are_counted(task: TaskSet) -> None:
         7,
     ]
     told, (system,) = answered(task, {"x": str(folder(Path("x"), rows))})
-    assert system.answers is not None
     outcomes = {id: type(a).__name__ for id, a in system.answers.items() if id in IDS}
     assert outcomes == {"SA-1": "Document", "SA-2": "Failure", "SA-3": "Failure"}
     counts = told.about["answers"]["x"]["systems"]["x"]
@@ -180,7 +178,7 @@ def test_rows_without_their_query_or_broken_are_counted(task: TaskSet) -> None:
     assert isinstance(system.answers["SA-1"].segments[1], Image)
 
 
-def test_models_in_one_file_are_systems(task: TaskSet) -> None:
+def test_models_in_one_file_are_systems(task):
     rows = [theirs("SA-1"), theirs("SA-1", model="n"), theirs("SA-2", model=None)]
     _, systems = answered(task, {"x": str(folder(Path("x"), rows))})
     broken = {"SA-1": "Document", "SA-2": "Failure"}  # of which it is, is not known
@@ -190,7 +188,7 @@ def test_models_in_one_file_are_systems(task: TaskSet) -> None:
     } == {"x/m": broken, "x/n": broken}
 
 
-def test_what_is_ambiguous_is_refused_until_it_is_named(task: TaskSet) -> None:
+def test_what_is_ambiguous_is_refused_until_it_is_named(task):
     both = [theirs(id, text_answer="t") for id in IDS]
     place = folder(Path.cwd() / "x", both)
     with pytest.raises(UsageError) as refused:
@@ -210,7 +208,7 @@ def test_what_is_ambiguous_is_refused_until_it_is_named(task: TaskSet) -> None:
         ("[", "neither JSON nor lines"),
     ],
 )
-def test_what_no_format_fits_is_refused(task: TaskSet, rows: Any, said: str) -> None:
+def test_what_no_format_fits_is_refused(task, rows, said):
     written(Path("x/data.json"), rows)
     for place in ("x", "mmie:x"):
         with pytest.raises(UsageError) as refused:
@@ -219,7 +217,7 @@ def test_what_no_format_fits_is_refused(task: TaskSet, rows: Any, said: str) -> 
     assert "ueval: " not in str(refused.value), "only what was asked for is valid"
 
 
-def test_a_file_that_cannot_be_read_stops_only_its_own_format(task: TaskSet) -> None:
+def test_a_file_that_cannot_be_read_stops_only_its_own_format(task):
     place = in_mmie(Path("x"))
     written(place / "scores.json", '[{"id": 1')
     assert found(AnswerPlace.of("x")).name == "mmie"
@@ -229,7 +227,7 @@ def test_a_file_that_cannot_be_read_stops_only_its_own_format(task: TaskSet) -> 
         found(AnswerPlace.of("y"))
 
 
-def test_places_have_names(task: TaskSet) -> None:
+def test_places_have_names(task):
     for place in ("a/out", "b/out", "gpt-4.1", "x=y"):
         in_mmie(Path(place))
     in_ueval(Path("c/gpt"))
@@ -252,20 +250,19 @@ def test_places_have_names(task: TaskSet) -> None:
 # ------------------------------------------------------------------------- the command
 
 
-def board(root: Path) -> dict[str, dict[str, Any]]:
+def board(root):
     rows = json.loads((root / "leaderboard.json").read_text())
     return {row["system"]: row for row in rows}
 
 
-def score(*words: str) -> tuple[str, Path]:
+def score(*words):
     """What `plait score` prints, and its run directory."""
     done = invoke("score", *words, *TINY)
     (line,) = (t for t in done.output.splitlines() if t.startswith("run directory "))
     return done.output, Path(line.removeprefix("run directory "))
 
 
-@pytest.mark.usefixtures("worker_threads")
-def test_places_of_all_formats_stand_side_by_side(task: TaskSet) -> None:
+def test_places_of_all_formats_stand_side_by_side(task):
     in_mmie(Path("gpt"))
     written(
         Path("emu.json"), [ueval("SA-1"), ueval("SA-404"), ueval("SA-2", text_answer=3)]
@@ -296,8 +293,7 @@ def test_places_of_all_formats_stand_side_by_side(task: TaskSet) -> None:
     assert manifest(root)["data"]["answers"]["v2"]["format"] == "ueval"
 
 
-@pytest.mark.usefixtures("worker_threads")
-def test_a_place_is_added_and_none_is_exchanged(task: TaskSet) -> None:
+def test_a_place_is_added_and_none_is_exchanged(task):
     for name in ("one", "two", "other/one"):
         in_mmie(Path(name))
     words = ("--data", "data", "--scorer", "stages:Constant", "--out", "out")
@@ -315,8 +311,7 @@ def test_a_place_is_added_and_none_is_exchanged(task: TaskSet) -> None:
         invoke("score", "gt=one", "--data", "data", *TINY, "--set", 'systems=["gt"]')
 
 
-@pytest.mark.usefixtures("worker_threads")
-def test_queries_are_those_of_a_place_that_holds_them(task: TaskSet) -> None:
+def test_queries_are_those_of_a_place_that_holds_them(task):
     in_ueval(Path("a"))
     with pytest.raises(UsageError, match="--data ueval:PLACE"):
         invoke("score", "a.json", *TINY)
@@ -332,12 +327,11 @@ def test_queries_are_those_of_a_place_that_holds_them(task: TaskSet) -> None:
 
 
 @pytest.mark.models
-@pytest.mark.usefixtures("worker_threads")
-def test_the_command_of_the_readme(task: TaskSet) -> None:
+def test_the_command_of_the_readme(task):
     in_mmie(Path("gpt-4o"))
     in_ueval(Path("answers"))
     run_of_gt(Path("runs/mine"))
-    folder(Path("data/MMIE"), [row(id) for id in IDS])
+    folder(Path("data/MMIE"), [row(id) for id in IDS[:2]])
     readme = (CHECKOUT / "README.md").read_text()
     (line,) = re.findall(r"^\$ plait score (.* --data .*)$", readme, re.MULTILINE)
     _, root = score(*shlex.split(line, comments=True))

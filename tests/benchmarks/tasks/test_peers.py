@@ -1,4 +1,4 @@
-"""What is particular to Creation-MMBench, MLLM-Bench, MMRB2 and ProBench as task sets."""
+"""What is particular to Creation-MMBench, MLLM-Bench, MMRB2 and other peers of MMIE."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from benchmarks.tasks.creation_mmbench import CATEGORY_OF
 from benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR
 from benchmarks.tasks.published import published
 from benchmarks.tasks.reading.rules import TaskError
-from benchmarks.tasks.task_set import TaskSet, load
+from benchmarks.tasks.task_set import load
 from generators.document import Image, Malformed, Sample, Text
 from generators.errors import UsageError
 from scorers.pairwise import resolve_protocol
@@ -39,12 +39,12 @@ RED = hashlib.sha256(flat()).hexdigest()
 BLUE = hashlib.sha256(flat("blue")).hexdigest()
 
 
-def creation(tmp_path: Path, *rows: dict[str, str], scheme: str = "creation") -> TaskSet:
+def creation(tmp_path, *rows, scheme="creation"):
     data = f"{scheme}:{write_tsv(tmp_path / 'Creation.tsv', rows)}"
     return load(data, cache=tmp_path / "cache")
 
 
-def shown(sample: Any) -> list[str]:
+def shown(sample):
     """Roles and contents, images as `<digest>`."""
     assert isinstance(sample, Sample), sample
     texts = [
@@ -54,7 +54,7 @@ def shown(sample: Any) -> list[str]:
     return [f"{t.role} {' '.join(x)}" for t, x in zip(sample.turns, texts, strict=True)]
 
 
-def test_a_creation_row_has_its_images_before_the_question(tmp_path: Path) -> None:
+def test_a_creation_row_has_its_images_before_the_question(tmp_path):
     assert len(CATEGORY_OF) == 51
     two = repr([base64_of(flat()), base64_of(flat("blue"))])
     task = creation(
@@ -92,14 +92,12 @@ def test_a_creation_row_has_its_images_before_the_question(tmp_path: Path) -> No
         (repr({"subjective": {"a": 1}}), ("{'a': 1}", None)),
     ],
 )
-def test_criteria_are_split_as_the_program_splits_them(tmp_path, criteria, wanted) -> None:
+def test_criteria_are_split_as_the_program_splits_them(tmp_path, criteria, wanted):
     (sample,) = creation(tmp_path, creation_row(1, criteria=criteria)).samples
     assert (sample.criteria, sample.metadata.get(FACTUALITY)) == wanted
 
 
-def test_the_text_only_variant_shows_systems_descriptions_and_judges_images(
-    tmp_path: Path,
-) -> None:
+def test_the_text_only_variant_shows_systems_descriptions_and_judges_images(tmp_path):
     (tmp_path / "descriptions.json").write_text('{"1": "a red square, 12 by 8"}')
     task = creation(tmp_path, creation_row(1), creation_row(2), scheme="creation-text")
     sample, without = task.samples
@@ -113,7 +111,7 @@ def test_the_text_only_variant_shows_systems_descriptions_and_judges_images(
     assert RED in [s.digest for s in request.turns[0].content if isinstance(s, Image)]
 
 
-def test_mllm_bench_rows_and_answer_files(tmp_path: Path) -> None:
+def test_mllm_bench_rows_and_answer_files(tmp_path):
     answer = {"gen_model_id": "llava-v1.5-13b", "answer": "a cup"}
     rows = [mllm_row(0), mllm_row(7, reference="object: a cup")]
     anchor = [{"unique_idx": 7} | answer, {"unique_idx": 99} | answer]
@@ -128,7 +126,7 @@ def test_mllm_bench_rows_and_answer_files(tmp_path: Path) -> None:
     assert list(task.about["unread_answers"]) == ["notes.json"]
 
 
-def test_probench_conversations_end_with_the_last_human_turn(tmp_path: Path) -> None:
+def test_probench_conversations_end_with_the_last_human_turn(tmp_path):
     by_path = {"bytes": None, "path": "images/blue.png"}
     rows = [
         probench_row("u1", "<|img|> make a plot \n", "here it is", image=by_path),
@@ -162,7 +160,7 @@ def test_probench_conversations_end_with_the_last_human_turn(tmp_path: Path) -> 
             assert len(protocol.requests(sample, answer, answer)) == 2
 
 
-def test_mmrb2_has_both_answers_of_every_pair_in_each_split(tmp_path: Path) -> None:
+def test_mmrb2_has_both_answers_of_every_pair_in_each_split(tmp_path):
     """A picture alone, texts alone, and both in their order with blanks between them."""
     drawn = [["image", "images/a.png"]]
     told = [["text", "so"], ["text", "\n"], ["image", "images/b.png"], ["text", ""]]
@@ -211,3 +209,31 @@ def test_mmrb2_has_both_answers_of_every_pair_in_each_split(tmp_path: Path) -> N
     (root / "edit.json").rename(root / "other.json")
     with pytest.raises(TaskError, match=r"t2i\.json"):
         load(f"mmrb2:{root / 'other.json'}", cache=tmp_path / "cache")
+
+
+def test_interleavedbench_images_go_to_the_question_then_to_the_ground_truth(tmp_path):
+    (tmp_path / "zipped_images").mkdir()
+    for name, colour in zip("abc", ("red", "green", "blue"), strict=True):
+        (tmp_path / "zipped_images" / f"{name}.png").write_bytes(flat(colour))
+    talk = [
+        {"from": "human", "value": "<BEGIN> Go on. <image>. Step 1: cut."},
+        {"from": "gpt", "value": "Step 2: fold. <image>"},
+    ]
+    whole = {"task_name": "next_step", "image": ["a.png", "b.png", "c.png"]}
+    rows = [
+        whole | {"conversations": talk},
+        whole | {"image": ["a.png"], "conversations": talk[:1]},
+        whole | {"image": ["a.png"], "conversations": [{"value": "<image><image>"}]},
+        whole | {"conversations": []},
+    ]
+    (tmp_path / "interleaved_bench.json").write_text(json.dumps(rows))
+    task = load(f"interleavedbench:{tmp_path}", cache=tmp_path / "cache")
+    first, second, *broken = task.samples
+    assert shown(first) == [f"user Go on. <{RED[:6]}> Step 1: cut."]
+    text, *images = first.reference.segments
+    assert text == Text("Step 2: fold.")
+    assert [Path(image.place).stem for image in images] == ["b", "c"]
+    assert (first.id, first.category) == ("0", "next_step")
+    assert second.reference is None
+    rules = ["missing picture", "no human turn"]
+    assert [b.reason.split(": ")[1] for b in broken] == rules

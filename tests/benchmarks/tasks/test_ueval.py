@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_helpers import invoke
 from comparing_helpers import write_parquet
-from endpoint_helpers import MODEL, Answer, completion, serving
+from endpoint_helpers import MODEL, Answer, completion
 from picture_helpers import flat
+from task_rows import UEVAL, read, served_run, write_ueval
 
-from benchmarks.tasks.task_set import TaskSet, load
+from benchmarks.tasks.task_set import load
 from generators.base import Failure
-from generators.document import Document, Image, Malformed, Sample
+from generators.document import Document, Image
 from scorers.judging.criteria import criteria_of
 
-ROW: dict[str, Any] = {
-    "id": "7",
-    "prompt": "Show how to fold a boat.",
-    "text_ref": "Fold it.",
-    "image_ref": ["ref.png"],
-    "task": "life",
-    "question_type": "open",
-    "text_rubrics": ["Names two steps.", "Is polite."],
-    "image_rubrics": ["Shows a boat."],
-}
 OLDER = {
-    **{k: v for k, v in ROW.items() if k != "task"},
+    **{k: v for k, v in UEVAL.items() if k != "task"},
     "id": 8,
     "task_type": "space",
     "question_type": None,
@@ -37,41 +26,19 @@ OLDER = {
 }
 
 
-def written(folder: Path, *rows: dict[str, Any]) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "ref.png").write_bytes(flat())
-    (folder / "ueval.json").write_text(json.dumps(rows))
-    return folder
-
-
-def read(place: Path) -> TaskSet:
-    return load(f"ueval:{place}", cache=place / "cache")
-
-
-def test_both_published_layouts_are_read(tmp_path: Path) -> None:
-    task = read(written(tmp_path / "data", ROW, OLDER))
+def test_both_published_layouts_are_read(tmp_path):
+    task = read("ueval", write_ueval(tmp_path / "data", [UEVAL, OLDER]))
     new, old = task.samples
-    assert isinstance(new, Sample)
-    assert isinstance(old, Sample)
-    assert (new.id, new.category, new.field, new.wants_images) == (
-        "7",
-        "life",
-        "open",
-        True,
-    )
-    assert (old.id, old.category, old.field, old.wants_images) == (
-        "8",
-        "space",
-        "closed",
-        False,
-    )
+    assert [(q.id, q.category, q.field, q.wants_images) for q in (new, old)] == [
+        ("7", "life", "open", True),
+        ("8", "space", "closed", False),
+    ]
     assert criteria_of(new) == (
         ("text", "Names two steps."),
         ("text", "Is polite."),
         ("image", "Shows a boat."),
     )
     assert criteria_of(old) == (("text", "Names two steps."),)
-    assert new.reference is not None
     assert len(new.reference.images) == 1
     # Where the released program looks for it.
     assert (new.metadata.get("task"), old.metadata.get("task")) == ("life", None)
@@ -81,40 +48,18 @@ def test_both_published_layouts_are_read(tmp_path: Path) -> None:
     assert task.prompt(new, "interleaved") == new.turns
 
 
-def test_parquet_with_images_inside_is_the_same(tmp_path: Path) -> None:
-    plain = read(written(tmp_path / "data", ROW)).samples[0]
-    rows = [{**ROW, "image_ref": [{"bytes": flat(), "path": "x.png"}]}]
+def test_parquet_with_images_inside_is_the_same(tmp_path):
+    plain = read("ueval", write_ueval(tmp_path / "data", [UEVAL])).samples[0]
+    rows = [{**UEVAL, "image_ref": [{"bytes": flat(), "path": "x.png"}]}]
     file = write_parquet(tmp_path / "test-00000-of-00001.parquet", rows)
     packed = load(f"ueval:{file}", cache=tmp_path / "cache").samples[0]
     assert packed == plain
 
 
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        ({"task": "cooking"}, "unreadable category"),
-        ({"question_type": "ajar"}, "unreadable category"),
-        ({"prompt": " "}, "empty content"),
-        ({"prompt": None}, "wrong type"),
-        ({"text_rubrics": "one"}, "wrong type"),
-        ({"text_rubrics": [{"tags": []}]}, "missing key"),
-        ({"image_ref": ["gone.png"]}, "missing picture"),
-        ({"id": True}, "wrong type"),
-    ],
-)
-def test_a_row_that_breaks_a_rule_is_one_failure(
-    tmp_path: Path, change: dict[str, Any], rule: str
-) -> None:
-    broken, good = read(written(tmp_path / "data", {**ROW, **change}, OLDER)).samples
-    assert isinstance(broken, Malformed)
-    assert rule in broken.reason
-    assert isinstance(good, Sample)
-
-
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path):
     """Data with answers of three models beside them, in the layouts of its generators."""
-    place = written(tmp_path / "data", ROW, OLDER)
+    place = write_ueval(tmp_path / "data", [UEVAL, OLDER])
     answers = place / "answers"
     answers.mkdir()
     (answers / "boat.png").write_bytes(flat("blue"))
@@ -136,8 +81,8 @@ def place(tmp_path: Path) -> Path:
     return place
 
 
-def test_answers_of_others_are_systems(place: Path) -> None:
-    answers = read(place).answers
+def test_answers_of_others_are_systems(place):
+    answers = read("ueval", place).answers
     texts = {
         name: {id: a.text for id, a in own.items() if isinstance(a, Document)}
         for name, own in answers.items()
@@ -150,43 +95,26 @@ def test_answers_of_others_are_systems(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("worker_threads")
-def test_a_run_scores_answers_by_their_criteria_and_exports_them(
-    place: Path, tmp_path: Path
-) -> None:
+def test_a_run_scores_answers_by_their_criteria_and_exports_them(place, tmp_path):
     """Criteria that name steps are met, all others are not."""
     out = tmp_path / "run"
 
-    def ruled(body: dict[str, Any]) -> Answer:
+    def ruled(body):
         met = "Names two steps." in json.dumps(body["messages"][-1])
         return Answer(completion(json.dumps({"criteria_met": met})))
 
-    with serving(ruled) as server:
-        words = ["--data", f"ueval:{place}", "--weights", "tiny", "--out", str(out)]
-        words += ["--system", "published:a", "--system", "published:c"]
-        words += ["--scorer", f"criteria:openai:{MODEL}"]
-        words += ["--set", f'models."openai:{MODEL}".base_url="{server.url}"']
-        done = invoke("run", *words)
-        assert len(server.bodies) == 4, "three criteria of one query, one of the other"
+    systems, scorer = ("published:a", "published:c"), f"criteria:openai:{MODEL}"
+    done, rows, bodies = served_run(out, f"ueval:{place}", systems, [scorer], ruled)
+    assert len(bodies) == 4, "three criteria of one query, one of the other"
     assert done.exit_code == 1, "an answer of c is a failure"
-    rows = {
-        row["system"]: row for row in json.loads((out / "leaderboard.json").read_text())
-    }
-    cell = rows["published:a"]["scores"][f"criteria:openai:{MODEL}"]
+    cell = rows["published:a"]["scores"][scorer]
     # life: text 1 of 2, images 0 of 1; space: text 1 of 1.
     assert cell["avg_micro"]["mean"] == pytest.approx((25 + 100) / 2)
     assert rows["published:c"]["failed"] == 2
 
     files = tmp_path / "answers"
-    exported = invoke(
-        "export",
-        str(out),
-        "--system",
-        "published:a",
-        "--format",
-        "ueval",
-        "--out",
-        str(files),
-    )
+    words = ("--system", "published:a", "--format", "ueval", "--out", str(files))
+    exported = invoke("export", str(out), *words)
     assert exported.exit_code == 0, exported.output
     (file,) = files.glob("*.json")
     told = json.loads(file.read_text())
@@ -197,6 +125,6 @@ def test_a_run_scores_answers_by_their_criteria_and_exports_them(
     }
     file.rename(place / "answers" / "again.json")
     (files / "images").rename(place / "answers" / "images")
-    again = read(place).answers
+    again = read("ueval", place).answers
     assert again["again"] == again["a"]
     assert isinstance(again["again"]["7"].images[0], Image)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import pytest
@@ -17,16 +16,16 @@ from generators.document import Image, Malformed, Sample, Text
 from scorers.answers import KNOWN
 
 
-def place(folder: Path) -> Path:
+def place(folder):
     """One row of each task, two of mazes, of which one is the demonstration."""
     data = folder / "data"
 
-    def picture(*names: str) -> None:
+    def picture(*names):
         for name in names:
             (data / name).parent.mkdir(parents=True, exist_ok=True)
             (data / name).write_bytes(flat(f"#{crc32(name.encode()) & 0xFFFFFF:06x}"))
 
-    def write(name: str, content: Any) -> None:
+    def write(name, content):
         (data / name).parent.mkdir(parents=True, exist_ok=True)
         text = content if isinstance(content, str) else json.dumps(content)
         (data / name).write_text(text)
@@ -78,7 +77,7 @@ def place(folder: Path) -> Path:
     return folder
 
 
-def test_every_task_is_read(tmp_path: Path) -> None:
+def test_every_task_is_read(tmp_path):
     task = load(f"uni-mmmu:{place(tmp_path)}", cache=tmp_path / "cache")
     queries = {q.id: q for q in task.samples if isinstance(q, Sample)}
     (broken,) = (q for q in task.samples if isinstance(q, Malformed))
@@ -116,13 +115,13 @@ def test_every_task_is_read(tmp_path: Path) -> None:
     assert all(isinstance(s, Text | Image) for q in queries.values() for s in q.question)
 
 
-def test_data_without_a_task_are_refused(tmp_path: Path) -> None:
+def test_data_without_a_task_are_refused(tmp_path):
     with pytest.raises(TaskError, match="jigsaw"):
         load(f"uni-mmmu:{tmp_path}", cache=tmp_path / "cache")
 
 
 @pytest.mark.usefixtures("worker_threads")
-def test_the_ground_truth_has_the_known_answers_by_one_command(tmp_path: Path) -> None:
+def test_the_ground_truth_has_the_known_answers_by_one_command(tmp_path):
     out = tmp_path / "run"
     words = ["--data", f"uni-mmmu:{place(tmp_path / 'd')}", "--weights", "tiny"]
     words += ["--system", "gt", "--scorer", "known-answer", "--out", str(out)]

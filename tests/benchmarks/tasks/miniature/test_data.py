@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+import typer
 from mmie_helpers import folder, good, loaded, row
 from typer.testing import CliRunner
 
 from benchmarks.runs.config import RunConfig, anchored
 from benchmarks.tasks.miniature import __main__ as command
-from benchmarks.tasks.miniature.__main__ import export_queries
 from benchmarks.tasks.miniature.queries import FIELDS
-from benchmarks.tasks.miniature.reader import read_queries
 from benchmarks.tasks.mmie.categories import CATEGORIES
 from benchmarks.tasks.mmie.official import answered
 from benchmarks.tasks.task_set import load
@@ -29,7 +27,7 @@ def task(tmp_path_factory):
     return load("miniature:30", cache=tmp_path_factory.mktemp("cache"))
 
 
-def test_the_task_set(task) -> None:
+def test_the_task_set(task):
     assert task.name == "miniature"
     assert task.fields == FIELDS
     assert len(task.samples) == task.about["rows"] == 30
@@ -42,25 +40,20 @@ def test_the_task_set(task) -> None:
     assert last.text.endswith("\nAnswer:")
 
 
-def test_the_export_is_read_as_equal_samples(task, tmp_path) -> None:
-    done = RUNNER.invoke(_app(), ["--out", str(tmp_path / "world"), "-n", "30"])
+def test_the_export_is_read_as_equal_samples(task, tmp_path):
+    program = typer.Typer()
+    program.command()(command.main)
+    done = RUNNER.invoke(program, ["--out", str(tmp_path / "world"), "-n", "30"])
     assert done.exit_code == 0, done.output
     again = load(str(tmp_path / "world"), cache=tmp_path / "cache")
     assert again.samples == task.samples
+    assert again.categories == {}
     assert [task.prompt(s, "text") for s in good(task)] == [
         again.prompt(s, "text") for s in good(again)
     ]
 
 
-def _app():
-    import typer
-
-    made = typer.Typer()
-    made.command()(command.main)
-    return made
-
-
-def test_criteria_of_mmie_rows(tmp_path) -> None:
+def test_criteria_of_mmie_rows(tmp_path):
     rows = [
         row("PBL-1", criteria="A cat."),
         row("PBL-2"),
@@ -75,12 +68,12 @@ def test_criteria_of_mmie_rows(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "x", "", "-3", "1.5", "²"])
-def test_a_wrong_number_is_refused(number, tmp_path) -> None:
+def test_a_wrong_number_is_refused(number, tmp_path):
     with pytest.raises(UsageError, match=r"not a valid number of queries.*miniature:40"):
         load(f"miniature:{number}", cache=tmp_path)
 
 
-def test_the_name_means_the_same_from_any_folder(tmp_path, monkeypatch) -> None:
+def test_the_name_means_the_same_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "miniature").mkdir()
     for data in ("miniature", "miniature:12"):
@@ -96,8 +89,8 @@ def test_the_name_means_the_same_from_any_folder(tmp_path, monkeypatch) -> None:
     ("data", "weights"), [("miniature:3", {}), ("sample", dict(CATEGORIES))]
 )
 def test_exported_answers_have_the_category_weights_of_their_benchmark(
-    tmp_path: Path, data: str, weights: dict[str, int]
-) -> None:
+    tmp_path, data, weights
+):
     run, out = str(tmp_path / "run"), tmp_path / "out"
     words = ["run", "--data", data, "--system", "gt", "--weights", "tiny", "--limit", "3"]
     words += ["--set", "scorers=[]", "--repeats", "2", "--out", run]
@@ -107,9 +100,3 @@ def test_exported_answers_have_the_category_weights_of_their_benchmark(
     assert (done.exit_code, "repeat 2 of 2" in done.output) == (0, True)
     task, _ = answered(out)
     assert (len(task.samples), task.categories) == (3, weights)
-
-
-def test_a_folder_of_miniature_queries_has_no_weights_of_mmie(tmp_path) -> None:
-    export_queries(read_queries(3), tmp_path / "d")
-    assert load(str(tmp_path / "d"), cache=tmp_path).categories == {}
-    assert load("sample", cache=tmp_path).categories == CATEGORIES

@@ -12,7 +12,6 @@ from miniature_simulator import answers, things
 from benchmarks.tasks.miniature.queries import (
     CATEGORIES,
     FIELDS,
-    MiniatureQuery,
     SceneImage,
     queries,
 )
@@ -21,20 +20,20 @@ MANY = 600
 
 
 @pytest.fixture(scope="module")
-def some() -> dict[str, list[MiniatureQuery]]:
+def some():
     return {split: queries(MANY, 0, split) for split in ("train", "test")}
 
 
-def texts(parts) -> list[str]:
+def texts(parts):
     return [p for p in parts if isinstance(p, str)]
 
 
-def pictures(parts) -> list[SceneImage]:
+def pictures(parts):
     return [p for p in parts if isinstance(p, SceneImage)]
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_every_answer_follows_from_its_question(some, split) -> None:
+def test_every_answer_follows_from_its_question(some, split):
     for q in some[split]:
         (shown,), (asked,) = pictures(q.question), texts(q.question)
         expected = list(answers(q.category, shown.scene, asked))
@@ -44,7 +43,7 @@ def test_every_answer_follows_from_its_question(some, split) -> None:
         assert {p.scene.background for p in pictures(q.answer)} <= {shown.scene.background}
 
 
-def test_the_forms_of_questions_and_answers(some) -> None:
+def test_the_forms_of_questions_and_answers(some):
     forms = {"SA": "tp", "PBL": "tptp", "MSR": "t"}
     for q in [*some["train"], *some["test"]]:
         letters = ["t" if isinstance(p, str) else "p" for p in q.answer]
@@ -57,7 +56,7 @@ def test_the_forms_of_questions_and_answers(some) -> None:
         assert words <= 115
 
 
-def test_the_splits_share_no_scene(some) -> None:
+def test_the_splits_share_no_scene(some):
     scenes = {split: {s for q in qs for s in q.scenes} for split, qs in some.items()}
     assert len(scenes["train"]) > 500
     assert len(scenes["test"]) > 500
@@ -66,7 +65,7 @@ def test_the_splits_share_no_scene(some) -> None:
         assert {scene.split for scene in seen} == {split}
 
 
-def test_first_queries_never_change(some) -> None:
+def test_first_queries_never_change(some):
     """Other queries would be other data under the same name."""
     (asked,) = texts(some["test"][0].question)
     assert asked == FIRST_QUESTION
@@ -83,7 +82,7 @@ FIRST_QUESTION = (
 FIRST_SIXTY = "6e196fa43e00891cfbe2b1652a2a3e5b39cd41c516816b905f0598d089388311"
 
 
-def test_names_fields_and_categories(some) -> None:
+def test_names_fields_and_categories(some):
     test = some["test"]
     assert len({q.id for q in test}) == MANY
     assert all(re.fullmatch(rf"{q.category}-\d{{4}}", q.id) for q in test)
@@ -92,7 +91,7 @@ def test_names_fields_and_categories(some) -> None:
     assert all(q.criteria.endswith(".") for q in test)
 
 
-def test_no_count_and_no_verdict_is_nearly_always_right(some) -> None:
+def test_no_count_and_no_verdict_is_nearly_always_right(some):
     counts = defaultdict(Counter)
     for q in some["test"] + some["train"]:
         if q.field in ("Counting", "Comparing"):

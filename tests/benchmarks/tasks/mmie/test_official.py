@@ -88,7 +88,7 @@ COLOURS = {"a.png": "red", "b.png": "green", "c.png": "blue"}
     model="",
     benchmark="miniature",
 )
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(
     id=st.sampled_from(["SA-1", "PBL-22", "MSR-3"]),
     field=st.sampled_from(["Literature", "Sports", "Physics"]),

@@ -15,7 +15,7 @@ from generators.errors import UsageError
 A, B = Image.of(b"a"), Image.of(b"b")
 
 
-def content(*parts: str | Image) -> tuple[Text | Image, ...]:
+def content(*parts):
     return document(*parts).segments
 
 
