@@ -95,24 +95,21 @@ def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
 
 def _scores(scorer: LocalScorer, scenes: Sequence[CaptionedScene]) -> Mapping[str, Floats]:
     """By what is wrong, (scenes,) scores; NaN where there is no such caption or score."""
-    captions = {RIGHT: [s.right for s in scenes]}
-    captions |= {name: [s.wrong.get(name, "") for s in scenes] for name in WRONG}
-    asked = [
-        (name, i) for name, texts in captions.items() for i, t in enumerate(texts) if t
-    ]
-    pairs = [_pair(scenes[i], captions[name][i]) for name, i in asked]
-    scores = {name: np.full(len(scenes), np.nan) for name in captions}
-    for (name, i), outcome in zip(asked, outcomes_of(scorer, pairs), strict=True):
-        value = score_value(outcome)
-        scores[name][i] = np.nan if value is None else value
-    return scores
-
-
-def _pair(captioned_scene: CaptionedScene, text: str) -> Pair:
-    image = encode(draw(captioned_scene.scene, captioned_scene.seed))
     asked = (Turn("user", (Text("What does the picture show?"),)),)
     query = Sample(id="caption", category="captions", field="captions", turns=asked)
-    return query, Document((Text(text), image))
+    images = [encode(draw(s.scene, s.seed)) for s in scenes]
+    captions = [
+        (name, i, text)
+        for name in (RIGHT, *WRONG)
+        for i, s in enumerate(scenes)
+        if (text := s.right if name == RIGHT else s.wrong.get(name))
+    ]
+    pairs = [(query, Document((Text(text), images[i]))) for _, i, text in captions]
+    scores = {name: np.full(len(scenes), np.nan) for name in (RIGHT, *WRONG)}
+    for (name, i, _), outcome in zip(captions, outcomes_of(scorer, pairs), strict=True):
+        if (value := score_value(outcome)) is not None:
+            scores[name][i] = value
+    return scores
 
 
 def outcomes_of(scorer: LocalScorer, pairs: Sequence[Pair]) -> list[Outcome[Score]]:

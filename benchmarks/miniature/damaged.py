@@ -80,7 +80,6 @@ class Part:
 
 
 Parts = list[Part]
-Maker = Callable[[random.Random, MiniatureQuery, Split], Parts]
 Levels = npt.NDArray[np.floating[Any]]
 """Grey levels (side, side, 3) before they are rounded."""
 
@@ -117,8 +116,8 @@ def damaged(rng: random.Random, split: Split, category: str | None = None) -> Da
     asked = query(rng.randrange(2**31), 0, split, cast(Category, name))
     if name == "MSR":
         return _reasoned(rng, asked, split)
-    kind = rng.choices([*_KINDS], [weight for weight, _ in _KINDS.values()])[0]
-    parts = _KINDS[kind][1](rng, asked, split)
+    kind = rng.choices([*_KINDS], [*_KINDS.values()])[0]
+    parts = _parts(kind, rng, asked, split)
     if kind != "right" and rng.random() < _TWICE:
         parts = _edited_part(rng, parts, split, text=rng.random() < 0.5)
     return Damaged(asked, kind, tuple(parts))
@@ -160,8 +159,49 @@ def _of_scenes(
     ]
 
 
-def _right(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    return _of_scenes(rng, asked.scenes[1:], asked.scenes[1:])
+def _parts(kind: str, rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    """Return an answer with the corruption `kind`."""
+    before, goals = asked.scenes[:-1], asked.scenes[1:]
+    match kind:
+        case "wrong in both":  # text and image agree with each other and not with the query
+            k, edits = rng.randrange(len(goals)), rng.choice((1, 1, 2, 3))
+            wrong = edited(rng, goals[k], split, edits)
+            goals = (*goals[:k], wrong, *goals[k + 1 :])
+        case "other text":
+            return _of_scenes(rng, [another(s, rng, split) for s in goals], goals)
+        case "other picture":
+            return _of_scenes(rng, goals, [another(s, rng, split) for s in goals])
+        case "swapped pictures" if len(goals) < 2:
+            return _parts("other picture", rng, asked, split)
+        case "swapped pictures":
+            return _of_scenes(rng, goals, goals[::-1])
+        case "unchanged":  # the scene before each step, in the text, the images or both
+            where = rng.choice(("text", "image", "both"))
+            texts = goals if where == "image" else before
+            return _of_scenes(rng, texts, goals if where == "text" else before)
+        case "other answer":
+            other = query(rng.randrange(2**31), 0, split, asked.category)
+            return _parts("right", rng, other, split)
+    parts = _of_scenes(rng, goals, goals)
+    match kind:
+        case "wrong text" | "wrong picture":
+            return _edited_part(rng, parts, split, text=kind == "wrong text")
+        case "missing pictures":  # all, or all but the last
+            last = rng.random() < 0.3 and len(parts) > 1
+            kept = len(parts) - 1 if last else -1
+            return [p if k == kept else replace(p, shown=None) for k, p in enumerate(parts)]
+        case "no text":
+            return [replace(p, told=None) for p in parts]
+        case "repeated text" if len(parts) < 2:
+            return _parts("unchanged", rng, asked, split)
+        case "repeated text":  # every text replaced by the first one
+            return [replace(p, told=parts[0].told) for p in parts]
+        case "cut text":
+            return _cut(rng, goals, parts)
+        case "spoiled pictures":
+            drawn = [replace(p.shown, spoiled=True) if p.shown else None for p in parts]
+            return [replace(p, shown=s) for p, s in zip(parts, drawn, strict=True)]
+    return parts
 
 
 def _edited_part(rng: random.Random, parts: Parts, split: Split, text: bool) -> Parts:
@@ -177,103 +217,34 @@ def _edited_part(rng: random.Random, parts: Parts, split: Split, text: bool) -> 
     return [*parts[:k], Part(told, shown), *parts[k + 1 :]]
 
 
-def _wrong(text: bool) -> Maker:
-    return lambda rng, asked, split: _edited_part(
-        rng, _right(rng, asked, split), split, text=text
-    )
-
-
-def _wrong_both(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    """Text and image agree with each other and not with the query."""
-    goals = [*asked.scenes[1:]]
-    k = rng.randrange(len(goals))
-    goals[k] = edited(rng, goals[k], split, rng.choice((1, 1, 2, 3)))
-    return _of_scenes(rng, goals, goals)
-
-
-def _other_image(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    goals = asked.scenes[1:]
-    return _of_scenes(rng, goals, [another(s, rng, split) for s in goals])
-
-
-def _other_text(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    goals = asked.scenes[1:]
-    return _of_scenes(rng, [another(s, rng, split) for s in goals], goals)
-
-
-def _unchanged(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    """Return the scene before each step, in the text, the images or both."""
-    before, goals = asked.scenes[:-1], asked.scenes[1:]
-    where = rng.choice(("text", "image", "both"))
-    texts = goals if where == "image" else before
-    return _of_scenes(rng, texts, goals if where == "text" else before)
-
-
-def _missing(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    """Without images, or with the last one alone."""
-    parts = _right(rng, asked, split)
-    last = rng.random() < 0.3 and len(parts) > 1
-    kept = len(parts) - 1 if last else -1
-    return [p if k == kept else replace(p, shown=None) for k, p in enumerate(parts)]
-
-
-def _swapped(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    goals = asked.scenes[1:]
-    if len(goals) < 2:
-        return _other_image(rng, asked, split)
-    return _of_scenes(rng, goals, goals[::-1])
-
-
-def _other_answer(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    other = query(rng.randrange(2**31), 0, split, asked.category)
-    return _right(rng, other, split)
-
-
-def _repeated(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    """Every text replaced by the first one."""
-    parts = _right(rng, asked, split)
-    if len(parts) < 2:
-        return _unchanged(rng, asked, split)
-    return [replace(p, told=parts[0].told) for p in parts]
-
-
-def _cut(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+def _cut(rng: random.Random, goals: Sequence[Scene], parts: Parts) -> Parts:
     """Return a text that breaks off after some of its items."""
-    parts = _right(rng, asked, split)
     k = rng.randrange(len(parts))
-    scene = asked.scenes[1 + k]
-    left = scene.items[: rng.randrange(len(scene.items) + 1)]
-    first = description(replace(scene, items=left)).partition(" on a ")[0]
+    left = goals[k].items[: rng.randrange(len(goals[k].items) + 1)]
+    first = description(replace(goals[k], items=left)).partition(" on a ")[0]
     text = f"Now there is {first} and" if left else "Now there is a"
     told = Scene(NO_BACKGROUND, left) if left else None
     new = Told(step(k + 1, text) if len(parts) > 1 else text, told)
     return [*parts[:k], replace(parts[k], told=new), *parts[k + 1 :]]
 
 
-def _spoiled(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
-    return [
-        replace(p, shown=replace(p.shown, spoiled=True)) if p.shown else p
-        for p in _right(rng, asked, split)
-    ]
-
-
-_KINDS: dict[str, tuple[float, Maker]] = {
-    "right": (0.17, _right),
-    "wrong text": (0.14, _wrong(text=True)),
-    "wrong picture": (0.17, _wrong(text=False)),
-    "wrong in both": (0.10, _wrong_both),
-    "other picture": (0.07, _other_image),
-    "other text": (0.05, _other_text),
-    "unchanged": (0.08, _unchanged),
-    "missing pictures": (0.05, _missing),
-    "no text": (0.02, lambda *a: [replace(p, told=None) for p in _right(*a)]),
-    "swapped pictures": (0.05, _swapped),
-    "other answer": (0.03, _other_answer),
-    "repeated text": (0.03, _repeated),
-    "cut text": (0.02, _cut),
-    "spoiled pictures": (0.02, _spoiled),
+_KINDS = {
+    "right": 0.17,
+    "wrong text": 0.14,
+    "wrong picture": 0.17,
+    "wrong in both": 0.10,
+    "other picture": 0.07,
+    "other text": 0.05,
+    "unchanged": 0.08,
+    "missing pictures": 0.05,
+    "no text": 0.02,
+    "swapped pictures": 0.05,
+    "other answer": 0.03,
+    "repeated text": 0.03,
+    "cut text": 0.02,
+    "spoiled pictures": 0.02,
 }
-"""How often each corruption is chosen, and how it is made."""
+"""How often each corruption is chosen."""
 
 
 def _reasoned(rng: random.Random, asked: MiniatureQuery, split: Split) -> Damaged:

@@ -55,9 +55,9 @@ class DrawnScene:
     @property
     def colours(self) -> list[float]:
         """By item: whether its colour is at its place."""
-        seen = [self._at(item.place) for item in self.wanted]
-        pairs = zip(self.wanted, seen, strict=True)
-        return [float(s is not None and s.colour == item.colour) for item, s in pairs]
+        read = self.read or Reading()
+        seen = [(item, read.at(item.place)) for item in self.wanted]
+        return [float(s is not None and s.colour == item.colour) for item, s in seen]
 
     @property
     def whole(self) -> float:
@@ -65,40 +65,42 @@ class DrawnScene:
         wanted = tuple(map(ItemReading.of, self.wanted))
         return float(self.read is not None and self.read.items == wanted)
 
-    def _at(self, place: str) -> ItemReading | None:
-        return None if self.read is None else self.read.at(place)
-
 
 def measure_t2is(settings: BenchSettings, say: Say) -> BenchPart:
     """Text-to-image models, each asked for the same scenes with the same seeds."""
-    scenes = [_scene(i, settings.seed) for i in range(settings.scenes)]
+    asked = [_asked(i, settings.seed) for i in range(settings.scenes)]
     bars: list[Bar] = []
     for name in (*T2IS, WEAKER):
         aims = T2I_AIMS if name != WEAKER else NO_AIMS
-        bars += _t2i_bars(name, scenes, settings, aims, say)
+        bars += _t2i_bars(name, asked, settings, aims, say)
     note = f"{WEAKER} is an earlier checkpoint of {BEST}. Unreadable images are misses."
     return BenchPart(title="Artists", bars=tuple(bars), notes=(note,))
 
 
-def _scene(index: int, seed: int) -> Scene:
-    objects = OBJECTS[index % len(OBJECTS)]
-    rng = random.Random(f"artists {seed} {index}")
-    return random_scene(rng, "test", objects, objects)
+def _asked(number: int, seed: int) -> tuple[Scene, ImageRequest]:
+    """Draw a scene, and ask for it in words."""
+    objects, name = OBJECTS[number % len(OBJECTS)], f"artists {seed} {number}"
+    scene = random_scene(random.Random(name), "test", objects, objects)
+    words = description(scene, random.Random(name))
+    return scene, ImageRequest(prompt=words, seed=1000 * seed + number)
 
 
 def _t2i_bars(
-    name: str, scenes: Sequence[Scene], settings: BenchSettings, aims: Aims, say: Say
+    name: str,
+    asked: Sequence[tuple[Scene, ImageRequest]],
+    settings: BenchSettings,
+    aims: Aims,
+    say: Say,
 ) -> list[Bar]:
     try:
         stage = local_stage(name, weights=settings.weights, models=settings.models)
     except PlaitError as error:
         return [Bar.not_there(name, str(error))]
-    say(f"{name}: drawing {len(scenes)} scenes")
-    asked = [_request(scene, i, settings.seed) for i, scene in enumerate(scenes)]
-    images = zip(scenes, images_of(stage, asked), strict=True)
+    say(f"{name}: drawing {len(asked)} scenes")
+    images = images_of(stage, [request for _, request in asked])
     drawn = [
         DrawnScene(f"scene {i}", scene.items, read(image))
-        for i, (scene, image) in enumerate(images)
+        for i, ((scene, _), image) in enumerate(zip(asked, images, strict=True))
     ]
     return bars_of(name, drawn, aims)
 
@@ -115,11 +117,6 @@ def images_of(
         for outcome in stage(part)
     ]
     return [value.encoded() if isinstance(value, Drawing) else value for value in values]
-
-
-def _request(scene: Scene, number: int, seed: int) -> ImageRequest:
-    words = description(scene, random.Random(f"artists {seed} {number}"))
-    return ImageRequest(prompt=words, seed=1000 * seed + number)
 
 
 def read(image: Image | None) -> Reading | None:
@@ -162,7 +159,8 @@ def measure_native(settings: BenchSettings, say: Say) -> BenchPart:
     documents = {a.query.id: a.document for a in answers}
     own, missing = _drawn(documents, truths)
     bars = bars_of(f"{NATIVE}, against its own text", own, NATIVE_AIMS)
-    against = _against(documents, truths)
+    first = {id: d.images[0] for id, d in documents.items() if d and d.images}
+    against = [DrawnScene(i, s.items, read(first.get(i))) for i, s in truths.items()]
     whole = bars_of(f"{NATIVE}, against the ground truth", against, NO_AIMS)
     note = f"{missing:,} answers hold no image or no sentence that can be read: misses."
     return BenchPart(title="Native model", bars=(*bars, *whole), notes=(note,))
@@ -194,12 +192,3 @@ def _told(text: str) -> tuple[SceneItem, ...] | None:
         return None
     items = [found.item for found in reading.scenes[-1].items]
     return None if None in items else tuple(item for item in items if item is not None)
-
-
-def _against(documents: Documents, truths: Mapping[str, Scene]) -> list[DrawnScene]:
-    drawn = []
-    for id, truth in truths.items():
-        document = documents.get(id)
-        images = () if document is None else document.images
-        drawn.append(DrawnScene(id, truth.items, read(images[0]) if images else None))
-    return drawn

@@ -182,15 +182,17 @@ class BenchPart:
         return {
             "title": self.title,
             "bars": [bar.as_json() for bar in self.bars],
-            "tables": [_table_json(table) for table in self.tables],
+            "tables": [
+                {
+                    "title": table.title,
+                    "head": [column.heading for column in table.columns],
+                    "rows": [[cell.full for cell in row] for row in table.rows],
+                    "notes": list(table.notes),
+                }
+                for table in self.tables
+            ],
             "notes": list(self.notes),
         }
-
-
-def _table_json(table: ResultTable) -> dict[str, Any]:
-    head = [column.heading for column in table.columns]
-    rows = [[cell.full for cell in row] for row in table.rows]
-    return {"title": table.title, "head": head, "rows": rows, "notes": list(table.notes)}
 
 
 def _row(bar: Bar) -> list[str]:

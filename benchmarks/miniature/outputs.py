@@ -191,22 +191,18 @@ def blindness_table(made: Sequence[ControlCheck]) -> ResultTable:
     """Return how often each scorer puts the ground truth above an answer made worse."""
     scorers = list(dict.fromkeys(check.scorer for check in made))
     controls = list(dict.fromkeys(check.control for check in made))
-    cells = {(c.control, c.scorer): _cell(c) for c in made}
+    cells = {}
+    for check in made:
+        above, below, n = check.above, check.below, check.difference.n
+        blind = " blind" if check.order == "blind" else ""
+        text = f"{above}/{n - above - below}/{below}{blind}" if n else "-"
+        cells[check.control, check.scorer] = text
     rows = [[control, *(cells[control, s] for s in scorers)] for control in controls]
     notes = [
         "gt above / equal / below the control, over the queries that the control changes "
         "and both are scored on; all equal: the scorer is blind to the change."
     ]
     return ResultTable.of("What scorers do not see", ["control", *scorers], rows, notes)
-
-
-def _cell(check: ControlCheck) -> str:
-    n = check.difference.n
-    if not n:
-        return "-"
-    equal = n - check.above - check.below
-    blind = " blind" if check.order == "blind" else ""
-    return f"{check.above}/{equal}/{check.below}{blind}"
 
 
 def orders_part(scores: RunScores) -> BenchPart:
