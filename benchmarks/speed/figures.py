@@ -6,9 +6,10 @@ A figure that cannot be measured is absent, with the reason; it is never 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -176,6 +177,15 @@ def distribution(values: Sequence[float], unit: str) -> Figure:
     return Figure(float(scaled.mean()), unit, spread)
 
 
+Entry = tuple[str, float | Sequence[float] | None, str, str]
+"""A figure's name, its value or seconds, its unit, and why it is absent where it is."""
+_OF_THIS_PROCESS = frozenset(
+    {"peak_memory", "load_time", "energy", "model_flops", "model_flops_utilization"}
+    | {"memory_bandwidth_utilization"}
+)
+"""Figures that say nothing about a server."""
+
+
 class Figures:
     """All figures of one speed that are `present`, and why others are `absent`."""
 
@@ -183,38 +193,23 @@ class Figures:
         self.present: dict[str, Figure] = {}
         self.absent: dict[str, str] = {}
         self._speed, self._around = speed, around
-        self._local = SERVER if around.server else None
-        self._throughput()
-        self._latency()
-        self._tokens()
-        self._device()
-        self._energy()
-        self._cost()
+        parts = (self._throughput, self._latency, self._device, self._energy, self._cost)
+        for name, value, unit, reason in chain.from_iterable(part() for part in parts):
+            if around.server and name in _OF_THIS_PROCESS:
+                self.absent[name] = SERVER
+            elif isinstance(value, Sequence) and value:
+                self.present[name] = distribution(value, unit)
+            elif isinstance(value, int | float) and value > 0:
+                self.present[name] = Figure(value, unit)
+            else:
+                self.absent[name] = reason
 
     def data(self) -> dict[str, Any]:
         """Return plain data: `figures`, and the reasons of those that are `absent`."""
         figures = {name: figure.data() for name, figure in self.present.items()}
         return {"figures": figures, "absent": self.absent}
 
-    def _value(self, name: str, value: float | None, unit: str, reason: str) -> None:
-        if value and value > 0:
-            self.present[name] = Figure(value, unit)
-        else:
-            self.absent[name] = reason
-
-    def _own(self, name: str, value: float | None, unit: str, reason: str) -> None:
-        """Note a figure of this process, which says nothing about a server."""
-        self._value(name, None if self._local else value, unit, self._local or reason)
-
-    def _times(
-        self, name: str, seconds: Sequence[float], reason: str, unit: str = "ms"
-    ) -> None:
-        if seconds:
-            self.present[name] = distribution(seconds, unit)
-        else:
-            self.absent[name] = reason
-
-    def _throughput(self) -> None:
+    def _throughput(self) -> Iterator[Entry]:
         speed, sizes = self._speed, self._speed.image_sizes
         megapixels = sum(width * height for width, height in sizes) / 1e6
         inputs, outputs = (
@@ -228,63 +223,58 @@ class Figures:
             ("input_token_throughput", inputs, "tokens/s", uncounted),
             ("output_token_throughput", outputs, "tokens/s", uncounted),
         ):
-            self._value(name, speed.per_s(amount), unit, reason)
+            yield name, speed.per_s(amount), unit, reason
         if inputs and outputs:
-            total = Figure(speed.per_s(inputs + outputs), "tokens/s")
-            self.present["total_token_throughput"] = total
+            yield "total_token_throughput", speed.per_s(inputs + outputs), "tokens/s", ""
 
-    def _latency(self) -> None:
-        speed = self._speed
-        self._times("request_latency", speed.requests, "no call was timed")
-        self._times("image_latency", speed.per_image, self._no_image, "ms/image")
-        reason = speed.reasons.get("steps") or self._no_step
-        self._times("denoise_step_latency", speed.steps, reason)
-
-    def _tokens(self) -> None:
-        speed, reason = self._speed, self._no_token
+    def _latency(self) -> Iterator[Entry]:
+        speed, no_token = self._speed, self._no_token
+        no_step = speed.reasons.get("steps") or self._no_step
         # The loop that Emu2 regresses vectors with makes no tokens.
         writes = self._around.kind is Kind.DRAFT
-        first = speed.first_tokens if writes else ()
-        self._times("time_to_first_token", first, reason)
-        if first:
-            reason = "no answer has a second token"
-        between = speed.between_tokens if writes else ()
-        self._times("inter_token_latency", between, reason)
+        first, between = (
+            times if writes else () for times in (speed.first_tokens, speed.between_tokens)
+        )
+        no_second = "no answer has a second token" if first else no_token
+        yield "request_latency", speed.requests, "ms", "no call was timed"
+        yield "image_latency", speed.per_image, "ms/image", self._no_image
+        yield "denoise_step_latency", speed.steps, "ms", no_step
+        yield "time_to_first_token", first, "ms", no_token
+        yield "inter_token_latency", between, "ms", no_second
 
-    def _device(self) -> None:
+    def _device(self) -> Iterator[Entry]:
         speed, around = self._speed, self._around
         memory = f"GiB, {around.memory_kind}"
-        self._own("peak_memory", speed.peak_memory_gib, memory, "the system does not tell")
-        self._own("load_time", around.load_s, "s", "the stage was loaded before")
-        self._value("warm_up_time", sum(speed.warm_up), "s", "no round warmed up")
+        yield "peak_memory", speed.peak_memory_gib, memory, "the system does not tell"
+        yield "load_time", around.load_s, "s", "the stage was loaded before"
+        yield "warm_up_time", sum(speed.warm_up), "s", "no round warmed up"
         compiled = around.compiled and speed.warm_up
         # The first call takes longer than the same call later, by that of compiling.
         extra = speed.warm_up[0] - median(speed.first_batch) if compiled else None
-        self._value("compile_time", extra, "s", "the stage is not compiled")
+        yield "compile_time", extra, "s", "the stage is not compiled"
         reason = speed.flops_reason or "not counted"
-        self._own("model_flops", (speed.flops or 0) / 1e9, "GFLOP/batch", reason)
+        yield "model_flops", (speed.flops or 0) / 1e9, "GFLOP/batch", reason
         rate = around.matrix_rates.get(speed.dtype or "")
         if speed.flops and not rate:
             reason = f"a product of {speed.dtype} matrices could not be timed"
         first = median(speed.first_batch) if speed.first_batch else None
         used = speed.flops / first / rate if rate and speed.flops and first else None
-        self._own("model_flops_utilization", used, "ratio", reason)
+        yield "model_flops_utilization", used, "ratio", reason
         read = speed.weight_bytes / around.bandwidth / first if first else None
-        unread = "no module read weights"
-        self._own("memory_bandwidth_utilization", read, "ratio", unread)
+        yield "memory_bandwidth_utilization", read, "ratio", "no module read weights"
 
-    def _energy(self) -> None:
+    def _energy(self) -> Iterator[Entry]:
         speed = self._speed
         reason = speed.energy_reason or "the driver gave no reading"
         joules = median(speed.joules) if speed.joules else None
         if joules == 0:
             reason = "the driver's counter did not advance; use more --queries"
-        self._own("energy", joules, "J", reason)
+        yield "energy", joules, "J", reason
         for name, amount in self._amounts.items():
-            if "energy" in self.present and joules and amount:
-                self.present[f"energy_per_{name}"] = Figure(joules / amount, f"J/{name}")
+            if joules and amount and not self._around.server:
+                yield f"energy_per_{name}", joules / amount, f"J/{name}", ""
 
-    def _cost(self) -> None:
+    def _cost(self) -> Iterator[Entry]:
         price = self._around.price_per_hour
         if price is None:
             return
@@ -293,7 +283,7 @@ class Figures:
         for name, (unit, many) in names.items():
             amount = self._amounts[name]
             cost = dollars / amount * many if amount else None
-            self._value(f"cost_per_{unit}", cost, "USD", "the stage gives none")
+            yield f"cost_per_{unit}", cost, "USD", "the stage gives none"
 
     @property
     def _amounts(self) -> dict[str, float]:
@@ -311,7 +301,7 @@ class Figures:
     def _no_token(self) -> str:
         if self._around.kind is not Kind.DRAFT:
             return "the stage writes no text"
-        if self._local:
+        if self._around.server:
             return STREAMED
         if self._speed.variant == "upstream":
             return "the original's loop does not tell when a token arrives"
@@ -322,4 +312,4 @@ class Figures:
     def _no_step(self) -> str:
         if self._around.kind is not Kind.RENDER:
             return "the stage does not denoise"
-        return self._local or "no diffusion pipeline ran"
+        return SERVER if self._around.server else "no diffusion pipeline ran"

@@ -7,6 +7,7 @@ is no MLPerf result.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Sequence
@@ -63,27 +64,43 @@ def run(
         Exception: What the stage raised, once LoadGen has ended.
     """
     loadgen, count = require(), len(inputs)
-    subject = _Subject(loadgen, variant, inputs)
+    failures: list[Any] = []
+    errors: list[Exception] = []
+
+    def issue(samples: Sequence[Any]) -> None:
+        """Answer all samples, a batch at a time, and tell LoadGen after each batch."""
+        for batch in variant.batches(samples):
+            try:
+                asked = [inputs[sample.index] for sample in batch]
+                made = [] if errors else variant.compute(asked)
+                # LoadGen counts samples without a result as answered.
+                failures.extend(one for one in made if not isinstance(one, Result))
+            except Exception as error:
+                # An exception would end the process inside of LoadGen.
+                errors.append(error)
+            response = loadgen.QuerySampleResponse
+            loadgen.QuerySamplesComplete([response(s.id, 0, 0) for s in batch])
+
     settings = _settings(loadgen, scenario, count, min_duration_s, expected_per_s)
     with tempfile.TemporaryDirectory() as folder:
         logs = loadgen.LogSettings()
         logs.log_output.outdir = folder
         logs.enable_trace = False
-        sut = loadgen.ConstructSUT(subject.issue, lambda: None)
+        sut = loadgen.ConstructSUT(issue, lambda: None)
         library = loadgen.ConstructQSL(count, count, lambda _: None, lambda _: None)
         try:
             loadgen.StartTestWithLogSettings(sut, library, settings, logs)
         finally:
             loadgen.DestroyQSL(library)
             loadgen.DestroySUT(sut)
-        if subject.error is not None:
-            raise subject.error
+        if errors:
+            raise errors[0]
         summary = (Path(folder) / "mlperf_log_summary.txt").read_text()
     return {
         "scenario": scenario,
         "batch_size": variant.size,
         "figures": parsed(summary),
-        "failures": subject.failures,
+        "failures": len(failures),
         "summary": summary,
     }
 
@@ -103,47 +120,13 @@ def _settings(
     return settings
 
 
-class _Subject:
-    """The system under test: answers what LoadGen issues."""
-
-    def __init__(self, loadgen: Any, variant: Variant, inputs: Sequence[Any]) -> None:
-        self.failures = 0
-        """Samples to which the stage gave no result; LoadGen counts them as answered."""
-        self.error: Exception | None = None
-        self._loadgen, self._variant, self._inputs = loadgen, variant, inputs
-
-    def issue(self, samples: Sequence[Any]) -> None:
-        """Answer all samples, a batch at a time, and tell LoadGen after each batch."""
-        response = self._loadgen.QuerySampleResponse
-        for batch in self._variant.batches(samples):
-            self._compute([self._inputs[sample.index] for sample in batch])
-            self._loadgen.QuerySamplesComplete([response(s.id, 0, 0) for s in batch])
-
-    def _compute(self, inputs: Sequence[Any]) -> None:
-        if self.error is not None:
-            return
-        try:
-            outcomes = self._variant.compute(inputs)
-        except Exception as error:
-            # An exception would end the process inside of LoadGen.
-            self.error = error
-            return
-        self.failures += sum(not isinstance(outcome, Result) for outcome in outcomes)
-
-
 def parsed(summary: str) -> dict[str, Any]:
     """Read the figures of a LoadGen summary by LoadGen's own names; no test parameters."""
     results = summary.partition("Test Parameters Used")[0]
-    figures = {m["name"]: _number(m["value"]) for m in _LINE.finditer(results)}
+    figures: dict[str, Any] = {m["name"]: m["value"] for m in _LINE.finditer(results)}
     if "Result is" not in figures:
         raise ValueError(f"LoadGen's summary names no result: {summary[:200]!r}")
+    for name, text in figures.items():
+        with contextlib.suppress(ValueError):
+            figures[name] = int(text) if text.isdecimal() else float(text)
     return figures
-
-
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -96,31 +96,28 @@ class Measurement:
 
     def _rate_table(self) -> ResultTable:
         amounts = sorted({n for s in self.speeds for n in s.usage} - NOT_A_RATE)
-        rates = [f"{name}/min" if name in PER_MINUTE else f"{name}/s" for name in amounts]
+        per = {name: ("min", 60) if name in PER_MINUTE else ("s", 1) for name in amounts}
+        rates = [f"{name}/{unit}" for name, (unit, _) in per.items()]
         head = ["variant", "s", "records/s", *rates, "peak GiB", "of bandwidth"]
         head += [f"x {self.speeds[0].variant}", "same answers", "failed"]
-        rows = [self._rate_row(*pair, amounts) for pair in self._pairs]
+        rows = []
+        for speed, figures in self._pairs:
+            ratio, used = self.ratio(speed), figures.present.get(BANDWIDTH)
+            made = (speed.per_s(speed.usage.get(n, 0.0)) * k for n, (_, k) in per.items())
+            rows.append(
+                [
+                    speed.variant,
+                    f"{speed.median_s:.3f}",
+                    f"{speed.per_s(speed.records):.2f}",
+                    *(f"{rate:.1f}" for rate in made),
+                    _NONE if self.around.server else f"{speed.peak_memory_gib:.2f}",
+                    _NONE if used is None else f"{used.value:.1%}",
+                    _NONE if ratio is None else f"{ratio:.2f}",
+                    f"{self.agreement(speed)}/{len(speed.outcomes)}",
+                    "; ".join(f"{n} x {r}" for r, n in speed.failures.items()),
+                ]
+            )
         return ResultTable.of(f"{self.title} on {self.place}", head, rows)
-
-    def _rate_row(
-        self, speed: Speed, figures: Figures, amounts: Sequence[str]
-    ) -> list[str]:
-        ratio, used = self.ratio(speed), figures.present.get(BANDWIDTH)
-        rates = (
-            speed.per_s(speed.usage.get(name, 0.0)) * (60 if name in PER_MINUTE else 1)
-            for name in amounts
-        )
-        return [
-            speed.variant,
-            f"{speed.median_s:.3f}",
-            f"{speed.per_s(speed.records):.2f}",
-            *(f"{rate:.1f}" for rate in rates),
-            _NONE if self.around.server else f"{speed.peak_memory_gib:.2f}",
-            _NONE if used is None else f"{used.value:.1%}",
-            _NONE if ratio is None else f"{ratio:.2f}",
-            f"{self.agreement(speed)}/{len(speed.outcomes)}",
-            "; ".join(f"{n} x {r}" for r, n in speed.failures.items()),
-        ]
 
     def _figure_table(self) -> ResultTable:
         names = dict.fromkeys(name for f in self.figures for name in f.present)
@@ -155,13 +152,11 @@ class Measurement:
         """Write the form that a file's ending names, or all forms into a folder."""
         name = safe_name(self.name, "-")
         one = [out] if out.suffix in FORMS else [out / f"{name}{end}" for end in FORMS]
-        write_outs(one, self.data, self._markdown)
-        return one
-
-    def _markdown(self) -> str:
         command = f"plait bench stage {' '.join(self.about['command'])}"
         remarks = (command, *self.conditions, versions_of(self.about))
-        return markdown_page(self.title, remarks, self.tables)
+        page = markdown_page(self.title, remarks, self.tables)
+        write_outs(one, self.data, lambda: page)
+        return one
 
     @property
     def place(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from transformers import DynamicCache, GenerationConfig
 
 from generators.anole.draft import AnoleDraft, AnoleTrack, TokenMode, guided_logits
 from generators.base import Outcome
-from generators.decoding.drafting import LimitedTrack, NativePrompt
+from generators.decoding.drafting import InterleavedDraft, LimitedTrack, NativePrompt
 from generators.decoding.sampling import penalised
 from generators.decoding.texts import TextTrack
 from generators.document import Draft, ImageRequest, Payload, Request
@@ -31,20 +32,25 @@ from pipelines.vlm.stage import VisionLanguageModel
 from scorers.internvl.prompts import JudgePrompt
 from scorers.internvl.stage import MmieScore
 
+S = TypeVar("S", bound=InterleavedDraft[Any])
 
-class OneByOne(ABC):
-    """Answers one request after another."""
+
+class OneByOne(ABC, Generic[S]):
+    """A native model that answers one request after another."""
+
+    _stage: S
 
     @torch.inference_mode()
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         """Return one draft per request, in order."""
-        return [self._answer(request) for request in inputs]
+        prompts = [self._stage.prompt(request) for request in inputs]
+        return [self._answer(p) if isinstance(p, NativePrompt) else p for p in prompts]
 
     @abstractmethod
-    def _answer(self, request: Request) -> Outcome[Draft]: ...
+    def _answer(self, prompt: NativePrompt) -> Outcome[Draft]: ...
 
 
-class AnoleLoop(OneByOne):
+class AnoleLoop(OneByOne[AnoleDraft]):
     """Anole: the cache is rebuilt at every switch between text and image.
 
     After `Generator` of chameleon.py (GAIR-NLP/anole): a run of text fills a new cache with
@@ -58,12 +64,9 @@ class AnoleLoop(OneByOne):
         self._vocabulary = stage.language.vocabulary
         self._device = self._model.device
 
-    def _answer(self, request: Request) -> Outcome[Draft]:
-        prompt = self._stage.prompt(request)
-        if not isinstance(prompt, NativePrompt):
-            return prompt
+    def _answer(self, prompt: NativePrompt) -> Outcome[Draft]:
         track = self._stage.track(prompt)
-        generator = torch.Generator().manual_seed(request.seed or 0)
+        generator = torch.Generator().manual_seed(prompt.seed)
         while track.stop is None:
             match track.mode:
                 case TokenMode.TEXT:
@@ -220,7 +223,7 @@ class JanusLoop(JanusCondition):
 _JANUS_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS}
 
 
-class GillLoop(OneByOne):
+class GillLoop(OneByOne[GillDraft]):
     """GILL: without a cache.
 
     After `GILLModel.generate` (gill/models.py, kohjingyu/gill): every token computes the
@@ -232,12 +235,9 @@ class GillLoop(OneByOne):
     def __init__(self, stage: GillDraft) -> None:
         self._stage = stage
 
-    def _answer(self, request: Request) -> Outcome[Draft]:
-        prompt = self._stage.prompt(request)
-        if not isinstance(prompt, NativePrompt):
-            return prompt
+    def _answer(self, prompt: NativePrompt) -> Outcome[Draft]:
         (embedded,) = self._stage.embed([prompt])
-        ids, states = self._written(embedded, request.seed or 0)
+        ids, states = self._written(embedded, prompt.seed)
         track = self._stage.track(prompt)
         for token, state in zip(ids, states, strict=True):
             track.take(token)
@@ -282,7 +282,7 @@ class GillLoop(OneByOne):
         return [first, *others] if token == first else [token]
 
 
-class MiniGPT5Loop(OneByOne):
+class MiniGPT5Loop(OneByOne[MiniGPT5Draft]):
     """MiniGPT-5: with a cache; the vokens of an image in one pass.
 
     After `generate` of minigpt5.py and `predict_step` of train_eval.py (UCSB-AI/MiniGPT-5),
@@ -295,10 +295,7 @@ class MiniGPT5Loop(OneByOne):
         self._table: Tensor = self._model.model.embed_tokens.weight
         self._vokens = self._table[list(stage.vocabulary.vokens)]
 
-    def _answer(self, request: Request) -> Outcome[Draft]:
-        prompt = self._stage.prompt(request)
-        if not isinstance(prompt, NativePrompt):
-            return prompt
+    def _answer(self, prompt: NativePrompt) -> Outcome[Draft]:
         (fed,) = self._stage.embed([prompt])
         track = self._stage.track(prompt)
         generator = torch.Generator().manual_seed(prompt.seed)
@@ -336,7 +333,7 @@ class MiniGPT5Loop(OneByOne):
         return self._vokens if token == begin else self._table[[token]]
 
 
-class MmieScoreLoop(OneByOne):
+class MmieScoreLoop:
     """The official MMIE scorer: a cache that grows by copying.
 
     After main.py (Lillianwei-h/MMIE@eb0fd6e) and `chat` of InternVL: transformers' greedy
@@ -345,6 +342,11 @@ class MmieScoreLoop(OneByOne):
 
     def __init__(self, stage: MmieScore) -> None:
         self._stage, self._judge = stage, stage.judge
+
+    @torch.inference_mode()
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        """Return one judgement per request, in order."""
+        return [self._answer(request) for request in inputs]
 
     def _answer(self, request: Request) -> Outcome[Draft]:
         images = self._stage.decoded([request])

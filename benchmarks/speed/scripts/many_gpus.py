@@ -29,6 +29,7 @@ import numpy as np
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.forecast.simulation import CountingWorker
 from benchmarks.speed.scripts.common import Script
+from benchmarks.tasks.mmie.categories import CATEGORIES
 from benchmarks.tasks.task_set import load
 from cluster.executors.simulated import Speeds, World
 from cluster.manifest import environment
@@ -43,8 +44,6 @@ from generators.document import Sample, Text, Turn
 from pipelines.systems import Models, chat_spec, resolve
 from scorers import resolve_scorer
 
-QUERIES = {"SA": 5005, "PBL": 11482, "MSR": 3616}
-"""MMIE's, by category (its paper, Table 1)."""
 LVLMS = ("qwen2-vl-72b", "qwen2-vl-7b", "llava-34b", "hf:Qwen/Qwen3-VL-4B-Instruct")
 T2I_MODELS = ("openjourney", "sd3", "sdxl", "flux")
 NATIVES = ("anole", "gill", "minigpt5", "emu2")
@@ -103,9 +102,9 @@ def plan_of(queries: int) -> Plan:
     The queries are those of the sample set, each worded anew.
     """
     task, weights = load("sample"), Models(weights="dummy")
-    total = sum(QUERIES.values())
+    total = sum(CATEGORIES.values())
     samples: list[Sample] = []
-    for category, most in QUERIES.items():
+    for category, most in CATEGORIES.items():
         own = [s for s in task.samples if isinstance(s, Sample) and s.category == category]
         for number, sample in enumerate(islice(cycle(own), round(queries * most / total))):
             first = Turn("user", (Text(f"Query {number}. "), *sample.turns[0].content))
@@ -237,17 +236,17 @@ class Cluster:
             self._leave_later(world, node)
 
     def _leave_later(self, world: World, node: Node) -> None:
-        stay_s = self._random.expovariate(1 / STAY_S)
-        world.at(world.now + stay_s, lambda: self._leave(world, node))
+        def leave() -> None:
+            world.lose(node)
+            self._absences.append(world.now)
+            world.at(world.now + AWAY_S, come)
 
-    def _leave(self, world: World, node: Node) -> None:
-        world.lose(node)
-        self._absences.append(world.now)
-        world.at(world.now + AWAY_S, lambda: self._come(world, self._node()))
+        def come() -> None:
+            other = self._node()
+            world.join(other)
+            self._leave_later(world, other)
 
-    def _come(self, world: World, node: Node) -> None:
-        world.join(node)
-        self._leave_later(world, node)
+        world.at(world.now + self._random.expovariate(1 / STAY_S), leave)
 
     def lost_gpus(self, until: float) -> float:
         """Return how many GPUs were away, on average over the time `until`."""
@@ -256,8 +255,10 @@ class Cluster:
 
 
 def ran(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
-    """Run a plan on so many GPUs."""
-    plan = fitting(plan, min(gpus, GPUS_PER_NODE))
+    """Run a plan on so many GPUs, without systems of which a stage needs more."""
+    most = min(gpus, GPUS_PER_NODE)
+    fits = [s for s in plan.systems if all(p.placement.num_gpus <= most for p in s.stages)]
+    plan = replace(plan, systems=fits)
     cluster, speeds = Cluster(gpus), PublishedSpeeds()
     world = World(cluster.nodes, speeds, make_worker=AnsweringWorker)
     if coming_and_going:
@@ -290,12 +291,6 @@ def ran(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
         loading=speeds.gpu_s["load"] / sum(speeds.gpu_s.values()),
         cpu_ms=1000 * cpu_s / sum(made.values()),
     )
-
-
-def fitting(plan: Plan, gpus: int) -> Plan:
-    """Return the plan without the systems of which a stage needs more GPUs."""
-    fits = [s for s in plan.systems if all(p.placement.num_gpus <= gpus for p in s.stages)]
-    return replace(plan, systems=fits)
 
 
 def work_of(
@@ -402,7 +397,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = script.options()
     runs = []
     for gpus in options.gpus or QUERIES_ON:
-        plan = plan_of(options.queries or QUERIES_ON.get(gpus, sum(QUERIES.values())))
+        plan = plan_of(options.queries or QUERIES_ON.get(gpus, sum(CATEGORIES.values())))
         for nodes in options.nodes or NODES:
             runs.append(ran(plan, gpus, coming_and_going=nodes == MOVING))
             print(runs[-1], flush=True)

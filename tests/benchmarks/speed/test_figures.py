@@ -23,7 +23,7 @@ from generators.document import Draft, ImageRequest, Payload, Score, Text
 from generators.images import Drawing
 
 
-def test_percentiles_lie_linearly_between_values() -> None:
+def test_percentiles_lie_linearly_between_values():
     values = np.random.default_rng(0).lognormal(size=37)
     figure = distribution(list(values), "ms")
     ordered = np.sort(values) * 1000
@@ -35,7 +35,7 @@ def test_percentiles_lie_linearly_between_values() -> None:
     assert figure.spread["n"] == 37
 
 
-def test_figures_by_hand() -> None:
+def test_figures_by_hand():
     drawing = Drawing(np.zeros((500, 1000, 3), np.uint8))
     usage = {"input_tokens": 15, "output_tokens": 5}
     speed = Speed(
@@ -89,7 +89,7 @@ def test_figures_by_hand() -> None:
     assert made.absent == {}
 
 
-def test_what_a_server_hides_is_absent_and_never_zero() -> None:
+def test_what_a_server_hides_is_absent_and_never_zero():
     speed = Speed("batch 1", [1.0], requests=[1.0], peak_memory_gib=3.0)
     made = figures(speed, kind=Kind.DRAFT, server=True, price_per_hour=2.0)
     assert set(made.present) == {"request_latency"}
@@ -99,7 +99,7 @@ def test_what_a_server_hides_is_absent_and_never_zero() -> None:
     assert {"request_throughput", "cost_per_1000_images"} <= made.absent.keys()
 
 
-def test_only_stages_that_write_text_have_token_times() -> None:
+def test_only_stages_that_write_text_have_token_times():
     speed = Speed("batch 1", [1.0], first_tokens=[0.1])
     draft = figures(speed, kind=Kind.DRAFT)
     assert "time_to_first_token" in draft.present
@@ -107,7 +107,7 @@ def test_only_stages_that_write_text_have_token_times() -> None:
     assert "time_to_first_token" in figures(speed, kind=Kind.CONDITION).absent
 
 
-def test_operations_of_known_layers() -> None:
+def test_operations_of_known_layers():
     layer = torch.nn.Linear(4, 6)
     query = torch.ones(1, 2, 5, 8)
     attend = torch.nn.functional.scaled_dot_product_attention
@@ -118,13 +118,13 @@ def test_operations_of_known_layers() -> None:
     assert flops == 2 * (2 * 2 * 5 * 5 * 8), "two products of two heads"
 
 
-def test_operations_that_cannot_be_counted_say_why() -> None:
+def test_operations_that_cannot_be_counted_say_why():
     value, flops, reason = counted(lambda: [1])
     assert (value, flops) == ([1], None)
     assert reason
     calls: list[int] = []
 
-    def fails_once() -> str:
+    def fails_once():
         calls.append(1)
         if len(calls) == 1:
             raise RuntimeError("no kernel under this mode\nat line 7")
@@ -135,7 +135,7 @@ def test_operations_that_cannot_be_counted_say_why() -> None:
     assert "no kernel under this mode" in reason
 
 
-def test_weights_are_counted_as_often_as_they_are_read() -> None:
+def test_weights_are_counted_as_often_as_they_are_read():
     inner, embedding = torch.nn.Linear(4, 6), torch.nn.Embedding(100, 4)
     with weight_traffic() as traffic:
         for _ in range(3):
@@ -146,7 +146,7 @@ def test_weights_are_counted_as_often_as_they_are_read() -> None:
     assert traffic.bytes == read, "the count has ended"
 
 
-def test_peak_memory_is_that_of_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peak_memory_is_that_of_all_gpus(monkeypatch):
     allocated = {0: 2**30, 1: 3 * 2**30}
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(allocated))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda number: None)
@@ -156,7 +156,7 @@ def test_peak_memory_is_that_of_all_gpus(monkeypatch: pytest.MonkeyPatch) -> Non
     assert peak.gib == 4.0
 
 
-def test_the_peak_of_a_cpu_is_of_what_runs_inside() -> None:
+def test_the_peak_of_a_cpu_is_of_what_runs_inside():
     def peak(megabytes: int) -> float:
         # Not from the heap, which may have as much to give that is resident already.
         with peak_memory() as measured, mmap(-1, megabytes * 2**20) as memory:
@@ -167,9 +167,7 @@ def test_the_peak_of_a_cpu_is_of_what_runs_inside() -> None:
     assert 200 < large - small < 400, "MiB; the second starts anew"
 
 
-def test_with_several_gpus_a_mark_waits_for_all_of_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_with_several_gpus_a_mark_waits_for_all_of_them(monkeypatch):
     waited: list[int] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
@@ -178,7 +176,7 @@ def test_with_several_gpus_a_mark_waits_for_all_of_them(
     assert waited == [0, 1, 0, 1]
 
 
-def test_the_matrix_rate_is_that_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_matrix_rate_is_that_of_a_product(monkeypatch):
     monkeypatch.setattr(device, "_CPU_MATRIX_SIDE", 8)
     monkeypatch.setattr(device, "device_of", lambda _: torch.device("cpu"))
     monkeypatch.setattr(device, "_median_s", lambda *_, **__: 0.5)
@@ -188,9 +186,7 @@ def test_the_matrix_rate_is_that_of_a_product(monkeypatch: pytest.MonkeyPatch) -
     assert matrix_rate(torch.float32) > 0
 
 
-def test_calls_rounds_and_energy_of_a_stage_that_takes_known_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_calls_rounds_and_energy_of_a_stage_that_takes_known_time(monkeypatch):
     time, nvml = FakeTime(), ModuleType("pynvml")
     nvml.millijoules = 500_000
     nvml.nvmlInit = nvml.nvmlShutdown = lambda: None
@@ -200,7 +196,7 @@ def test_calls_rounds_and_energy_of_a_stage_that_takes_known_time(
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def stage(inputs: list[int]) -> list[Result]:
+    def stage(inputs):
         time.pass_(1.0 + 0.25 * len(inputs))
         nvml.millijoules += 2_000
         image = Drawing(np.zeros((4, 8, 3), np.uint8))
@@ -218,7 +214,7 @@ def test_calls_rounds_and_energy_of_a_stage_that_takes_known_time(
     assert (speed.flops, bool(speed.flops_reason)) == (None, True)
 
 
-def test_every_variant_computes_the_whole_workload_every_round() -> None:
+def test_every_variant_computes_the_whole_workload_every_round():
     batches: list[list[int]] = []
 
     def stage(inputs):
@@ -237,9 +233,7 @@ def test_every_variant_computes_the_whole_workload_every_round() -> None:
         assert speed.answers == [0, 1, 2, 3, None]
 
 
-def test_what_does_not_fit_is_left_out_and_other_errors_are_not(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_does_not_fit_is_left_out_and_other_errors_are_not(capsys):
     def full(inputs):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried ...")
 
@@ -255,7 +249,7 @@ def test_what_does_not_fit_is_left_out_and_other_errors_are_not(
         measure([Variant("broken", broken, 1)], [0], 1)
 
 
-def test_rates_ratios_and_fractions_by_hand() -> None:
+def test_rates_ratios_and_fractions_by_hand():
     usage = {"images": 0.25}
     one, other = ([Result(v, usage) for v in values] for values in ("abbbbbbb", "abbbbbbx"))
     first = Speed("upstream", [4.0, 2.0, 9.0], one, peak_memory_gib=0.5, weight_bytes=600)
@@ -278,7 +272,7 @@ def test_rates_ratios_and_fractions_by_hand() -> None:
 GREY = np.full((2, 2, 3), 7, dtype=np.uint8)
 
 
-def draft(value: float, text: str = "a") -> Draft:
+def draft(value, text="a"):
     states = save({"states": np.full((2, 3), value, dtype=np.float32)})
     return Draft((Text(text), ImageRequest(payload=Payload.of(states))))
 
@@ -297,5 +291,5 @@ def draft(value: float, text: str = "a") -> Draft:
         (Score(0.5), Score(0.51), False),
     ],
 )
-def test_answers_are_compared_within_tolerances(one, other, equal: bool) -> None:
+def test_answers_are_compared_within_tolerances(one, other, equal):
     assert same(one, other) is equal

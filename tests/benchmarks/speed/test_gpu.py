@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -25,7 +24,7 @@ pytestmark = [
     ],
     ids=["images", "text", "scores"],
 )
-def test_a_stage_is_measured_on_gpus(what: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_stage_is_measured_on_gpus(what, tmp_path):
     out = tmp_path / "speed.json"
     size = ("--weights", "tiny", "--batches", "1,2", "--queries", "2", "--rounds", "1")
     assert main([*what, *size, "--out", str(out)]) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 import pytest
 
@@ -40,7 +39,7 @@ samples_per_query : 24
 SLEEP = 0.02
 
 
-def test_a_summary_is_read_by_loadgens_own_names() -> None:
+def test_a_summary_is_read_by_loadgens_own_names():
     assert loadgen.parsed(SUMMARY) == {
         "SUT name": "PySUT",
         "Scenario": "Offline",
@@ -54,7 +53,7 @@ def test_a_summary_is_read_by_loadgens_own_names() -> None:
         loadgen.parsed("LoadGen crashed")
 
 
-def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlperf_loadgen", None)
     with pytest.raises(UsageError, match="pip install mlcommons-loadgen"):
         command.main(["clipscore", "--scenario", "offline", "--weights", "tiny"])
@@ -63,7 +62,7 @@ def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch
 class Sleeper:
     """Takes SLEEP seconds for a batch of any size."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.batches: list[list[str]] = []
 
     def __call__(self, inputs):
@@ -72,13 +71,13 @@ class Sleeper:
         return [Failure("no") if i == "bad" else Result(i) for i in inputs]
 
 
-def measured(scenario: Scenario, stage, inputs, size: int) -> dict[str, Any]:
+def measured(scenario, stage, inputs, size):
     pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen is not installed")
     speed = {"min_duration_s": 0.5, "expected_per_s": size / SLEEP}
     return loadgen.run(scenario, Variant(scenario, stage, size), inputs, **speed)
 
 
-def test_single_stream_sends_one_input_at_a_time() -> None:
+def test_single_stream_sends_one_input_at_a_time():
     stage = Sleeper()
     made = measured(Scenario.SINGLE_STREAM, stage, ["a", "b", "c"], 1)
     assert {len(batch) for batch in stage.batches} == {1}
@@ -91,7 +90,7 @@ def test_single_stream_sends_one_input_at_a_time() -> None:
     assert made["failures"] == 0
 
 
-def test_offline_sends_all_at_once_and_they_are_answered_in_batches() -> None:
+def test_offline_sends_all_at_once_and_they_are_answered_in_batches():
     stage = Sleeper()
     made = measured(Scenario.OFFLINE, stage, ["a", "bad"], 4)
     assert max(len(batch) for batch in stage.batches) == 4
@@ -101,7 +100,7 @@ def test_offline_sends_all_at_once_and_they_are_answered_in_batches() -> None:
     assert made["failures"] == answered.count("bad") > 0
 
 
-def test_what_the_stage_raises_is_raised_after_loadgen_has_ended() -> None:
+def test_what_the_stage_raises_is_raised_after_loadgen_has_ended():
     def broken(inputs):
         raise ZeroDivisionError("the model is broken")
 

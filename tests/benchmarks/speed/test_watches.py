@@ -33,11 +33,11 @@ END, FIRST_ROW_ENDS_AFTER = 3, 2
 class Decoder(torch.nn.Module):
     """As a decoder of transformers: a prompt takes PREFILL seconds, a step STEP."""
 
-    def __init__(self, time: FakeTime) -> None:
+    def __init__(self, time):
         super().__init__()
         self.embed, self.time = torch.nn.Embedding(10, 4), time
 
-    def get_input_embeddings(self) -> torch.nn.Embedding:
+    def get_input_embeddings(self):
         return self.embed
 
     def forward(self, inputs_embeds, past_key_values, **_):
@@ -48,13 +48,13 @@ class Decoder(torch.nn.Module):
         return SimpleNamespace(last_hidden_state=inputs_embeds)
 
 
-def watched() -> tuple[FakeTime, Speed, TokenTimes]:
+def watched():
     time, speed = FakeTime(), Speed("batch 1")
     return time, speed, TokenTimes(speed, time)
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_the_decoding_loop_tells_when_each_stream_has_its_tokens(broken: bool) -> None:
+def test_the_decoding_loop_tells_when_each_stream_has_its_tokens(broken):
     time, speed, times = watched()
     with times.watching():
         times.begin()
@@ -78,7 +78,7 @@ def test_the_decoding_loop_tells_when_each_stream_has_its_tokens(broken: bool) -
     assert not speed.reasons
 
 
-def test_an_unclosed_stream_has_its_last_token_when_the_call_returns() -> None:
+def test_an_unclosed_stream_has_its_last_token_when_the_call_returns():
     time, speed, times = watched()
     with times.watching():
         times.begin()
@@ -92,7 +92,7 @@ def test_an_unclosed_stream_has_its_last_token_when_the_call_returns() -> None:
 class EndsFirstRow(LogitsProcessor):
     """The first row ends after some tokens; others never do."""
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    def __call__(self, input_ids, scores):
         scores = scores.clone()
         scores[:, END] = -torch.inf
         if input_ids.shape[1] == 4 + FIRST_ROW_ENDS_AFTER - 1:
@@ -102,7 +102,7 @@ class EndsFirstRow(LogitsProcessor):
 
 
 @pytest.fixture(scope="module")
-def model() -> LlamaForCausalLM:
+def model():
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
     made = LlamaForCausalLM(LlamaConfig(vocab_size=20, num_hidden_layers=1, **sizes)).eval()
     made.generation_config.eos_token_id = END
@@ -112,9 +112,7 @@ def model() -> LlamaForCausalLM:
 
 @pytest.mark.models
 @pytest.mark.parametrize("beams", [1, 2])
-def test_generate_streams_each_token_of_each_row_except_of_beams(
-    model: LlamaForCausalLM, beams: int
-) -> None:
+def test_generate_streams_each_token_of_each_row_except_of_beams(model, beams):
     time, speed, times = watched()
     hook = model.register_forward_hook(lambda *_: time.pass_(0.25))
     prompt = torch.ones(2, 4, dtype=torch.long)
@@ -139,7 +137,7 @@ def test_generate_streams_each_token_of_each_row_except_of_beams(
     assert speed.between_tokens == [0.25] * (1 + 4)
 
 
-def test_nothing_is_left_replaced() -> None:
+def test_nothing_is_left_replaced():
     before = Streams.step, Streams.feed, Streams.close, GenerationMixin.generate
     with watched()[2].watching():
         assert before[0] is not Streams.step
@@ -147,12 +145,10 @@ def test_nothing_is_left_replaced() -> None:
 
 
 @pytest.mark.models
-def test_a_step_is_the_denoisers_time_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_step_is_the_denoisers_time_and_nothing_else(monkeypatch):
     encoding, step, decoding = 1.0, 0.25, 2.0
     models = Models(weights="tiny", overrides={"sdxl-turbo": {"steps": 3, "guidance": 0.0}})
-    spec, inputs = of_system("sdxl-turbo", "render", models, 3)
+    spec, inputs = of_system("sdxl-turbo", "render", models, 2)
     stage, time = load_stage(spec), FakeTime()
     pipeline, arguments = stage.drawer.pipeline, stage.drawer.arguments
     pipeline.text_encoder.register_forward_hook(lambda *_: time.pass_(encoding))
@@ -164,20 +160,20 @@ def test_a_step_is_the_denoisers_time_and_nothing_else(
         return decode(*values, **named)
 
     monkeypatch.setattr(pipeline.vae, "decode", decoded)
-    one, three = measure(variants_of(stage, [1, 3]), inputs, 2, Clock(time))
+    one, two = measure(variants_of(stage, [1, 2]), inputs, 1, Clock(time))
     steps = arguments["num_inference_steps"]
     assert steps > 1
-    assert one.steps == [step] * steps * 3 * 2, "steps, images, rounds"
-    assert three.steps == [step] * steps * 2, "one batch of three images"
+    assert one.steps == [step] * steps * 2, "steps, images"
+    assert two.steps == [step] * steps, "one batch of two images"
     whole = encoding + steps * step + decoding
-    assert one.requests == three.requests == [whole] * 3 * 2, "each waits for its batch"
-    assert (one.seconds, three.seconds) == ([3 * whole] * 2, [whole] * 2)
-    assert len(one.image_sizes) == 3
+    assert one.requests == two.requests == [whole] * 2, "each waits for its batch"
+    assert (one.seconds, two.seconds) == ([2 * whole], [whole])
+    assert len(one.image_sizes) == 2
     assert stage.drawer.arguments is arguments
     assert "progress_bar" not in vars(pipeline)
 
 
-def test_a_pipeline_without_the_callback_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipeline_without_the_callback_is_named(monkeypatch):
     speed = Speed("batch 1")
     plain = SimpleNamespace(pipeline=lambda prompt: prompt, arguments={})
     monkeypatch.setattr(Drawer, "__call__", lambda drawer, prompt: drawer.pipeline(prompt))
@@ -187,12 +183,10 @@ def test_a_pipeline_without_the_callback_is_named(monkeypatch: pytest.MonkeyPatc
     assert speed.steps == []
 
 
-def test_each_request_to_a_server_is_timed_in_the_order_they_begin(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_request_to_a_server_is_timed_in_the_order_they_begin(monkeypatch):
     time = FakeTime()
 
-    async def request(client: object, seconds: float) -> None:
+    async def request(client, seconds):
         time.pass_(seconds)
         if seconds == 3.0:
             raise ConnectionError("no server")
