@@ -23,6 +23,7 @@ from benchmarks.tasks.task_set import load
 from cluster.stage_queue import StageQueue
 from generators.document import Text
 from generators.errors import UsageError
+from pipelines.systems import Models
 from plait import app
 
 
@@ -114,20 +115,33 @@ def test_ratios_are_taken_round_by_round_to_the_script():
     assert plait[2:] == ["9.0", "4.0-12.0", "4.0", "0.40", "1.00", "1 of 2 texts"]
 
 
+SHORT = {
+    "qwen2-vl-7b": {"max_new_tokens": 8},
+    "llava-34b": {"max_new_tokens": 8},
+    "openjourney": {"steps": 2},
+}
+"""Settings by model: LVLMs, then a T2I model."""
+
+
 def in_process(command):
     """Run a command of the script here, without Ray."""
     if "--careful" in command:
         assert small_jobs.main(command[3:]) == 0
     else:
-        done = CliRunner().invoke(app, [*command[2:], "--executor", "local"])
+        short = [
+            f"--set=models.{n}.{k}={v}" for n, s in SHORT.items() for k, v in s.items()
+        ]
+        done = CliRunner().invoke(app, [*command[2:], "--executor", "local", *short])
         assert done.exit_code == 0, done.output
     return 1.0, 1.0
 
 
 @pytest.mark.models
 def test_the_careful_script_and_a_run_answer_alike(tmp_path, monkeypatch):
-    monkeypatch.setattr(small_jobs, "LVLMS", ("qwen2-vl-7b", "llava-34b"))
-    monkeypatch.setattr(small_jobs, "T2I_MODELS", ("openjourney",))
+    *lvlms, t2i = SHORT
+    monkeypatch.setattr(small_jobs, "LVLMS", lvlms)
+    monkeypatch.setattr(small_jobs, "T2I_MODELS", [t2i])
+    monkeypatch.setattr(small_jobs, "TINY", Models(weights="tiny", overrides=SHORT))
     monkeypatch.setattr(small_jobs, "timed", in_process)
     out = tmp_path / "small.json"
     assert small_jobs.main(["--queries", "2", "--rounds", "1", "--out", str(out)]) == 0
