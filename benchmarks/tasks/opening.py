@@ -35,7 +35,7 @@ def load(place: str, cache: Path) -> TaskSet:
     Raises TaskError where there is none, and for a line that is not JSON.
     """
     found = located(place, (f"**/{DATA}", "**/images/**", f"**/*{_OUTPUT}/*"))
-    file = found.file(*(f"{folder}/{DATA}" for folder in _FOLDERS))
+    file = found.file(*(str(Path(folder, DATA)) for folder in _FOLDERS))
     values = load_lines(file)
     images = ImageFolder(file.parent, cache, found.also)
     images.check_all(image_paths(values))
