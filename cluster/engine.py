@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster.allocation import Allocator
@@ -17,9 +17,9 @@ from cluster.plan import EngineOptions
 from cluster.stage_queue import FailedJobs, StageQueue
 from cluster.tracing.journal import SpanJournal
 from cluster.walks import Walker
-from cluster.watcher import WorkerFailure
+from cluster.watcher import Watcher
 from cluster.worker import Receipt
-from cluster.workers import Event, OnReady, WorkerPool
+from cluster.workers import Event, WorkerPool
 from generators.base import Failure, Job, Outcome, StageSpec
 from generators.buckets import AnyPath
 
@@ -32,32 +32,19 @@ class Engine(ABC):
         executor: Executor,
         root: AnyPath,
         options: EngineOptions,
-        *,
-        probe: Sequence[tuple[str, str]] = (),
-        on_notice: Callable[[str], None] = lambda text: None,
-        on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
-        on_ready: OnReady = lambda folder, seconds, taken_over: None,
+        watcher: Watcher | None = None,
         journal: SpanJournal | None = None,
+        probe: Sequence[tuple[str, str]] = (),
     ) -> None:
         """`probe` are (path, digest) of files that workers may be able to read."""
         self._executor, self._now = executor, executor.now
-        self._pool = WorkerPool(
-            executor,
-            root,
-            options,
-            list(probe),
-            on_notice,
-            on_failure,
-            on_ready,
-            journal or SpanJournal(),
-        )
+        watcher, journal = watcher or Watcher(), journal or SpanJournal()
+        self._pool = WorkerPool(executor, root, options, watcher, journal, list(probe))
         self._allocator = Allocator(self._pool)
         self._queues: dict[str, StageQueue] = {}
         self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)
         """By key, the walks that wait for a record."""
         self._refused: list[Event] = []
-
-    # ------------------------------------------------------------- where records are
 
     @abstractmethod
     def _lookup(self, job: Job) -> Outcome[Any] | None:
@@ -75,8 +62,6 @@ class Engine(ABC):
     def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
         """A walk has come to its end."""
 
-    # ---------------------------------------------------------------------- the turn
-
     def _turn(self, timeout_s: float, *bells: Ref) -> None:
         """Give stages workers, workers batches, and walks what has come of them."""
         self._handle(self._allocator.allocate(self._queues.values()))
@@ -85,6 +70,14 @@ class Engine(ABC):
 
     def _dispatch(self) -> None:
         self._pool.dispatch()
+
+    def _note_growth(
+        self, feeders: Mapping[str, Collection[str]], *, more: bool = False
+    ) -> None:
+        """Note to which stages `more` walks or their `feeders` may still give jobs."""
+        busy = {d for d, queue in self._queues.items() if queue.pending or queue.out}
+        for digest, queue in self._queues.items():
+            queue.growing = more or not busy.isdisjoint(feeders[digest])
 
     def _advance(self, walker: Walker[Any]) -> None:
         outcome = walker.advance(self._lookup)

@@ -27,7 +27,7 @@ from cluster.loading import error_text, load_stage
 from cluster.plan import EngineOptions
 from cluster.stage_queue import FailedJobs, StageQueue
 from cluster.walks import Walker, through
-from cluster.watcher import WorkerFailure
+from cluster.watcher import Watcher, WorkerFailure
 from cluster.worker import Receipt
 from generators.base import Failure, Fault, Job, Outcome, StageSpec, Walk
 from generators.secrets import print_error
@@ -60,6 +60,15 @@ class LiveWalk(Walker[Any]):
     over: bool = False
 
 
+class _Failures(Watcher):
+    """Remembers why this process can compute no more, once it cannot."""
+
+    reason: str | None = None
+
+    def worker_failed(self, failure: WorkerFailure) -> None:
+        self.reason = failure.reason
+
+
 class LocalEngine(Engine):
     """Walks that come and go, on stages of this process; nothing is stored.
 
@@ -76,27 +85,35 @@ class LocalEngine(Engine):
         on_batch: OnBatch = lambda stage, records, seconds: None,
     ) -> None:
         """A batch that is not full waits `patience_s` for further jobs."""
-        folder = Path(tempfile.gettempdir()) / "plait"
-        executor = InlineExecutor(stage_of)
-        super().__init__(executor, folder, EngineOptions(), on_failure=self._note_failure)
+        folder, self._failures = Path(tempfile.gettempdir()) / "plait", _Failures()
+        super().__init__(InlineExecutor(stage_of), folder, EngineOptions(), self._failures)
         self._patience_s, self._on_batch = patience_s, on_batch
         self._known: dict[str, Outcome[Any]] = {}
         self._walks: dict[str, LiveWalk] = {}
         self._numbers = map("{:012}".format, count())
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._bell: Future[None] = Future()
-        self.broken: str | None = None
-        """Why this process can compute no more, once it cannot."""
         self._refusal: Failure | None = None
         """What becomes of walks, once no more are taken."""
+
+    @property
+    def broken(self) -> str | None:
+        """Why this process can compute no more, once it cannot."""
+        return self._failures.reason
 
     # ---------------------------------------------------------------- from any thread
 
     def add(self, walk: Walk[Any], ended: Callable[[Outcome[Any]], None]) -> LiveWalk:
         """Start a walk; `ended` is told its outcome."""
         number, places = next(self._numbers), count()
-        own = through(walk, lambda jobs: _own(jobs, number, places))
-        live = LiveWalk(own, number=number, ended=ended)
+
+        def own(jobs: list[Job]) -> list[Job]:
+            return [
+                _OwnJob(job.spec, job.input, job.label, number, place=next(places))
+                for job in jobs
+            ]
+
+        live = LiveWalk(through(walk, own), number=number, ended=ended)
         if self._refusal is not None:
             self._ended(live, self._refusal)
         else:
@@ -124,7 +141,6 @@ class LocalEngine(Engine):
             self.turn()
 
     def _is_over(self) -> bool:
-        """Return whether it takes no more walks and nothing is computed any more."""
         return self._refusal is not None and not any(q.out for q in self._queues.values())
 
     def turn(self) -> None:
@@ -158,9 +174,6 @@ class LocalEngine(Engine):
         waiting = self._walks if self.broken else {job.group for job in drained}
         for live in [self._walks[number] for number in waiting]:
             self._ended(live, failure)
-
-    def _note_failure(self, failure: WorkerFailure) -> None:
-        self.broken = failure.reason
 
     # ---------------------------------------------------------------- as an engine
 
@@ -217,14 +230,6 @@ class LocalEngine(Engine):
         awaited = {key: o for key, o in outcomes if key in self._waiting}
         self._known |= awaited
         return list(awaited)
-
-
-def _own(jobs: Sequence[Job], number: str, places: Iterable[int]) -> list[Job]:
-    """Return the jobs of a walk, of which no other walk has equals."""
-    return [
-        _OwnJob(job.spec, job.input, job.label, number, place=place)
-        for job, place in zip(jobs, places, strict=False)
-    ]
 
 
 class LocalStages:

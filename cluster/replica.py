@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cluster.executors.base import Host
-from cluster.manifest import now as date_and_time
 from cluster.placement import Resources
 from cluster.records import Item
 from cluster.stage_queue import Batch, StageQueue
 from cluster.store import read_blob
 from cluster.tracing.journal import SpanJournal, WorkerLane
-from cluster.watcher import FailureKind, WorkerFailure, WorkerProgress
+from cluster.watcher import WorkerProgress
 from cluster.worker import Receipt, WorkerInfo
-from generators.base import Fault, ServerCommand
+from generators.base import ServerCommand
 from generators.document import Blob, with_blobs
 
 State = Literal["starting", "loading", "ready", "stopping"]
@@ -28,11 +27,6 @@ _IN_FLIGHT_SHORT = 6
 """The same, where a batch takes less time than a message and its reply."""
 _HANG_MARGIN_S = 60.0
 _STOPPING_LIMIT_S = 30.0
-_KINDS: Mapping[Fault | None, FailureKind] = {
-    Fault.DIED: "died",
-    Fault.TIMEOUT: "timed out",
-    None: "lost with its node",
-}
 
 
 @dataclass(eq=False)
@@ -112,7 +106,10 @@ class Replica:
             self.last_heard = self.now()
         self.exclusive = batch.alone
         self.lane.sent(batch)
-        ref = self.handle.call("run", self._items_of(batch))
+        items = [Item(j.key, j.label, j.input) for j in batch.jobs]
+        if not (self.shared and self.info is not None and self.info.sees_data):
+            items = [i._replace(input=with_blobs(i.input, self._inline)) for i in items]
+        ref = self.handle.call("run", items)
         self.in_flight[ref] = batch
         return ref
 
@@ -181,11 +178,6 @@ class Replica:
         }
         return limits.get(self.state, math.inf)
 
-    @property
-    def has_room(self) -> bool:
-        """Whether it may have more batches in flight, for all that is known of itself."""
-        return self.state == "ready" and len(self.in_flight) < self.depth()
-
     def depth(self, others: int = 0) -> int:
         """Batches it may have in flight, `others` being those of its endpoint elsewhere."""
         placement = self.queue.spec.placement
@@ -193,14 +185,8 @@ class Replica:
             return placement.concurrency - others
         return _IN_FLIGHT if self.busy_s > _SHORT_BATCH_S else _IN_FLIGHT_SHORT
 
-    def _items_of(self, batch: Batch) -> list[Item]:
-        """The jobs of a batch as they are sent, with all bytes it cannot read itself."""
-        items = [Item(j.key, j.label, j.input) for j in batch.jobs]
-        if self.shared and self.info is not None and self.info.sees_data:
-            return items
-        return [i._replace(input=with_blobs(i.input, self._inline)) for i in items]
-
     def _inline(self, blob: Blob) -> Blob:
+        """`blob` with its bytes where the worker cannot read them itself."""
         in_store = blob.place is not None and ".parquet#" in blob.place
         if blob.data is not None or (in_store and self.shared):
             return blob
@@ -208,16 +194,3 @@ class Replica:
             return replace(blob, data=read_blob(blob))
         except OSError:
             return blob  # the worker reports which record lacks it
-
-    def failure(
-        self, fault: Fault | None, reason: str, batches: Sequence[Batch]
-    ) -> WorkerFailure:
-        """Return the report that it was lost; `fault` is None where its node was lost."""
-        return WorkerFailure(
-            at=date_and_time(),
-            stage=self.queue.spec.name,
-            host=self.handle.node.address,
-            kind=_KINDS[fault],
-            reason=reason,
-            records=sum(len(batch.jobs) for batch in batches),
-        )

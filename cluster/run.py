@@ -27,14 +27,8 @@ from cluster.manifest import (
     timing,
     write_json,
 )
-from cluster.plan import (
-    EngineOptions,
-    Evaluation,
-    Plan,
-    compared,
-    evaluations,
-)
-from cluster.shard import SHARD_FILE, Shard
+from cluster.plan import EngineOptions, Evaluation, Plan, compared, evaluations
+from cluster.shard import SHARD_FILE
 from cluster.store import DamagedPart, Store, StoreError
 from cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
 from cluster.tracing.summary import traced
@@ -141,18 +135,24 @@ def execute(
     `notes`, they are read with what their stages noted.
     """
     began, shard = time.monotonic(), options.shard
+    own = shard.folder(root) if shard else root  # what drivers of shards do not share
     with (
         RunLock(root, shard, str(about.get(RUN_DIGEST))) as lock,
-        RunLog(own := _own_folder(root, shard), watcher) as log,
+        RunLog(own, watcher) as log,
         SpanJournal(own) as journal,
     ):
         store = Store(
             root, repairs=options.makes, strict=not options.makes, on_notice=log.notice
         )
         store.sweep()
-        _refuse_if_changed(root, about, options.joins)
-        if shard is not None:
-            _share_manifest(root, about)
+        known = read_entries(root / MANIFEST)
+        if known.get(RUN_DIGEST, "") not in ("", options.joins, about.get(RUN_DIGEST)):
+            raise RunInUse(f"{root} has changed since this command began; give it again")
+        if shard is not None and known.get(RUN_DIGEST) != about[RUN_DIGEST]:
+            # All shards share it: the lock admits only those that write the same.
+            former = {name: known[name] for name in (TIMING, FAILURES) if name in known}
+            shared = {**about, **environment(), "started": now(), **former}
+            write_json(root / MANIFEST, shared | {"status": "started"})
         path = own / (SHARD_FILE if shard else MANIFEST)
         former = former_entries(path, (TIMING, FAILURES))
         manifest = {} if shard else {**about, **of_shards(root)}
@@ -178,52 +178,32 @@ def execute(
             "usage": work.usage,
             FAILURES: log.all_failures(former.get(FAILURES)),
         }
-        seconds = time.monotonic() - began
-        earlier = manifest.get(TIMING, {})
+        earlier, seconds = manifest.get(TIMING, {}), time.monotonic() - began
         if entry := timing(earlier, seconds, work.scheduling_s, log.ready):
             manifest[TIMING] = entry
         manifest |= {"status": status}
         if shard is None:
             manifest |= traced(root, log.notice)
         write_json(path, manifest)
-    failed = work.totals["failed"] + work.totals["failed_scores"]
-    seconds = time.monotonic() - began
-    stopped_by, made = work.stopped_by, work.made
-    return RunResult(work.totals, failed, made, seconds, stopped_by, journal.active)
-
-
-def _own_folder(root: AnyPath, shard: Shard | None) -> AnyPath:
-    """Return where a driver keeps what is not shared with those of other shards."""
-    folder = shard.folder(root) if shard else root
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _refuse_if_changed(root: AnyPath, about: Mapping[str, Any], joins: str) -> None:
-    """RunInUse where another command has changed the run since this one was planned."""
-    known = read_entries(root / MANIFEST).get(RUN_DIGEST, "")
-    if known not in ("", joins, about.get(RUN_DIGEST)):
-        raise RunInUse(f"{root} has changed since this command began; give it again")
-
-
-def _share_manifest(root: AnyPath, about: Mapping[str, Any]) -> None:
-    """Write the manifest that all shards share, unless it is there.
-
-    However many write it at once, they write the same: the lock admits no others.
-    """
-    known = read_entries(root / MANIFEST)
-    if known.get(RUN_DIGEST) != about[RUN_DIGEST]:
-        former = {name: known[name] for name in (TIMING, FAILURES) if name in known}
-        entries = {**about, **environment(), "started": now(), **former}
-        write_json(root / MANIFEST, entries | {"status": "started"})
+    return RunResult(
+        work.totals,
+        failed=work.totals["failed"] + work.totals["failed_scores"],
+        made=work.made,
+        seconds=time.monotonic() - began,
+        stopped_by=work.stopped_by,
+        traced=journal.active,
+    )
 
 
 def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
     """Return the executor of a run, for as long as it lasts; ClusterError."""
     chosen: str | AbstractContextManager[Executor] | None = options.executor
-    if chosen is None:
-        chosen = "ray" if options.address else _default_executor()
-    if not isinstance(chosen, str):
+    if chosen is None and not options.address:
+        chosen, valid = os.environ.get(EXECUTOR_VARIABLE, "ray"), get_args(ExecutorName)
+        if chosen not in valid:
+            names = ", ".join(valid)
+            raise ClusterError(f"{EXECUTOR_VARIABLE} is {chosen!r}; valid: {names}")
+    if not isinstance(chosen, str | None):
         return chosen
     if chosen == "local":
         if options.address:
@@ -234,13 +214,6 @@ def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
     from cluster.executors import on_ray
 
     return on_ray.connected(options.address)
-
-
-def _default_executor() -> str:
-    named, valid = os.environ.get(EXECUTOR_VARIABLE, "ray"), get_args(ExecutorName)
-    if named not in valid:
-        raise ClusterError(f"{EXECUTOR_VARIABLE} is {named!r}; valid: {', '.join(valid)}")
-    return named
 
 
 @dataclass
@@ -280,7 +253,6 @@ class _Work:
         )
 
     def _repaired(self, *damaged: str) -> bool:
-        """Return whether damaged parts were set aside, so that there is work again."""
         if not self.store.set_aside([*damaged, *self.store.suspects]):
             return False
         # Damage is seldom limited to one part, and each would cost another pass.
@@ -289,21 +261,18 @@ class _Work:
         return True
 
     def _make_missing(self, *, announce: bool) -> None:
-        if self.options.makes:
-            self._make(announce=announce)
-        if self.options.shard is None:  # those beside it may be reading the parts
+        options = self.options
+        if options.makes:
+            with self.journal.phase("counting what is missing"):
+                counts = count(self.plan, self.store, only_scorers=options.only_scorers)
+            if announce:
+                self.watcher.starting(counts)
+            if any(c.to_run for c in counts) and not self.stopped_by:
+                self._compute()
+        if options.shard is None:  # those beside it may be reading the parts
             with self.journal.phase("compacting parts"):
                 for spec in self.plan.stages:
                     self.store.compact(spec)
-
-    def _make(self, *, announce: bool) -> None:
-        only_scorers = self.options.only_scorers
-        with self.journal.phase("counting what is missing"):
-            counts = count(self.plan, self.store, only_scorers=only_scorers)
-        if announce:
-            self.watcher.starting(counts)
-        if any(c.to_run for c in counts) and not self.stopped_by:
-            self._compute()
 
     def _read_back(self, *, notes: bool) -> None:
         with self.journal.phase("reading results"):
@@ -346,12 +315,10 @@ class _Work:
             self.store,
             self.options,
             executor,
+            self.watcher,
+            self.journal,
             on_turn=turn,
-            on_notice=self.watcher.notice,
-            on_failure=self.watcher.worker_failed,
-            on_ready=self.watcher.worker_ready,
             should_stop=lambda: stopper.number is not None or self.lock.lost,
-            journal=self.journal,
         )
         began = time.monotonic()
         try:

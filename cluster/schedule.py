@@ -18,14 +18,22 @@ from cluster.store import Store
 from cluster.tracing.journal import SpanJournal
 from cluster.usage import Spending
 from cluster.walks import Pending, Walker, read
-from cluster.watcher import RunPhase, RunProgress, StageProgress, WorkerFailure
+from cluster.watcher import RunPhase, RunProgress, StageProgress, Watcher
 from cluster.worker import Receipt
-from cluster.workers import Event, OnReady
-from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, outcome_name
-from generators.document import Image, Malformed, Sample
+from cluster.workers import Event
+from generators.base import (
+    Failure,
+    Fault,
+    Job,
+    Outcome,
+    Result,
+    StageSpec,
+    add_usage,
+    outcome_name,
+)
+from generators.document import Image, Sample
 from generators.errors import UsageError
 from generators.names import unknown
-from generators.system import System
 
 _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
@@ -47,36 +55,21 @@ class Scheduler(Engine):
         store: Store,
         options: EngineOptions,
         executor: Executor,
+        watcher: Watcher | None = None,
+        journal: SpanJournal | None = None,
         *,
         on_turn: Callable[[RunProgress], None] = lambda progress: None,
-        on_notice: Callable[[str], None] = lambda text: None,
-        on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
-        on_ready: OnReady = lambda folder, seconds, taken_over: None,
         should_stop: Callable[[], bool] = lambda: False,
-        journal: SpanJournal | None = None,
     ) -> None:
         self._journal = journal or SpanJournal()
-        super().__init__(
-            executor,
-            store.root,
-            options,
-            probe=_probe_of(plan),
-            on_notice=self._notice,
-            on_failure=on_failure,
-            on_ready=on_ready,
-            journal=self._journal,
-        )
-        self.plan = plan
-        self.store = store
-        self.options = options
-        self.on_turn = on_turn
-        self.should_stop = should_stop
+        probe = _probe_of(plan)
+        super().__init__(executor, store.root, options, watcher, self._journal, probe)
+        self.plan, self.store, self.options = plan, store, options
+        self.on_turn, self.should_stop = on_turn, should_stop
         self.finished: Counter[str] = Counter()
         """Documents and pairs by outcome."""
-        self._on_notice = on_notice
-        self._noticed: set[str] = set()
         self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
-        self._feeders = plan.feeders
+        self._feeders, self._final = plan.feeders, final_lookup(store)
         self._requests: Iterator[DocumentRequest | PlanItem]
         self._requests = chain(plan.requests(), plan.comparisons)
         self._more_walks = True
@@ -100,22 +93,14 @@ class Scheduler(Engine):
                 self._open_walks()
                 self._handle(self._stop_paying())
                 self._handle(self._stop_asking())
-                self._note_growth()
+                self._note_growth(self._feeders, more=self._more_walks)
                 self._turn(0.0 if self._more_walks else 0.1)
                 self._show()
         finally:
             self._pool.kill_all()
         self.on_turn(self.progress())
 
-    def _note_growth(self) -> None:
-        """Note to which stages those before them may still give jobs."""
-        busy = {d for d, queue in self._queues.items() if queue.pending or queue.out}
-        for digest, queue in self._queues.items():
-            fed = not busy.isdisjoint(self._feeders[digest])
-            queue.growing = self._more_walks or fed
-
     def _stop_paying(self) -> list[Event]:
-        """Once the budget is reached, what still waits for a paid stage fails."""
         reason = self._spending.exhausted()
         if reason is None:
             return []
@@ -127,7 +112,7 @@ class Scheduler(Engine):
         failure = Failure(_UNREAD, Fault.UNREAD)
         unread = [(queue, queue.unread()) for queue in self._queues.values()]
         for name in (queue.spec.name for queue, jobs in unread if jobs):
-            self._notice(f"{name} is not asked any more: {_UNREAD}")
+            self._pool.notice(f"{name} is not asked any more: {_UNREAD}")
         return [(queue, [(job, failure) for job in jobs]) for queue, jobs in unread]
 
     def _finish_in_flight(self) -> None:
@@ -148,11 +133,6 @@ class Scheduler(Engine):
             self._shown = self._now()
             self._journal.queued({q.spec.name: q.pending for q in self._queues.values()})
             self.on_turn(self.progress())
-
-    def _notice(self, text: str) -> None:
-        if text not in self._noticed:
-            self._noticed.add(text)
-            self._on_notice(text)
 
     # ----------------------------------------------------------------- live control
 
@@ -211,14 +191,11 @@ class Scheduler(Engine):
                 self._more_walks = False
             elif not isinstance(request, tuple):
                 self._advance(Walker(request.walk()))
-            elif not self.options.only_scorers or self._has_document(*request):
+            elif not (
+                self.options.only_scorers
+                and isinstance(read(self.plan.answer(*request), self._final), Pending)
+            ):
                 self._advance(Walker(self.plan.evaluation(*request)))
-
-    def _has_document(
-        self, system: System, sample: Sample | Malformed, repeat: int
-    ) -> bool:
-        walk = self.plan.answer(system, sample, repeat)
-        return not isinstance(read(walk, final_lookup(self.store)), Pending)
 
     def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
         if isinstance(outcome, Result):
@@ -246,10 +223,9 @@ class Scheduler(Engine):
     # ----------------------------------------------------------------- records
 
     def _keep(self, queue: StageQueue, receipt: Receipt) -> Mapping[str, RecordRow]:
-        """Index what was committed."""
         rows = receipt.rows
         self.store.suspects.update(receipt.damaged)
-        queue.used(receipt.usage)
+        add_usage(queue.usage, receipt.usage)
         self._spending.count_receipt(queue.spec, receipt)
         if receipt.table is not None:
             rows = self.store.commit(queue.spec, receipt.table)

@@ -6,14 +6,14 @@ import heapq
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import filterfalse
 from typing import Any
 
 from cluster.placement import Resources
-from generators.base import RANDOM, Failure, Fault, Job, Outcome, StageSpec, add_usage
+from generators.base import RANDOM, Failure, Fault, Job, Outcome, StageSpec
 
 DEATHS_TO_QUARANTINE = 3
 """Deaths of workers that had only this record, before it is not tried again."""
@@ -253,10 +253,6 @@ class StageQueue:
         if few or not self.readers or self.spec.weights in RANDOM:
             return []
         return self.drain(lambda job: job.readable is not None)
-
-    def used(self, usage: Mapping[str, float]) -> None:
-        """Add the usage of a batch."""
-        add_usage(self.usage, usage)
 
     def paused(self, seconds: float) -> None:
         """Note for how long nothing was sent, which the rate leaves out."""

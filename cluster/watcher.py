@@ -113,6 +113,12 @@ class Watcher:
     def worker_failed(self, failure: WorkerFailure) -> None:
         """Called when a worker died or timed out; it is replaced where possible."""
 
+    def worker_ready(self, folder: str, seconds: float, taken_over: bool) -> None:
+        """Called when a worker has loaded the stage in `folder`, after some seconds.
+
+        `taken_over`: its process had hosted another stage, and was not started for this.
+        """
+
 
 FAILURES = "worker_failures"
 """The manifest's entry."""
@@ -159,6 +165,7 @@ class RunLog(Watcher):
         self._thread = threading.Thread(target=self._gather_often, daemon=True)
 
     def __enter__(self) -> "RunLog":
+        self._file.path.parent.mkdir(parents=True, exist_ok=True)
         self._write(f"run started by process {os.getpid()} on {socket.gethostname()}")
         self._thread.start()
         return self
@@ -176,8 +183,6 @@ class RunLog(Watcher):
         self._write("run ended" if error is None else f"run ended: {error!r}")
         with contextlib.suppress(OSError):
             self._file.save()
-
-    # ------------------------------------------------------------------ as a watcher
 
     def starting(self, counts: Sequence[StageCount]) -> None:
         """Pass on."""
@@ -199,10 +204,7 @@ class RunLog(Watcher):
         self.watcher.worker_failed(failure)
 
     def worker_ready(self, folder: str, seconds: float, taken_over: bool) -> None:
-        """Keep for the manifest in how long a worker has loaded the stage in `folder`.
-
-        `taken_over`: its process had hosted another stage, and was not started for this.
-        """
+        """Keep for the manifest."""
         times = self.ready[TAKEOVERS if taken_over else LOADS]
         times.setdefault(folder, []).append(round(seconds, 3))
 
@@ -212,8 +214,6 @@ class RunLog(Watcher):
         listed = [*known["listed"], *map(asdict, self.failures)]
         total = known["total"] + len(self.failures)
         return {"total": total, "listed": listed[-_MOST_LISTED:]}
-
-    # --------------------------------------------------------------------- gathering
 
     def _gather_often(self) -> None:
         while not self._stop.wait(_GATHERED_EVERY_S):
@@ -227,16 +227,13 @@ class RunLog(Watcher):
                     self._file.save()
                 return
             for file in sorted(self._folder.iterdir()):
-                self._gather_file(file, last=last)
+                with contextlib.suppress(OSError):
+                    while chunk := self._unread(file, last=last):
+                        self._write(chunk.decode(errors="replace"), file.name)
+                    if last:
+                        file.unlink()
             if last:
                 self._folder.rmdir()
-
-    def _gather_file(self, file: Path, *, last: bool) -> None:
-        with contextlib.suppress(OSError):
-            while chunk := self._unread(file, last=last):
-                self._write(chunk.decode(errors="replace"), file.name)
-            if last:
-                file.unlink()
 
     def _unread(self, file: Path, *, last: bool) -> bytes:
         """The next whole lines of a file; its unfinished line too where it is the last."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.executors.base import Executor, HostLost
+from cluster.manifest import now as date_and_time
 from cluster.placement import Node, Resources, free_resources
 from cluster.plan import EngineOptions
 from cluster.replica import Replica
@@ -17,7 +18,7 @@ from cluster.stage_queue import Batch, FailedJobs, StageQueue
 from cluster.store import StoreError
 from cluster.tracing.journal import SpanJournal
 from cluster.usage import committed_usage
-from cluster.watcher import WorkerFailure
+from cluster.watcher import FailureKind, Watcher, WorkerFailure
 from cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
 from generators.base import Failure, Fault, StageSpec
 from generators.buckets import AnyPath
@@ -27,12 +28,14 @@ _CHECKED_EVERY_S = 1.0
 """How often it is seen which nodes there are, and what has lasted too long."""
 _SILENCE_S = 20.0
 """How long a node may give no sign before its work is given to others."""
+_KINDS: Mapping[Fault | None, FailureKind] = {
+    Fault.DIED: "died",
+    Fault.TIMEOUT: "timed out",
+    None: "lost with its node",
+}
 _MOST_DEATHS = 3
 """Deaths while loading, on one node that lives on, after which a stage is not loadable."""
 
-
-OnReady = Callable[[str, float, bool], None]
-"""Called as `RunLog.worker_ready`."""
 Event = tuple[StageQueue, Receipt | FailedJobs]
 """The outcome of a batch: a receipt of committed records, or records that failed."""
 
@@ -62,21 +65,11 @@ class _LoadingTrouble:
     """
 
     deaths: Counter[str] = field(default_factory=Counter)
-    """By node, since a worker was last ready."""
+    """By node, since a worker was last ready. One on which it died too often is enough,
+    since they all load the same."""
     barred: set[str] = field(default_factory=set)
     """Nodes where no worker of the stage can ever be started."""
     reason: str = ""
-
-    def unloadable(self, hosts: set[str]) -> str | None:
-        """Return why the stage cannot be loaded; `hosts` are alive and large enough for it.
-
-        One node on which it died too often is enough, since they all load the same.
-        """
-        if hosts and hosts <= self.barred:
-            return self.reason
-        if any(self.deaths[node] >= _MOST_DEATHS for node in hosts):
-            return f"{self.reason}, {_MOST_DEATHS} times in a row while loading"
-        return None
 
 
 class WorkerPool:
@@ -87,20 +80,14 @@ class WorkerPool:
         executor: Executor,
         root: AnyPath,
         options: EngineOptions,
-        probe: list[tuple[str, str]],
-        notice: Callable[[str], None],
-        on_failure: Callable[[WorkerFailure], None],
-        on_ready: OnReady,
+        watcher: Watcher,
         journal: SpanJournal,
+        probe: list[tuple[str, str]],
     ) -> None:
-        self.executor = executor
-        self.now = executor.now
-        self.root = root
-        self.options = options
-        self.notice = notice
-        self._on_failure = on_failure
-        self._on_ready = on_ready
-        self._journal = journal
+        self.executor, self.now = executor, executor.now
+        self.root, self.options = root, options
+        self._watcher, self._journal, self._probe = watcher, journal, probe
+        self._noticed: set[str] = set()
         self.replicas: list[Replica] = []
         self._of: dict[StageQueue, list[Replica]] = defaultdict(list)
         """The same by stage, without those that are being stopped."""
@@ -110,7 +97,6 @@ class WorkerPool:
         self.released = False
         """Whether a worker has come to have nothing to do, or has ended, since the
         allocation last looked."""
-        self._probe = probe
         self._refs: dict[Any, Replica] = {}
         self._nodes_read_at = self._checked_at = -math.inf
         self._occupied: list[tuple[float, str, Resources]] = []
@@ -124,6 +110,12 @@ class WorkerPool:
         """Nodes that give no sign, and whose work was given to others."""
 
     # ------------------------------------------------------------ starting and stopping
+
+    def notice(self, text: str) -> None:
+        """Tell the user, of equal messages the first."""
+        if text not in self._noticed:
+            self._noticed.add(text)
+            self._watcher.notice(text)
 
     def of(self, queue: StageQueue) -> Sequence[Replica]:
         """Return the workers of a stage, without those that are being stopped."""
@@ -214,7 +206,6 @@ class WorkerPool:
         self._refs[replica.handle.call(method, *args, control=control)] = replica
 
     def _given(self, spec: StageSpec, node: Node) -> tuple[Any, ...]:
-        """Return what a `Worker` is made of."""
         know(spec.secrets)
         secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
         # Only stages behind an endpoint have ceilings, and only those read parts again.
@@ -270,7 +261,7 @@ class WorkerPool:
                 continue
             if self.dispatch_to(replica) and replica.in_flight:
                 refused.add(replica.queue)
-            if not replica.has_room:
+            if replica.state != "ready" or len(replica.in_flight) >= replica.depth():
                 del self._roomy[replica]
 
     def dispatch_to(self, replica: Replica, most: int | None = None) -> bool:
@@ -318,11 +309,8 @@ class WorkerPool:
         for replica, cause in lost:
             if replica in self.replicas:
                 self._lost(replica, cause)
-        return events + self.unprompted()
-
-    def unprompted(self) -> list[Event]:
-        """Return the events that no reply brings: of deaths, silence and limits of time."""
-        events = self._attributed()
+        # And what no reply brings: deaths, silence and limits of time.
+        events += self._attributed()
         if self.now() - self._checked_at >= _CHECKED_EVERY_S:
             self._checked_at = self.now()
             self._give_up_silent_nodes()
@@ -362,7 +350,7 @@ class WorkerPool:
         seconds = replica.since - replica.ordered
         if not replica.used:
             replica.queue.load_s = seconds
-        self._on_ready(replica.queue.spec.folder, seconds, replica.used)
+        self._watcher.worker_ready(replica.queue.spec.folder, seconds, replica.used)
         return []
 
     def _never_ready(self, replica: Replica, reason: str) -> list[Event]:
@@ -496,7 +484,15 @@ class WorkerPool:
         self, replica: Replica, fault: Fault | None, reason: str, batches: list[Batch]
     ) -> None:
         """Report a worker that is lost; `fault` is None where its node was lost."""
-        self._on_failure(replica.failure(fault, reason, batches))
+        failure = WorkerFailure(
+            at=date_and_time(),
+            stage=replica.queue.spec.name,
+            host=replica.handle.node.address,
+            kind=_KINDS[fault],
+            reason=reason,
+            records=sum(len(batch.jobs) for batch in batches),
+        )
+        self._watcher.worker_failed(failure)
 
     def _not_loadable(self) -> list[Event]:
         """Events for stages whose workers cannot be started or loaded."""
@@ -505,8 +501,11 @@ class WorkerPool:
             if not (trouble.deaths or trouble.barred) or queue.unusable is not None:
                 continue
             hosts = {n.id for n in self.nodes if queue.need.fits(n.total)}
-            if reason := trouble.unloadable(hosts):
+            barred = bool(hosts) and hosts <= trouble.barred
+            if barred or any(trouble.deaths[node] >= _MOST_DEATHS for node in hosts):
+                times = f", {_MOST_DEATHS} times in a row while loading"
                 trouble.deaths.clear()
+                reason = trouble.reason if barred else trouble.reason + times
                 events += self._without_more(queue, reason)
         return events
 
@@ -549,8 +548,15 @@ class WorkerPool:
         for replica in list(self.replicas):
             waited = clock - replica.since
             overdue = waited > replica.time_limit_s(self.options.placement_timeout_s)
-            if replica.in_flight and clock - replica.last_heard > replica.silence_limit_s:
-                events.append(self._hung(replica))
+            silent_s, limit_s = clock - replica.last_heard, replica.silence_limit_s
+            if replica.in_flight and silent_s > limit_s:
+                # It holds the interpreter's lock, and cannot enforce its own limit.
+                queue, batches = replica.queue, self._withdraw(replica)
+                reason = f"no sign of life for {limit_s:.0f} s"
+                self._report(replica, Fault.TIMEOUT, reason, batches)
+                self.stop(replica)
+                died = self._attribute(queue, batches, reason, Fault.TIMEOUT)
+                events.append((queue, died))
             elif replica.state == "stopping" and overdue:
                 replica.handle.kill()
                 self._withdraw(replica)
@@ -559,35 +565,24 @@ class WorkerPool:
                 events += self._stop_overdue(replica, waited)
         return events
 
-    def _hung(self, replica: Replica) -> Event:
-        """It holds the interpreter's lock, so that it cannot enforce its own time limit."""
-        queue, batches = replica.queue, self._withdraw(replica)
-        reason = f"no sign of life for {replica.silence_limit_s:.0f} s"
-        self._report(replica, Fault.TIMEOUT, reason, batches)
-        self.stop(replica)
-        return queue, self._attribute(queue, batches, reason, Fault.TIMEOUT)
-
     def _stop_overdue(self, replica: Replica, waited: float) -> list[Event]:
-        """Stop a worker that takes too long to start or to load."""
         queue, placed = replica.queue, replica.state != "starting"
         reason = f"a worker was still {replica.state} after {waited:.0f} s"
         if placed:
             self._report(replica, Fault.TIMEOUT, reason, [])
         self._withdraw(replica)
         self.stop(replica)
-        if placed or not self._may_be_placed_later(queue):
+        if not placed:
+            # Busy workers of this run may free resources that are not free at present;
+            # where they are idle, one more attempt is made.
+            queue.unplaced += 1
+            others = [r for r in self.replicas if r.state != "stopping"]
+            busy = any(r.in_flight for r in others)
+            placed = not (busy or (others and queue.unplaced == 1))
+        if placed:
             return self._never_ready(replica, reason)
         node = replica.handle.node.id
         self._occupied.append((self.now(), node, replica.need))
         self._free = None
         self.notice(f"stage {queue.spec.name} waits for resources: {reason}")
         return []
-
-    def _may_be_placed_later(self, queue: StageQueue) -> bool:
-        """Whether workers of this run may free resources that are not free at present.
-
-        They may while they are busy; where they are idle, one more attempt is made.
-        """
-        queue.unplaced += 1
-        others = [r for r in self.replicas if r.state != "stopping"]
-        return any(r.in_flight for r in others) or (bool(others) and queue.unplaced == 1)

@@ -7,7 +7,7 @@ lower bound. The forecast is kept in the manifest, and told beside what the run 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
 from benchmarks.durations import in_words
@@ -43,35 +43,17 @@ _HEAD = (
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class StageForecast:
+class StageForecast(StageWork):
     """What one stage will take."""
 
-    work: StageWork
     rates: StageRates
     workers: int
     """Most workers at a time."""
 
     @property
-    def spec(self) -> StageSpec:
-        """The stage."""
-        return self.work.spec
-
-    @property
-    def jobs(self) -> float:
-        """Records it will make."""
-        return self.work.jobs
-
-    @property
     def busy_s(self) -> float:
         """Seconds in which its workers compute, as far as is known."""
         return self.rates.seconds.mean * self.jobs if self.rates.seconds else 0.0
-
-    @property
-    def gap(self) -> str:
-        """What no source knows about its time; empty where all is known."""
-        names = [] if self.rates.seconds else ["seconds per record"]
-        names += [] if self.rates.load_s else ["load time"]
-        return " and ".join(names)
 
     def used(self, name: str) -> FigureRange | None:
         """Return how much of a name of `_TOTALS` it uses; None where it is not known.
@@ -88,7 +70,7 @@ class StageForecast:
         rates = self.rates
         return {
             "jobs": round(self.jobs, 2),
-            "at_most": self.work.bound,
+            "at_most": self.bound,
             "seconds_per_record": rates.seconds and asdict(rates.seconds),
             "load_seconds": rates.load_s and asdict(rates.load_s),
             "workers": self.workers,
@@ -99,18 +81,18 @@ class StageForecast:
     @property
     def row(self) -> list[str]:
         """Its row in the table of the forecast."""
-        rates, disk, money = self.rates, self.used("disk_bytes"), self.used("money")
-        named = rates.origin in (Origin.UNKNOWN, Origin.PRIOR)
-        tokens = (self.used(name) for name in ("input_tokens", "output_tokens"))
+        rates = self.rates
+        *tokens, disk, money = map(self.used, _TOTALS)
         return [
             self.spec.name,
-            f"{'at most ' if self.work.bound else ''}{self.jobs:,.0f}",
-            *(_figure(span) for span in (rates.seconds, rates.load_s)),
+            f"{'at most ' if self.bound else ''}{self.jobs:,.0f}",
+            _figure(rates.seconds),
+            _figure(rates.load_s),
             str(self.workers) if rates.seconds else "?",
             *("" if amount is None else _count_text(amount.mean) for amount in tokens),
             "?" if disk is None else _bytes_text(disk.mean),
             "?" if money is None else (f"{money.mean:,.4g}" if money.mean else ""),
-            rates.origin.value if named else f"{rates.origin.value}: {rates.detail}",
+            ": ".join(filter(None, (rates.origin.value, rates.detail))),
         ]
 
 
@@ -161,16 +143,22 @@ class Forecast:
         mean, *ends = (simulate(work, rates, nodes, end) for end in every)
         stages = [
             StageForecast(
-                work=w, rates=rates[w.spec.digest], workers=mean.workers[w.spec.digest]
+                **{f.name: getattr(w, f.name) for f in fields(w)},
+                rates=rates[w.spec.digest],
+                workers=mean.workers[w.spec.digest],
             )
             for w in work
         ]
-        seconds = _span(*(run.seconds for run in (mean, *ends)))
+        # Another order of stages may make a slower rate finish earlier, by a little.
+        totals = zip(
+            *((run.seconds, run.gpu_seconds) for run in (mean, *ends)), strict=True
+        )
+        seconds, gpu_seconds = (FigureRange(t[0], min(t), max(t)) for t in totals)
         return cls(
             machine=sources.machine,
             stages=stages,
             seconds=seconds + sources.overhead_s if work else NOTHING,
-            gpu_hours=_span(*(run.gpu_seconds / 3600 for run in (mean, *ends))),
+            gpu_hours=gpu_seconds * (1 / 3600),
             price_per_gpu_hour=price_per_gpu_hour,
             notes=[*_notes(stages, sources, mean), *_ceilings(stages, max_cost)],
         )
@@ -180,7 +168,10 @@ class Forecast:
         """What no source knows about the time of its stages."""
         names: dict[str, list[str]] = {}
         for stage in self.stages:
-            names.setdefault(stage.gap, []).append(stage.spec.name)
+            known = (stage.rates.seconds, stage.rates.load_s)
+            figures = zip(("seconds per record", "load time"), known, strict=True)
+            gap = " and ".join(name for name, figure in figures if not figure)
+            names.setdefault(gap, []).append(stage.spec.name)
         return [f"{gap} of {', '.join(known)}" for gap, known in names.items() if gap]
 
     @property
@@ -223,7 +214,7 @@ class Forecast:
         timed = not self.missing
         tokens = f"{_amount(read)} tokens read and {_amount(written)} written"
         parts = (
-            (True, timed, span_text(self.seconds)),
+            (True, timed, _amount(self.seconds, time_text)),
             (self.on_gpus, timed, f"{_amount(self.gpu_hours)} GPU-hours"),
             (read.mean or written.mean or known[0], known[0], tokens),
             (disk.mean or known[2], known[2], f"{_amount(disk, _bytes_text)} of records"),
@@ -249,15 +240,10 @@ class Forecast:
         return ResultTable.of(title, _HEAD, rows, [*notes, *self.notes])
 
 
-def _span(mean: float, *ends: float) -> FigureRange:
-    # Another order of stages may make a slower rate finish earlier, by a little.
-    return FigureRange(mean, min(mean, *ends), max(mean, *ends))
-
-
 def _notes(
     stages: Sequence[StageForecast], sources: Sources, run: Simulated
 ) -> Iterator[str]:
-    if names := [stage.spec.name for stage in stages if stage.work.bound]:
+    if names := [stage.spec.name for stage in stages if stage.bound]:
         yield (
             f"no run tells how many records follow for {', '.join(names)}: their most "
             "are counted"
@@ -317,33 +303,24 @@ def kept_forecast(forecast: Forecast | None, root: AnyPath) -> dict[str, Any]:
 
 
 def concluded(root: AnyPath, forecast: Forecast, result: RunResult, board: Board) -> str:
-    """Add what the run took to the manifest; it beside the forecast, in words."""
-    manifest = read_manifest(root)
+    """Add what the run took to the manifest; it beside the forecast, in words.
+
+    Without words where rates were not known.
+    """
+    manifest, line, seconds = read_manifest(root), "", result.seconds
     manifest[IMAGES] = board.images_per_document
-    line = ""
     if result.made and forecast.stages and not result.interrupted:
-        line = _beside(forecast, result.seconds)
-        manifest[OUTCOME] = {"seconds": round(result.seconds, 3), "lines": [line]}
+        if not forecast.missing:
+            share = seconds / forecast.seconds.mean - 1
+            more = "longer" if share > 0 else "shorter"
+            planned, took = _amount(forecast.seconds, time_text), time_text(seconds)
+            line = f"planned {planned}, took {took} ({abs(share):.0%} {more})"
+        manifest[OUTCOME] = {"seconds": round(seconds, 3), "lines": [line]}
     write_json(root / MANIFEST, manifest)
     return line
 
 
-def _beside(forecast: Forecast, seconds: float) -> str:
-    """Word a forecast beside what the run took; empty where rates were not known."""
-    if forecast.missing:
-        return ""
-    share = seconds / forecast.seconds.mean - 1
-    more = "longer" if share > 0 else "shorter"
-    planned, took = span_text(forecast.seconds), time_text(seconds)
-    return f"planned {planned}, took {took} ({abs(share):.0%} {more})"
-
-
 # ------------------------------------------------------------------------------ wording
-
-
-def span_text(span: FigureRange) -> str:
-    """Word a time: `41 s (35 s to 50 s)`, or hours and minutes."""
-    return _amount(span, time_text)
 
 
 def time_text(seconds: float) -> str:
@@ -371,6 +348,6 @@ def _figure(span: FigureRange | None) -> str:
 
 
 def _amount(span: FigureRange, text: Callable[[float], str] = _count_text) -> str:
-    """Word a total: `2.1 GB (1.3 GB to 4 GB)`."""
+    """Word a total: `2.1 GB (1.3 GB to 4 GB)`, `41 s (35 s to 50 s)`."""
     mean, low, high = map(text, (span.mean, span.low, span.high))
     return mean if low == high else f"{mean} ({low} to {high})"

@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,18 +94,16 @@ class Batches:
     """Sums over all records."""
 
     @classmethod
-    def pooled(cls, parts: Sequence[Batches]) -> Batches:
+    def pooled(cls, parts: Iterable[Batches]) -> Batches:
         """Return the batches of several runs together."""
-        return cls(
-            records=np.concatenate([p.records for p in parts]),
-            seconds=np.concatenate([p.seconds for p in parts]),
-            usage=_sums(part.usage for part in parts),
+        records, seconds, usage = zip(
+            *((p.records, p.seconds, p.usage) for p in parts), strict=True
         )
-
-    @property
-    def each(self) -> dict[str, float]:
-        """What one record used on average."""
-        return {name: amount / self.records.sum() for name, amount in self.usage.items()}
+        return cls(
+            records=np.concatenate(records),
+            seconds=np.concatenate(seconds),
+            usage=_sums(usage),
+        )
 
     def predicted(self, new: float) -> FigureRange | None:
         """Return seconds per record over `new` further batches; None without any.
@@ -139,6 +136,8 @@ class MeasuredRun:
 
     root: AnyPath
     manifest: Mapping[str, Any]
+    _read: dict[str, Batches | None] = field(default_factory=dict)
+    """By the stage's folder, what has been read."""
 
     @classmethod
     def among(cls, roots: Iterable[AnyPath]) -> list[MeasuredRun]:
@@ -155,35 +154,36 @@ class MeasuredRun:
         return Machine.from_hardware(self.manifest.get("hardware") or {})
 
     @property
-    def address(self) -> str | None:
-        """The address of its Ray."""
-        address: str | None = self.manifest["config"].get("address")
-        return address
+    def address(self) -> Any:
+        """The address of its Ray, if it was not its own."""
+        return self.manifest["config"].get("address")
 
-    def _timing(self, name: str) -> Any:
-        return (self.manifest.get(TIMING) or {}).get(name)
+    def entry(self, name: str) -> Mapping[str, Any]:
+        """Return an entry of the manifest, empty where there is none."""
+        return self.manifest.get(name) or {}
 
     @property
     def overhead_s(self) -> float | None:
         """Seconds of its last command without workers: Ray's start and end, reading."""
-        seconds, scheduling = self._timing("seconds"), self._timing("scheduling_seconds")
-        known = seconds is not None and scheduling is not None
-        return max(0.0, seconds - scheduling) if known else None
+        match self.entry(TIMING):
+            case {"seconds": float(seconds), "scheduling_seconds": float(scheduling)}:
+                return max(0.0, seconds - scheduling)
+        return None
 
     @property
     def documents(self) -> int:
         """Documents that came to an end."""
-        counts = self.manifest.get("counts") or {}
+        counts = self.entry("counts")
         return int(counts.get("planned", 0)) - int(counts.get("missing", 0))
 
     def loads(self, spec: StageSpec, name: str) -> list[float]:
         """Return seconds until workers were ready, by a name of `_LOADING`."""
-        seconds: list[float] = (self._timing(name) or {}).get(self.folder_of(spec), [])
-        return seconds
+        times = self.entry(TIMING).get(name) or {}
+        return times.get(self.folder_of(spec)) or []
 
     def folder_of(self, spec: StageSpec) -> str | None:
         """Return the stage's folder: of its digest, or of its settings in old versions."""
-        stages: Mapping[str, Any] = self.manifest.get("stages") or {}
+        stages = self.entry("stages")
         name, _, digest = spec.folder.rpartition("-")
         facts = stage_facts(spec)
         exact = [folder for folder in stages if folder.endswith(f"-{digest}")]
@@ -194,11 +194,6 @@ class MeasuredRun:
             and all(recorded.get(n) == facts[n] for n in _SAME)
         ]
         return next(iter(exact + alike), None)
-
-    @cached_property
-    def _read(self) -> dict[str, Batches | None]:
-        """By the stage's folder, what has been read."""
-        return {}
 
     def batches(self, spec: StageSpec) -> Batches | None:
         """Return the batches of a stage, without failed records; None without any."""
@@ -217,9 +212,8 @@ def _batches_in(root: AnyPath, folder: str) -> Batches | None:
     """
     digest = folder[folder.rindex("-") :]
     tables, size, read = [], 0, 0
-    for part in (
-        p for f in stage_folders(root) if f.name.endswith(digest) for p in parts_in(f)
-    ):
+    folders = [f for f in stage_folders(root) if f.name.endswith(digest)]
+    for part in chain.from_iterable(map(parts_in, folders)):
         if read < _MOST_RECORDS:
             try:
                 tables.append(read_part(part, ["outcome", "seconds", "at", "usage"]))
@@ -309,9 +303,10 @@ class Sources:
             load_s=FigureRange.over(new_s or other_s),
             takeover_s=FigureRange.over(other_s or new_s),
         )
-        known = (b for run in runs if (b := run.batches(spec)))
-        if pooled := list(islice(known, _MOST_POOLED)):
-            each = Batches.pooled(pooled).each
+        measured = (b for run in runs if (b := run.batches(spec)))
+        if pooled := list(islice(measured, _MOST_POOLED)):
+            known = Batches.pooled(pooled)
+            each = {n: used / known.records.sum() for n, used in known.usage.items()}
             exact = {name: FigureRange.exact(used) for name, used in each.items()}
             rates = replace(rates, usage=exact)
         named = ((r.root.name, b) for r in alike if (b := r.batches(spec)))
@@ -319,7 +314,7 @@ class Sources:
         if not timed:
             return rates
         first, *others = timed
-        together = Batches.pooled([*timed.values()])
+        together = Batches.pooled(timed.values())
         more = f" and {len(others)} more" if others else ""
         return replace(
             rates,
@@ -340,8 +335,6 @@ class Sources:
         alike = run.machine.runs_like(self.machine, spec.placement.num_gpus)
         return run.address is None and alike
 
-    # -------------------------------------------------------------------- of a run
-
     @property
     def overhead_s(self) -> FigureRange:
         """Seconds of a command without workers: Ray's start and end, reading back.
@@ -358,7 +351,7 @@ class Sources:
 
     def images(self, system: str) -> float | None:
         """Return how many images a document of `system` has; None where no run knows."""
-        known = [(run.manifest.get(IMAGES) or {}).get(system) for run in self.runs]
+        known = (run.entry(IMAGES).get(system) for run in self.runs)
         return next((float(n) for n in known if n is not None), None)
 
     def judged(self, spec: StageSpec) -> float | None:

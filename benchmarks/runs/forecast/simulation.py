@@ -1,6 +1,6 @@
 """The run that a forecast is made of: the engine itself on a virtual clock.
 
-Scheduler, allocation and workers' hosts are those of a run (`cluster.executors.simulated`).
+Allocation, queues and workers' hosts are those of a run (`cluster.executors.simulated`).
 Only the jobs stand for others: where there are many, each is counted for several records
 and takes as long as they do, so that a large plan takes no longer than a small one.
 """
@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any
 
 from benchmarks.runs.forecast.rates import Sources, StageRates
 from cluster.counts import StageCount
+from cluster.engine import Engine
+from cluster.executors.base import Executor
 from cluster.executors.simulated import Speeds, World
 from cluster.placement import Node, Resources
 from cluster.plan import EngineOptions, Plan
 from cluster.records import Item, RecordRow
-from cluster.schedule import Scheduler
-from cluster.store import Store
-from cluster.watcher import RunProgress
+from cluster.stage_queue import FailedJobs, StageQueue
+from cluster.walks import Walker
 from cluster.worker import Receipt, WorkerInfo
-from generators.base import Job, OutcomeName, Skip, StageSpec, Walk
+from generators.base import Job, Outcome, OutcomeName, Skip, StageSpec, Walk
 from generators.document import Request
 from generators.work import FigureRange, RangeEnd
 
@@ -38,10 +39,7 @@ _TICK = 0.001
 _COUNTED = RecordRow(OutcomeName.SKIPPED, None, "only counted", 0, (), "", 0)
 
 
-# -------------------------------------------------------------------------------- work
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class StageWork:
     """What one stage has left to do."""
 
@@ -65,29 +63,25 @@ def work_of(
     plan: Plan, counts: Sequence[StageCount], sources: Sources
 ) -> tuple[StageWork, ...]:
     """Return the work of every stage that has some, as far as runs before tell it."""
-    feeders = plan.feeders
-    work = (
-        _work(plan, tally, sources, feeders.get(tally.spec.digest, ())) for tally in counts
-    )
+    work, feeders = [], plan.feeders
+    for tally in counts:
+        flows: dict[str, float] = {}
+        bound = False
+        for (system, feeder), jobs in tally.later_of.items():
+            share = _share(plan, tally.spec, system, sources)
+            bound = bound or share is None
+            expected = jobs if share is None else jobs * share
+            flows[feeder] = flows.get(feeder, 0.0) + expected
+        work.append(
+            StageWork(
+                spec=tally.spec,
+                known=float(tally.distinct - tally.done),
+                flows=flows,
+                feeders=frozenset(feeders.get(tally.spec.digest, ())),
+                bound=bound,
+            )
+        )
     return tuple(w for w in work if w.jobs > 0)
-
-
-def _work(
-    plan: Plan, tally: StageCount, sources: Sources, feeders: Iterable[str]
-) -> StageWork:
-    flows: dict[str, float] = {}
-    bound = False
-    for (system, feeder), jobs in tally.later_of.items():
-        share = _share(plan, tally.spec, system, sources)
-        bound = bound or share is None
-        flows[feeder] = flows.get(feeder, 0.0) + jobs * (1.0 if share is None else share)
-    return StageWork(
-        spec=tally.spec,
-        known=float(tally.distinct - tally.done),
-        flows=flows,
-        feeders=frozenset(feeders),
-        bound=bound,
-    )
 
 
 def _share(plan: Plan, spec: StageSpec, system: str, sources: Sources) -> float | None:
@@ -105,9 +99,6 @@ def _share(plan: Plan, spec: StageSpec, system: str, sources: Sources) -> float 
         judged = sources.judged(spec)
         return None if judged is None else min(1.0, judged / asked)
     return 1.0
-
-
-# -------------------------------------------------------------------------- simulation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,44 +129,27 @@ def simulate(
     jobs = max((w.jobs for w in placed), default=0.0)
     most = max(fitting.values(), default=0)
     scale = max(1.0, jobs / max(_LEAST_JOBS, _JOBS_PER_WORKER * most))
-    plan = _CountedPlan.of(placed, scale)
-    speeds = _Rates(records=plan.records, by_stage=rates, end=end)
-    world = World(
-        nodes,
-        speeds,
-        make_worker=CountingWorker,
-        tick_s=max(1.0, _TICK * _least_seconds(placed, speeds, fitting)),
-    )
-    workers = Counter[str]()
-    names = {w.spec.name: w.spec.digest for w in work}
-
-    def watch(progress: RunProgress) -> None:
-        nonlocal workers
-        workers |= Counter({names[s.name]: s.workers for s in progress.stages})
-
-    with TemporaryDirectory() as nowhere, world.driver() as executor:
-        store, options = Store(Path(nowhere)), EngineOptions(placement_timeout_s=math.inf)
-        Scheduler(plan, store, options, executor, on_turn=watch).run()
+    counts = {w.spec.digest: math.ceil(w.jobs / scale) for w in placed}
+    records = {w.spec.digest: w.jobs / counts[w.spec.digest] for w in placed}
+    speeds = _Rates(records=records, by_stage=rates, end=end)
+    each = {w.spec.digest: w.jobs / fitting[w.spec.digest] for w in placed}
+    longest_s = max((n * speeds.seconds(d) for d, n in each.items()), default=0.0)
+    tick_s = max(1.0, _TICK * longest_s)
+    world = World(nodes, speeds, make_worker=CountingWorker, tick_s=tick_s)
+    with world.driver() as executor:
+        engine = _CountingEngine(executor, placed, scale, counts)
+        engine.run()
         seconds = world.now
         world.pass_time(1.0)  # until the hosts have ended
     return Simulated(
         seconds=seconds,
         gpu_seconds=world.gpu_seconds,
-        workers=workers,
+        workers=engine.workers,
         unplaced=[w.spec.name for w in work if w not in placed],
     )
 
 
-def _least_seconds(
-    work: Iterable[StageWork], speeds: _Rates, fitting: Mapping[str, int]
-) -> float:
-    """Return the time of the longest stage, with all nodes to itself."""
-    each = ((w, w.spec.digest) for w in work)
-    return max((w.jobs * speeds.seconds(d) / fitting[d] for w, d in each), default=0.0)
-
-
 def _most_workers(spec: StageSpec, nodes: Sequence[Node]) -> int:
-    """Return how many workers of a stage fit on the nodes."""
     need = Resources.of_placement(spec.placement)
     return sum(_fitting(need, node.total) for node in nodes if need.fits(node.total))
 
@@ -185,42 +159,70 @@ def _fitting(need: Resources, total: Resources) -> int:
     return int(min((has / takes for has, takes in pairs if takes > 0), default=1.0))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _CountedPlan(Plan):
-    """Jobs that stand for the records of stages, those of all stages side by side."""
+class _CountingEngine(Engine):
+    """Has jobs counted that stand for `scale` records, those of all stages side by side."""
 
-    work: Mapping[str, StageWork]
-    scaled: Mapping[str, StageSpec]
-    jobs: Mapping[str, int]
-    records: Mapping[str, float]
-    """For how many one job of a stage stands."""
+    def __init__(
+        self,
+        executor: Executor,
+        work: Sequence[StageWork],
+        scale: float,
+        counts: Mapping[str, int],
+    ) -> None:
+        options = EngineOptions(placement_timeout_s=math.inf)
+        super().__init__(executor, Path(gettempdir()) / "plait", options)
+        self._work = {w.spec.digest: w for w in work}
+        self._specs = {w.spec.digest: _scaled(w.spec, scale) for w in work}
+        self._counts = counts
+        self._counted: set[str] = set()
+        """Keys of the jobs that have ended."""
+        self.workers = Counter[str]()
+        """Most workers of each stage that were ready at a time."""
 
-    @classmethod
-    def of(cls, work: Iterable[StageWork], scale: float) -> _CountedPlan:
-        """Let a job stand for `scale` records."""
-        by_stage = {w.spec.digest: w for w in work}
-        jobs = {d: math.ceil(w.jobs / scale) for d, w in by_stage.items()}
-        plan = cls(
-            systems=(),
-            samples=(),
-            scorers=(),
-            prompt=lambda sample, variant: (),
-            work=by_stage,
-            scaled={d: _scaled(w.spec, scale) for d, w in by_stage.items()},
-            jobs=jobs,
-            records={d: w.jobs / jobs[d] for d, w in by_stage.items()},
-        )
-        most = max(jobs.values(), default=0)
-        numbered = ((d, i) for i in range(most) for d, n in jobs.items() if i < n)
-        return replace(plan, comparisons=[_CountedJob(plan, d, i) for d, i in numbered])
+    def run(self) -> None:
+        """Turn until all jobs are counted."""
+        for number in range(max(self._counts.values(), default=0)):
+            for digest in (d for d, count in self._counts.items() if number < count):
+                self._advance(Walker(self._walk(digest, number)))
+        feeders = {digest: w.feeders for digest, w in self._work.items()}
+        while self._waiting:
+            self._note_growth(feeders)
+            self._turn(0.1)
+            ready = (r.queue.spec.digest for r in self._pool.replicas if r.state == "ready")
+            self.workers |= Counter(ready)
+        self._pool.kill_all()
 
-    @property
-    def stages(self) -> list[StageSpec]:
-        return list(self.scaled.values())
+    def _walk(
+        self, digest: str, number: int, after: frozenset[str] = frozenset()
+    ) -> Walk[Any]:
+        """Have a job done once the one that it follows from is, if any."""
+        work = self._work[digest]
+        at = (number + 0.5) * work.jobs / self._counts[digest] - work.known
+        for feeder, jobs in work.flows.items():
+            if 0 <= at < jobs and feeder in self._work and feeder not in after:
+                place = int(at / jobs * self._counts[feeder])
+                yield from self._walk(feeder, place, after | {digest})
+            at -= jobs
+        yield [Job(self._specs[digest], Request((), seed=number), str(number))]
+        return Skip("only counted")
 
-    @property
-    def feeders(self) -> Mapping[str, set[str]]:
-        return {d: set(w.feeders) & self.work.keys() for d, w in self.work.items()}
+    def _new_queue(self, spec: StageSpec) -> StageQueue:
+        return StageQueue(spec, list(self._work).index(spec.digest), self._now)
+
+    def _lookup(self, job: Job) -> Outcome[Any] | None:
+        return Skip("only counted") if job.key in self._counted else None
+
+    def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[str]:
+        self._counted |= receipt.rows.keys()
+        return receipt.rows
+
+    def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[str]:
+        keys = [job.key for job, _ in failed]
+        self._counted.update(keys)
+        return keys
+
+    def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
+        """Nothing is to be done."""
 
 
 def _scaled(spec: StageSpec, scale: float) -> StageSpec:
@@ -230,39 +232,8 @@ def _scaled(spec: StageSpec, scale: float) -> StageSpec:
     return replace(spec, placement=placement)
 
 
-@dataclass(frozen=True)
-class _CountedJob:
-    """One job as an item of a plan."""
-
-    plan: _CountedPlan
-    digest: str
-    number: int
-    stages: tuple[StageSpec, ...] = ()
-    rounds: int = 1
-
-    def walk(self, after: frozenset[str] = frozenset()) -> Walk[Any]:
-        """Have the job done once the one that it follows from is."""
-        for feeder in self._feeder():
-            if feeder.digest not in after:
-                yield from feeder.walk(after | {self.digest})
-        spec = self.plan.scaled[self.digest]
-        yield [Job(spec, Request((), seed=self.number), str(self.number))]
-        return Skip("only counted")
-
-    def _feeder(self) -> Iterator[_CountedJob]:
-        """Yield the job of another stage that this one waits for, if any."""
-        plan, work = self.plan, self.plan.work[self.digest]
-        at = (self.number + 0.5) * plan.records[self.digest] - work.known
-        for feeder, jobs in work.flows.items():
-            if 0 <= at < jobs and feeder in plan.jobs:
-                yield _CountedJob(plan, feeder, int(at / jobs * plan.jobs[feeder]))
-            at -= jobs
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Rates(Speeds):
-    """How long the calls of workers take."""
-
     records: Mapping[str, float]
     by_stage: Mapping[str, StageRates]
     end: RangeEnd
