@@ -135,7 +135,6 @@ class Allocator:
         return any(way(queue) for way in ways) or self._make_room(queue, may_leave)
 
     def _start(self, queue: StageQueue) -> bool:
-        """Start a worker where there is room."""
         node = best_node(queue.need, self.pool.free_for(queue))
         if node is not None:
             self.pool.start(queue, node)

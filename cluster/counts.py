@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 from typing import Any
@@ -63,9 +63,18 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     With `only_scorers`, only the jobs that judge documents which are there already.
     """
     counts = {s.digest: StageCount(s) for s in plan.stages}
+    # Sixteen bytes a key: sets of a million keys for each stage would take gigabytes.
     asked, done = ({digest: bytearray() for digest in counts} for _ in range(2))
     final = final_lookup(store)
-    counted = _counting(final, counts, asked, done)
+
+    def counted(job: Job) -> Outcome[Any] | None:
+        outcome, stage, key = final(job), job.spec.digest, bytes.fromhex(job.key)
+        counts[stage].requests += 1
+        asked[stage].extend(key)
+        if outcome is not None:
+            done[stage].extend(key)
+        return outcome
+
     waiting = Counter[tuple[tuple[str, ...], int, int, tuple[int, ...]]]()
     """Queries whose answers wait, by systems, drafts to come, the stage that is waited for,
     and the jobs in a round of each scorer."""
@@ -104,32 +113,10 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     for comparison in plan.comparisons:
         _count_walk(comparison.walk(), comparison, counted, counts)
     for stage, tally in counts.items():
-        tally.distinct, tally.done = _distinct(asked[stage]), _distinct(done[stage])
+        tally.distinct, tally.done = (
+            int(np.unique(np.frombuffer(keys[stage], "S16")).size) for keys in (asked, done)
+        )
     return list(counts.values())
-
-
-def _counting(
-    final: Lookup,
-    counts: Mapping[str, StageCount],
-    asked: Mapping[str, bytearray],
-    done: Mapping[str, bytearray],
-) -> Lookup:
-    """Look jobs up, and add their keys, 16 bytes each, to those of their stage."""
-
-    def lookup(job: Job) -> Outcome[Any] | None:
-        outcome, stage, key = final(job), job.spec.digest, bytes.fromhex(job.key)
-        counts[stage].requests += 1
-        asked[stage].extend(key)
-        if outcome is not None:
-            done[stage].extend(key)
-        return outcome
-
-    return lookup
-
-
-def _distinct(keys: bytearray) -> int:
-    # Sets of a million keys for each stage would take gigabytes.
-    return int(np.unique(np.frombuffer(keys, "S16")).size)
 
 
 def _count_walk(

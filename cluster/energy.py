@@ -13,11 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
 from typing import Any
-
-_NO_PACKAGE = "pynvml is not installed (pip install nvidia-ml-py)"
-_NO_GPU = "this process sees no GPU"
 
 
 class EnergyMeter:
@@ -31,13 +27,18 @@ class EnergyMeter:
         self.reason: str | None = None
         """Why there is no reading; None where there is one."""
         self._nvml: Any = None
-        self._handles: list[Any] = []
         self._start = 0
         try:
-            self._open()
+            import pynvml
+
+            self._nvml = pynvml
+            pynvml.nvmlInit()
+            self._handles = self._visible(os.environ.get("CUDA_VISIBLE_DEVICES"))
+            self._start = self._millijoules()
+        except ImportError:
+            self.reason = "pynvml is not installed (pip install nvidia-ml-py)"
         except Exception as error:
-            # NVML has many errors, none of which may stop a run that can do without.
-            self._give_up(str(error) or type(error).__name__)
+            self._give_up(error)
 
     def joules(self) -> float | None:
         """Energy used since the meter was made; None, and `reason` says why."""
@@ -45,63 +46,45 @@ class EnergyMeter:
             return None
         try:
             used = self._millijoules() - self._start
+            if used < 0:
+                raise ValueError("the driver has reset its energy counter")
         except Exception as error:
-            self._give_up(str(error) or type(error).__name__)
-            return None
-        if used < 0:
-            self._give_up("the driver has reset its energy counter")
+            self._give_up(error)
             return None
         return used / 1000.0
-
-    def _open(self) -> None:
-        try:
-            import pynvml
-        except ImportError:
-            self.reason = _NO_PACKAGE
-            return
-        self._nvml = pynvml
-        pynvml.nvmlInit()
-        self._handles = self._visible(os.environ.get("CUDA_VISIBLE_DEVICES"))
-        if self._handles:
-            self._start = self._millijoules()
-        else:
-            self.reason = _NO_GPU
 
     def _visible(self, names: str | None) -> list[Any]:
         """Return the devices that CUDA shows this process, as CUDA reads the variable."""
         nvml = self._nvml
         count = nvml.nvmlDeviceGetCount()
         handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
-        if names is None:
-            return handles
-        visible: dict[int, Any] = {}
-        for name in (n.strip() for n in names.split(",")):
+        # Some versions of the library return bytes.
+        uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in handles]
+        uuids = [u.decode() if isinstance(u, bytes) else u for u in uuids]
+        visible = dict.fromkeys(range(count) if names is None else ())
+        for name in (n.strip() for n in (names or "").split(",")):
             if name.startswith("MIG-"):
                 raise ValueError("a slice of a GPU (MIG) has no energy counter")
-            index = self._index_of(name, handles)
-            if index is None:
+            is_uuid = name.startswith("GPU-")
+            same = [
+                i
+                for i, uuid in enumerate(uuids)
+                if (is_uuid and uuid.startswith(name))
+                or (name.isdecimal() and int(name) == i)
+            ]
+            if len(same) != 1:
                 break  # CUDA ignores what follows a name that is not valid
-            visible[index] = handles[index]
-        return list(visible.values())
-
-    def _index_of(self, name: str, handles: Sequence[Any]) -> int | None:
-        if name.isdecimal():
-            return int(name) if int(name) < len(handles) else None
-        if not name.startswith("GPU-"):
-            return None
-        uuids = (_text(self._nvml.nvmlDeviceGetUUID(handle)) for handle in handles)
-        same = [i for i, uuid in enumerate(uuids) if uuid.startswith(name)]
-        return same[0] if len(same) == 1 else None
+            visible |= dict.fromkeys(same)
+        if not visible:
+            raise ValueError("this process sees no GPU")
+        return [handles[i] for i in visible]
 
     def _millijoules(self) -> int:
         read = self._nvml.nvmlDeviceGetTotalEnergyConsumption
         return sum(int(read(handle)) for handle in self._handles)
 
-    def _give_up(self, reason: str) -> None:
-        self.reason, self._handles = reason, []
+    def _give_up(self, error: Exception) -> None:
+        # NVML has many errors, none of which may stop a run that can do without.
+        self.reason = str(error) or type(error).__name__
         with contextlib.suppress(Exception):
             self._nvml.nvmlShutdown()
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode() if isinstance(name, bytes) else name

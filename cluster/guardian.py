@@ -39,8 +39,8 @@ def main(arguments: list[str]) -> None:
         os._exit(0)
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stopping = _Flag()
-    signal.signal(signal.SIGTERM, stopping)
+    stopping: list[object] = []  # signals that have come
+    signal.signal(signal.SIGTERM, lambda *received: stopping.append(received))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         server = _started(argv)
@@ -53,16 +53,6 @@ def main(arguments: list[str]) -> None:
         status = _ended(server, stop_timeout_s if ordered else _ORPHANED_TIMEOUT_S)
     _kill_all(server)
     _say(f"exited {status}")
-
-
-class _Flag:
-    """A signal handler that remembers."""
-
-    def __init__(self) -> None:
-        self.set = False
-
-    def __call__(self, *_: object) -> None:
-        self.set = True
 
 
 def _started(argv: list[str]) -> int:
@@ -85,14 +75,14 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _watched(server: int, stopping: _Flag) -> tuple[int | None, bool]:
+def _watched(server: int, stopping: list[object]) -> tuple[int | None, bool]:
     """Wait until the server ends or is to be ended.
 
     Its exit status, None while it runs, and whether the worker ordered its end.
     """
     while True:
         status = _reaped(server)
-        if status is not None or stopping.set:
+        if status is not None or stopping:
             return status, False
         with contextlib.suppress(InterruptedError):
             if select.select([0], [], [], _POLL_S)[0]:
@@ -125,11 +115,8 @@ def _ended(server: int, timeout_s: float) -> int:
 
 
 def _kill_all(server: int) -> None:
-    """Kill what is left of the process group, and all other descendants.
-
-    On Linux, those that have lost their parent are children of this process.
-    """
     _signal_group(server, signal.SIGKILL)
+    # On Linux, descendants that have lost their parent are children of this process.
     while left := psutil.Process().children(recursive=True):
         for process in left:
             with contextlib.suppress(psutil.Error):
@@ -144,7 +131,6 @@ def _signal_group(server: int, number: signal.Signals) -> None:
 
 
 def _say(line: str) -> None:
-    """Tell the worker, if it is still there."""
     with contextlib.suppress(OSError):
         os.write(1, f"{line}\n".encode())
 

@@ -73,7 +73,9 @@ def stage_fault(error: Exception) -> StageFault:
     if "OutOfMemoryError" in names or "out of memory" in text.lower():
         # The frames of the error still hold the batch's tensors.
         traceback.clear_frames(error.__traceback__)
-        _release_memory()
+        gc.collect()
+        if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
+            torch.cuda.empty_cache()
         return "out of memory"
     return "broken" if "CUDA error" in text else "raised"
 
@@ -88,11 +90,3 @@ def error_text(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return without_keys(f"{type(error).__name__}: {error}{where}")
-
-
-def _release_memory() -> None:
-    """Free what nothing refers to any more, device memory included."""
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()

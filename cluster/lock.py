@@ -98,7 +98,13 @@ class RunLock:
 
     def __enter__(self) -> "RunLock":
         for attempt in range(5):
-            if self._acquire() and (attempt == 0 or self._has_settled()):
+            if self._acquire():
+                if attempt:
+                    # Others may be moving a stale lock out of the way: one of them may have
+                    # moved this one instead, and a third have come between.
+                    time.sleep(_SETTLING_S)
+                    if not self._is_mine():
+                        continue
                 try:
                     self._exclude_others()
                 except BaseException:
@@ -118,14 +124,6 @@ class RunLock:
             # On a disk that became read-only the lock stays; the cause is reported.
             with contextlib.suppress(OSError):
                 self.path.unlink(missing_ok=True)
-
-    def _has_settled(self) -> bool:
-        """Whether it is kept, where others may be moving a stale lock out of the way.
-
-        One of them may have moved this one instead, and a third have come between.
-        """
-        time.sleep(_SETTLING_S)
-        return self._is_mine()
 
     def _acquire(self) -> bool:
         """Take the lock, or clear the way for the next attempt; RunInUse, WriteError."""
@@ -151,21 +149,15 @@ class RunLock:
                 time.sleep(_SETTLING_S)
 
     def _rivals(self) -> list[AnyPath]:
-        """Return the lock files of drivers that this one excludes."""
-        others = [p for p in locks_in(self.path.parent) if p != self.path]
-        if self.shard is None:
-            return others
-        return [path for path in others if not self._goes_with(path)]
-
-    def _goes_with(self, path: AnyPath) -> bool:
-        try:
-            holder = _holder(path)
-        except FileNotFoundError:
-            return True
-        return self._divides_as(holder) and holder.get("run") == self._run
+        rivals = []
+        for path in (p for p in locks_in(self.path.parent) if p != self.path):
+            with contextlib.suppress(FileNotFoundError):
+                holder = {} if self.shard is None else _holder(path)
+                if not (self._divides_as(holder) and holder.get("run") == self._run):
+                    rivals.append(path)
+        return rivals
 
     def _divides_as(self, holder: Mapping[str, Any]) -> bool:
-        """Return whether it has a shard of as many as this one's."""
         other = Shard.of(holder.get("shard"))
         return bool(other and self.shard and other.count == self.shard.count)
 

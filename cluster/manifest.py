@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -47,37 +48,30 @@ def environment() -> dict[str, Any]:
         "argv": [without_known_keys(word) for word in sys.argv],
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": dict(_versions()),
-        "git": dict(_git()),
+        **deepcopy(_code()),
         "hardware": hardware(),
     }
 
 
 def hardware() -> dict[str, Any]:
     """CPUs, and GPUs by name and driver, of this process's machine."""
-    return {"cpus": os.cpu_count(), "gpus": _gpus()}
+    query = ("--query-gpu=name,driver_version", "--format=csv,noheader")
+    gpus = (_said("nvidia-smi", *query) or "").splitlines()
+    return {"cpus": os.cpu_count(), "gpus": gpus}
 
 
-@cache  # of the code that this process has loaded
-def _versions() -> dict[str, str]:
+@cache
+def _code() -> dict[str, Any]:
+    """Versions and git commit of the code that this process has loaded."""
     versions = {}
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    return versions
-
-
-@cache
-def _git() -> dict[str, Any]:
     here = ("git", "-C", str(CHECKOUT))
     commit = _said(*here, "rev-parse", "HEAD")
     status = _said(*here, "status", "--porcelain")
-    return {"commit": commit or "", "dirty": None if status is None else bool(status)}
-
-
-def _gpus() -> list[str]:
-    query = ("--query-gpu=name,driver_version", "--format=csv,noheader")
-    return (_said("nvidia-smi", *query) or "").splitlines()
+    dirty = None if status is None else bool(status)
+    return {"packages": versions, "git": {"commit": commit or "", "dirty": dirty}}
 
 
 def _said(*command: str) -> str | None:
@@ -115,20 +109,14 @@ def of_shards(root: AnyPath) -> dict[str, Any]:
     A run that was made by shards alone has the timing of one of them, with the loads of
     all.
     """
-    shards = {
-        path.parent.name: read_entries(path)
-        for path in matching(root, f"{FOLDER}/*/{SHARD_FILE}")
-    }
-    if not shards:
-        return {}
-    about = {
-        name: {key: value for key, value in entries.items() if key in _OF_A_SHARD}
-        for name, entries in shards.items()
-    }
-    entry: dict[str, Any] = {}
-    for timed in (entries[TIMING] for entries in shards.values() if TIMING in entries):
-        entry = timed | {name: _joint(entry, timed, name) for name in (LOADS, TAKEOVERS)}
-    return {"shards": about} | ({TIMING: entry} if entry else {})
+    about, entry = dict[str, Any](), dict[str, Any]()
+    for path in matching(root, f"{FOLDER}/*/{SHARD_FILE}"):
+        noted = read_entries(path)
+        about[path.parent.name] = {k: v for k, v in noted.items() if k in _OF_A_SHARD}
+        if timed := noted.get(TIMING):
+            joint = {name: _joint(entry, timed, name) for name in (LOADS, TAKEOVERS)}
+            entry = timed | joint
+    return ({"shards": about} if about else {}) | ({TIMING: entry} if entry else {})
 
 
 TIMING = "timing"

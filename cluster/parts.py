@@ -58,12 +58,14 @@ class DamagedPart(StoreError):
 
 def write_part(folder: AnyPath, table: pa.Table) -> AnyPath:
     """Commit `table` as one new part of `folder`; StoreError when the disk refuses."""
+    # About 1 MiB each: reading one image reads its whole group.
+    row_bytes = max(1, table.nbytes // max(1, table.num_rows))
     buffer = pa.BufferOutputStream()
     pq.write_table(
         table,
         buffer,
         compression="zstd",
-        row_group_size=_rows_per_group(table),
+        row_group_size=max(1, min(_MOST_ROWS_PER_GROUP, _GROUP_BYTES // row_bytes)),
         write_page_checksum=True,
     )
     data = buffer.getvalue().to_pybytes()
@@ -77,12 +79,6 @@ def write_part(folder: AnyPath, table: pa.Table) -> AnyPath:
             "command again."
         ) from error
     return part
-
-
-def _rows_per_group(table: pa.Table) -> int:
-    """Rows that make about 1 MiB: reading one image reads its whole group."""
-    row_bytes: int = max(1, table.nbytes // max(1, table.num_rows))
-    return max(1, min(_MOST_ROWS_PER_GROUP, _GROUP_BYTES // row_bytes))
 
 
 def named_digest(part: AnyPath) -> str | None:
@@ -174,26 +170,20 @@ def read_cell(part: str, row: int, column: str) -> Any:
     """
     try:
         with _one_reader, reading(part):
-            table, row = _group_of(_opened(part), part, row, column)
-            value = table.column(0)[row].as_py()
-            return value[column.partition(".")[2]] if "." in column else value
+            file, first = _opened(part), 0
+            for group in range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if row < first + rows:
+                    table = file.read_row_group(group, columns=[column])
+                    value = table.column(0)[row - first].as_py()
+                    return value[column.partition(".")[2]] if "." in column else value
+                first += rows
+            raise StoreError(f"part {part} has no row {row}")
     except FileNotFoundError:
         raise StoreError(
             f"part {part} is gone: another command has changed the run meanwhile; run the "
             "same command again"
         ) from None
-
-
-def _group_of(
-    file: pq.ParquetFile, part: str, row: int, column: str
-) -> tuple[pa.Table, int]:
-    """Return the row group of `column` that holds `row`, and the row's place in it."""
-    for group in range(file.metadata.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
-        if row < rows:
-            return file.read_row_group(group, columns=[column]), row
-        row -= rows
-    raise StoreError(f"part {part} has no row {row}")
 
 
 def forget_open_parts() -> None:

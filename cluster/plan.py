@@ -13,15 +13,7 @@ from cluster.records import decode
 from cluster.shard import Shard
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, noted, read, together
-from generators.base import (
-    Failure,
-    Fault,
-    Job,
-    Outcome,
-    Result,
-    StageSpec,
-    Walk,
-)
+from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, Walk
 from generators.document import Document, Malformed, Sample, Score
 from generators.system import Prompter, Repetition, System, answer, with_stages
 from scorers.base import Scorer, admitted, with_stage
@@ -67,12 +59,10 @@ class ItemOutcome(Protocol):
     @property
     def subject(self) -> Outcome[Any]:
         """What is judged, or why there is nothing to judge."""
-        ...
 
     @property
     def verdicts(self) -> tuple[Outcome[Any], ...]:
         """The judge's verdicts; empty where there was nothing to judge."""
-        ...
 
 
 class PlanItem(Protocol):
@@ -81,16 +71,13 @@ class PlanItem(Protocol):
     @property
     def stages(self) -> tuple[StageSpec, ...]:
         """The stages its walk may use, in chain order."""
-        ...
 
     @property
     def rounds(self) -> int:
         """How often its walk may go through the stages."""
-        ...
 
     def walk(self) -> Walk[Any]:
         """Walk to an `ItemOutcome`, also where something is missing."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,33 +155,30 @@ def encode(
     """Records of one batch; `seconds` is the busy time of each record, in seconds."""
     now = time.time_ns() // 1000
     rows = []
-    for item, outcome in zip(items, outcomes, strict=True):
-        outcome = with_valid_text(outcome)
-        row = _head(outcome) | {"key": item.key, "label": item.label}
-        rows.append(row | {"seconds": seconds, "at": now} | _body(kind, item, outcome))
+    for item, outcome in zip(items, map(with_valid_text, outcomes), strict=True):
+        if not isinstance(outcome, Result | Skip | Failure | Unscored | NotApplicable):
+            raise TypeError(f"a stage returned {type(outcome).__name__}, not an outcome")
+        row = {
+            "key": item.key,
+            "label": item.label,
+            "outcome": outcome_name(outcome).value,
+            "fault": outcome.fault.value if isinstance(outcome, Failure) else None,
+            "reason": getattr(outcome, "reason", None),
+            "usage": _json(dict(getattr(outcome, "usage", {}))),
+            "notes": _json(dict(getattr(outcome, "notes", {}))),
+            "seconds": seconds,
+            "at": now,
+        }
+        made = _body(kind, item, outcome.value) if isinstance(outcome, Result) else {}
+        rows.append(row | made)
     return pa.Table.from_pylist(rows, schema=SCHEMAS[kind])
-
-
-def _head(outcome: Outcome[Any]) -> dict[str, Any]:
-    if not isinstance(outcome, Result | Skip | Failure | Unscored | NotApplicable):
-        raise TypeError(f"a stage returned {type(outcome).__name__}, not an outcome")
-    return {
-        "outcome": outcome_name(outcome).value,
-        "fault": outcome.fault.value if isinstance(outcome, Failure) else None,
-        "reason": getattr(outcome, "reason", None),
-        "usage": _json(dict(getattr(outcome, "usage", {}))),
-        "notes": _json(dict(getattr(outcome, "notes", {}))),
-    }
 
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _body(kind: Kind, item: Item, outcome: Outcome[Any]) -> dict[str, Any]:
-    if not isinstance(outcome, Result):
-        return {}
-    value = outcome.value
+def _body(kind: Kind, item: Item, value: Any) -> dict[str, Any]:
     match kind:
         case Kind.DRAFT:
             return _draft_columns(value)
@@ -200,13 +197,9 @@ def _body(kind: Kind, item: Item, outcome: Outcome[Any]) -> dict[str, Any]:
 
 def _cell(image: Image) -> dict[str, Any]:
     data = image.read()
-    return {"bytes": data, "path": f"{image.digest[:16]}.{_extension(data)}"}
-
-
-def _extension(data: bytes) -> str:
-    if data.startswith(b"\x89PNG"):
-        return "png"
-    return "webp" if data[8:12] == b"WEBP" else "jpg"
+    other = "webp" if data[8:12] == b"WEBP" else "jpg"
+    extension = "png" if data.startswith(b"\x89PNG") else other
+    return {"bytes": data, "path": f"{image.digest[:16]}.{extension}"}
 
 
 def _draft_columns(draft: Draft) -> dict[str, Any]:
@@ -255,32 +248,30 @@ def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
 
     Raises DamagedPart where the stored values are not valid.
     """
-    match row.outcome:
-        case OutcomeName.SKIPPED:
-            return Skip(row.reason or "")
-        case OutcomeName.FAILED:
-            return Failure(row.reason or "", Fault(row.fault or Fault.ERROR))
-        case OutcomeName.UNSCORED:
-            return Unscored(row.reason or "")
-        case OutcomeName.NOT_APPLICABLE:
-            return NotApplicable(row.reason or "")
+    where, reason = f"{row.part}#{row.row}", row.reason or ""
+    if row.outcome == OutcomeName.FAILED:
+        return Failure(reason, Fault(row.fault or Fault.ERROR))
+    if row.outcome in _UNMADE:
+        return _UNMADE[row.outcome](reason)
     with reading(row.part):
-        return _result(kind, row)
+        match kind:
+            case Kind.DRAFT:
+                return Result(_draft(row.light[0], where))
+            case Kind.CONDITION:
+                return Result(Payload(row.light[0], place=f"{where}#payload#0"))
+            case Kind.RENDER:
+                return Result(Image(row.light[0], place=f"{where}#image.bytes"))
+            case Kind.SCORE:
+                return Result(Score(row.light[0], json.loads(row.light[1])))
+            case Kind.EMBED:
+                return Result(Embedding(row.light[0]))
 
 
-def _result(kind: Kind, row: RecordRow) -> Result[Any]:
-    where = f"{row.part}#{row.row}"
-    match kind:
-        case Kind.DRAFT:
-            return Result(_draft(row.light[0], where))
-        case Kind.CONDITION:
-            return Result(Payload(row.light[0], place=f"{where}#payload#0"))
-        case Kind.RENDER:
-            return Result(Image(row.light[0], place=f"{where}#image.bytes"))
-        case Kind.SCORE:
-            return Result(Score(row.light[0], json.loads(row.light[1])))
-        case Kind.EMBED:
-            return Result(Embedding(row.light[0]))
+_UNMADE: dict[str, type[Skip | Unscored | NotApplicable]] = {
+    OutcomeName.SKIPPED: Skip,
+    OutcomeName.UNSCORED: Unscored,
+    OutcomeName.NOT_APPLICABLE: NotApplicable,
+}
 
 
 def _draft(segments_json: str, where: str) -> Draft:

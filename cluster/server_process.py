@@ -51,9 +51,7 @@ class ServerProcess:
 
     def __init__(self, command: ServerCommand, log: Path) -> None:
         """Start it; `wait_ready` waits for it."""
-        self.command = command
-        self.log = log
-        self.port = 0
+        self.command, self.log, self.port = command, log, 0
         self.ended: Future[str] = Future()
         """Why it ended, once it has."""
         self._stopping = False
@@ -114,18 +112,22 @@ class ServerProcess:
     # ------------------------------------------------------------------------ starting
 
     def _start(self) -> None:
-        self.ended = Future()
-        self.port = self.command.port or _free_port()
+        self.ended, self.port = Future(), self.command.port
+        if not self.port:
+            with socket.socket() as probe:
+                probe.bind((_HOST, 0))
+                self.port = int(probe.getsockname()[1])
         self.log.parent.mkdir(parents=True, exist_ok=True)
         argv = [a.replace("{port}", str(self.port)) for a in self.command.argv]
         timeout = str(self.command.stop_timeout_s)
+        own = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-I", str(_GUARDIAN), timeout, *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=_environment(self.command),
+                env={**own, **dict(self.command.env)},
             )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -135,14 +137,15 @@ class ServerProcess:
         threading.Thread(target=self._read_guardian, args=reading, daemon=True).start()
 
     def _read_guardian(self, lines: Any, ended: Future[str]) -> None:
-        """Follow what the guardian says, to the server's end."""
         reason = "it was killed together with its guardian"
         for line in lines:
             word, _, rest = line.decode(errors="replace").strip().partition(" ")
             if word == "started":
                 self._group = int(rest)
             elif word == "exited":
-                reason = _ending(int(rest))
+                killed = int(rest) < 0
+                reason = f"it exited with status {rest}"
+                reason = f"it was killed by signal {-int(rest)}" if killed else reason
             elif word == "failed":
                 reason = f"it could not be started: {rest}"
         lines.close()
@@ -193,9 +196,12 @@ class ServerProcess:
     # ------------------------------------------------------------------------ watching
 
     def _is_healthy(self) -> bool:
-        if not self.command.health:
-            return _accepts(self.port)
-        return _got(f"http://{_HOST}:{self.port}{self.command.health}") is not None
+        if self.command.health:
+            return _got(f"http://{_HOST}:{self.port}{self.command.health}") is not None
+        with contextlib.suppress(OSError):
+            socket.create_connection((_HOST, self.port), 1.0).close()
+            return True
+        return False
 
     def _watch_health(self) -> None:
         """Count a server as ended whose health path gives no answer for too long."""
@@ -238,29 +244,6 @@ def _got(url: str) -> bytes | None:
 def _public(version: str) -> str:
     """Return a version without the part after `+`, which names a build."""
     return version.partition("+")[0].strip()
-
-
-def _ending(status: int) -> str:
-    if status >= 0:
-        return f"it exited with status {status}"
-    return f"it was killed by signal {-status}"
-
-
-def _environment(command: ServerCommand) -> dict[str, str]:
-    own = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
-    return {**own, **dict(command.env)}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _accepts(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((_HOST, port), 1.0):
-        return True
-    return False
 
 
 def log_path(root: Path, name: str) -> Path:

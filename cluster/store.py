@@ -146,10 +146,8 @@ class Store:
         strict: bool = False,
         on_notice: Callable[[str], None] = _log.warning,
     ) -> None:
-        self.root = root
-        self.repairs = repairs
-        self.strict = strict
-        self.on_notice = on_notice
+        self.root, self.on_notice = root, on_notice
+        self.repairs, self.strict = repairs, strict
         self.notices: list[str] = []
         """Messages about the state of the store."""
         self.damage: dict[str, DamagedPart] = {}
@@ -271,28 +269,23 @@ class Store:
         if not self.repairs or self.root not in part.parents:
             self._notice(str(DamagedPart(str(part), damage)))
             return False
-        self._rename(part, part.with_suffix(".unreadable"))
-        self._notice(
-            f"part {part} is damaged ({damage}); it was set aside as "
-            f"{part.with_suffix('.unreadable').name} and its records are made again"
-        )
-        self._forget()
-        return True
-
-    def _rename(self, part: AnyPath, aside: AnyPath) -> None:
+        aside = part.with_suffix(".unreadable")
         try:
             part.rename(aside)  # type: ignore[arg-type]
         except OSError as error:
             raise StoreError(
                 f"part {part} is damaged and cannot be set aside: {error.strerror}"
             ) from error
-
-    def _forget(self) -> None:
-        """Read the records again when they are needed."""
+        self._notice(
+            f"part {part} is damaged ({damage}); it was set aside as {aside.name} and its "
+            "records are made again"
+        )
+        # They are read again when they are needed.
         self._indices.clear()
         self.suspects.clear()
         forget_open_parts()
         _told.cache_clear()
+        return True
 
     def parts(self, spec: StageSpec) -> list[AnyPath]:
         """Return the parts of `spec`, in all folders with its digest."""
@@ -325,24 +318,21 @@ class Store:
         StoreError.
         """
         try:
-            self._compact(spec)
+            small = [p for p in self.parts(spec) if p.stat().st_size < _SMALL_PART_BYTES]
+            if len(small) < 2:
+                return
+            # A worker that was stopped may have committed records without reporting them.
+            self._look(spec)
+            left = set(self.parts(spec))
+            for group in _groups([part for part in small if part in left]):
+                self._join(spec, group)
+            forget_open_parts()
         except OSError as error:
             folder = self.folder(spec)
             raise StoreError(
                 f"parts of {folder} cannot be compacted: {error.strerror or error}. All "
                 "records are kept; run the same command again."
             ) from error
-
-    def _compact(self, spec: StageSpec) -> None:
-        small = [p for p in self.parts(spec) if p.stat().st_size < _SMALL_PART_BYTES]
-        if len(small) < 2:
-            return
-        # A worker that was stopped may have committed records without reporting them.
-        self._look(spec)
-        left = set(self.parts(spec))
-        for group in _groups([part for part in small if part in left]):
-            self._join(spec, group)
-        forget_open_parts()
 
     def _join(self, spec: StageSpec, parts: list[AnyPath]) -> None:
         index = self._index(spec)
@@ -367,8 +357,6 @@ class Store:
 
 @dataclass
 class _Index:
-    """The records of one stage."""
-
     rows: dict[str, RecordRow] = field(default_factory=dict)
     parts: set[str] = field(default_factory=set)
     """Those of which all records are indexed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -122,10 +121,9 @@ def usage_of(
     """
     usage: dict[str, dict[str, float]] = {}
     for spec in plan.stages:
-        total = usage.setdefault(spec.name, defaultdict(float))
+        total = usage.setdefault(spec.name, {})
         for used, seconds in _used(store, spec, shard):
-            add_usage(total, used)
-            total["busy_seconds"] += seconds
+            add_usage(total, {**used, "busy_seconds": seconds})
     return {
         name: {k: round(v, 3) for k, v in sorted(total.items())}
         for name, total in usage.items()

@@ -12,8 +12,8 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -33,7 +33,6 @@ from generators.base import Kind
 from generators.buckets import AnyPath, local_copy
 from generators.images import ImageError, decode
 
-_BLOCK = 1 << 22
 _JSON = ("usage", "notes", "segments", "parts")
 
 
@@ -62,21 +61,18 @@ def check_part(part: AnyPath, *, images: bool = False) -> PartCheck:
     check = PartCheck(part)
     try:
         with reading(str(part)), local_copy(part) as copy:
-            _read_keys(check, copy)
-            with open_part(copy) as file:
-                _check_groups(file, check, images)
-            _compare_name(part, copy)
+            with suppress(DamagedPart):
+                keys = read_part(copy, ["key"]).column(0).to_pylist()
+                check.records, check.keys = len(keys), frozenset(keys)
+            with open_part(copy) as parquet:
+                _check_groups(parquet, check, images)
+            with copy.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if named_digest(part) not in (None, digest):
+                raise ValueError("its bytes are not those that were written")
     except DamagedPart as damage:
         check.damage = damage.reason
     return check
-
-
-def _read_keys(check: PartCheck, part: Path) -> None:
-    try:
-        keys = read_part(part, ["key"]).column(0).to_pylist()
-    except DamagedPart:
-        return
-    check.records, check.keys = len(keys), frozenset(keys)
 
 
 def _check_groups(file: pq.ParquetFile, check: PartCheck, images: bool) -> None:
@@ -87,7 +83,8 @@ def _check_groups(file: pq.ParquetFile, check: PartCheck, images: bool) -> None:
         table.validate(full=True)
         for record in table.to_pylist():
             _check_record(kind, record)
-            stored = _images_of(record)
+            cells = (record.get("image"), *(record.get("images") or ()))
+            stored = [cell["bytes"] for cell in cells if cell is not None]
             check.images += len(stored)
             if images and not all(map(_is_image, stored)):
                 check.undecodable.append(record["key"])
@@ -121,18 +118,11 @@ def _digests(
 def _of_draft(
     record: Mapping[str, Any], column: Literal["payload", "images"]
 ) -> Iterator[tuple[str, bytes | None]]:
-    """(digest, bytes) of every item in a column of a draft."""
     field = "digest" if column == "images" else "payload"
     segments = json.loads(record["segments"])
     digests = [s[field] for s in segments if s.get(field) is not None]
     for digest, item in zip(digests, record.get(column) or (), strict=True):
         yield digest, item["bytes"] if isinstance(item, dict) else item
-
-
-def _images_of(record: Mapping[str, Any]) -> list[bytes]:
-    """Return the encoded form of every image of one record."""
-    cells = [record.get("image"), *(record.get("images") or ())]
-    return [cell["bytes"] for cell in cells if cell is not None]
 
 
 def _is_image(data: bytes) -> bool:
@@ -141,19 +131,6 @@ def _is_image(data: bytes) -> bool:
     except ImageError:
         return False
     return True
-
-
-def _compare_name(part: AnyPath, copy: Path) -> None:
-    """ValueError where the bytes of `copy` do not have the digest in the part's name."""
-    expected = named_digest(part)
-    if expected is None:
-        return
-    digest = hashlib.sha256()
-    with copy.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    if digest.hexdigest() != expected:
-        raise ValueError("its bytes are not those that were written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +187,10 @@ def verify(root: AnyPath) -> Iterator[StageCheck]:
         # A stage that was renamed has its records in several folders.
         stages[folder.name.rpartition("-")[2]].append(folder)
     for folders in stages.values():
-        parts = [part for folder in folders for part in parts_in(folder)]
-        if parts:
-            yield StageCheck(folders[0].name, _checked(parts))
-
-
-def _checked(parts: Sequence[AnyPath]) -> list[PartCheck]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [check for check in pool.map(_check, parts) if check is not None]
+        if parts := [part for folder in folders for part in parts_in(folder)]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                checks = pool.map(_check, parts)
+                yield StageCheck(folders[0].name, [c for c in checks if c is not None])
 
 
 def _check(part: AnyPath) -> PartCheck | None:

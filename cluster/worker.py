@@ -39,7 +39,6 @@ from generators.base import (
     Failure,
     Fault,
     Outcome,
-    Placement,
     Result,
     Skip,
     StageInput,
@@ -105,8 +104,6 @@ class _ServerEnded(Exception):
 
 @dataclass
 class _TimedCall:
-    """One call of a stage, which says when it began and how long it took."""
-
     stage: Any
     inputs: list[StageInput]
     spans: SpanList
@@ -131,7 +128,12 @@ class _TimedCall:
         after = self.meter.joules() if self.meter else None
         if before is None or after is None:
             return outcomes
-        return _with_joules(outcomes, after - before)
+        counted = sum(isinstance(o, Result | Failure) for o in outcomes)
+        share = {"joules": (after - before) / max(1, counted)}
+        return [
+            replace(o, usage={**o.usage, **share}) if isinstance(o, Result | Failure) else o
+            for o in outcomes
+        ]
 
 
 class Lane(Executor):
@@ -233,8 +235,7 @@ class Worker:
             (folder / token).write_bytes(b"")
         except (OSError, UsageError):  # such as a bucket, and no library for it
             token = ""
-        sees_data = all(_digest_of_file(path) == digest for path, digest in samples)
-        return WorkerInfo(token or None, sees_data)
+        return WorkerInfo(token or None, all(_holds(*sample) for sample in samples))
 
     def ping(self) -> None:
         """Returns as long as the process is alive."""
@@ -283,7 +284,10 @@ class Worker:
     def _build(self) -> Any:
         os.environ.update(self._secrets)
         know(self.spec.secrets)
-        self._meter = _meter_of(self.spec.placement)
+        gpus = float(self.spec.placement.num_gpus)
+        # A counter is of a whole device: workers that share one cannot tell their shares.
+        meter = EnergyMeter() if gpus >= 1 and gpus.is_integer() else None
+        self._meter = meter if meter and meter.reason is None else None
         served = self._served()
         with self._loading.phase("load"):
             stage = load_stage(self.spec, **served)
@@ -314,8 +318,18 @@ class Worker:
         return replace(receipt, spans=times, joules=joules)
 
     def _run(self, items: list[Item], spans: SpanList) -> Receipt:
+        inputs: list[tuple[int, StageInput]] = []
+        outcomes: dict[int, Outcome[Any]] = {}
+        damaged: dict[str, None] = {}
         with spans.phase("read"):
-            inputs, outcomes, damaged = self._read_inputs(items)
+            for i, item in enumerate(items):
+                try:
+                    inputs.append((i, with_blobs(item.input, with_bytes)))
+                except (OSError, StoreError) as error:
+                    # Tried again once the driver has had damaged inputs made again.
+                    outcomes[i] = Failure(f"input cannot be read: {error}", Fault.ERROR)
+                    if isinstance(error, DamagedPart):
+                        damaged[error.part] = None
         try:
             computed, busy_s = self._computed(inputs, spans)
         except _OverdueBatch as error:
@@ -329,26 +343,7 @@ class Worker:
         ordered = [outcomes[i] for i in range(len(items))]
         with spans.phase("write"):
             receipt = self._committed(items, ordered, busy_s)
-        return replace(receipt, damaged=damaged)
-
-    def _read_inputs(
-        self, items: list[Item]
-    ) -> tuple[list[tuple[int, StageInput]], dict[int, Outcome[Any]], tuple[str, ...]]:
-        """Inputs with all bytes read, by position; failures; parts that are damaged.
-
-        The failures are tried again once the driver has had damaged inputs made again.
-        """
-        inputs: list[tuple[int, StageInput]] = []
-        failed: dict[int, Outcome[Any]] = {}
-        damaged: dict[str, None] = {}
-        for i, item in enumerate(items):
-            try:
-                inputs.append((i, with_blobs(item.input, with_bytes)))
-            except (OSError, StoreError) as error:
-                failed[i] = Failure(f"input cannot be read: {error}", Fault.ERROR)
-                if isinstance(error, DamagedPart):
-                    damaged[error.part] = None
-        return inputs, failed, tuple(damaged)
+        return replace(receipt, damaged=tuple(damaged))
 
     def _computed(
         self, inputs: list[tuple[int, StageInput]], spans: SpanList
@@ -378,7 +373,10 @@ class Worker:
         future: Future[list[Outcome[Any]]] = in_background(call)
         either: list[Future[Any]] = [future, server.ended]
         wait(either, return_when=FIRST_COMPLETED)
-        unanswered = not future.done() or any(map(_is_unanswered, future.result()))
+        unanswered = not future.done() or any(
+            isinstance(outcome, Failure) and outcome.fault is Fault.ENDPOINT
+            for outcome in future.result()
+        )
         if unanswered and server.has_ended(within_s=_NOTICED_S):
             raise _ServerEnded(
                 f"{server.ended.result()}. Its log ends:\n{server.log_end()}"
@@ -388,10 +386,11 @@ class Worker:
     def _committed(
         self, items: list[Item], outcomes: list[Outcome[Any]], busy_s: float
     ) -> Receipt:
-        kind = self.spec.kind
+        kind, usage = self.spec.kind, dict[str, float]()
         try:
             table = encode(kind, items, outcomes, busy_s / len(items))
-            usage = used_by(outcomes)
+            for outcome in outcomes:
+                add_usage(usage, getattr(outcome, "usage", {}))
             if not self._shared:
                 return Receipt("done", table=table, busy_s=busy_s, usage=usage)
             part, first = self._committer.commit(table)
@@ -403,49 +402,13 @@ class Worker:
         return Receipt("done", rows=rows, busy_s=busy_s, usage=usage)
 
 
-def _is_unanswered(outcome: Outcome[Any]) -> bool:
-    """Return whether a server gave no answer to this request."""
-    return isinstance(outcome, Failure) and outcome.fault is Fault.ENDPOINT
-
-
-def _with_joules(outcomes: Sequence[Outcome[Any]], joules: float) -> list[Outcome[Any]]:
-    """Return the outcomes of a batch, with its energy in equal shares as usage."""
-    counted = [o for o in outcomes if isinstance(o, Result | Failure)]
-    share = {"joules": joules / max(1, len(counted))}
-    return [
-        replace(o, usage={**o.usage, **share}) if isinstance(o, Result | Failure) else o
-        for o in outcomes
-    ]
-
-
-def _meter_of(placement: Placement) -> EnergyMeter | None:
-    """Return a meter of the worker's GPUs; None where it has none of its own.
-
-    A counter is of a whole device: workers that share one cannot tell their shares.
-    """
-    whole = placement.num_gpus >= 1 and float(placement.num_gpus).is_integer()
-    meter = EnergyMeter() if whole else None
-    return meter if meter is not None and meter.reason is None else None
-
-
-def _digest_of_file(path: str) -> str | None:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
-
-
-def used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
-    """Return the usage of all outcomes, added up by name."""
-    total: dict[str, float] = {}
-    for outcome in outcomes:
-        add_usage(total, getattr(outcome, "usage", {}))
-    return total
+def _holds(path: str, digest: str) -> bool:
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == digest
+    return False
 
 
 def _receipt_of(error: Exception) -> Receipt:
-    """Return the receipt for an exception that a stage raised."""
     print_error(error)
     text = error_text(error)
     return Receipt(stage_fault(error), text)

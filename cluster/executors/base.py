@@ -98,12 +98,7 @@ class Executor(ABC):
         return 0.0 if self.signs is None else self.signs.silent_s(node)
 
     def outlived(self, node: str, died_at: float) -> bool | None:
-        """Whether the node lives on after one of its hosts ended; None if not yet known.
-
-        Args:
-            node: Id of a node that is taken to be alive.
-            died_at: When the end was noticed, by `now`.
-        """
+        """Whether the node lives on after one of its hosts ended; see `NodeWatch`."""
         return True if self.signs is None else self.signs.outlived(node, died_at)
 
     def close(self) -> None:

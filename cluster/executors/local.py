@@ -90,15 +90,13 @@ class _InlineWorker(_ThreadWorker):
     def _committed(
         self, items: list[Item], outcomes: list[Outcome[Any]], busy_s: float
     ) -> Receipt:
-        made = {i.key: _stored(o) for i, o in zip(items, outcomes, strict=True)}
+        made = {}
+        for item, outcome in zip(items, outcomes, strict=True):
+            # As records hold it: images are encoded, and text is valid.
+            if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
+                outcome = replace(outcome, value=outcome.value.encoded())
+            made[item.key] = with_valid_text(outcome)
         return Receipt("done", outcomes=made, busy_s=busy_s)
-
-
-def _stored(outcome: Outcome[Any]) -> Outcome[Any]:
-    """Return the outcome as records hold it: images are encoded, and text is valid."""
-    if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
-        outcome = replace(outcome, value=outcome.value.encoded())
-    return with_valid_text(outcome)
 
 
 class ThreadHost:
@@ -132,8 +130,12 @@ class LocalExecutor(Executor):
 
     def __init__(self, total: Resources | None = None) -> None:
         """`total` is what the machine has, unless it is to be found out."""
-        self._node = Node("local", total or _of_this_machine(), "127.0.0.1")
-        self._lane = Lane()
+        if total is None:
+            # One GPU at most: threads cannot be given one each.
+            has_gpu = any(Path("/dev").glob("nvidia[0-9]*"))
+            memory = float(psutil.virtual_memory().total)
+            total = Resources(float(os.cpu_count() or 1), float(has_gpu), memory)
+        self._node, self._lane = Node("local", total, "127.0.0.1"), Lane()
 
     def nodes(self) -> list[Node]:
         """This machine."""
@@ -195,10 +197,3 @@ def running() -> Iterator[LocalExecutor]:
     executor = LocalExecutor()
     with contextlib.redirect_stderr(masked), contextlib.closing(executor):
         yield executor
-
-
-def _of_this_machine() -> Resources:
-    """Return its processors and memory, and one GPU: threads cannot be given one each."""
-    has_gpu = any(Path("/dev").glob("nvidia[0-9]*"))
-    memory = float(psutil.virtual_memory().total)
-    return Resources(float(os.cpu_count() or 1), float(has_gpu), memory)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from cluster.placement import Node
@@ -43,14 +43,14 @@ class NodeWatch:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.now = clock
-        self._nodes: dict[str, Node] = {}
+        self._nodes: Collection[Node] = ()
         self._signs: dict[str, _Signs] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def follow(self, nodes: Iterable[Node]) -> None:
         """Watch these nodes from now on, and no others."""
-        self._nodes = {node.id: node for node in nodes}
+        self._nodes = {node.id: node for node in nodes}.values()
         idle = not self._thread.is_alive() and not self._stop.is_set()
         if self._nodes and idle:
             self._thread.start()
@@ -90,19 +90,18 @@ class NodeWatch:
             signs.failing_since = begun
 
     def _watch(self) -> None:
-        while not self._stop.wait(_EVERY_S):
-            asyncio.run(self._connect_to_all())
+        async def connect_to_all() -> None:
+            await asyncio.gather(*map(self._connect, self._nodes))
 
-    async def _connect_to_all(self) -> None:
-        await asyncio.gather(*(self._connect(node) for node in self._nodes.values()))
+        while not self._stop.wait(_EVERY_S):
+            asyncio.run(connect_to_all())
 
     async def _connect(self, node: Node) -> None:
-        begun = self.now()
+        begun, accepted = self.now(), True
         try:
             async with asyncio.timeout(_LIMIT_S):
                 _, writer = await asyncio.open_connection(node.address, node.port)
             writer.close()
         except OSError:  # TimeoutError is one
-            self.note(node.id, begun, accepted=False)
-        else:
-            self.note(node.id, begun, accepted=True)
+            accepted = False
+        self.note(node.id, begun, accepted=accepted)

@@ -81,7 +81,10 @@ class RayExecutor(Executor):
         self.fixed = fixed
         # The driver's own machine need not be watched.
         self.signs = None if fixed else NodeWatch()
-        self._head = None if head is None else _as_node(head)
+        self._head: Node | None = None
+        if head is not None:
+            host, _, port = head.rpartition(":")
+            self._head = Node(head, Resources(), host.strip("[]"), int(port))
         self._nodes: list[Node] = []
         self._asked: Future[list[Node]] | None = None
 
@@ -141,20 +144,16 @@ class RayExecutor(Executor):
 
 
 def _living_nodes() -> list[Node]:
-    return [_node(about) for about in ray.nodes() if about["Alive"]]
-
-
-def _node(about: Mapping[str, Any]) -> Node:
-    has = about["Resources"]
-    total = Resources(has.get("CPU", 0.0), has.get("GPU", 0.0), has.get("memory", 0.0))
-    return Node(
-        about["NodeID"], total, about["NodeManagerAddress"], about["NodeManagerPort"]
-    )
-
-
-def _as_node(head: str) -> Node:
-    host, _, port = head.rpartition(":")
-    return Node(head, Resources(), host.strip("[]"), int(port))
+    return [
+        Node(
+            about["NodeID"],
+            Resources(*(about["Resources"].get(n, 0.0) for n in ("CPU", "GPU", "memory"))),
+            about["NodeManagerAddress"],
+            about["NodeManagerPort"],
+        )
+        for about in ray.nodes()
+        if about["Alive"]
+    ]
 
 
 def host_lost(error: Exception) -> HostLost:
@@ -163,15 +162,10 @@ def host_lost(error: Exception) -> HostLost:
     refused = isinstance(error, ray.exceptions.RuntimeEnvSetupError)
     if refused or _RAISED_BY_INIT in str(error):
         return HostLost(lines[-1], refused=True)
-    return HostLost(_cause_of_death(lines))
-
-
-def _cause_of_death(lines: Sequence[str]) -> str:
-    """Return the line of Ray's message that says why a worker died."""
     words = ("killed", "exit", "died", "memory", "disconnect", "dead")
     causes = (x for x in lines[1:] if any(word in x.lower() for word in words))
     reason = next(causes, lines[0] if lines else "no reason given")
-    return reason.partition(" Some common causes include")[0]
+    return HostLost(reason.partition(" Some common causes include")[0])
 
 
 # ---------------------------------------------------------------------- connecting
@@ -197,24 +191,24 @@ def connected(address: str | None) -> Iterator[RayExecutor]:
 
 def start_local(**params: Any) -> Any:
     """Start a Ray that lives as long as this process; `params` as of `ray.init`."""
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    folders = list(dict.fromkeys([str(CHECKOUT), *_users_folders()]))
+    path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
     # Workers inherit their environment: with a `runtime_env`, Ray could not use the
     # processes that it starts in advance.
-    with _environment(_worker_environment()):
-        return _started(_STARTS, params)
-
-
-def _started(tries: int, params: Mapping[str, Any]) -> Any:
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-    before = set(psutil.Process().children())
-    try:
-        return ray.init(address="local", **quiet, **params)
-    except Exception as error:
-        if tries == 1 or _STARTED_LATE not in str(error):
-            raise
-    for process in set(psutil.Process().children()) - before:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    return _started(tries - 1, params)
+    with _environment(_QUIET | {"PYTHONPATH": path.rstrip(os.pathsep)}):
+        left = _STARTS
+        while True:
+            left -= 1
+            before = set(psutil.Process().children())
+            try:
+                return ray.init(address="local", **quiet, **params)
+            except Exception as error:
+                if not left or _STARTED_LATE not in str(error):
+                    raise
+            for process in set(psutil.Process().children()) - before:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
 
 
 def is_local(address: str | None) -> bool:
@@ -227,26 +221,17 @@ def _inside_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
-def _worker_environment() -> dict[str, str]:
-    """Environment variables of the workers on this machine, besides the inherited ones."""
-    folders = list(dict.fromkeys([str(CHECKOUT), *_users_folders()]))
-    path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
-    return _QUIET | {"PYTHONPATH": path.rstrip(os.pathsep)}
-
-
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """These variables are set within; processes started then inherit them."""
-    before = {name: os.environ.get(name) for name in variables}
+    before = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in variables:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 def _leave() -> None:
@@ -261,7 +246,10 @@ def _leave() -> None:
 
 def _join(address: str | None, *, ship: bool) -> None:
     named = address or os.environ.get("RAY_ADDRESS", "auto")
-    _refuse_unreachable(named)
+    located = _located(named)
+    if located != "local" and (reason := unreachable(located)):
+        where = repr(named) if located == named else f"{named!r} ({located})"
+        raise ClusterError(f"no Ray cluster can be used at {where}: {reason}")
     runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
     if ship:
         runtime_env |= {"py_modules": shipped_modules(), "excludes": ["__pycache__"]}
@@ -278,16 +266,6 @@ def _join(address: str | None, *, ship: bool) -> None:
         ) from error
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ClusterError(f"no Ray cluster answers at {named!r}: {error}") from error
-
-
-def _refuse_unreachable(address: str) -> None:
-    """ClusterError that says what is wrong with an address, within seconds."""
-    located = _located(address)
-    if located == "local":
-        return
-    if reason := unreachable(located):
-        where = repr(address) if located == address else f"{address!r} ({located})"
-        raise ClusterError(f"no Ray cluster can be used at {where}: {reason}")
 
 
 def _located(address: str) -> str:

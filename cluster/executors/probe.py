@@ -6,6 +6,7 @@ token only as a failed connection.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Mapping
@@ -29,25 +30,11 @@ def unreachable(address: str, environ: Mapping[str, str] = os.environ) -> str | 
         address: `HOST:PORT` of a head, or `ray://HOST:PORT` of its client server.
         environ: Environment variables, which may name a token for the head.
     """
-    host, port = _host_and_port(address)
-    if port is None:
-        return "it is not of the form HOST:PORT"
-    if reason := _connection_refusal(host, port):
-        return reason
-    if address.startswith(_CLIENT_PREFIX):
-        return None
-    return _head_refusal(f"{host}:{port}", environ)
-
-
-def _host_and_port(address: str) -> tuple[str, int | None]:
     host, _, port = address.removeprefix(_CLIENT_PREFIX).rpartition(":")
-    valid = host and port.isdecimal() and 0 < int(port) < 2**16
-    return host, int(port) if valid else None
-
-
-def _connection_refusal(host: str, port: int) -> str | None:
+    if not (host and port.isdecimal() and 0 < int(port) < 2**16):
+        return "it is not of the form HOST:PORT"
     try:
-        socket.create_connection((host.strip("[]"), port), _LIMIT_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), _LIMIT_S).close()
     except socket.gaierror:
         return f"host {host!r} is unknown on this machine"
     except TimeoutError:
@@ -56,14 +43,12 @@ def _connection_refusal(host: str, port: int) -> str | None:
         )
     except OSError as error:
         return f"nothing listens there ({error.strerror or error})"
-    return None
-
-
-def _head_refusal(target: str, environ: Mapping[str, str]) -> str | None:
-    """Return why the head refuses a driver, without a token or with the user's."""
-    status = _status(target, None)
+    if address.startswith(_CLIENT_PREFIX):
+        return None
+    status = _status(f"{host}:{port}", None)
     if status == "UNAUTHENTICATED":
-        return _token_refusal(target, environ)
+        refusal = _token_refusal(f"{host}:{port}", environ)
+        return refusal and f"the head {refusal}: {_ADVICE}"
     if status in ("UNAVAILABLE", "UNIMPLEMENTED"):
         return "what listens there is not a Ray head (its port is 6379 unless set)"
     if status == "DEADLINE_EXCEEDED":
@@ -72,30 +57,21 @@ def _head_refusal(target: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _token_refusal(target: str, environ: Mapping[str, str]) -> str | None:
-    token, mode = _token(environ), environ.get("RAY_AUTH_MODE")
-    if token is None:
-        return f"the head needs an authentication token: {_ADVICE}"
+    """Return what a head that needs a token makes of the user's, as Ray would send it."""
+    token, mode = environ.get("RAY_AUTH_TOKEN", "").strip(), environ.get("RAY_AUTH_MODE")
+    if not token:
+        file = environ.get("RAY_AUTH_TOKEN_PATH") or _DEFAULT_TOKEN_FILE
+        with contextlib.suppress(OSError):
+            token = Path(file).expanduser().read_text().strip()
+    if not token:
+        return "needs an authentication token"
     if _status(target, token) == "UNAUTHENTICATED":
-        return f"the head does not accept your authentication token: {_ADVICE}"
+        return "does not accept your authentication token"
     if mode != "token":
         # Ray then sends no token, although it has found one.
         known = "not set" if mode is None else repr(mode)
-        return (
-            f"the head needs an authentication token, but RAY_AUTH_MODE is {known}: "
-            f"{_ADVICE}"
-        )
+        return f"needs an authentication token, but RAY_AUTH_MODE is {known}"
     return None
-
-
-def _token(environ: Mapping[str, str]) -> str | None:
-    """Return the token that Ray would send, from where Ray looks for one."""
-    if token := environ.get("RAY_AUTH_TOKEN", "").strip():
-        return token
-    file = environ.get("RAY_AUTH_TOKEN_PATH") or _DEFAULT_TOKEN_FILE
-    try:
-        return Path(file).expanduser().read_text().strip() or None
-    except OSError:
-        return None
 
 
 def _status(target: str, token: str | None) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 from cluster.executors.base import Executor, HostLost, Ref
 from cluster.executors.node_watch import NodeWatch
-from cluster.placement import Node, Resources
+from cluster.placement import Node, Resources, free_resources
 from cluster.worker import Receipt, Worker
 from generators.base import Placement, StageSpec
 
@@ -50,13 +50,8 @@ class Speeds:
 
     def of(self, spec: StageSpec, method: str, records: int) -> float:
         """Return the time of one call of a worker of `spec`."""
-        times = {
-            "describe": self.start_s,
-            "load": self.load_s,
-            "host": self.load_s,
-            "run": records * self.record_s,
-        }
-        return times.get(method, 0.0)
+        loading = {"describe": self.start_s, "load": self.load_s, "host": self.load_s}
+        return records * self.record_s if method == "run" else loading.get(method, 0.0)
 
 
 @dataclass(eq=False)
@@ -68,8 +63,6 @@ class _Answer:
 
 
 class _Inline(futures.Executor):
-    """Computes at once."""
-
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
@@ -80,8 +73,6 @@ class _Inline(futures.Executor):
 
 
 class _Worker(Worker):
-    """A worker of this process."""
-
     owns_process = False
 
     def __init__(self, given: tuple[Any, ...]) -> None:
@@ -108,36 +99,32 @@ class SimulatedHost:
     _free_at: float = 0.0
     _pending: list[_Answer] = field(default_factory=list)
 
-    def call(self, method: str, *args: Any, control: bool = False) -> Ref:
-        """Run a method of the worker once its time has passed."""
-        answer = _Answer()
-        self._pending.append(answer)
-        world = self.world
-        if not self.alive:
-            world.at(world.now + _MESSAGE_S, lambda: self._fail("it has ended"))
-            return answer
-        if self._killed:  # what comes later is answered by its end
-            return answer
-        world.when_reached(self.node, lambda: self._begin(answer, method, args, control))
-        return answer
-
-    def _begin(
-        self, answer: _Answer, method: str, args: tuple[Any, ...], control: bool
-    ) -> None:
-        records = len(args[0]) if method == "run" else 0
-        spec = args[0] if method == "host" else self.worker.spec
-        computing_s = self.world.speeds.of(spec, method, records) * self.slowness
-        seconds = computing_s + _MESSAGE_S
-        now = self.world.now
-        ended = (now if control else max(now, self._free_at)) + seconds
-        if not control:
-            self._free_at = ended
-        self.world.at(ended, lambda: self._compute(answer, method, args, computing_s))
-
     @property
     def world(self) -> World:
         """Where it runs."""
         return self.driver.world
+
+    def call(self, method: str, *args: Any, control: bool = False) -> Ref:
+        """Run a method of the worker once its time has passed."""
+        answer, world = _Answer(), self.world
+        self._pending.append(answer)
+
+        def begin() -> None:
+            records = len(args[0]) if method == "run" else 0
+            spec = args[0] if method == "host" else self.worker.spec
+            computing_s = world.speeds.of(spec, method, records) * self.slowness
+            ended = (world.now if control else max(world.now, self._free_at)) + (
+                computing_s + _MESSAGE_S
+            )
+            if not control:
+                self._free_at = ended
+            world.at(ended, lambda: self._compute(answer, method, args, computing_s))
+
+        if not self.alive:
+            world.at(world.now + _MESSAGE_S, lambda: self._fail("it has ended"))
+        elif not self._killed:  # else it is answered by its end
+            world.when_reached(self.node, begin)
+        return answer
 
     def kill(self) -> None:
         """End it, which takes a moment."""
@@ -166,23 +153,25 @@ class SimulatedHost:
             return
         if isinstance(value, Receipt):
             value = replace(value, busy_s=seconds)
-        self.world.when_reached(self.node, lambda: self._deliver(answer, value))
 
-    def _deliver(self, answer: _Answer, value: Any) -> None:
-        if answer in self._pending:
-            self._pending.remove(answer)
-            answer.value = value
-            self.driver.ready[answer] = None
+        def deliver() -> None:
+            if answer in self._pending:
+                self._pending.remove(answer)
+                answer.value = value
+                self.driver.ready[answer] = None
+
+        self.world.when_reached(self.node, deliver)
 
     def _fail(self, reason: str) -> None:
         """Tell the driver, as soon as it can be told."""
-        if self.node.id in self.world.unreachable:
-            self.world.when_reached(self.node, lambda: self._fail(reason))
-            return
-        for answer in self._pending:
-            answer.lost = HostLost(reason)
-            self.driver.ready[answer] = None
-        self._pending.clear()
+
+        def fail() -> None:
+            for answer in self._pending:
+                answer.lost = HostLost(reason)
+                self.driver.ready[answer] = None
+            self._pending.clear()
+
+        self.world.when_reached(self.node, fail)
 
 
 class World:
@@ -255,8 +244,6 @@ class World:
         else:
             action()
 
-    # ---------------------------------------------------------------- what may happen
-
     def lose(self, node: Node) -> None:
         """A node ends with all its hosts; it is given up after some time."""
         self._unreach(node)
@@ -276,28 +263,31 @@ class World:
 
     def cut(self, node: Node, seconds: float) -> None:
         """A node cannot be reached for some time; meanwhile its hosts go on."""
+
+        def mend() -> None:
+            if node in self.listed and node.id not in self._gone:
+                self._release(node)
+
         self._unreach(node)
-        self.at(self.now + seconds, lambda: self._mend(node))
+        self.at(self.now + seconds, mend)
 
     def join(self, node: Node) -> None:
         """A new node."""
         self.listed.append(node)
 
     def _unreach(self, node: Node) -> None:
-        if node.id not in self.unreachable:
-            since = self.unreachable[node.id] = self.now
-            self.at(since + GIVEN_UP_S, lambda: self._give_up(node, since))
+        if node.id in self.unreachable:
+            return
+        since = self.unreachable[node.id] = self.now
 
-    def _give_up(self, node: Node, since: float) -> None:
-        if self.unreachable.get(node.id) == since:
-            self.listed.remove(node)
-            self._release(node)
-            for host in [h for h in self.hosts if h.node.id == node.id]:
-                host.end("its node has died")
+        def give_up() -> None:
+            if self.unreachable.get(node.id) == since:
+                self.listed.remove(node)
+                self._release(node)
+                for host in [h for h in self.hosts if h.node.id == node.id]:
+                    host.end("its node has died")
 
-    def _mend(self, node: Node) -> None:
-        if node in self.listed and node.id not in self._gone:
-            self._release(node)
+        self.at(since + GIVEN_UP_S, give_up)
 
     def _release(self, node: Node) -> None:
         self.unreachable.pop(node.id, None)
@@ -305,8 +295,6 @@ class World:
         self._held = [entry for entry in self._held if entry[0].id != node.id]
         for action in held:
             action()
-
-    # ----------------------------------------------------------------------- drivers
 
     @contextlib.contextmanager
     def driver(self, leaving_s: float = _ENDING_S) -> Iterator[SimulatedExecutor]:
@@ -351,11 +339,8 @@ class SimulatedExecutor(Executor):
         worker = world.make_worker(given)
         host = SimulatedHost(self, placement, node, worker, since=world.now)
         world.hosts.append(host)
-        free = node.total
-        for other in world.hosts:
-            if other.node.id == node.id:
-                free -= Resources.of_placement(other.placement)
-        if not Resources().fits(free):
+        used = ((h.node.id, Resources.of_placement(h.placement)) for h in world.hosts)
+        if not Resources().fits(free_resources([node], used)[node.id]):
             world.overbooked.append(node.id)
         if node.id in world._gone:
             world._end_with_node(host)

@@ -5,10 +5,9 @@ Fields: github.com/ray-project/kuberay, docs/reference/api.md.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import PurePosixPath
 
-from cluster.launch.settings import TEMPLATES, BatchJob
+from cluster.launch.settings import TEMPLATES, BatchJob, said_by
 from generators.buckets import BucketPath
 from generators.errors import UsageError
 
@@ -50,16 +49,9 @@ def submit(job: BatchJob, config: str) -> str:
     Raises:
         UsageError: Where there is no kubectl, or it refuses the manifest, with its words.
     """
-    text = manifest(job, config)
     command = ["kubectl", "apply", "-f", "-"]
-    try:
-        subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-    except FileNotFoundError:
-        raise UsageError(
-            "there is no kubectl here: add --dry-run, and apply what it prints"
-        ) from None
-    except subprocess.CalledProcessError as error:
-        raise UsageError(f"kubectl refuses the job: {error.stderr.strip()}") from None
+    else_do = "add --dry-run, and apply what it prints"
+    said_by(command, "the job", else_do, manifest(job, config))
     here = f"-n {job.settings.namespace}"
     pods = f"-l ray.io/originated-from-cr-name={job.name},ray.io/node-type=head"
     return (

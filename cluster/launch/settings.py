@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cluster.manifest import CHECKOUT
 from generators.buckets import AnyPath
+from generators.errors import UsageError
 
 TEMPLATES = Environment(
     loader=PackageLoader("cluster.launch", "."),
@@ -102,3 +104,21 @@ class BatchJob:
         """The whole command, as a shell reads it."""
         shard = f" --shard $SLURM_ARRAY_TASK_ID/{self.array}" if self.array else ""
         return f"{self.settings.command} {shlex.join(self.arguments)}{shard}"
+
+
+def said_by(command: list[str], what: str, else_do: str, text: str | None = None) -> str:
+    """Return what a program of the cluster prints, given `text` to read.
+
+    Raises:
+        UsageError: Where it is not here, with what to do instead; or where it refuses
+            `what` it was given, with its words.
+    """
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, check=True
+        )
+    except FileNotFoundError:
+        raise UsageError(f"there is no {command[0]} here: {else_do}") from None
+    except subprocess.CalledProcessError as error:
+        raise UsageError(f"{command[0]} refuses {what}: {error.stderr.strip()}") from None
+    return done.stdout

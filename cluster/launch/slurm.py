@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
-from cluster.launch.settings import TEMPLATES, BatchJob, ClusterSettings
-from generators.errors import UsageError
+from cluster.launch.settings import TEMPLATES, BatchJob, ClusterSettings, said_by
 
 
 def script(job: BatchJob) -> str:
@@ -42,29 +40,21 @@ def submit(job: BatchJob) -> str:
     job.jobs.mkdir(parents=True, exist_ok=True)
     path = job.jobs / "job.sh"
     path.write_text(script(job))
-    try:
-        command = ["sbatch", "--parsable", str(path)]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    except FileNotFoundError:
-        raise UsageError(
-            f"there is no sbatch here: on a machine of the cluster, run sbatch {path}"
-        ) from None
-    except subprocess.CalledProcessError as error:
-        raise UsageError(f"sbatch refuses {path}: {error.stderr.strip()}") from None
+    else_do = f"on a machine of the cluster, run sbatch {path}"
+    said = said_by(["sbatch", "--parsable", str(path)], str(path), else_do)
     number = said.strip().partition(";")[0]
-    if job.array is not None:
+    follow = f"follow  tail -F {_log(job.jobs, f'{number}_*' if job.array else number)}"
+    if job.array is None:
         return (
-            f"job {number} of {job.array} shards: {path}\n"
-            f"follow  tail -F {_log(job.jobs, f'{number}_*')}\n"
-            f"stop    scancel {number}   ({number}_1 is shard 1; what is done is kept)\n"
-            f"resume  sbatch {path}   (shard 1 alone: sbatch --array=1 {path})\n"
-            f"tables  by the shard that ends last, or by plait report {job.root}"
+            f"job {number}: {path}\n{follow}\n"
+            f"stop    scancel {number}   (what is done is kept)\n"
+            f"resume  sbatch {path}"
         )
     return (
-        f"job {number}: {path}\n"
-        f"follow  tail -F {_log(job.jobs, number)}\n"
-        f"stop    scancel {number}   (what is done is kept)\n"
-        f"resume  sbatch {path}"
+        f"job {number} of {job.array} shards: {path}\n{follow}\n"
+        f"stop    scancel {number}   ({number}_1 is shard 1; what is done is kept)\n"
+        f"resume  sbatch {path}   (shard 1 alone: sbatch --array=1 {path})\n"
+        f"tables  by the shard that ends last, or by plait report {job.root}"
     )
 
 

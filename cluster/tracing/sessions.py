@@ -73,25 +73,21 @@ class Session:
 
 def read_sessions(root: AnyPath) -> list[Session]:
     """Return the sessions of the run at `root`, oldest first; none without a trace."""
-    journals = [root / JOURNAL, *matching(root, f"{FOLDER}/*/{JOURNAL}")]
-    read = (session for path in journals for session in _sessions_in(path))
-    return sorted(read, key=lambda session: session.start_ns)
-
-
-def _sessions_in(journal: AnyPath) -> list[Session]:
     sessions: list[list[Event]] = []
-    with contextlib.suppress(FileNotFoundError):
-        for line in journal.read_bytes().splitlines():
-            try:
-                event = json.loads(line)
-                if event["name"] == "session":
-                    sessions.append([])
-                if sessions:
-                    sessions[-1].append(event)
-            except (ValueError, TypeError, LookupError):
-                continue  # cut short when the driver was killed, or of an earlier plait
+    for journal in (root / JOURNAL, *matching(root, f"{FOLDER}/*/{JOURNAL}")):
+        own: list[list[Event]] = []
+        with contextlib.suppress(FileNotFoundError):
+            for line in journal.read_bytes().splitlines():
+                # Not one cut short when the driver was killed, or of an earlier plait.
+                with contextlib.suppress(ValueError, TypeError, LookupError):
+                    event = json.loads(line)
+                    if event["name"] == "session":
+                        own.append([])
+                    if own:
+                        own[-1].append(event)
+        sessions += own
     known = (s for s in sessions if s[0]["args"]["version"] == VERSION)
-    return [_session_of(events) for events in known]
+    return sorted(map(_session_of, known), key=lambda session: session.start_ns)
 
 
 def _session_of(events: Sequence[Event]) -> Session:

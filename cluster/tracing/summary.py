@@ -94,7 +94,9 @@ def summarise(session: Session) -> dict[str, Any]:
     no worker had work and none was loading. `bounding` is the stage that bounds the run.
     Idle hours are those held and not computing; of GPUs where any worker held one.
     """
-    begin, end = _making(session)
+    parts = [p for p in session.phases if p.name == MAKING]
+    begins = [p.begin for p in parts] or [w.begin for w in session.workers]
+    begin, end = min(begins, default=0), max((p.end for p in parts), default=session.end)
     grid = Grid(begin, end, _BINS)
     did = [(worker, grid.activity(worker)) for worker in session.workers]
     stages = {w.stage: [own for own in did if own[0].stage == w.stage] for w, _ in did}
@@ -127,13 +129,6 @@ def summarise(session: Session) -> dict[str, Any]:
 
 def _rounded(values: dict[str, Any], digits: int) -> dict[str, Any]:
     return {k: round(v, digits) if isinstance(v, float) else v for k, v in values.items()}
-
-
-def _making(session: Session) -> tuple[int, int]:
-    """Return the first and the last moment in which workers were managed."""
-    parts = [p for p in session.phases if p.name == MAKING]
-    begins = [p.begin for p in parts] or [w.begin for w in session.workers]
-    return min(begins, default=0), max((p.end for p in parts), default=session.end)
 
 
 def _bounds(
