@@ -169,8 +169,8 @@ def test_a_stage_has_as_many_workers_as_were_asked_for_last(
     day.look(50)
     day.ask(51, "workers", "writer", "2")
     day.look(80)
-    plan = writing(200, replace(CPU, workers=configured))
-    assert day.run(plan).counts["done"] == 200
+    plan = writing(150, replace(CPU, workers=configured))
+    assert day.run(plan).counts["done"] == 150
     workers = {second: len(seen.workers) for second, seen in day.seen.items()}
     assert workers == {50: 1, 80: 2}
     assert not day.witness.failures

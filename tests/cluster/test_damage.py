@@ -1,27 +1,33 @@
-"""Damage is proved before a part is set aside; every other error changes nothing."""
+"""Damage is proved before a part is set aside; a run makes its records again."""
 
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from store_helpers import SPEC, damage, draft_table, drafted, flip, without_checksums
-from trial import CONDITIONER, painter
+from trial import CONDITIONER, Measuring, Witness, board, painter, plan_of, run, sample
 
+from cluster import run as runs
+from cluster.plan import EngineOptions, Plan
 from cluster.records import Item, decode, encode
+from cluster.run import execute
 from cluster.store import DamagedPart, Store, StoreError, notes_of, read_blob, write_part
 from cluster.verify import check_part
 from generators.base import Kind, Result, Skip, StageSpec
 from generators.document import Draft, Image, ImageRequest, Payload, Text
 from generators.images import encode as as_png
+
+pytestmark = pytest.mark.usefixtures("worker_threads")
 
 
 def names(root: Path) -> list[str]:
@@ -50,11 +56,11 @@ def image_of(store: Store, spec: StageSpec, key: str) -> Image:
 
 # ------------------------------------------------------- trouble that is no damage
 
-TROUBLE = [errno.EACCES, errno.EIO, errno.ESTALE, errno.EMFILE]
 
-
-@pytest.mark.parametrize("repairs", [False, True])
-@pytest.mark.parametrize("number", TROUBLE)
+@pytest.mark.parametrize(
+    ("number", "repairs"),
+    [(errno.EACCES, False), (errno.EIO, True), (errno.ESTALE, True), (errno.EMFILE, True)],
+)
 def test_trouble_with_the_disk_stops_with_one_line_and_renames_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, repairs: bool
 ) -> None:
@@ -77,16 +83,13 @@ def test_what_the_system_itself_refuses_is_no_damage(tmp_path: Path) -> None:
     """Not a simulated error: a link that leads to itself cannot be opened."""
     Store(tmp_path).commit(SPEC, draft_table(("a", drafted())))
     part = next(tmp_path.glob("stages/*/part-*"))
-    loop = part.with_name("part-0.parquet")
-    loop.symlink_to(loop)
-    folder = part.with_name("part-1.parquet")
-    for broken in (loop, folder):
-        if broken is folder:
-            loop.unlink()
-            folder.mkdir()
+    broken = part.with_name("part-0.parquet")
+    for make in (lambda: broken.symlink_to(broken), broken.mkdir):
+        make()
         with pytest.raises(StoreError, match="cannot be read"):
             Store(tmp_path, repairs=True).rows(SPEC)
         assert not list(tmp_path.rglob("*.unreadable"))
+        broken.unlink() if broken.is_symlink() else broken.rmdir()
 
 
 def test_a_folder_that_may_not_be_read_is_not_taken_for_empty(
@@ -129,27 +132,15 @@ def test_only_a_store_that_repairs_sets_a_damaged_part_aside(
     assert "set aside" in messages[0]
 
 
-@pytest.mark.parametrize("column", ["notes", "text", "usage"])
-def test_damage_in_a_text_column_is_one_line(tmp_path: Path, column: str) -> None:
+def test_damage_in_a_text_column_is_one_line(tmp_path: Path) -> None:
     Store(tmp_path).commit(SPEC, draft_table(("a", drafted())))
-    part = next(tmp_path.glob("stages/*/part-*"))
-    damage(part, column)
+    damage(next(tmp_path.glob("stages/*/part-*")), "notes")
     store = Store(tmp_path)
     with pytest.raises(DamagedPart) as stopped:
         list(store.columns(SPEC, ["notes", "text", "usage"]))
     assert "\n" not in str(stopped.value)
-    if column == "notes":
-        with pytest.raises(DamagedPart):
-            notes_of(store.rows(SPEC)["a"])
-
-
-def test_a_damaged_picture_is_never_handed_on(tmp_path: Path) -> None:
-    spec, part, written = pictures(tmp_path, count=1)
-    damage(part, "image.bytes")
-    store = Store(tmp_path)
-    assert set(store.rows(spec)) == set(written)
-    with pytest.raises(DamagedPart, match=part.name):
-        read_blob(image_of(store, spec, "p0"))
+    with pytest.raises(DamagedPart):
+        notes_of(store.rows(SPEC)["a"])
 
 
 def test_parts_without_checksums_stay_readable_and_digests_speak_for_them(
@@ -268,3 +259,82 @@ def test_damage_that_cannot_be_set_aside_is_said(read_only_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(read_only_disk)], check=True)
     with pytest.raises(StoreError, match=r"cannot be set aside: Read-only file system"):
         Store(read_only_disk, repairs=True).rows(SPEC)
+
+
+# ------------------------------------------------------------------------------ repair
+
+
+def finished(root: Path) -> tuple[Plan, str]:
+    plan = plan_of([sample(i) for i in range(6)], paint=[painter(0)])
+    assert run(plan, root).counts["scored"] == 6
+    return plan, board(plan, root)
+
+
+def part_of(root: Path, spec: StageSpec) -> Path:
+    (part,) = Store(root).parts(spec)
+    return part
+
+
+def forget(root: Path, specs: Sequence[StageSpec]) -> None:
+    for spec in specs:
+        part_of(root, spec).unlink()
+
+
+def test_a_scorer_that_meets_a_damaged_picture_has_it_made_again(tmp_path: Path) -> None:
+    """Not a final failure of the scorer, and not a score of a broken image."""
+    plan, before = finished(tmp_path)
+    paint, measure = plan.systems[0].stages[-1], plan.scorers[0].stages[0]
+    damaged = part_of(tmp_path, paint)
+    forget(tmp_path, [measure])
+    damage(damaged, "image.bytes")
+    witness = Witness()
+    result = run(plan, tmp_path, witness)
+    assert (result.failed, result.counts["scored"]) == (0, 6)
+    assert board(plan, tmp_path) == before
+    assert damaged.with_suffix(".unreadable").exists()
+    assert any("set aside" in n and damaged.name in n for n in witness.notices)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert (manifest["status"], manifest["counts"]["missing"]) == ("finished", 0)
+
+
+@pytest.mark.parametrize("column", ["segments", "notes"])
+def test_damaged_text_is_written_again(tmp_path: Path, column: str) -> None:
+    plan, before = finished(tmp_path)
+    damaged = part_of(tmp_path, plan.systems[0].stages[0])
+    damage(damaged, column)
+    witness = Witness()
+    result = execute(plan, tmp_path, EngineOptions(), {"config": {}}, witness, notes=True)
+    assert (result.made, result.counts["scored"], result.counts["missing"]) == (6, 6, 0)
+    assert board(plan, tmp_path) == before
+    assert any(damaged.name in n for n in witness.notices)
+
+
+@pytest.mark.slow
+def test_all_damaged_parts_of_a_run_are_found_at_once(tmp_path: Path) -> None:
+    plan, before = finished(tmp_path)
+    stages = [*plan.systems[0].stages, *Measuring().stages]
+    damaged = [part_of(tmp_path, spec) for spec in stages]
+    for part, column in zip(damaged, ("usage", "notes", "notes"), strict=True):
+        damage(part, column)
+    witness = Witness()
+    assert run(plan, tmp_path, witness).made == 18
+    assert not any("intact" in notice for notice in witness.notices)
+    assert board(plan, tmp_path) == before
+    assert all(part.with_suffix(".unreadable").exists() for part in damaged)
+
+
+@pytest.mark.slow
+def test_a_disk_that_damages_what_is_made_ends_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, _ = finished(tmp_path)
+    draft = plan.systems[0].stages[0]
+    make = runs._Work._make_missing
+
+    def made_and_damaged(self: runs._Work, *, announce: bool) -> None:
+        make(self, announce=announce)
+        damage(part_of(tmp_path, draft), "usage")
+
+    monkeypatch.setattr(runs._Work, "_make_missing", made_and_damaged)
+    with pytest.raises(StoreError, match="check the disk"):
+        run(plan, tmp_path)

@@ -300,20 +300,6 @@ def receipt(**usage: float) -> Receipt:
     return Receipt("done", rows={"key": row}, usage=usage)
 
 
-def test_all_stages_count_towards_one_ceiling() -> None:
-    spending = Spending(3.0)
-    spending.count_receipt(paid_lvlm(), receipt(cost=2.0))
-    spending.count_receipt(painter(), receipt(images=1))
-    assert spending.exhausted() is None
-    spending.count_receipt(painter(1), receipt(cost=1.0))
-    assert "3 spent" in str(spending.exhausted())
-    assert [spending.is_paid(s) for s in (paid_lvlm(), painter(1), painter())] == [
-        1,
-        1,
-        0,
-    ]
-
-
 def test_no_ceiling_is_kept_where_a_server_does_not_say_what_was_used() -> None:
     spending, without = Spending(3.0), Spending(None)
     spending.count_receipt(paid_lvlm(), Receipt("done"))  # a request that failed

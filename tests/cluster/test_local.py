@@ -167,16 +167,6 @@ def test_one_record_that_raises_fails_alone(patient: Live) -> None:
     assert all(isinstance(o, Result) for o in ended.values())
 
 
-def test_out_of_memory_halves_the_batch_and_remembers(patient: Live) -> None:
-    system = replace(TEXT, draft=writer(memory=2))
-    for turn in range(2):
-        for i in range(4):
-            patient.add(f"{turn}{i}", walk(system, f"{i}"))
-        patient.wait(4 * (turn + 1))
-    assert all(isinstance(o, Result) for o in patient.ended.values())
-    assert [size for _, size in patient.batches] == [4, 2, 2, 2, 2]
-
-
 def test_a_cuda_error_ends_all_work(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")

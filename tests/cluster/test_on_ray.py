@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,28 +55,20 @@ def test_processes_make_what_threads_make_whatever_the_batch_size(tmp_path: Path
     assert boards[0] == boards[1]
 
 
-def two_writers(log: Path, texts: Sequence[str], declared: str) -> Plan:
-    """The session's Ray has 4 CPUs: one worker at a time."""
-    wide = replace(LIGHT, num_cpus=3)
-    specs = [replace(writer(wide, style=s, log=log), name=s) for s in ("first", "second")]
-    systems = [
-        System(name=s.name, draft=replace(s, stage=declared), compose=text_only)
-        for s in specs
-    ]
-    samples = [sample(i, text) for i, text in enumerate(texts)]
-    return Plan(systems=systems, samples=samples, scorers=[], prompt=as_asked)
-
-
 @pytest.mark.usefixtures("ray_address")
-@pytest.mark.parametrize("declared", ["writer", ""])
-def test_two_stages_share_a_process_unless_they_are_the_user_s(
-    tmp_path: Path, declared: str
-) -> None:
-    log = tmp_path / "log"
-    plan = two_writers(log, [""] * 6, declared)
+def test_two_stages_share_a_process(tmp_path: Path) -> None:
+    """The session's Ray has 4 CPUs: one worker at a time."""
+    log, wide = tmp_path / "log", replace(LIGHT, num_cpus=3)
+    specs = [
+        replace(writer(wide, style=name, log=log), name=name, stage="writer")
+        for name in ("first", "second")
+    ]
+    systems = [System(name=s.name, draft=s, compose=text_only) for s in specs]
+    samples = [sample(i) for i in range(6)]
+    plan = Plan(systems=systems, samples=samples, scorers=[], prompt=as_asked)
     assert run(plan, tmp_path / "run").counts["done"] == 12
     first, second = (x for x in log.read_text().splitlines() if "load" in x)
-    assert (first == second) is bool(declared)
+    assert first == second
     (session,) = read_sessions(tmp_path / "run")
     assert [w.stage for w in session.workers] == ["first", "second"]
     assert session.workers[0].end <= session.workers[1].begin
@@ -148,16 +140,13 @@ def test_what_ray_says_of_a_lost_host(error: Exception, reason: str, refused: bo
     assert (str(lost), lost.refused) == (reason, refused)
 
 
-@pytest.mark.parametrize(
-    ("address", "env", "fixed"),
-    [(None, {}, True), ("auto", {}, False), (None, {"RAY_ADDRESS": "auto"}, False)],
-)
 def test_a_ray_that_a_run_starts_for_itself_never_grows(
-    monkeypatch: pytest.MonkeyPatch, address: str | None, env: dict[str, str], fixed: bool
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
-    assert on_ray.is_local(address) is fixed
+    assert on_ray.is_local(None)
+    assert not on_ray.is_local("auto")
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert not on_ray.is_local(None)
 
 
 def test_a_head_that_is_gone_ends_a_run_and_is_not_waited_for(
@@ -286,7 +275,11 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @pytest.mark.parametrize(
     ("name", "moment", "drafted"),
-    [("init", "before", 0), ("init", "after", 0), ("shutdown", "before", 6)],
+    [
+        pytest.param("init", "before", 0, marks=pytest.mark.slow),
+        ("init", "after", 0),
+        ("shutdown", "before", 6),
+    ],
 )
 def test_a_signal_while_ray_starts_or_ends_is_kept_from_ray(
     tmp_path: Path, trial_env: dict[str, str], name: str, moment: str, drafted: int

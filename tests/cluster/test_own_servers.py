@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from own_processes import all_end, living
 from paths import HELPERS
 from trial import Witness, plan_of, run, sample
 
@@ -44,27 +44,13 @@ def served(marker: Path, *faults: str, replicas: int = 1, **settings: Any) -> St
     return replace(spec, identity="endpoint:echo", placement=placement)
 
 
-def left_of(marker: Path) -> list[str]:
-    """Command lines of processes that belong to a trial with this marker."""
-    pids = {int(pid) for pid in marker.read_text().split()} if marker.exists() else set()
-    lines = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            line = " ".join(process.cmdline())
-            if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
-                continue
-            if process.pid in pids or str(marker) in line:
-                lines.append(line)
-    return lines
+def pids_in(marker: Path) -> list[int]:
+    """What servers have noted of the processes that they started."""
+    return [int(pid) for pid in marker.read_text().split()] if marker.exists() else []
 
 
-def none_left(marker: Path, within_s: float = 60.0) -> bool:
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        if not left_of(marker):
-            return True
-        time.sleep(0.1)
-    return not left_of(marker)
+def none_left(marker: Path) -> bool:
+    return all_end(marker, *pids_in(marker))
 
 
 def trial(marker: Path, *faults: str, samples: int = 12, **settings: Any) -> Plan:
@@ -77,7 +63,7 @@ def test_a_worker_starts_its_server_and_ends_it(tmp_path: Path) -> None:
     marker = tmp_path / "pids"
     result = run(trial(marker), tmp_path / "run")
     assert result.counts["done"] == 24
-    assert not left_of(marker)  # the run waited for it
+    assert not living(marker, *pids_in(marker))  # the run waited for it
     assert list((tmp_path / "run" / "servers").glob("echo-*.log"))
 
 
@@ -91,7 +77,7 @@ def test_a_server_that_dies_is_started_again_and_no_record_is_lost(tmp_path: Pat
     (failure,) = witness.failures
     assert "killed by signal 9" in failure.reason
     assert "the engine has met its end" in failure.reason
-    assert not left_of(marker)
+    assert not living(marker, *pids_in(marker))
     # Requests that will never be answered keep no process from ending.
     assert all(thread.daemon for thread in set(threading.enumerate()) - before)
 
@@ -185,7 +171,7 @@ def go_on(process: subprocess.Popen[str], marker: Path) -> None:
 def test_servers_end_with_the_driver(tmp_path: Path, more: tuple[str, ...]) -> None:
     root, marker = tmp_path / "run", tmp_path / "pids"
     process = driver(root, marker, *more)
-    assert left_of(marker)
+    assert living(marker)
     process.kill()
     process.communicate(timeout=60)
     assert none_left(marker)
@@ -202,9 +188,10 @@ def test_a_killed_process_is_replaced(tmp_path: Path, which: str) -> None:
     mine = psutil.Process(process.pid).children(recursive=True)
     if which == "worker":
         workers = [p for p in mine if "Worker" in " ".join(p.cmdline()[:1])]
-        next(p for p in workers if _wrote(root, p.pid)).kill()
+        next(p for p in workers if list((root / "servers").glob(f"*-{p.pid}.log"))).kill()
     else:
-        guards = {p: "guardian.py" in " ".join(p.cmdline()) for p in _with(marker)}
+        lines = {p: " ".join(p.cmdline()) for p in living(marker)}
+        guards = {p: "guardian.py" in x for p, x in lines.items() if __file__ not in x}
         next(p for p, guard in guards.items() if guard == (which == "guardian")).kill()
     go_on(process, marker)
     assert none_left(marker)
@@ -219,20 +206,6 @@ def test_replicas_on_one_node_get_gpus_and_ports_of_their_own(tmp_path: Path) ->
     go_on(process, marker)
     assert told(root, "GPUs") == {"0", "1"}
     assert none_left(marker)
-
-
-def _wrote(root: Path, pid: int) -> bool:
-    return bool(list((root / "servers").glob(f"*-{pid}.log")))
-
-
-def _with(marker: Path) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            line = " ".join(process.cmdline())
-            if str(marker) in line and "test_own_servers" not in line:
-                found.append(process)
-    return found
 
 
 def main(root: Path, marker: Path, *, gpus: bool, ray: bool) -> None:

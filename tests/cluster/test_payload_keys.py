@@ -73,20 +73,6 @@ def payloads(root: Path, specs: Sequence[StageSpec]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_two_runs_name_their_pictures_alike(tmp_path: Path, chain: str) -> None:
-    keys, states = [], []
-    for noise in (1, 4):
-        plan, root = plan_of(chain, noise), tmp_path / str(noise)
-        run(plan, root)
-        made = plan.systems[0].stages
-        keys.append({spec.name: set(Store(root).rows(spec)) for spec in made})
-        states.append(set(payloads(root, noisy_stages(plan))))
-    assert states[0].isdisjoint(states[1])
-    assert keys[0] == keys[1]
-    assert len(keys[0][painter().name]) == PICTURES
-
-
-@pytest.mark.parametrize("chain", CHAINS)
 def test_payloads_that_are_made_again_find_their_pictures(
     tmp_path: Path, chain: str
 ) -> None:
@@ -94,11 +80,12 @@ def test_payloads_that_are_made_again_find_their_pictures(
     run(plan, tmp_path)
     before, lost = board(plan, tmp_path), noisy_stages(plan)
     states = payloads(tmp_path, lost)
+    assert len(Store(tmp_path).rows(painter())) == PICTURES
     records = sum(len(Store(tmp_path).rows(spec)) for spec in lost)
     for part in (part for spec in lost for part in Store(tmp_path).parts(spec)):
         part.unlink()
     assert run(plan_of(chain, noise=2), tmp_path).made == records
-    assert payloads(tmp_path, lost) != states
+    assert {*payloads(tmp_path, lost)}.isdisjoint(states)
     assert board(plan, tmp_path) == before
 
 

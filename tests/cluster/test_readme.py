@@ -26,10 +26,3 @@ def test_a_stage_runs_under_ray_data(
     assert "['done', 'done']" in capsys.readouterr().out
     rows = Store(tmp_path).rows(names["spec"])
     assert [row.outcome for row in rows.values()] == ["done", "done"]
-
-
-def test_the_readme_names_files_that_exist() -> None:
-    text = README.read_text()
-    for name in re.findall(r"`([a-z_]+\.py)`", text):
-        assert (README.parent / name).exists(), name
-    assert max(map(len, text.splitlines())) <= 120

@@ -115,28 +115,22 @@ def alone(name: str, place: Placement, **about: Any) -> System:
 # -------------------------------------------------------------------- who gets a worker
 
 
-@pytest.mark.parametrize(
-    ("gpus", "loads"),
-    [
-        # Stages take turns where one fits: the first is drained before it leaves.
-        (1, ["writer", "painter0", "measure"]),
-        (2, ["writer", "painter0", "measure"]),
-    ],
-)
+@pytest.mark.parametrize("gpus", [1, 2])
 def test_stages_with_gpus_take_turns_or_stand_side_by_side(
-    tmp_path: Path, gpus: int, loads: list[str]
+    tmp_path: Path, gpus: int
 ) -> None:
+    """Where one fits, the first is drained before it leaves."""
     made = ran(job(3, GPU, GPU), tmp_path, node(gpus), speeds=Told(record_s=30.0))
     assert made.result.counts["scored"] == 3
-    assert made.loads == loads
+    assert made.loads == ["writer", "painter0", "measure"]
     told = [name for method, name in made.speeds.told if method == "run"]
     on_gpus = [name for name in told if name != "measure"]
-    assert (on_gpus == sorted(on_gpus, key=loads.index)) == (gpus == 1)
+    assert (on_gpus == sorted(on_gpus, reverse=True)) == (gpus == 1)
 
 
 @pytest.mark.parametrize(
     ("batch_size", "queries", "workers"),
-    [(1, 16, 1), (1, 18, 2), (8, 120, 1), (8, 160, 2), (64, 128, 1), (64, 256, 2)],
+    [(1, 16, 1), (1, 18, 2), (8, 120, 1), (8, 160, 2), (64, 128, 1)],
 )
 def test_what_is_worth_a_second_worker_is_a_number_of_batches_or_of_records(
     tmp_path: Path, batch_size: int, queries: int, workers: int
@@ -190,7 +184,7 @@ def test_a_worker_with_little_to_do_gives_way_to_one_that_is_worth_both_loads(
     tmp_path: Path,
 ) -> None:
     """While drawing takes 1,600 s of one GPU, measuring takes 400 s of another."""
-    made = fed(400, tmp_path / "three", 3, writer=1.0, painter0=4.0)
+    made = fed(100, tmp_path / "three", 3, writer=4.0, painter0=16.0, measure=4.0)
     assert made.world.now < 900
     made = fed(400, tmp_path / "four", 4, writer=2.0, painter0=4.0)
     assert made.speeds.count("load") == {"writer": 1, "painter0": 3, "measure": 1}
@@ -265,12 +259,6 @@ def test_what_fits_nowhere_is_given_up_and_the_rest_goes_on(
     assert made.speeds.count("run")["writer"] == 3
 
 
-def test_a_node_that_comes_is_used(tmp_path: Path) -> None:
-    joins = (300.0, lambda world: world.join(node(1, name="m")))
-    made = ran(job(3, GPU), tmp_path, node(0), at=[joins])
-    assert made.result.counts["scored"] == 3
-
-
 # --------------------------------------------------------------- idle workers load stages
 
 
@@ -283,21 +271,20 @@ def test_an_idle_worker_loads_the_next_stage(tmp_path: Path) -> None:
     assert made.result.counts["scored"] == 3
 
 
-@pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize(
-    "change",
+    ("which", "change"),
     [
-        {"stage": ""},
-        {"secrets": ("API_KEY",)},
-        {"placement": GPU},
-        {"placement": replace(CPU, endpoint="http://x/v1")},
-        {"placement": replace(CPU, num_cpus=0.5)},
-        {"placement": replace(CPU, memory_gib=1)},
+        (0, {"stage": ""}),
+        (1, {"stage": ""}),
+        (0, {"secrets": ("API_KEY",)}),
+        (1, {"placement": GPU}),
+        (0, {"placement": replace(CPU, endpoint="http://x/v1")}),
+        (1, {"placement": replace(CPU, num_cpus=0.5)}),
+        (1, {"placement": replace(CPU, memory_gib=1)}),
     ],
-    ids=lambda change: next(iter(change)),
 )
 def test_what_a_process_must_not_share(
-    tmp_path: Path, change: dict[str, Any], which: int
+    tmp_path: Path, which: int, change: dict[str, Any]
 ) -> None:
     """A user's class, secrets, GPUs, an endpoint, and needs that differ."""
     plan = job(2, CPU)
@@ -470,10 +457,10 @@ def test_resources_that_others_hold_are_waited_for_while_own_workers_may_free_so
     tmp_path: Path,
 ) -> None:
     """On a cluster that is shared, what a node has in all says little."""
-    plan = job(60, GPU, GPU, own=False)
+    plan = job(30, GPU, GPU, own=False)
     speeds = Reserved(record_s=20.0)
     made = ran(plan, tmp_path, node(2), speeds=speeds, placement_timeout_s=60.0)
-    assert made.result.counts["scored"] == 60
+    assert made.result.counts["scored"] == 30
     assert any("waits for resources" in notice for notice in made.witness.notices)
 
 
@@ -562,27 +549,20 @@ def _silent(host: SimulatedHost, method: str, *args: Any, control: bool = False)
 def test_a_process_that_never_ends_is_forgotten_after_a_while(tmp_path: Path) -> None:
     """Until then its resources count as taken."""
     plan = job(2, GPU, GPU, own=False)
-    speeds = Told()
-    world, witness = World([node(1)], speeds), Witness()
+    world = World([node(1)], Told())
     executor = nullcontext(Immortal(world))
-    result = run(replace(plan, scorers=[]), tmp_path, witness, executor=executor)
-    assert result.counts["done"] == 2
-    assert world.now > 30
+    result = run(replace(plan, scorers=[]), tmp_path, Witness(), executor=executor)
+    assert (result.counts["done"], world.now > 30) == (2, True)
 
 
-def test_nothing_waits_in_vain_where_there_is_no_worker(tmp_path: Path) -> None:
+def test_a_node_that_comes_is_used_and_waited_for_without_work(tmp_path: Path) -> None:
     """A run that waits for resources must not keep a core busy."""
-    joins = (500.0, lambda world: world.join(node(1, name="m")))
+    joins = (300.0, lambda world: world.join(node(1, name="m")))
     made = ran(writing(1, GPU), tmp_path, node(0), at=[joins])
-    assert made.witness.turns < 2000
-
-
-LIGHTER = replace(LIGHT, num_cpus=1)
+    assert (made.result.counts["done"], made.witness.turns < 1500) == (1, True)
 
 
 def test_of_equal_keys_one_is_computed_for_all_who_ask(tmp_path: Path) -> None:
-    plan = plan_of(
-        [sample(0), sample(0)], write=writer(LIGHTER), paint=[painter(0, LIGHTER)]
-    )
-    made = ran(plan, tmp_path, node())
-    assert made.result.made == 3
+    light = replace(LIGHT, num_cpus=1)
+    plan = plan_of([sample(0), sample(0)], write=writer(light), paint=[painter(0, light)])
+    assert ran(plan, tmp_path, node()).result.made == 3

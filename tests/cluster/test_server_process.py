@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
+from own_processes import all_end, living
 from paths import CHECKOUT, HELPERS
 
 from cluster.server_process import ServerError, ServerProcess
@@ -39,43 +39,14 @@ def started(folder: Path, *more: str, **settings: Any) -> Iterator[ServerProcess
         server.stop()
 
 
-def processes(marker: str) -> list[psutil.Process]:
-    """The processes with `marker` in their command line: guardians and servers."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            alive = process.status() != psutil.STATUS_ZOMBIE
-            if alive and any(marker in word for word in process.cmdline()):
-                found.append(process)
-    return [p for p in found if p.pid != os.getpid()]
-
-
-def gone(*pids: int, within_s: float = 60.0) -> bool:
-    """Whether none of the processes is alive any more."""
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        if not any(_alive(pid) for pid in pids):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
-
-
 def test_a_server_answers_once_it_is_ready_and_is_gone_once_stopped(tmp_path: Path) -> None:
     with started(tmp_path) as server:
         server.wait_ready()
         with urllib.request.urlopen(server.url.removesuffix("v1") + "version") as reply:
             assert json.loads(reply.read()) == {"version": "1.2.3"}
-        pids = [p.pid for p in processes(str(server.log.parent))]
-        assert pids
+        assert living(tmp_path)
     assert server.ended.result(60).startswith("server echo: ")
-    assert gone(*pids)
+    assert all_end(tmp_path)
 
 
 def test_a_server_that_exits_is_an_error_with_the_end_of_its_log(
@@ -103,15 +74,14 @@ def test_a_server_that_is_never_healthy_is_ended(tmp_path: Path) -> None:
     with started(tmp_path, "--never-healthy", start_timeout_s=1.5) as server:
         with pytest.raises(ServerError, match=r"not healthy after 1\.5 s"):
             server.wait_ready()
-        assert gone(*[p.pid for p in processes(str(server.log.parent))])
+        assert all_end(tmp_path)
 
 
 def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     with started(tmp_path, "--ignore-sigterm", stop_timeout_s=0.5) as server:
         server.wait_ready()
-        pids = [p.pid for p in processes(str(server.log.parent))]
     assert "signal 9" in server.ended.result(60)
-    assert gone(*pids)
+    assert all_end(tmp_path)
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -122,9 +92,9 @@ def test_what_a_server_has_started_ends_with_it(tmp_path: Path, killed: bool) ->
         near, lone = map(int, file.read_text().split())
         assert os.getpgid(lone) != os.getpgid(near)
         if killed:
-            os.kill(next(p.pid for p in processes(str(file)) if _is_leader(p)), 9)
+            os.kill(next(p.pid for p in living(file) if _is_leader(p)), 9)
             assert "signal 9" in server.ended.result(60)
-    assert gone(near, lone)
+    assert all_end(tmp_path, near, lone)
 
 
 def _is_leader(process: psutil.Process) -> bool:
@@ -155,22 +125,19 @@ def test_a_server_ends_with_a_killed_owner(tmp_path: Path) -> None:
     )
     assert owner.stdout is not None
     assert owner.stdout.readline() == "ready\n"
-    pids = [p.pid for p in processes(str(file))]
-    assert len(pids) >= 3  # the owner, the guardian, the server
-    pids += map(int, file.read_text().split())
+    assert len(living(file)) >= 3  # the owner, the guardian, the server
     owner.kill()
     owner.wait(60)
-    assert gone(*pids)
+    assert all_end(file, *map(int, file.read_text().split()))
 
 
 def test_a_server_ends_with_a_killed_guardian(tmp_path: Path) -> None:
     with started(tmp_path) as server:
         server.wait_ready()
-        both = processes(str(server.log.parent))
-        guardian = next(p for p in both if "guardian.py" in " ".join(p.cmdline()))
-        guardian.kill()
+        both = living(tmp_path)
+        next(p for p in both if "guardian.py" in " ".join(p.cmdline())).kill()
         assert "together with its guardian" in server.ended.result(60)
-        assert gone(*[p.pid for p in both])
+        assert all_end(tmp_path)
 
 
 def test_a_mute_server_counts_as_ended(
@@ -185,7 +152,7 @@ def test_a_mute_server_counts_as_ended(
         urllib.request.urlopen(f"{server.url}/chat/completions", body).close()
         monkeypatch.setattr("cluster.server_process._HEALTH_TIMEOUT_S", 0.2)
         assert "gave no answer for 0.5 s" in server.ended.result(60)
-        assert gone(*[p.pid for p in processes(str(server.log.parent))])
+        assert all_end(tmp_path)
 
 
 def test_another_version_than_planned_is_refused(tmp_path: Path) -> None:
@@ -195,7 +162,7 @@ def test_another_version_than_planned_is_refused(tmp_path: Path) -> None:
             ServerError, match=r"reports vllm 1\.2\.3.*planned with 1\.2\.4"
         ):
             server.wait_ready()
-        assert gone(*[p.pid for p in processes(str(server.log.parent))])
+        assert all_end(tmp_path)
     with started(tmp_path, software="vllm", version="1.2.3+cpu") as server:
         server.wait_ready()
 

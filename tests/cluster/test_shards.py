@@ -24,23 +24,27 @@ from generators.errors import UsageError
 from generators.system import System
 from pipelines.composition import text_only
 
-PLAN = plan_of([sample(i) for i in range(40)])
+PLAN = plan_of([sample(i) for i in range(20)])
 
 
 def shards(count: int) -> list[Shard]:
     return [Shard(number + 1, count) for number in range(count)]
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-@pytest.mark.parametrize("count", [1, 4, 60])
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one driver makes."""
+    root = tmp_path_factory.mktemp("whole")
+    drive(PLAN, root)
+    return root
+
+
+@pytest.mark.parametrize(("count", "threads"), [(4, 4), (30, 1)])
 def test_shards_make_together_what_one_driver_makes(
-    tmp_path: Path, count: int, at_once: bool
+    tmp_path: Path, whole: Path, count: int, threads: int
 ) -> None:
-    """Some of 60 shards have no query; those at once create the run directory together."""
-    whole, root = tmp_path / "whole", tmp_path / "run"
-    drive(PLAN, whole)
-    threads = min(count, 8) if at_once else 1
-    start = threading.Barrier(threads)
+    """Some of 30 shards have no query; those at once create the run directory together."""
+    root, start = tmp_path / "run", threading.Barrier(threads)
 
     def one(shard: Shard) -> RunResult:
         if shard.number <= threads:
@@ -67,7 +71,7 @@ def test_shards_make_together_what_one_driver_makes(
 
 def test_a_shard_that_is_run_again_makes_only_what_is_missing(tmp_path: Path) -> None:
     first, second = shards(2)
-    few = replace(PLAN, samples=PLAN.samples[:20])
+    few = replace(PLAN, samples=PLAN.samples[:10])
     assert drive(few, tmp_path, first, run="few").made > 0
     before = rows_of_parts(tmp_path)
     assert drive(PLAN, tmp_path, first, joins="few").made > 0

@@ -72,14 +72,7 @@ def test_the_last_records_are_shared_out_but_not_crumbled() -> None:
     assert sizes == [5, 4, 1]
 
 
-def test_long_inputs_travel_with_long_ones() -> None:
-    p = queue(batch_size=2, longest_first=True)
-    for text in ("x", "xxxx", "xx", "xxxxx"):
-        p.add(job(text))
-    assert labels(p.take(idle=True, workers=1)) == ["xxxxx", "xxxx"]
-
-
-def test_jobs_of_a_group_travel_together() -> None:
+def test_jobs_of_a_group_travel_together_the_longest_first() -> None:
     """What several systems answered to one question, however their answers came in."""
     p = queue(batch_size=3, longest_first=True)
     for system in ("x", "xxxx", "xx"):
@@ -88,17 +81,6 @@ def test_jobs_of_a_group_travel_together() -> None:
     batches = [labels(p.take(idle=True, workers=1)) for _ in range(2)]
     assert batches == [["xxxxa", "xxa", "xa"], ["xxxxb", "xxb", "xb"]]
     assert job("x", group="a").key == job("x", group="b").key
-
-
-def test_out_of_memory_halves_the_limit_for_good() -> None:
-    p = queue(batch_size=8)
-    for text in "abcdefgh":
-        p.add(job(text))
-    batch = p.take(idle=True, workers=1)
-    assert batch is not None
-    assert p.out_of_memory(batch, "CUDA out of memory") == []
-    assert p.limit == 4
-    assert p.pending == 8
 
 
 @given(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import threading
 import time
@@ -10,18 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_helpers import SPEC, draft_table, drafted, item
+from store_helpers import SPEC, draft_table, drafted, item, rows_of_parts
 from trial import painter
 
 from cluster import parts
 from cluster.local import LocalEngine
-from cluster.parts import Committer
-from cluster.records import SCHEMAS, Item, decode, encode, kind_of
+from cluster.parts import Committer, DamagedPart, read_part
+from cluster.records import SCHEMAS, Item, RecordRow, decode, encode, kind_of
 from cluster.store import Store, StoreError, notes_of, read_blob, write_part
+from cluster.verify import check_part
 from generators.base import (
     Failure,
     Fault,
@@ -30,6 +34,7 @@ from generators.base import (
     Outcome,
     Result,
     Skip,
+    StageSpec,
     Unscored,
 )
 from generators.document import (
@@ -42,6 +47,7 @@ from generators.document import (
     Score,
     Text,
 )
+from generators.images import Drawing
 
 
 def test_a_draft_comes_back_as_it_went_in(tmp_path: Path) -> None:
@@ -144,7 +150,7 @@ kinds = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcd"), kinds), max_size=12))
 def test_a_final_record_stands_whatever_comes_before_or_after(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, Outcome[Any]]]
@@ -268,3 +274,215 @@ def test_vectors_come_back_as_they_were(tmp_path: Path) -> None:
     Store(tmp_path).commit(spec, table)
     assert decode(Kind.EMBED, Store(tmp_path).rows(spec)["k"]) == made
     assert kind_of(table.column_names) is Kind.EMBED
+
+
+# ------------------------------------------------------------------ drafts with images
+
+
+def picture(shade: int) -> Image:
+    import numpy as np
+
+    return Drawing(np.full((4, 4, 3), shade, np.uint8)).encoded()
+
+
+def interleaved() -> Draft:
+    payload = Payload.of(b"states")
+    request = ImageRequest(payload=payload)
+    return Draft((Text("one"), picture(1), request, Text("two"), picture(2), picture(1)))
+
+
+def as_before(table: pa.Table) -> pa.Table:
+    """The same records as versions wrote them whose drafts held no images."""
+    return table.drop_columns(["images"])
+
+
+def test_pictures_and_payloads_of_a_draft_come_back_in_their_places(tmp_path: Path) -> None:
+    Store(tmp_path).commit(SPEC, draft_table(("k", Result(interleaved()))))
+    back = decode(Kind.DRAFT, Store(tmp_path).rows(SPEC)["k"])
+    assert isinstance(back, Result)
+    assert back.value == interleaved()
+    for image, drawn in zip(back.value.images, interleaved().images, strict=True):
+        assert read_blob(image) == drawn.data
+    assert read_blob(back.value.requests[0].payload) == b"states"
+
+
+def test_drafts_of_earlier_versions_are_read_and_joined_with_new_ones(
+    tmp_path: Path,
+) -> None:
+    store = Store(tmp_path)
+    write_part(store.folder(SPEC), as_before(draft_table(("old", drafted("before")))))
+    store.commit(SPEC, draft_table(("new", Result(interleaved()))))
+    assert decode(Kind.DRAFT, Store(tmp_path).rows(SPEC)["old"]) == Result(
+        drafted("before").value
+    )
+    store.compact(SPEC)
+    assert rows_of_parts(tmp_path) == ["new", "old"]
+    (part,) = Store(tmp_path).parts(SPEC)
+    assert check_part(part, images=True).damage is None
+    back = decode(Kind.DRAFT, Store(tmp_path).rows(SPEC)["new"])
+    assert isinstance(back, Result)
+    assert [read_blob(i) for i in back.value.images] == [
+        i.data for i in interleaved().images
+    ]
+
+
+def test_a_part_that_lacks_any_other_column_is_damaged(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    write_part(store.folder(SPEC), draft_table(("a", drafted())).drop_columns(["payload"]))
+    store.commit(SPEC, draft_table(("b", drafted())))
+    with pytest.raises(DamagedPart, match="payload"):
+        store.compact(SPEC)
+
+
+@pytest.mark.parametrize("column", ["images", "payload"])
+def test_bytes_of_a_draft_with_another_digest_are_damage(
+    tmp_path: Path, column: str
+) -> None:
+    table = draft_table(("k", Result(interleaved())))
+    cells = table.column(column).to_pylist()
+    first = cells[0][0]
+    cells[0][0] = {**first, "bytes": b"no"} if column == "images" else b"no"
+    place = table.column_names.index(column)
+    field = table.schema.field(column)
+    table = table.set_column(place, field, pa.array(cells, field.type))
+    part = write_part(Store(tmp_path).folder(SPEC), table)
+    assert "another digest" in (check_part(part).damage or "")
+    draft = decode(Kind.DRAFT, Store(tmp_path).rows(SPEC)["k"]).value  # type: ignore[union-attr]
+    blob = draft.images[0] if column == "images" else draft.requests[0].payload
+    with pytest.raises(DamagedPart, match="another digest"):
+        read_blob(blob)
+
+
+def test_what_is_no_picture_is_named_by_its_key(tmp_path: Path) -> None:
+    broken = Draft((Image.of(b"not a picture"),))
+    part = write_part(tmp_path, draft_table(("k", Result(broken))))
+    assert check_part(part, images=True).undecodable == ["k"]
+
+
+def test_datasets_shows_the_pictures_of_drafts(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    table = draft_table(("k", Result(interleaved())), ("t", drafted()))
+    part = write_part(tmp_path, table)
+    data = datasets.load_dataset(
+        "parquet", data_files=str(part), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert [image.size for image in data[0]["images"]] == [(4, 4)] * 3
+    assert data[1]["images"] == []
+    stored = read_part(part, ["images"]).column(0).to_pylist()
+    digest = hashlib.sha256(stored[0][0]["bytes"]).hexdigest()
+    assert digest == picture(1).digest
+
+
+# -------------------------------------------------------------------------- compaction
+
+
+def test_compaction_keeps_the_better_record_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.commit(
+        SPEC, draft_table(("a", Failure("dead", Fault.ENDPOINT)), ("b", drafted("b")))
+    )
+    store.commit(SPEC, draft_table(("a", drafted("a")), ("b", drafted("b again"))))
+    store.commit(SPEC, draft_table(("a", Failure("dead again", Fault.ENDPOINT))))
+    store.compact(SPEC)
+    assert rows_of_parts(tmp_path) == ["a", "b"]
+    fresh = Store(tmp_path)
+    texts = {k: decode(Kind.DRAFT, r).value.text for k, r in fresh.rows(SPEC).items()}  # type: ignore[union-attr]
+    assert texts == {"a": "a", "b": "b"}
+
+
+def test_a_crash_in_the_middle_of_compaction_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    for name in "abc":
+        store.commit(SPEC, draft_table((name, drafted(name))))
+
+    def crash(self: Path, missing_ok: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "unlink", crash)
+    with pytest.raises(KeyboardInterrupt):
+        store.compact(SPEC)
+    monkeypatch.undo()
+    again = Store(tmp_path)
+    assert set(again.rows(SPEC)) == {"a", "b", "c"}
+    again.compact(SPEC)
+    assert rows_of_parts(tmp_path) == ["a", "b", "c"]
+
+
+def test_what_a_stopped_worker_committed_unsaid_survives_compaction(tmp_path: Path) -> None:
+    """Ctrl-C ends workers between their commit and the receipt of it."""
+    store = Store(tmp_path)
+    store.commit(SPEC, draft_table(("a", drafted("a"))))
+    write_part(store.folder(SPEC), draft_table(("a", drafted("a again")), ("b", drafted())))
+    store.compact(SPEC)
+    assert rows_of_parts(tmp_path) == ["a", "b"]
+    assert len(list(tmp_path.glob("stages/*/part-*"))) == 1
+    assert set(store.rows(SPEC)) == {"a", "b"}
+
+
+def test_a_record_that_others_were_made_from_outlives_an_earlier_one(
+    tmp_path: Path,
+) -> None:
+    """A worker that was cut off had committed it, and its answer came from elsewhere."""
+    store = Store(tmp_path)
+    write_part(store.folder(SPEC), draft_table(("b", drafted())))
+    store.rows(SPEC)
+    write_part(store.folder(SPEC), draft_table(("a", drafted("cut off"))))
+    store.commit(SPEC, draft_table(("a", drafted("used"))))
+    store.compact(SPEC)
+    row = Store(tmp_path).rows(SPEC)["a"]
+    assert decode(Kind.DRAFT, row).value.text == "used"  # type: ignore[union-attr]
+
+
+def test_a_store_reads_on_where_it_has_joined_its_own_parts(tmp_path: Path) -> None:
+    store, spec = Store(tmp_path), painter()
+    pictures = {str(i): Image.of(f"\x89PNG {i}".encode()) for i in range(3)}
+    for key, picture in pictures.items():
+        items = [Item(key, "l", ImageRequest(prompt="x"))]
+        store.commit(spec, encode(Kind.RENDER, items, [Result(picture)], 0.1))
+    store.compact(spec)
+    for key, row in store.rows(spec).items():
+        back = decode(Kind.RENDER, row)
+        assert isinstance(back, Result)
+        assert read_blob(back.value) == pictures[key].data
+
+
+def test_a_record_made_twice_is_paid_for_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for _ in range(2):
+        store.commit(SPEC, draft_table(("a", drafted()), ("b", Skip("no"))))
+    read = list(store.columns(SPEC, ["usage"]))
+    assert sorted(r["key"] for r in read) == ["a", "b"]
+    assert sum(json.loads(r["usage"]).get("output_tokens", 0) for r in read) == 3
+
+
+def test_compaction_leaves_aside_what_cannot_be_read(tmp_path: Path) -> None:
+    store = Store(tmp_path, repairs=True)
+    for name in "abc":
+        store.commit(SPEC, draft_table((name, drafted(name))))
+    Path(store.rows(SPEC)["b"].part).write_bytes(b"not Parquet")
+    store.compact(SPEC)
+    assert rows_of_parts(tmp_path) == ["a", "c"]
+    assert len(store.notices) == 1
+
+
+def test_a_reader_looks_again_when_parts_are_joined_under_its_eyes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing, reading = Store(tmp_path), Store(tmp_path)
+    for name in "abc":
+        writing.commit(SPEC, draft_table((name, drafted(name))))
+    heads = Store._heads
+
+    def joined_meanwhile(
+        self: Store, spec: StageSpec, part: Path, read: Any
+    ) -> dict[str, RecordRow]:
+        monkeypatch.undo()
+        writing.compact(SPEC)
+        return heads(self, spec, part, read)
+
+    monkeypatch.setattr(Store, "_heads", joined_meanwhile)
+    assert set(reading.rows(SPEC)) == {"a", "b", "c"}
+    assert reading.notices == []
+    assert not list(tmp_path.glob("stages/*/*.unreadable"))

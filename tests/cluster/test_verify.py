@@ -69,7 +69,7 @@ def empty(part: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "lost", "uncounted"),
     [
-        *((lambda p, c=c: damage(p, c), 2, 0) for c in ("text", "notes", "segments")),
+        *((lambda p, c=c: damage(p, c), 2, 0) for c in ("text", "segments")),
         (empty, 0, 1),
     ],
 )

@@ -228,33 +228,20 @@ def test_only_what_visible_devices_have_used_since_counts(
     assert (meter.reason is None) if reason is None else (reason in str(meter.reason))
 
 
-@pytest.mark.parametrize(
-    ("fails", "reason"), [("init", "Driver Not Loaded"), ("read", "Not Supported")]
-)
 def test_what_the_driver_refuses_is_a_reason_and_no_error(
-    nvml: Nvml, fails: str, reason: str
+    nvml: Nvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvml.fails = fails
-    meter = EnergyMeter()
-    assert (meter.joules(), meter.reason) == (None, reason)
-
-
-def test_a_meter_that_breaks_or_is_reset_later_gives_no_further_reading(nvml: Nvml) -> None:
     breaking, reset = EnergyMeter(), EnergyMeter()
     assert breaking.joules() == 0.0
     nvml.counters[2] = 0
     assert (reset.joules(), "reset" in str(reset.reason)) == (None, True)
     nvml.fails = "read"
     assert (breaking.joules(), breaking.reason) == (None, "Not Supported")
-
-
-def test_without_the_package_the_reason_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    nvml.fails = "init"
+    assert EnergyMeter().reason == "Driver Not Loaded"
     missing: Any = None  # what the import system takes for "there is no such module"
     monkeypatch.setitem(sys.modules, "pynvml", missing)
-    meter = EnergyMeter()
-    assert (meter.joules(), "nvidia-ml-py" in str(meter.reason)) == (None, True)
+    assert "nvidia-ml-py" in str(EnergyMeter().reason)
 
 
 @pytest.mark.parametrize(("gpus", "metered"), [(0, False), (0.5, False), (2, True)])
