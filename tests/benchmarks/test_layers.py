@@ -6,7 +6,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -78,23 +79,28 @@ TARGET = re.compile(r"(\w+(?:\.\w+)*):[A-Za-z_]\w*")
 """What a lazy map holds: a name that is imported only where it is used."""
 
 
-def imported(path: Path) -> Iterator[tuple[str, str]]:
-    """What a file imports anywhere, in functions and for types too: module and name."""
+@cache
+def found_in(path: Path) -> tuple[set[tuple[str, str]], set[str]]:
+    """What a file imports anywhere, in functions and for types too: module and name.
+
+    And the modules that it names as `module:attribute`.
+    """
+    imported, targets = set[tuple[str, str]](), set[str]()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
+            imported |= {(alias.name, "") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield from ((node.module or "", alias.name) for alias in node.names)
+            imported |= {(node.module or "", alias.name) for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            targets |= {match[1]} if (match := TARGET.fullmatch(node.value)) else set()
+    return imported, targets
 
 
 def imports(path: Path) -> set[str]:
     """Dotted names of everything a file imports or names as `module:attribute`."""
-    names = {n for module, name in imported(path) for n in (module, f"{module}.{name}")}
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names |= {match[1]} if (match := TARGET.fullmatch(node.value)) else set()
-    return names
+    imported, targets = found_in(path)
+    return targets | {n for module, name in imported for n in (module, f"{module}.{name}")}
 
 
 SEEN = {
@@ -147,7 +153,7 @@ def arrows(paths: Mapping[str, Path]) -> dict[str, set[str]]:
     graph = {}
     for own, path in paths.items():
         found = set()
-        for module, name in imported(path):
+        for module, name in found_in(path)[0]:
             whole = f"{module}.{name}"
             found.add(whole if whole in paths else module)
         above = {p for n in found for p in parents(n) if p not in [own, *parents(own)]}
