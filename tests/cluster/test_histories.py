@@ -14,7 +14,7 @@ from cluster.placement import Resources, free_resources
 from cluster.replica import Replica
 from cluster.workers import WorkerPool
 
-SEEDS, AT_A_TIME = 300, 20
+SEEDS, AT_A_TIME = 100, 20
 MOST_SEEDS = 60
 """Within so many of them every defect is found."""
 
