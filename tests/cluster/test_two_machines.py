@@ -63,7 +63,6 @@ def test_each_machine_has_a_worker_and_a_clock_of_its_own(calm: Run) -> None:
 @pytest.mark.parametrize(
     ("fault", "way"),
     [
-        ("cut off for 5 s", "wheel"),
         ("cut off for 40 s", "checkout"),
         ("raylet killed", "job"),
         ("machine killed", "checkout"),
@@ -71,17 +70,11 @@ def test_each_machine_has_a_worker_and_a_clock_of_its_own(calm: Run) -> None:
     ],
 )
 def test_a_fault_changes_no_result(
-    fault: str,
-    way: Way,
-    world: World,
-    calm: Run,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    fault: str, way: Way, world: World, nodes: Path, calm: Run, tmp_path: Path
 ) -> None:
     run = Run(tmp_path / "run", way)
-    programs = request.getfixturevalue("installed" if way == "wheel" else "nodes")
     run.allow(HELD)
-    driver = world.start(run, programs)
+    driver = world.start(run, nodes)
     run.wait_for(HELD)
     world.disturb(fault, driver)
     run.allow()
@@ -89,31 +82,11 @@ def test_a_fault_changes_no_result(
     if lost == "head":
         assert "the Ray head" in printed(driver, 1)
         assert run.manifest()["status"] == "interrupted"
-        driver = world.start(run, programs)
+        driver = world.start(run, nodes)
     printed(driver)
     run.check_finished()
     if lost == "second":
         assert run.failures() == {("lost with its node", world.second.address)}
-    elif not lost:
-        assert run.failures() == set()
-        assert len(run.seen) == RECORDS
-    assert run.tables() == calm.tables()
-
-
-def test_a_second_driver_is_refused(
-    world: World, nodes: Path, calm: Run, tmp_path: Path
-) -> None:
-    """On another machine, whose clock is another."""
-    run = Run(tmp_path / "run")
-    run.allow(HELD)
-    driver = world.start(run, nodes)
-    run.wait_for(HELD)
-    said = printed(world.start(run, nodes, world.second), 2)
-    assert "in use by process" in said
-    run.allow()
-    printed(driver)
-    run.check_finished()
-    assert len(run.seen) == RECORDS
     assert run.tables() == calm.tables()
 
 
@@ -167,21 +140,26 @@ def test_a_node_that_can_start_no_worker_says_why(
     assert run.tables() == calm.tables()
 
 
-def test_a_driver_that_is_told_to_stop_is_resumed(
-    world: World, nodes: Path, calm: Run, tmp_path: Path
+def test_a_driver_is_alone_outlives_a_short_cut_and_stops_when_told_to(
+    world: World, installed: Path, calm: Run, tmp_path: Path
 ) -> None:
-    run = Run(tmp_path / "run")
+    """Its user has the wheel. A second one is on the machine whose clock is another."""
+    run = Run(tmp_path / "run", "wheel")
     run.allow(HELD)
-    driver = world.start(run, nodes)
+    driver = world.start(run, installed)
     run.wait_for(HELD)
+    assert "in use by process" in printed(world.start(run, installed, world.second), 2)
+    world.disturb("cut off for 5 s", driver)
+    run.allow(HELD + 2)
+    run.wait_for(HELD + 2)
     (process,) = psutil.Process(driver.pid).children()
     process.terminate()
     wait_until(lambda: run.stops > 0)
     run.allow()  # batches in flight end
     printed(driver, 143)
-    done = run.check_stopped()
-    before = len(run.seen)
-    printed(world.start(run, nodes))
+    assert run.failures() == set()
+    done, before = run.check_stopped(), len(run.seen)
+    printed(world.start(run, installed))
     run.check_finished()
     assert len(run.seen) - before == RECORDS - done
     assert run.tables() == calm.tables()
