@@ -146,7 +146,7 @@ def test_a_killed_worker_changes_no_key_and_no_score(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("worker_threads")
-@pytest.mark.parametrize("system", NATIVE)
+@pytest.mark.parametrize("system", sorted(NATIVE.keys() - {"janus-pro-1b"}))
 def test_the_size_of_batches_changes_no_key(tmp_path: Path, system: str) -> None:
     """Though the last digits of hidden states depend on it."""
     for size in (1, 3):
