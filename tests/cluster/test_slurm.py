@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machine_faults import CONFIG_FILE, HELD, RECORDS, SLOW, STOPS, Run, Slurm
+from machine_faults import CONFIG_FILE, HELD, RECORDS, SLOW, Run, Slurm
 from paths import CHECKOUT
 from two_machines import TwoMachines, missing
 
@@ -20,6 +20,7 @@ WHY_NOT = missing(slurm=True)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.machines,
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
 ]
 
@@ -47,35 +48,17 @@ def slurm(slurm_of_two: Slurm) -> Iterator[Slurm]:
     slurm_of_two.cancel_all()
 
 
-NOTHING_OF_ONES_OWN = """
-data = "sample"
-limit = 4
-systems = ["gt"]
-scorers = ["bleu"]
-weights = "tiny"
-out = "out"
-cluster = { nodes = 2 }
-"""
-
-
-def test_a_job_of_slurm_needs_no_checkout(
-    slurm: Slurm, installed: Path, tmp_path: Path
-) -> None:
-    run = Run(tmp_path / "run", "wheel")
-    (run.folder / CONFIG_FILE).write_text(NOTHING_OF_ONES_OWN)
-    job = slurm.submit(run, installed)
-    slurm.wait_for(job, "COMPLETED")
-    about = run.manifest()
-    assert (about["status"], about["counts"]["done"]) == ("finished", 4)
-
-
 def test_a_job_of_slurm_is_requeued_pre_empted_cancelled_and_resumed(
-    slurm: Slurm, nodes: Path, calm: Run, tmp_path: Path
+    slurm: Slurm, installed: Path, calm: Run, tmp_path: Path
 ) -> None:
-    run = Run(tmp_path / "run")
+    """Its user has installed the wheel: no checkout is needed.
+
+    To Slurm, and so to plait, pre-emption is what `scontrol requeue` asks for.
+    """
+    run = Run(tmp_path / "run", "wheel")
     small = ("--set", f'models."{SLOW}".batch_size=1')
-    job, done = slurm.submit(run, nodes, *small), 0
-    for stop in STOPS:
+    job, done = slurm.submit(run, installed, *small), 0
+    for stop in ("its time is nearly over", "pre-empted", "cancelled"):
         allowed = run.most + 1
         run.allow(allowed)
         if done:
@@ -87,7 +70,7 @@ def test_a_job_of_slurm_is_requeued_pre_empted_cancelled_and_resumed(
         assert stop != "its time is nearly over" or len(run.seen) == done
     run.allow()
     before = len(run.seen)
-    job = slurm.submit(run, nodes, *small)
+    job = slurm.submit(run, installed, *small)
     slurm.wait_for(job, "COMPLETED")
     run.check_finished()
     assert len(run.seen) - before == RECORDS - done

@@ -64,6 +64,7 @@ SelectTypeParameters=CR_Core
 ReturnToService=2
 JobRequeue=1
 KillWait=30
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 StateSaveLocation={folder}/state
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdSpoolDir={folder}/spool-%n
