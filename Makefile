@@ -3,10 +3,13 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 WITH_TESTS := .[dev,xformers]
-# tests/conftest.py puts the files in order.
-IN_PROCESSES := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Half of the time tests wait for processes, machines and a browser: more run than there are
+# cores. tests/conftest.py puts the files in order.
+IN_PROCESSES := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 export HF_HUB_DISABLE_TELEMETRY := 1
 export RAY_USAGE_STATS_ENABLED := 0
+# Tests start hundreds of processes, which need not compile the same modules each.
+unexport PYTHONDONTWRITEBYTECODE
 
 # uv installs the torch stack in under a minute; pip is used where uv is not available.
 # Compiling to bytecode halves the time that every worker process takes to start.

@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks.setdefault(item.path, set()).update(m.name for m in item.iter_markers())
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     waiting = [path for path, names in marks.items() if names & {"ray", "slow"}]
-    waiting.sort(key=lambda path: -slow[path])
+    waiting.sort(key=lambda path: ("machines" not in marks[path], -slow[path]))
     computing = [p for p, names in marks.items() if "models" in names and p not in waiting]
     heavy = [p for pair in zip_longest(waiting, computing) for p in pair if p is not None]
     place = {path: number for number, path in enumerate(dict.fromkeys([*heavy, *marks]))}
