@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from generators.base import WeightsName, imported
+from generators.base import Kind, WeightsName, imported
+from generators.custom import custom_spec
+from generators.errors import UsageError
 from generators.mini.resolve import as_mini, mini_settings
 from generators.names import unknown
 from generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
-from scorers.base import Scorer, with_stage
-from scorers.custom import custom_scorer
+from scorers.base import DIRECTIONS, UNBOUNDED, CustomScorer, Scorer, bounds, with_stage
 from scorers.judging.resolve import PREFIXES, Chat, resolve_judge
-from scorers.vqa import VQA, resolve_vqa
+from scorers.vqa import VQA
 
 SCORERS: dict[str, str] = {
     "aesthetic": "scorers.preferences:AestheticScorer",
@@ -23,8 +24,8 @@ SCORERS: dict[str, str] = {
     "clipscore-prompt": "scorers.clipscore:PromptClipScorer",
     "clip-fid": "scorers.sets:SetScorer",
     "clip-kid": "scorers.sets:SetScorer",
-    "consistency": "scorers.consistency:ConsistencyScorer",
-    "consistency-dino": "scorers.consistency:ConsistencyScorer",
+    "consistency": "scorers.clipscore:ConsistencyScorer",
+    "consistency-dino": "scorers.clipscore:ConsistencyScorer",
     "isg-structure": "scorers.answers:StructureScorer",
     "known-answer": "scorers.answers:KnownAnswerScorer",
     "dists": "scorers.ssim:PairedScorer",
@@ -54,7 +55,7 @@ def takes(name: str, setting: str) -> bool:
     """Return whether `setting`, which is `mode` or `rubric`, is one of a scorer's."""
     prefix = name.partition(":")[0]
     if name in SCORERS:
-        own = type(imported(SCORERS[name]).preset(name).settings)
+        own = type(imported(SCORERS[name]).presets[name].settings)
     elif f"{prefix}:" in PREFIXES:
         own = PREFIXES[f"{prefix}:"]
     elif prefix in VQA:
@@ -83,11 +84,34 @@ def resolve_scorer(
         return custom_scorer(name, weights, overrides)
     if prefix_of(name, "scorer", Named.SCORER) is None:
         raise unknown("scorer", name, [*SCORERS, *forms(Named.SCORER), CUSTOM])
-    if answers is not None and name.partition(":")[0] in VQA:
-        return resolve_vqa(name, overrides, answers)
+    prefix, _, lvlm = name.partition(":")
+    if answers is not None and prefix in VQA:
+        return VQA[prefix].asking(name, answers(lvlm), overrides)
     if name.startswith("truth:"):
         raise unknown("scorer", name, [n for n in SCORERS if n.startswith("truth:")])
     return resolve_judge(name, weights, overrides, gpu_gib, chat)
+
+
+def custom_scorer(
+    name: str, weights: WeightsName, overrides: Mapping[str, Any]
+) -> CustomScorer:
+    """Return the scorer of `module:Class`, whose attributes say how to read its values.
+
+    They are `scale`, `LOW-HIGH` such as `0-10` (values beyond it are failures; without it
+    any finite number counts), and `direction`, `higher` (the default) or `lower`, whichever
+    is better. UsageError for an invalid one.
+    """
+    stage = custom_spec(name, weights, overrides, [Kind.SCORE])
+    cls = imported(stage.target)
+    scale, direction = getattr(cls, "scale", UNBOUNDED), getattr(cls, "direction", "higher")
+    if direction not in DIRECTIONS:
+        raise unknown(f"direction of scorer {name!r}", str(direction), DIRECTIONS)
+    if (ends := bounds(str(scale))) and ends[0] >= ends[1]:
+        raise UsageError(
+            f"scale {scale!r} of scorer {name!r} is not valid: the lower end comes first, "
+            "as in '0-10'"
+        )
+    return CustomScorer(name, stage, str(scale), direction)
 
 
 def _named(

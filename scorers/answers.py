@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from generators.base import (
-    Kind,
     NotApplicable,
     Outcome,
     Result,
@@ -27,8 +26,7 @@ from generators.base import (
     Weights,
 )
 from generators.document import Candidate, Document, Sample, Score, Text
-from generators.settings import WeightlessSettings, unkeyed
-from scorers.base import Scorer
+from scorers.base import DocumentSettings, Preset, Presets, Scorer
 from scorers.judging.isg import LAST, NEVER_JUDGED, structure
 from scorers.judging.replies import Unreadable
 from scorers.judging.sources import Mode
@@ -40,17 +38,12 @@ LETTER, CHOICE, MOVES, ORDER = "letter", "choice", "moves", "order"
 DIRECTIONS = ("up", "down", "left", "right")
 
 
-class AnswerSettings(WeightlessSettings):
+class AnswerSettings(DocumentSettings):
     """How answers are read."""
 
-    kind: ClassVar[Kind] = Kind.SCORE
     stage: ClassVar[str] = "known-answer"
     target: ClassVar[str] = "scorers.answers:AnswerReader"
 
-    batch_size: int = unkeyed(256, ge=1)
-    """Documents scored at once."""
-    num_cpus: float = unkeyed(0.5, ge=0)
-    """CPU cores of one replica."""
     mode: Mode = "corrected"
     """`official` reads as the benchmarks' own programs; `corrected` guesses nothing."""
 
@@ -99,7 +92,7 @@ class AnswerReader:
 class KnownAnswerScorer(Scorer):
     """Scores the text of an answer against the known answer."""
 
-    settings = AnswerSettings
+    presets: ClassVar[Presets] = {"known-answer": Preset(AnswerSettings())}
     scale: str = "0-1"
 
     @property
@@ -121,7 +114,7 @@ class KnownAnswerScorer(Scorer):
 class StructureScorer(Scorer):
     """ISG-Bench's structure level: 1 where texts and images follow as in the truth."""
 
-    settings = AnswerSettings
+    presets: ClassVar[Presets] = {"isg-structure": Preset(AnswerSettings())}
     scale: str = "0-1"
 
     @property

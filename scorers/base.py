@@ -12,6 +12,7 @@ from generators.base import (
     Failure,
     Fault,
     Job,
+    Kind,
     NotApplicable,
     Outcome,
     Result,
@@ -24,7 +25,12 @@ from generators.base import (
 )
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import with_overrides
-from generators.settings import ModelSettings, StageSettings
+from generators.settings import (
+    ModelSettings,
+    StageSettings,
+    WeightlessSettings,
+    unkeyed,
+)
 
 if TYPE_CHECKING:
     from scorers.statistics.estimate import Estimate
@@ -51,15 +57,30 @@ class SmallModelSettings(ModelSettings):
         return shared if self.num_gpus is None else self.num_gpus
 
 
+class DocumentSettings(WeightlessSettings):
+    """Settings of a stage that scores documents without a model."""
+
+    kind: ClassVar[Kind] = Kind.SCORE
+
+    batch_size: int = unkeyed(256, ge=1)
+    """Documents scored at once."""
+    num_cpus: float = unkeyed(0.5, ge=0)
+    """CPU cores of one replica."""
+
+
 class Preset(NamedTuple):
     """What the name of a scorer stands for."""
 
     settings: StageSettings
     """Of its stage."""
-    stage: str
-    """Name of the stage."""
     properties: Mapping[str, Any] = {}
     """Fields of the scorer."""
+    stage: str = ""
+    """Name of the stage, where it is not the one in keys."""
+
+
+Presets = Mapping[str, Preset]
+"""By the names of scorers of one class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +105,7 @@ class Scorer:
     """Of the published weights; empty where there are none, or the user names them."""
     images_only: bool = False
     """Whether it does not apply where a query asks for no images."""
-    settings: ClassVar[type[StageSettings]]
-    """Those of the stage."""
+    presets: ClassVar[Presets]
     former: ClassVar[str] = ""
     """The stage that gave it one record for each document in earlier versions of plait.
     Runs of these are read: such a stage is of kind SCORE, today's is not."""
@@ -99,16 +119,11 @@ class Scorer:
         gpu_gib: float = 80.0,
     ) -> Self:
         """Return the scorer as its preset says, but for `overrides` of settings."""
-        preset = cls.preset(name)
-        settings = with_overrides(preset.settings, overrides, name)
+        usual, properties, stage = cls.presets[name]
+        settings = with_overrides(usual, overrides, name)
         more = cls.derived(settings, name, weights, gpu_gib)
-        stage = settings.spec(preset.stage, weights, gpu_gib)
-        return cls(name, stage, **{**preset.properties, **more})
-
-    @classmethod
-    def preset(cls, name: str) -> Preset:
-        """Return what the name stands for; by default the stage with its own settings."""
-        return Preset(cls.settings(), cls.settings.stage)
+        spec = settings.spec(stage or settings.stage, weights, gpu_gib)
+        return cls(name, spec, **{**properties, **more})
 
     @classmethod
     def derived(
@@ -166,10 +181,23 @@ class Scorer:
         """Walk to the score of one document: pure functions between the stages' jobs."""
         if self.images_only and not query.wants_images:
             return NotApplicable("the query asks for no images")
+        return (yield from self.walk(query, document))
+
+    def walk(self, query: Sample, document: Document) -> Walk[Score]:
+        """Walk to the score of a document that is not told apart by its query alone."""
         candidate = self.candidate(query, document)
         if not isinstance(candidate, Candidate):
             return candidate
         return self.read((yield [Job(self.stage, candidate, query.id)])[0])
+
+
+@dataclass(frozen=True, slots=True)
+class CustomScorer(Scorer):
+    """Scores with a user's own stage of kind "score", named `module:Class`."""
+
+    def candidate(self, query: Sample, document: Document) -> Candidate:
+        """Return an answer with its question, ground truth and criteria."""
+        return Candidate(document, query.question, query.reference, query.criteria)
 
 
 def with_stage(scorer: Scorer, change: Callable[[StageSpec], StageSpec]) -> Scorer:

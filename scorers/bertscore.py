@@ -43,8 +43,6 @@ SEED = 9
 
 
 class _Read(NamedTuple):
-    """A text as the encoder reads it."""
-
     states: Tensor
     """(tokens, width), of length 1."""
     counted: Tensor

@@ -8,6 +8,12 @@ scored.
 
 `clipscore-prompt`: the same of every image and the whole text of the question, as metrics
 of text-to-image models are computed; for answers that are images alone.
+
+`consistency`, `consistency-dino`: how alike the images of one answer are, as criterion 6 of
+the MMIE paper asks (appendix A.9): the mean cosine over all pairs of a document's images,
+-1 to 1. DINOv2 tells single subjects of a kind apart where CLIP sees the kind (Ruiz et al.,
+CVPR 2023, section 4, of DINO). They see neither text nor order: images all copied from one
+other answer score as well.
 """
 
 from __future__ import annotations
@@ -18,12 +24,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from generators.base import Job, Kind, NotApplicable, Result, Unscored, Walk, Weights
+from generators.base import Job, Kind, Outcome, Result, Unscored, Walk, Weights
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
 from generators.settings import unkeyed
-from scorers.base import Preset, Scorer
+from scorers.base import Preset, Presets, Scorer
 from scorers.embeddings.records import alone, directions, values_of, vectors
-from scorers.embeddings.settings import ClipSettings
+from scorers.embeddings.settings import ClipSettings, DinoSettings
 
 if TYPE_CHECKING:
     from scorers.embeddings.records import Vectors
@@ -99,7 +105,7 @@ class ClipScorer(Scorer):
     both scalings; null where the image has no text.
     """
 
-    settings = ClipScoreSettings
+    presets: ClassVar[Presets] = {"clipscore": Preset(ClipScoreSettings(), stage="clip")}
     former = "clipscore"
     scale: str = "0-2.5"
     unit: str = "2.5 * cosine"
@@ -107,11 +113,6 @@ class ClipScorer(Scorer):
     images_only: bool = True
     prefix: str = ""
     long_text: LongText = "truncate"
-
-    @classmethod
-    def preset(cls, name: str) -> Preset:
-        """Return the published model, by the name that all scorers share it under."""
-        return Preset(ClipScoreSettings(), "clip")
 
     @classmethod
     def derived(
@@ -128,10 +129,8 @@ class ClipScorer(Scorer):
         """Return the texts and images that are paired."""
         return document
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def walk(self, query: Sample, document: Document) -> Walk[Score]:
         """Walk to the mean over the pairs with text."""
-        if not query.wants_images:
-            return NotApplicable("the query asks for no images")
         if not document.images:
             return Unscored(NO_IMAGE)
         compared = self.compared(query, document)
@@ -170,9 +169,54 @@ class ClipScorer(Scorer):
 class PromptClipScorer(ClipScorer):
     """Scores the images of a document against the question that asked for them."""
 
+    presets: ClassVar[Presets] = {
+        "clipscore-prompt": Preset(ClipScoreSettings(), stage="clip")
+    }
+
     def compared(self, query: Sample, document: Document) -> Document:
         """Return the text of the question with the images of the document."""
         return Document((Text(Document(query.question).text), *document.images))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistencyScorer(Scorer):
+    """Scores how alike the images of a document are."""
+
+    presets: ClassVar[Presets] = {
+        "consistency": Preset(ClipSettings(), {"licence": "MIT"}, "clip"),
+        "consistency-dino": Preset(DinoSettings(), {"licence": "Apache-2.0"}, "dinov2"),
+    }
+    former = "clipscore"
+    scale: str = "-1-1"
+    unit: str = "cosine"
+    images_only: bool = True
+
+    def jobs(self, query: Sample, images: int = 1) -> int:
+        """Return one for each image."""
+        return images
+
+    def read(self, outcome: Outcome[Score]) -> Outcome[Score]:
+        """Return the score in a former record: of the images that have text beside them."""
+        if not isinstance(outcome, Result):
+            return outcome
+        parts = outcome.value.parts
+        if parts["likeness"] is None:
+            return Unscored("fewer than two images have text beside them")
+        return Result(Score(parts["likeness"], {"images": parts["scored_pairs"]}))
+
+    def walk(self, query: Sample, document: Document) -> Walk[Score]:
+        """Walk to the mean over pairs of images."""
+        if (n := len(document.images)) < 2:
+            return Unscored("the document holds fewer than two images")
+        if self.stage.kind is Kind.SCORE:
+            return (yield from self.whole(query, document))
+        jobs = [Job(self.stage, alone(image), query.id) for image in document.images]
+        made = yield from values_of(jobs)
+        if not isinstance(made, list):
+            return made
+        total = directions(made).sum(axis=0)
+        # The square of the sum holds each pair twice, and each image with itself.
+        return Result(Score(float(total @ total - n) / (n * (n - 1)), {"images": n}))
 
 
 def _windows(text: Embedding, images: Vectors) -> Vectors:

@@ -144,7 +144,11 @@ class Hpsv3:
                 f"{self._context}"
             )
         try:
-            return _Prompt(_resized(decode(given.document.images[0])), text)
+            image = decode(given.document.images[0])
+            # Over 200 times as long as wide, it is a ValueError.
+            height, width = smart_resize(image.height, image.width, SIDE, PIXELS, PIXELS)
+            # By Pillow's bicubic filter, as in HPSv3's own reader.
+            return _Prompt(image.resize((width, height), Pillow.Resampling.BICUBIC), text)
         except (ImageError, ValueError) as error:
             return Failure(str(error))
 
@@ -167,15 +171,6 @@ class Hpsv3:
             else no_numbers(SCORES, self._model.model.dtype)
             for (mean, spread), length in zip(outputs, lengths, strict=True)
         ]
-
-
-def _resized(image: Pillow.Image) -> Pillow.Image:
-    """Return `image` at PIXELS, by Pillow's bicubic filter as in HPSv3's own reader.
-
-    ValueError where it is over 200 times as long as wide.
-    """
-    height, width = smart_resize(image.height, image.width, SIDE, PIXELS, PIXELS)
-    return image.resize((width, height), Pillow.Resampling.BICUBIC)
 
 
 def _trained_with(settings: Hpsv3Settings) -> str:

@@ -1,14 +1,19 @@
-"""The stage of ImageReward: a BLIP that reads a question beside an image, and a head.
+"""The stages of ImageReward and of LAION's aesthetic predictor, whose heads are alike.
 
-As in ImageReward/ImageReward.py of THUDM/ImageReward: the text encoder attends to the
-image's tokens, and its first token goes through linear layers without activations.
+ImageReward, as in ImageReward/ImageReward.py of THUDM/ImageReward: a BLIP reads a question
+beside an image. The text encoder attends to the image's tokens, and its first token goes
+through linear layers without activations.
+
+The head of the aesthetic predictor (`MLP` in simple_inference.py of
+christophschuhmann/improved-aesthetic-predictor@6934dd8, Apache-2.0) has no activations
+either: its layers make one affine function of an embedding of length 1, which is the
+stage's only record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,7 +29,8 @@ from transformers import BlipTextModel
 from generators.architectures import config_of, stored
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.checkpoints import with_revision
-from generators.document import Candidate, Document, Score
+from generators.content import answered
+from generators.document import Candidate, Document, Embedding, Score
 from generators.images import ImageError, decode
 from generators.loading.files import (
     Files,
@@ -36,8 +42,8 @@ from generators.loading.files import (
 )
 from generators.loading.strict import device_of, fill, identical, randomised
 from scorers.clip.model import transform_of
-from scorers.embeddings.stage import Transform
-from scorers.preferences import ImageRewardSettings
+from scorers.embeddings.stage import embedded
+from scorers.preferences import AestheticHeadSettings, ImageRewardSettings
 
 MEAN, STD = 0.16717362830052426, 1.0333394966054072
 """Of the rewards of the training data (ImageReward.py)."""
@@ -46,7 +52,9 @@ MAX_TOKENS = 35
 PATCH, HEAD_WIDTH, HEAD = 16, 64, (1024, 128, 64, 16, 1)
 UNUSED = ("blip.vision_proj", "blip.text_proj", "blip.text_encoder.embeddings.position_ids")
 """Tensors of the checkpoint that take no part in a reward."""
-SEED = 5
+SEED, HEAD_SEED = 5, 11
+WIDTH, TINY_WIDTH = 768, 32
+"""Of the embeddings of ViT-L/14, and of the toy CLIP."""
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -105,33 +113,26 @@ class ImageReward:
         config = ImageRewardSettings(**settings)
         self._device = device_of(config.device)
         loaded = _published(config) if weights == "pretrained" else _random(weights)
-        self._model = loaded.model.to(self._device).eval().requires_grad_(False)
-        self._transform = loaded.transform
-        self._tokenizer = loaded.tokenizer
+        model, self._tokenizer, side = loaded
+        self._model = model.to(self._device).eval().requires_grad_(False)
+        self._transform = transform_of((side, side), {})
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._tokenizer.enable_padding(length=MAX_TOKENS)
         self._decoders = ThreadPoolExecutor(config.decoders, "decode")
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """Return one reward per document, in order; Failure for a broken image."""
-        pixels = list(self._decoders.map(self._pixels, inputs))
-        pairs = [
-            (image, given)
-            for image, given in zip(pixels, inputs, strict=True)
-            if isinstance(image, Tensor)
-        ]
-        rewards = iter(self._rewards(pairs) if pairs else ())
-        return [p if isinstance(p, Failure) else _score(next(rewards)) for p in pixels]
+        return answered(list(self._decoders.map(self._read, inputs)), self._scores)
 
-    def _pixels(self, given: Candidate) -> Tensor | Failure:
+    def _read(self, given: Candidate) -> tuple[Tensor, str] | Failure:
         try:
-            return self._transform(decode(given.document.images[0]))
+            pixels = self._transform(decode(given.document.images[0]))
         except ImageError as error:
             return Failure(str(error))
+        return pixels, Document(given.question).text
 
-    def _rewards(self, pairs: Sequence[tuple[Tensor, Candidate]]) -> list[float]:
-        texts = [Document(given.question).text for _, given in pairs]
-        read = self._tokenizer.encode_batch(texts)
+    def _scores(self, pairs: Sequence[tuple[Tensor, str]]) -> list[Outcome[Score]]:
+        read = self._tokenizer.encode_batch([text for _, text in pairs])
         ids, masks = (
             torch.tensor([getattr(r, part) for r in read], device=self._device)
             for part in ("ids", "attention_mask")
@@ -139,20 +140,16 @@ class ImageReward:
         images = torch.stack([image for image, _ in pairs]).to(self._device)
         with torch.inference_mode():
             rewards: list[float] = self._model(images, ids, masks).double().tolist()
-        return rewards
+        return [
+            Result(Score(reward), {"images": 1})
+            if reward == reward
+            else Failure("the reward is not a number", Fault.ERROR)
+            for reward in rewards
+        ]
 
 
-def _score(reward: float) -> Outcome[Score]:
-    if reward != reward:
-        return Failure("the reward is not a number", Fault.ERROR)
-    return Result(Score(reward), {"images": 1})
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    model: RewardModel
-    tokenizer: Tokenizer
-    transform: Transform
+_Loaded = tuple[RewardModel, Tokenizer, int]
+"""With the side of its images."""
 
 
 def _published(settings: ImageRewardSettings) -> _Loaded:
@@ -181,14 +178,14 @@ def _published(settings: ImageRewardSettings) -> _Loaded:
         tolerated=UNUSED,
     )
     words = Files(*with_revision(settings.tokenizer)).need("tokenizer.json")
-    return _Loaded(model, read_tokenizer(words), _transform(vision["img_size"]))
+    return model, read_tokenizer(words), vision["img_size"]
 
 
 def _random(weights: Weights) -> _Loaded:
     sizes = config_of("imagereward", tiny=weights == "tiny")
     model = RewardModel(sizes["vision"], sizes["text"], "imagereward.json")
     randomised(model, device=torch.device("cpu"), dtype=torch.float32, seed=SEED)
-    return _Loaded(model, word_tokenizer(), _transform(sizes["vision"]["img_size"]))
+    return model, word_tokenizer(), sizes["vision"]["img_size"]
 
 
 def word_tokenizer() -> Tokenizer:
@@ -203,5 +200,28 @@ def word_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def _transform(side: int) -> Transform:
-    return transform_of((side, side), {})
+class AestheticHead:
+    """Gives the head itself: the weights of an embedding's numbers, and the bias."""
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        config = AestheticHeadSettings(**settings)
+        given: Any = {"device": torch.device("cpu"), "dtype": torch.float64}
+        if weights == "pretrained":
+            source = Files(config.model, config.revision).need(config.file)
+            tensors = in_pickle(source)
+            width = shape_of(tensors, "layers.0.weight", str(source), 2)[1]
+            head = LinearHead(width)
+            names = identical(head.state_dict())
+            fill(head, tensors.items(), names, source=str(source), **given)
+        else:
+            width = TINY_WIDTH if weights == "tiny" else WIDTH
+            head = LinearHead(width)
+            randomised(head, seed=HEAD_SEED, **given)
+        layers = head.eval().requires_grad_(False).layers
+        bias = layers(torch.zeros(1, width, dtype=torch.float64))
+        each = layers(torch.eye(width, dtype=torch.float64)) - bias
+        self._function = torch.cat([each, bias])[:, 0].numpy()
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Embedding]]:
+        """Return (width + 1,) numbers for each input, which is not looked at."""
+        return [embedded(self._function, {}) for _ in inputs]

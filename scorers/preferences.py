@@ -49,7 +49,7 @@ from generators.checkpoints import with_revision
 from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
 from generators.settings import ModelSettings, unkeyed
 from generators.work import SCORED, FigureRange, Work
-from scorers.base import Preset, Scorer
+from scorers.base import Preset, Presets, Scorer
 from scorers.clipscore import NO_IMAGE
 from scorers.embeddings.records import alone, directions, values_of, vectors
 from scorers.embeddings.settings import (
@@ -82,7 +82,7 @@ class AestheticHeadSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.EMBED
     stage: ClassVar[str] = "aesthetic-head"
-    target: ClassVar[str] = "scorers.aesthetic:AestheticHead"
+    target: ClassVar[str] = "scorers.imagereward:AestheticHead"
 
     file: str
     """The file of weights in the folder or the Hub repository."""
@@ -111,10 +111,8 @@ class ImageRewardSettings(ImageModelSettings):
     dtype: Literal["float32"] = "float32"
     """As the official code computes."""
     params_b: float | None = unkeyed(0.448, gt=0)
-
-    def flops(self) -> float:
-        """Three quarters of the parameters meet the image's 197 tokens, the others 35."""
-        return 2e9 * (self.params_b or 0.0) * 157
+    tokens: ClassVar[float] = 157
+    """Three quarters of the parameters meet the image's 197 tokens, the others 35."""
 
 
 class Hpsv3Settings(ModelSettings):
@@ -156,21 +154,8 @@ class Hpsv3Settings(ModelSettings):
 
 
 _SIZE: Mapping[str, Any] = {"architecture": "ViT-H-14", "params_b": 0.986}
-_HPS: Mapping[str, Any] = {"model": "xswu/HPSv2", "processor": "hpsv2"}
-_PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "pickscore": {"model": "yuvalkirstain/PickScore_v1", "processor": "transformers"},
-    "hpsv2": {**_HPS, "file": "HPS_v2_compressed.pt"},
-    "hpsv2.1": {**_HPS, "file": "HPS_v2.1_compressed.pt"},
-}
-_SCORES: Mapping[str, Mapping[str, Any]] = {
-    "pickscore": {
-        "scale": "-100-100",
-        "unit": "cosine times the learned scale",
-        "licence": "MIT (code)",
-        "scaled": True,
-    }
-}
-"""What differs from a plain cosine."""
+_HPS: Mapping[str, Any] = {**_SIZE, "model": "xswu/HPSv2", "processor": "hpsv2"}
+_PICK: Mapping[str, Any] = {**_SIZE, "processor": "transformers"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +168,8 @@ class PromptScorer(Scorer):
         """Return one for each image, and one for the question."""
         return images + 1
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def walk(self, query: Sample, document: Document) -> Walk[Score]:
         """Walk to the mean over the images; `parts` holds the value of each."""
-        if self.images_only and not query.wants_images:
-            return NotApplicable("the query asks for no images")
         asked = Document(query.question).text
         if not asked.strip():
             return NotApplicable("the question holds no text")
@@ -212,19 +195,28 @@ class PromptScorer(Scorer):
 class CosineScorer(PromptScorer):
     """Scores by the cosine of image and question."""
 
+    presets: ClassVar[Presets] = {
+        "siglip2": Preset(SiglipSettings(), stage="siglip2"),
+        "pickscore": Preset(
+            ClipSettings(**_PICK, model="yuvalkirstain/PickScore_v1"),
+            {
+                "scale": "-100-100",
+                "unit": "cosine times the learned scale",
+                "licence": "MIT (code)",
+                "scaled": True,
+            },
+            "pickscore",
+        ),
+        "hpsv2": Preset(ClipSettings(**_HPS, file="HPS_v2_compressed.pt"), stage="hpsv2"),
+        "hpsv2.1": Preset(
+            ClipSettings(**_HPS, file="HPS_v2.1_compressed.pt"), stage="hpsv2.1"
+        ),
+    }
     scale: str = "-1-1"
     unit: str = "cosine"
     licence: str = "Apache-2.0"
     scaled: bool = False
     """Whether cosines are multiplied by the scale that the checkpoint has learned."""
-
-    @classmethod
-    def preset(cls, name: str) -> Preset:
-        """Return the published weights of that name."""
-        if name == "siglip2":
-            return Preset(SiglipSettings(), name)
-        settings = ClipSettings(**_SIZE, **_PRESETS[name])
-        return Preset(settings, name, _SCORES.get(name, {}))
 
     def inputs(self, asked: str, images: Sequence[Image]) -> list[Candidate]:
         """Return the question and every image, each by itself."""
@@ -238,22 +230,17 @@ class CosineScorer(PromptScorer):
         return cosines
 
 
-_REWARDS: Mapping[str, tuple[type[ModelSettings], str, str]] = {
-    "hpsv3": (Hpsv3Settings, "reward", "MIT"),
-    "imagereward": (ImageRewardSettings, "standard deviations of rewards", "Apache-2.0"),
-}
-"""Settings, unit and licence of the published weights."""
-
-
 @dataclass(frozen=True, slots=True)
 class RewardScorer(PromptScorer):
     """Scores by the reward of each image for the question."""
 
-    @classmethod
-    def preset(cls, name: str) -> Preset:
-        """Return the published weights of that name."""
-        settings, unit, licence = _REWARDS[name]
-        return Preset(settings(), name, {"unit": unit, "licence": licence})
+    presets: ClassVar[Presets] = {
+        "hpsv3": Preset(Hpsv3Settings(), {"unit": "reward", "licence": "MIT"}),
+        "imagereward": Preset(
+            ImageRewardSettings(),
+            {"unit": "standard deviations of rewards", "licence": "Apache-2.0"},
+        ),
+    }
 
     def inputs(self, asked: str, images: Sequence[Image]) -> list[Candidate]:
         """Return each image with the question."""
@@ -268,16 +255,13 @@ class RewardScorer(PromptScorer):
 class AestheticScorer(Scorer):
     """Scores the look of each image, whatever the question."""
 
-    settings = AestheticSettings
+    presets: ClassVar[Presets] = {
+        "aesthetic": Preset(AestheticSettings(), stage="aesthetic")
+    }
     unit: str = "rating of 1 to 10"
     licence: str = "Apache-2.0"
     images_only: bool = True
     head: StageSpec = field(kw_only=True)
-
-    @classmethod
-    def preset(cls, name: str) -> Preset:
-        """Return the published model."""
-        return Preset(AestheticSettings(), name)
 
     @classmethod
     def derived(
@@ -298,10 +282,8 @@ class AestheticScorer(Scorer):
         """Return one for each image, and the head."""
         return images + 1
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def walk(self, query: Sample, document: Document) -> Walk[Score]:
         """Walk to the mean over the images; `parts` holds the value of each."""
-        if not query.wants_images:
-            return NotApplicable("the query asks for no images")
         if not document.images:
             return Unscored(NO_IMAGE)
         jobs = [Job(self.head, Candidate(Document()), query.id)]

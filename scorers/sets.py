@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from generators.base import Job, NotApplicable, SetMember, Unscored, Walk
 from generators.document import Document, Sample, Score
-from scorers.base import Preset, Scorer
+from scorers.base import Preset, Presets, Scorer
 from scorers.clipscore import NO_IMAGE
 from scorers.embeddings.records import alone, values_of
 from scorers.embeddings.settings import ClipSettings, InceptionSettings
@@ -31,43 +31,46 @@ if TYPE_CHECKING:
 
 _FID: Mapping[str, Any] = {"direction": "lower", "unit": "squared distance"}
 _KID: Mapping[str, Any] = {"direction": "lower", "unit": "squared discrepancy"}
-_INCEPTION = (InceptionSettings(), "inception", {"licence": "Apache-2.0"})
-_CLIP = (ClipSettings(), "clip", {"licence": "MIT"})
-_METRICS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
-    "fid": (_INCEPTION, _FID),
-    "kid": (_INCEPTION, _KID),
-    "clip-fid": (_CLIP, _FID),
-    "clip-kid": (_CLIP, _KID),
-    "diversity": (_CLIP, {"scale": "0-2", "unit": "1 - cosine"}),
-}
-"""Settings, name and licence of the model, and what a figure is."""
 MEMBER = "is of whole sets of images"
 """How the reason ends why a document that adds to a figure has no value."""
+_DIVERSITY: Mapping[str, Any] = {"scale": "0-2", "unit": "1 - cosine"}
+
+
+def _inception(about: Mapping[str, Any]) -> Preset:
+    return Preset(InceptionSettings(), {"licence": "Apache-2.0", **about}, "inception")
+
+
+def _clip(about: Mapping[str, Any]) -> Preset:
+    return Preset(ClipSettings(), {"licence": "MIT", **about}, "clip")
 
 
 @dataclass(frozen=True, slots=True)
 class SetScorer(Scorer):
     """Scores all images of a system together."""
 
+    presets: ClassVar[Presets] = {
+        "fid": _inception(_FID),
+        "kid": _inception(_KID),
+        "clip-fid": _clip(_FID),
+        "clip-kid": _clip(_KID),
+        "diversity": _clip(_DIVERSITY),
+    }
     images_only: bool = True
 
     def jobs(self, query: Sample, images: int = 1) -> int:
         """Return one for each image of the answer and of the ground truth."""
         return images + (len(query.reference.images) if query.reference else 0)
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def walk(self, query: Sample, document: Document) -> Walk[Score]:
         """Walk to what the document adds to the sets."""
-        if not query.wants_images:
-            return NotApplicable("the query asks for no images")
         if not document.images:
             return Unscored(NO_IMAGE)
-        truth = query.reference.images if query.reference else ()
-        if self.compares and not truth:
+        compares = self.name != "diversity"
+        truth = query.reference.images if query.reference and compares else ()
+        if compares and not truth:
             return NotApplicable("the ground truth holds no image")
-        truth = truth if self.compares else ()
         images = (*truth, *document.images)
-        jobs = [Job(self.stage, alone(image), query.id) for image in images]
-        made = yield from values_of(jobs)
+        made = yield from values_of([Job(self.stage, alone(i), query.id) for i in images])
         if not isinstance(made, list):
             return made
         n = len(truth)
@@ -77,11 +80,6 @@ class SetScorer(Scorer):
     def of_sets(self) -> bool:
         """It has no values of single documents."""
         return True
-
-    @property
-    def compares(self) -> bool:
-        """Whether images are compared with those of the ground truth."""
-        return self.name != "diversity"
 
     def figure(self, members: Mapping[str, Sequence[SetMember]]) -> Estimate:
         """Return the figure of what the documents of each query add; by the query's key."""
@@ -94,9 +92,3 @@ class SetScorer(Scorer):
         answer = [[e for m in own for e in m.answer] for own in added.values()]
         truth = [[e for m in own for e in m.truth] for own in added.values()]
         return FIGURES[self.name.removeprefix("clip-")](list(added), answer, truth)
-
-    @classmethod
-    def preset(cls, name: str) -> Preset:
-        """Return the metric of that name."""
-        (settings, stage, licence), about = _METRICS[name]
-        return Preset(settings, stage, {**licence, **about})

@@ -13,7 +13,7 @@ They compare what is in place: a faithful image from another angle scores as a w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -29,9 +29,9 @@ from generators.base import (
     Weights,
 )
 from generators.document import Candidate, Document, Image, Sample, Score
-from generators.settings import StageSettings, WeightlessSettings, unkeyed
+from generators.settings import unkeyed
 from generators.work import FigureRange
-from scorers.base import Preset, Scorer
+from scorers.base import DocumentSettings, Preset, Presets, Scorer
 from scorers.embeddings.settings import ImageModelSettings
 
 if TYPE_CHECKING:
@@ -42,10 +42,9 @@ KERNEL = 11
 """Pixels along a side of the Gaussian window: the least an image can have."""
 
 
-class SsimSettings(WeightlessSettings):
+class SsimSettings(DocumentSettings):
     """How images are brought to one size."""
 
-    kind: ClassVar[Kind] = Kind.SCORE
     stage: ClassVar[str] = "ssim"
     target: ClassVar[str] = "scorers.ssim:Ssim"
     cpu_s: ClassVar[FigureRange] = FigureRange.between(0.1, 2.0)
@@ -122,7 +121,7 @@ class PairedImages:
         return [self._outcome(candidate) for candidate in inputs]
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:
-        from generators.images import ImageError
+        from generators.images import ImageError, decode
 
         images = _images(candidate.document, candidate.reference)
         if not isinstance(images, tuple):
@@ -131,7 +130,7 @@ class PairedImages:
         values = []
         for number, (own, other) in enumerate(zip(answer, truth, strict=False), 1):
             try:
-                values.append(self._compared(own, other))
+                values.append(self.compare(decode(own), decode(other)))
             except ImageError as error:
                 return Failure(f"image {number} or its ground truth: {error}")
         unpaired = {
@@ -140,11 +139,6 @@ class PairedImages:
         }
         parts = {"pairs": values, "unpaired": unpaired}
         return Result(Score(sum(values) / len(values), parts), {"images": len(values)})
-
-    def _compared(self, own: Image, true: Image) -> float:
-        from generators.images import decode
-
-        return self.compare(decode(own), decode(true))
 
     def compare(self, own: Pillow, true: Pillow) -> float:
         """Return the value of an RGB image beside the ground truth's."""
@@ -196,7 +190,6 @@ def pixels_of(image: Pillow, size: tuple[int, int]) -> np.ndarray[Any, Any]:
 def _images(
     document: Document, truth: Document | None
 ) -> tuple[tuple[Image, ...], tuple[Image, ...]] | Unscored | NotApplicable:
-    """Return the images of both, or why there is nothing to compare."""
     if truth is None:
         return NotApplicable("the query has no ground truth")
     if not truth.images:
@@ -206,28 +199,21 @@ def _images(
     return tuple(document.images), tuple(truth.images)
 
 
-_METRICS: Mapping[str, tuple[StageSettings, Mapping[str, Any]]] = {
-    "ssim": (SsimSettings(), {"scale": "-1-1", "unit": "SSIM"}),
-    "lpips": (
-        LpipsSettings(),
-        {"direction": "lower", "unit": "LPIPS (AlexNet)", "licence": "BSD-2-Clause"},
-    ),
-    "dists": (DistsSettings(), {"direction": "lower", "unit": "DISTS", "licence": "MIT"}),
-}
-"""Settings, and what a value is."""
-
-
 @dataclass(frozen=True, slots=True)
 class PairedScorer(Scorer):
     """Scores the images of a document against the ground truth's."""
 
+    presets: ClassVar[Presets] = {
+        "ssim": Preset(SsimSettings(), {"scale": "-1-1", "unit": "SSIM"}),
+        "lpips": Preset(
+            LpipsSettings(),
+            {"direction": "lower", "unit": "LPIPS (AlexNet)", "licence": "BSD-2-Clause"},
+        ),
+        "dists": Preset(
+            DistsSettings(), {"direction": "lower", "unit": "DISTS", "licence": "MIT"}
+        ),
+    }
     images_only: bool = True
-
-    @classmethod
-    def preset(cls, name: str) -> Preset:
-        """Return the metric of that name."""
-        settings, about = _METRICS[name]
-        return Preset(settings, settings.stage, about)
 
     def candidate(
         self, query: Sample, document: Document

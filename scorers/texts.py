@@ -25,15 +25,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from generators.base import Kind, NotApplicable, Outcome, Result, Unscored, Weights
 from generators.document import Candidate, Document, Sample, Score, Text
-from generators.settings import StageSettings, WeightlessSettings, unkeyed
+from generators.settings import unkeyed
 from generators.work import SCORED, FigureRange, Work
-from scorers.base import Preset, Scorer, SmallModelSettings
+from scorers.base import DocumentSettings, Preset, Presets, Scorer, SmallModelSettings
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
 Smooth = Literal["exp", "floor", "none"]
@@ -44,18 +44,7 @@ ROUGE = {"rouge1": 1, "rouge2": 2, "rougeL": 1}
 _WORD = re.compile("[a-z0-9]+")
 
 
-class TextSettings(WeightlessSettings):
-    """Those of a stage that compares texts by their letters and words."""
-
-    kind: ClassVar[Kind] = Kind.SCORE
-
-    batch_size: int = unkeyed(256, ge=1)
-    """Documents scored at once."""
-    num_cpus: float = unkeyed(0.5, ge=0)
-    """CPU cores of one replica."""
-
-
-class BleuSettings(TextSettings):
+class BleuSettings(DocumentSettings):
     """How texts are cut into words and compared, in sacrebleu's terms."""
 
     stage: ClassVar[str] = "bleu"
@@ -70,7 +59,7 @@ class BleuSettings(TextSettings):
     """What replaces a precision of 0 (Chen and Cherry 2014)."""
 
 
-class ChrfSettings(TextSettings):
+class ChrfSettings(DocumentSettings):
     """Which n-grams count, in sacrebleu's terms."""
 
     stage: ClassVar[str] = "chrf"
@@ -86,7 +75,7 @@ class ChrfSettings(TextSettings):
     """Whether upper and lower case count as the same."""
 
 
-class RougeSettings(TextSettings):
+class RougeSettings(DocumentSettings):
     """ROUGE has no choices."""
 
     stage: ClassVar[str] = "rouge"
@@ -253,31 +242,18 @@ def texts_of(
     return (own, true) if own else Unscored("the document holds no text")
 
 
-class _Metric(NamedTuple):
-    settings: type[StageSettings]
-    scale: str
-    unit: str
-    licence: str = ""
-
-
-_METRICS = {
-    "bertscore": _Metric(BertScoreSettings, "-1-1", "F1 of cosines", "MIT"),
-    "bleu": _Metric(BleuSettings, "0-100", "BLEU"),
-    "chrf": _Metric(ChrfSettings, "0-100", "chrF"),
-    **{name: _Metric(RougeSettings, "0-1", "F1") for name in ROUGE},
-}
-
-
 @dataclass(frozen=True, slots=True)
 class TextScorer(Scorer):
     """Scores the text of a document against the text of the ground truth."""
 
-    @classmethod
-    def preset(cls, name: str) -> Preset:
-        """Return the metric of that name."""
-        settings, *about = _METRICS[name]
-        properties = dict(zip(("scale", "unit", "licence"), about, strict=True))
-        return Preset(settings(), settings.stage, properties)
+    presets: ClassVar[Presets] = {
+        "bertscore": Preset(
+            BertScoreSettings(),
+            {"scale": "-1-1", "unit": "F1 of cosines", "licence": "MIT"},
+        ),
+        "bleu": Preset(BleuSettings(), {"scale": "0-100", "unit": "BLEU"}),
+        "chrf": Preset(ChrfSettings(), {"scale": "0-100", "unit": "chrF"}),
+    }
 
     def candidate(
         self, query: Sample, document: Document
@@ -293,6 +269,10 @@ class TextScorer(Scorer):
 @dataclass(frozen=True, slots=True)
 class RougeScorer(TextScorer):
     """Reads one variant of ROUGE from the record of all."""
+
+    presets: ClassVar[Presets] = dict.fromkeys(
+        ROUGE, Preset(RougeSettings(), {"scale": "0-1", "unit": "F1"})
+    )
 
     def read(self, outcome: Outcome[Score]) -> Outcome[Score]:
         """Return F1 of the variant; NotApplicable where it has nothing to compare with."""

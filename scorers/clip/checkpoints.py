@@ -57,18 +57,14 @@ def as_open_clip(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
         if name in _TRANSPOSED:
             converted[_TRANSPOSED[name]] = tensor.T.contiguous()
         elif ".self_attn.q_proj." in name:
-            converted[renamed(name, _NAMES)] = _joined(name, tensors)
+            # Query, key and value are stacked as in `torch.nn.MultiheadAttention`.
+            parts = [name.replace(".q_proj.", f".{p}_proj.") for p in "qkv"]
+            if missing := [part for part in parts if part not in tensors]:
+                raise CheckpointError(f"CLIP weights lack {', '.join(missing)}")
+            converted[renamed(name, _NAMES)] = torch.cat([tensors[p] for p in parts])
         elif not re.search(r"\.position_ids$|\.self_attn\.[kv]_proj\.", name):
             converted[renamed(name, _NAMES)] = tensor
     return converted
-
-
-def _joined(query: str, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Query, key and value stacked as in `torch.nn.MultiheadAttention`."""
-    names = [query.replace(".q_proj.", f".{p}_proj.") for p in "qkv"]
-    if missing := [n for n in names if n not in tensors]:
-        raise CheckpointError(f"CLIP weights lack {', '.join(missing)}")
-    return torch.cat([tensors[n] for n in names])
 
 
 def config_of(about: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -82,9 +78,15 @@ def config_of(about: Mapping[str, Any], source: str) -> dict[str, Any]:
         )
     config = configured("CLIPConfig", about, source)
     vision, text = config.vision_config, config.text_config
+    kinds = {vision.hidden_act, text.hidden_act}
+    if len(kinds) > 1 or not kinds <= {"quick_gelu", "gelu"}:
+        raise CheckpointError(
+            f"{source} activates with {vision.hidden_act!r} and {text.hidden_act!r}; both "
+            "towers must use 'quick_gelu' or both 'gelu'"
+        )
     return {
         "embed_dim": config.projection_dim,
-        "quick_gelu": _is_quick(vision.hidden_act, text.hidden_act, source),
+        "quick_gelu": kinds == {"quick_gelu"},
         "vision_cfg": {
             **_tower(vision),
             "image_size": vision.image_size,
@@ -107,15 +109,6 @@ def _tower(config: Any) -> dict[str, Any]:
         "mlp_ratio": config.intermediate_size / config.hidden_size,
         "norm_kwargs": {"eps": config.layer_norm_eps},
     }
-
-
-def _is_quick(vision: str, text: str, source: str) -> bool:
-    if vision != text or vision not in ("quick_gelu", "gelu"):
-        raise CheckpointError(
-            f"{source} activates with {vision!r} and {text!r}; both towers must use "
-            "'quick_gelu' or both 'gelu'"
-        )
-    return vision == "quick_gelu"
 
 
 def preprocessing_of(about: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,18 +153,14 @@ def read_checkpoint(settings: ClipSettings) -> Checkpoint:
     if config := files.find("config.json"):
         tensors = as_open_clip(_named(stored_tensors(files)))
         model = config_of(read_json(config), str(config))
-        return Checkpoint(tensors, model, _processor(files))
+        names = ("preprocessor_config.json", "processor_config.json")
+        processor = next(filter(None, map(files.find, names)), None)
+        about = preprocessing_of(read_json(processor)) if processor else {}
+        return Checkpoint(tensors, model, about)
     raise CheckpointError(
         f"{files.describe()} has neither open_clip_config.json (open_clip's layout) nor "
         "config.json (transformers')"
     )
-
-
-def _processor(files: Files) -> Mapping[str, Any]:
-    for name in ("preprocessor_config.json", "processor_config.json"):
-        if path := files.find(name):
-            return preprocessing_of(read_json(path))
-    return {}
 
 
 def _bare(path: Path) -> Iterable[tuple[str, torch.Tensor]]:

@@ -1,9 +1,8 @@
-"""A CLIP model of open_clip: its weights and its preprocessing."""
+"""CLIP as a model of images and texts: open_clip's model, weights and preprocessing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import open_clip
@@ -17,8 +16,9 @@ from generators.base import Weights
 from generators.errors import CheckpointError
 from generators.loading.strict import device_of, fill, identical
 from scorers.clip.checkpoints import read_checkpoint
+from scorers.clip.text import ClipText, TokenIds
 from scorers.embeddings.settings import PUBLISHED, ClipSettings, Processor
-from scorers.embeddings.stage import Transform
+from scorers.embeddings.stage import Embed, Encoder, TextEncoder, Transform
 
 MAX_ASPECT = 16
 """Of a longer image only the middle is resized: the centre crop keeps no more."""
@@ -108,24 +108,38 @@ _FOREIGN_KEYS = {"hf_model_name", "hf_tokenizer_name", "timm_model_name"}
 _PLAIN_TEXT = {"vocab_size": 49408, "pool_type": "argmax"}
 
 
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """A loaded model and its preprocessing of images."""
+class ClipEmbed(Embed):
+    """Encodes images and texts by a plain CLIP of open_clip."""
 
-    model: Any
-    """`open_clip.CLIP` in evaluation mode."""
-    transform: Transform
-    device: torch.device
-    dtype: torch.dtype
-    """Of the image tower's input."""
+    settings = ClipSettings
+
+    @staticmethod
+    def load(config: ClipSettings, weights: Weights) -> Encoder:
+        """Return the model in evaluation mode.
+
+        Raises CheckpointError when the weights cannot be found, are not those of a plain
+        CLIP, or do not fit it key by key and shape by shape.
+        """
+        model, about = _loaded(config, weights)
+        device, context = device_of(config.device), model.context_length
+        model = model.to(device)
+
+        def encode(windows: Sequence[TokenIds]) -> torch.Tensor:
+            batch = torch.zeros(len(windows), context, dtype=torch.long)
+            for row, window in zip(batch, windows, strict=True):
+                row[: len(window)] = torch.tensor(window)
+            features: torch.Tensor = model.encode_text(batch.to(device))
+            return features
+
+        read = ClipText(context, repair=config.processor != "transformers").read
+        texts = TextEncoder(read, encode, float(model.logit_scale.double().exp()))
+        transform = transform_of(model.visual.image_size, about, config.processor)
+        dtype = getattr(torch, config.dtype)
+        return Encoder(transform, model.encode_image, device, dtype, texts)
 
 
-def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
-    """Return the model that `settings` name.
-
-    Raises CheckpointError when the weights cannot be found, are not those of a plain
-    CLIP, or do not fit it key by key and shape by shape.
-    """
+def _loaded(settings: ClipSettings, weights: Weights) -> tuple[Any, Mapping[str, Any]]:
+    """Return the model and what differs in its preprocessing from OpenAI's."""
     device, about = device_of(settings.device), _listed(settings)
     if weights == "pretrained":
         checkpoint = read_checkpoint(settings)
@@ -140,16 +154,13 @@ def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
             device=torch.device("cpu"),
             dtype=torch.float32,
         )
-        model = _lowered(model, settings.dtype)
-    else:
-        config = TINY if weights == "tiny" else architecture(str(settings.built))
-        # Another device draws other numbers from the same seed; a CPU takes long for many.
-        source = torch.device("cpu") if weights == "tiny" else device
-        with torch.random.fork_rng([source] * (source.type == "cuda")), source:
-            torch.manual_seed(SEED)
-            model = build(config, settings.dtype)
-    transform = transform_of(model.visual.image_size, about, settings.processor)
-    return Clip(model.to(device), transform, device, getattr(torch, settings.dtype))
+        return _lowered(model, settings.dtype), about
+    config = TINY if weights == "tiny" else architecture(str(settings.built))
+    # Another device draws other numbers from the same seed; a CPU takes long for many.
+    source = torch.device("cpu") if weights == "tiny" else device
+    with torch.random.fork_rng([source] * (source.type == "cuda")), source:
+        torch.manual_seed(SEED)
+        return build(config, settings.dtype), about
 
 
 def architecture(name: str) -> Mapping[str, Any]:
@@ -197,7 +208,6 @@ def _refuse_foreign(config: Mapping[str, Any]) -> None:
 
 
 def _listed(settings: ClipSettings) -> Mapping[str, Any]:
-    """Return the preprocessing that open_clip lists beside a published tag."""
     if settings.model not in PUBLISHED:
         return {}
     return dict(open_clip.get_pretrained_cfg(*settings.model.split(":")))

@@ -69,12 +69,9 @@ class ClipText:
             )
         fits = len(tokens) <= room
         bodies = [tokens[:room]] if fits or prefix is None else self._packed(text, room)
-        windows = tuple(self._window(before + body) for body in bodies)
-        return TextWindows(windows, len(tokens), not fits and prefix is None)
-
-    def _window(self, body: list[int]) -> TokenIds:
         start, end = self._tokenizer.sot_token_id, self._tokenizer.eot_token_id
-        return (start, *body, end)
+        windows = tuple((start, *before, *body, end) for body in bodies)
+        return TextWindows(windows, len(tokens), not fits and prefix is None)
 
     def _packed(self, text: str, room: int) -> list[list[int]]:
         """As many whole pieces to a window as fit."""

@@ -36,10 +36,12 @@ class ImageModelSettings(SmallModelSettings):
     float32 on a CPU; float32 everywhere keeps a score from depending on the machine."""
     decoders: int = unkeyed(4, ge=1)
     """Threads that decode and resize images, which takes longer than a GPU's pass."""
+    tokens: ClassVar[float] = 0
+    """How many tokens of a record each parameter meets."""
 
     def flops(self) -> float:
         """Return the floating-point operations of a record, the parameters' size known."""
-        return 0.0
+        return 2e9 * (self.params_b or 0.0) * self.tokens
 
     def _work(self) -> Work:
         """GPUs multiply float32 as TF32 at half the rate of 16 bits."""
@@ -89,7 +91,7 @@ class ClipSettings(EmbedSettings):
     """
 
     stage: ClassVar[str] = "clip-embed"
-    target: ClassVar[str] = "scorers.clip.embed:ClipEmbed"
+    target: ClassVar[str] = "scorers.clip.model:ClipEmbed"
 
     model: str = unkeyed("ViT-B-32:openai")
     """A name in PUBLISHED, a Hub id, a folder, or a weights file."""
@@ -197,10 +199,7 @@ class DinoSettings(EmbedSettings):
     model: str = unkeyed("facebook/dinov2-base")
     """A Hub id or folder of transformers' `Dinov2Model`."""
     params_b: float | None = unkeyed(0.087, gt=0)
-
-    def flops(self) -> float:
-        """Return those of 16 x 16 patches and a token for the whole image."""
-        return 2e9 * (self.params_b or 0.0) * 257
+    tokens: ClassVar[float] = 16 * 16 + 1
 
 
 class SiglipSettings(EmbedSettings):
@@ -212,7 +211,5 @@ class SiglipSettings(EmbedSettings):
     model: str = unkeyed("google/siglip2-so400m-patch14-384")
     """A Hub id or folder of transformers' `SiglipModel`, with its tokenizer."""
     params_b: float | None = unkeyed(1.136, gt=0)
-
-    def flops(self) -> float:
-        """Return those of an image: 27 x 27 patches in two fifths of the parameters."""
-        return 2e9 * (self.params_b or 0.0) * 0.4 * 729
+    tokens: ClassVar[float] = 0.4 * 27 * 27
+    """An image's patches in two fifths of the parameters."""

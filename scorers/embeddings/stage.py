@@ -82,12 +82,15 @@ class Embed:
         read = [None if given.document.images else self._read(given) for given in inputs]
         windows = [w for text in read if text for w in text.windows]
         texts = self._texts({window: window for window in windows})
-        return [
-            _of_image(images[given.document.images[0].digest])
-            if text is None
-            else self._of_text(text, texts)
-            for given, text in zip(inputs, read, strict=True)
-        ]
+        outcomes: list[Outcome[Embedding]] = []
+        for given, text in zip(inputs, read, strict=True):
+            if text is not None:
+                outcomes.append(self._of_text(text, texts))
+            elif isinstance(seen := images[given.document.images[0].digest], ImageError):
+                outcomes.append(Failure(str(seen)))
+            else:
+                outcomes.append(embedded(seen, {"images": 1}))
+        return outcomes
 
     def _read(self, given: Candidate) -> TextWindows:
         if self.encoder.texts is None:
@@ -129,12 +132,6 @@ class Embed:
 
 def _plain(features: Tensor) -> Features:
     return np.asarray(features.double().cpu().numpy())
-
-
-def _of_image(vector: Features | ImageError) -> Outcome[Embedding]:
-    if isinstance(vector, ImageError):
-        return Failure(str(vector))
-    return embedded(vector, {"images": 1})
 
 
 def embedded(

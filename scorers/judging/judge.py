@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from generators.base import Job, Outcome, Result, Unread, Walk
+from generators.buckets import AnyPath
 from generators.content import followed_up
-from generators.document import Document, Draft, Request, Sample, Score
+from generators.document import Content, Document, Draft, Request, Sample, Score, Turn
 from generators.keys import derived_seed
 from scorers.base import Scorer
 from scorers.judging.corrected import Corrected
 from scorers.judging.released import Released
-from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, follow_up
-from scorers.judging.rubrics import TOP, Rubric
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
+from scorers.judging.rubrics import TOP
+from scorers.judging.sources import Mode
 
 R = TypeVar("R")
 _REPEATED = (
@@ -26,6 +28,29 @@ _REPEATED = (
 
 Examiner = Corrected | Released
 """How to ask a judge and to read its replies."""
+
+
+class Question(NamedTuple):
+    """One question of several about an answer."""
+
+    about: str
+    """What it is about; questions about the same begin alike."""
+    turns: tuple[Turn, ...]
+
+    @classmethod
+    def of(cls, about: str, content: Content) -> Question:
+        """Return a question of one turn."""
+        return cls(about, (Turn("user", content),))
+
+
+class Readings(NamedTuple, Generic[R]):
+    """What the replies to questions say, by the question's position."""
+
+    values: Mapping[int, R]
+    reasons: Mapping[int, str]
+    """Why a reply cannot be read, of those without a value."""
+    last: Mapping[int, tuple[Result[Draft], int]]
+    """The last reply to each, and how often it was asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,28 +72,87 @@ class ChatJudge(Scorer):
             return None
         return derived_seed(self.seed, query.id, 0, attempt)
 
+    def asked(
+        self,
+        query: Sample,
+        questions: Sequence[Question],
+        read: Callable[[str], R | Unreadable],
+        wanted: str,
+    ) -> Generator[list[Job], list[Outcome[Any]], Readings[R] | Outcome[Score]]:
+        """Ask all questions at once, and again for what is `wanted` of unread replies.
 
-class Question(NamedTuple):
-    """One question of several about an answer."""
+        What the chat stage fails or skips is returned as it is.
+        """
 
-    about: str
-    """What it is about; questions about the same begin alike."""
-    request: Request
+        def readable(outcome: Outcome[Draft]) -> bool:
+            if not isinstance(outcome, Result):
+                return False
+            return not isinstance(read(outcome.value.text), Unreadable)
 
-
-class Readings(NamedTuple, Generic[R]):
-    """What the replies to questions say, by the question's position."""
-
-    values: Mapping[int, R]
-    reasons: Mapping[int, str]
-    """Why a reply cannot be read, of those without a value."""
+        values: dict[int, R] = {}
+        reasons: dict[int, str] = {}
+        last: dict[int, tuple[Result[Draft], int]] = {}
+        open_ = dict(enumerate(questions))
+        for attempt in range(self.rounds if questions else 0):
+            seed = self.seed_of(query, attempt)
+            outcomes = yield [
+                Job(self.stage, Request(q.turns, seed), query.id, q.about, readable)
+                for q in open_.values()
+            ]
+            unread: dict[int, Question] = {}
+            for (i, question), outcome in zip(open_.items(), outcomes, strict=True):
+                if not isinstance(outcome, Result):
+                    return outcome
+                reply = outcome.value.text
+                reading = read(reply)
+                last[i] = outcome, attempt + 1
+                if isinstance(reading, Unreadable):
+                    reasons[i] = reading.reason
+                    message = f"This cannot be read: {reading.reason}. {wanted}"
+                    turns = followed_up(question.turns, reply, message)
+                    unread[i] = question._replace(turns=turns)
+                else:
+                    values[i] = reading
+            if not (open_ := unread):
+                break
+        return Readings(values, {i: r for i, r in reasons.items() if i not in values}, last)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionsJudge(ChatJudge, Generic[R]):
     """A judge that asks several questions about an answer, each by itself."""
 
+    own: ClassVar[Any]
+    """Our wording."""
+    wording: Any
+    mode: Mode = "corrected"
     max_images: int | None = None
+
+    @classmethod
+    def published(cls, file: AnyPath) -> Any:
+        """Return the wording of the user's released file; UsageError for other files."""
+        raise NotImplementedError
+
+    @classmethod
+    def scale_of(cls, name: str, mode: Mode) -> str:
+        """Return the scale of the judge `name`."""
+        return "0-100"
+
+    @property
+    def manner(self) -> str:
+        """Whose wording, which mode, and what is judged."""
+        whose = "our" if self.wording is self.own else "released"
+        return f"{whose} wording, {self.mode} mode, {self.judges}"
+
+    @property
+    def judges(self) -> str:
+        """What it judges, for people."""
+        raise NotImplementedError
+
+    @property
+    def official(self) -> bool:
+        """Whether to ask and count as the released program."""
+        return self.mode == "official"
 
     @property
     def form(self) -> str:
@@ -82,55 +166,10 @@ class QuestionsJudge(ChatJudge, Generic[R]):
     def readings(
         self, query: Sample, questions: Sequence[Question]
     ) -> Generator[list[Job], list[Outcome[Any]], Readings[R] | Outcome[Score]]:
-        """Ask all questions at once, and again where a reply cannot be read.
-
-        What the chat stage fails or skips is returned as it is.
-        """
-        values: dict[int, R] = {}
-        reasons: dict[int, str] = {}
-        open_ = dict(enumerate(questions))
-        for attempt in range(1, self.rounds + 1):
-            outcomes = (
-                (yield [self._job(query, q) for q in open_.values()]) if open_ else []
-            )
-            unread: dict[int, Question] = {}
-            for (i, question), outcome in zip(open_.items(), outcomes, strict=True):
-                if not isinstance(outcome, Result):
-                    return outcome
-                reading = self.read_reply(outcome.value.text)
-                if isinstance(reading, Unreadable):
-                    reasons[i] = reading.reason
-                    again = self._again(query, question.request, outcome, reading, attempt)
-                    unread[i] = question._replace(request=again)
-                else:
-                    values[i] = reading
-            if not (open_ := unread):
-                break
-        return Readings(values, {i: r for i, r in reasons.items() if i not in values})
-
-    def _job(self, query: Sample, question: Question) -> Job:
-        group = f"{query.id} {question.about}"
-        return Job(self.stage, question.request, query.id, group, self._readable)
-
-    def _readable(self, outcome: Outcome[Any]) -> bool:
-        if not isinstance(outcome, Result):
-            return False
-        return not isinstance(self.read_reply(outcome.value.text), Unreadable)
-
-    def _again(
-        self,
-        query: Sample,
-        request: Request,
-        reply: Result[Draft],
-        unreadable: Unreadable,
-        attempt: int,
-    ) -> Request:
-        message = (
-            f"This cannot be read: {unreadable.reason}. Reply with one JSON object and "
-            f"nothing else: {self.form}."
-        )
-        turns = followed_up(request.turns, reply.value.text, message)
-        return Request(turns, self.seed_of(query, attempt))
+        """Ask about parts of an answer; what is about the same is sent together."""
+        own = [q._replace(about=f"{query.id} {q.about}") for q in questions]
+        wanted = f"Reply with one JSON object and nothing else: {self.form}."
+        return (yield from self.asked(query, own, self.read_reply, wanted))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,57 +192,40 @@ class RubricJudge(ChatJudge):
         return {rubric.id: rubric.sha256 for rubric in rubrics}
 
     def judge(self, query: Sample, document: Document) -> Walk[Score]:
-        """Ask, read, and ask again where the reply cannot be read; then Unread.
-
-        What the chat stage fails or skips is returned as it is.
-        """
+        """Ask, read, and ask again where the reply cannot be read; then Unread."""
         question = self.examiner.ask(query, document)
         if not isinstance(question, RubricQuestion):
             return question
-        request = question.request(self.seed_of(query, 0))
+        rubric = question.rubric
+        wanted = (
+            "Give your judgement again, in exactly this form and with nothing before or "
+            f"after it:\n{rubric.form}"
+        )
+
+        def read(reply: str) -> RubricVerdict | Unreadable:
+            return self.examiner.read(reply, rubric)
+
         # The rubric and the question come first in a prompt, the answer follows.
-        group = f"{question.rubric.id} {query.id}"
-        for attempt in range(1, self.rounds + 1):
-            job = Job(self.stage, request, query.id, group, self._readable(question.rubric))
-            outcome = (yield [job])[0]
-            if not isinstance(outcome, Result):
-                return outcome
-            reply = outcome.value.text
-            reading = self.examiner.read(reply, question.rubric)
-            if isinstance(reading, RubricVerdict):
-                parts = _parts(reading) | _about(question, outcome, attempt)
-                return Result(Score(reading.raw / TOP * 100, parts))
-            cut = outcome.notes.get("finish") == "length"
+        asked = Question.of(f"{rubric.id} {query.id}", question.content)
+        replies = yield from self.asked(query, [asked], read, wanted)
+        if not isinstance(replies, Readings):
+            return replies
+        reply, attempts = replies.last[0]
+        if (verdict := replies.values.get(0)) is None:
+            cut = reply.notes.get("finish") == "length"
             what = "is cut at the model's maximum length" if cut else "cannot be read"
-            problem = f"the reply {what}: {reading.reason}"
-            seed = self.seed_of(query, attempt)
-            request = follow_up(request, reply, reading.reason, question.rubric, seed)
-        return Unread(problem)
-
-    def _readable(self, rubric: Rubric) -> Callable[[Outcome[Draft]], bool]:
-        def readable(outcome: Outcome[Draft]) -> bool:
-            if not isinstance(outcome, Result):
-                return False
-            reading = self.examiner.read(outcome.value.text, rubric)
-            return isinstance(reading, RubricVerdict)
-
-        return readable
-
-
-def _parts(verdict: RubricVerdict) -> dict[str, Any]:
-    names = ("raw", "source", "stated", "summed", "consistent", "criteria", "penalty")
-    return {name: getattr(verdict, name) for name in names}
-
-
-def _about(question: RubricQuestion, reply: Result[Draft], attempts: int) -> dict[str, Any]:
-    notes = {**reply.notes, **reply.usage}
-    return {
-        "rubric": question.rubric.id,
-        "prompt_sha256": question.rubric.sha256,
-        "attempts": attempts,
-        "images": question.images,
-        "images_left_out": question.left_out,
-        "text_cut": question.cut,
-        "neutralised": list(question.neutralised),
-        **{name: notes[name] for name in _REPEATED if name in notes},
-    }
+            return Unread(f"the reply {what}: {replies.reasons[0]}")
+        notes = {**reply.notes, **reply.usage}
+        parts = {
+            **asdict(verdict),
+            "consistent": verdict.consistent,
+            "rubric": rubric.id,
+            "prompt_sha256": rubric.sha256,
+            "attempts": attempts,
+            "images": question.images,
+            "images_left_out": question.left_out,
+            "text_cut": question.cut,
+            "neutralised": list(question.neutralised),
+            **{name: notes[name] for name in _REPEATED if name in notes},
+        }
+        return Result(Score(verdict.raw / TOP * 100, parts))

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from generators.base import Unscored
 from generators.buckets import AnyPath
 from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text
 from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
-from scorers.judging.rubrics import RUBRIC, TOP, Rubric
+from scorers.judging.rubrics import RELEASED, RUBRIC, TOP, Rubric
 from scorers.judging.sources import read_published
 
 MOST_IMAGES = 4
@@ -31,12 +31,8 @@ FIRST_TRUTH = "gt_answer[0].text"
 """Metadata of a query: the first text of the ground truth as JSON, where it is none."""
 _SCORE = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
 """main.py, `find_score`: the first number after the first such heading."""
-DIGESTS = {
-    "SA": "e49cdc6b2562f7c4e3bd991604b58da6ffade636e41475f699dcccf70a54c32e",
-    "PBL": "c7d412eea004ba231ec61b9a0ccea9838b1a0d546ef5eb6e6a7fe8133317ead7",
-    "MSR": "2af55d36a90e680764061b912ca3fa9f58103b0037b60ee827079a7289d22ddb",
-}
-"""SHA-256 of what `get_prompt` of prompts.py returns, by category."""
+DIGESTS = RELEASED["mmie"]
+KINDS = ("SA", "PBL", "MSR")
 _FORM = f"### Score\n<an integer from 0 to {TOP}>"
 
 
@@ -49,56 +45,42 @@ def released_rubrics(file: AnyPath) -> dict[str, Rubric]:
     return {c: Rubric(f"official:{c}", text, _FORM) for c, text in texts.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Flattened:
+class Flattened(NamedTuple):
     """Question and answer as text with placeholders, and the images in their order."""
 
     question: str
     answer: str
-    images: tuple[Image, ...]
-    left_out: int
-    """Images of the answer beyond the limit."""
-    cut: bool
-    """Whether text of the answer follows the last image that is read."""
-
-
-@dataclass
-class _Flattening:
-    images: list[Image] = field(default_factory=list)
-
-    def text(self, segment: Text | Image) -> str:
-        if isinstance(segment, Text):
-            return f"{segment.text}\n"
-        self.images.append(segment)
-        return f"Image-{len(self.images) - 1}: {PLACEHOLDER}\n"
+    images: list[Image]
+    rest: Content
+    """What of the answer is not read."""
 
 
 def flattened(question: Content, answer: Content) -> Flattened:
     """dataset.py, `get_dataset`: all of the question, and the answer as far as is read."""
-    state = _Flattening()
-    question_text = "".join(state.text(s) for s in question)
+    images: list[Image] = []
+
+    def text(segment: Text | Image) -> str:
+        if isinstance(segment, Text):
+            return f"{segment.text}\n"
+        images.append(segment)
+        return f"Image-{len(images) - 1}: {PLACEHOLDER}\n"
+
+    question_text = "".join(map(text, question))
     written, read = "", 0
     for segment in answer:
         # A text is read before the limit is looked at, an image after.
-        full = len(state.images) > _LAST
+        full = len(images) > _LAST
         if isinstance(segment, Text) or not full:
-            written += state.text(segment)
+            written += text(segment)
             read += 1
-        if full or len(state.images) > _LAST:
+        if full or len(images) > _LAST:
             break
-    rest = answer[read:]
-    return Flattened(
-        question_text,
-        written,
-        tuple(state.images),
-        left_out=sum(isinstance(s, Image) for s in rest),
-        cut=any(isinstance(s, Text) for s in rest),
-    )
+    return Flattened(question_text, written, images, answer[read:])
 
 
 def kind_of(id: str) -> str | None:
     """Return the rubric an id gets: prompts.py looks for the letters anywhere in it."""
-    return next((kind for kind in ("SA", "PBL", "MSR") if kind in id), None)
+    return next((kind for kind in KINDS if kind in id), None)
 
 
 @dataclass(frozen=True)
@@ -121,8 +103,17 @@ class Released:
         prompt = rubric.template.format(
             question=flat.question, answer=flat.answer, gt_answer=_truth(query)
         )
-        content = _illustrated(prompt, flat.images)
-        return RubricQuestion(rubric, content, left_out=flat.left_out, cut=flat.cut)
+        # The first placeholders become images, in order; others stay letters.
+        first, *pieces = prompt.split(PLACEHOLDER, len(flat.images))
+        shown: list[Text | Image] = [Text(first)]
+        for image, piece in zip(flat.images, pieces, strict=True):
+            shown += [image, Text(piece)]
+        return RubricQuestion(
+            rubric,
+            joined(shown),
+            left_out=sum(isinstance(s, Image) for s in flat.rest),
+            cut=any(isinstance(s, Text) for s in flat.rest),
+        )
 
     def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
         """Return the score that the released reader finds."""
@@ -146,17 +137,11 @@ def first_truth(items: Sequence[Any]) -> dict[str, str]:
     """
     rows = [item if isinstance(item, Mapping) else {} for item in items]
     text = rows[0].get("text") if rows else None
-    return {} if _first_text(rows) == text else {FIRST_TRUTH: json.dumps(text)}
-
-
-def _first_text(items: Sequence[Mapping[str, Any]]) -> Any:
-    """Return the text that the content of `items` begins with; None where it has none."""
-    if not any(item.get("text") or item.get("image") for item in items):
-        return None
-    for item in items:
-        if item.get("text") is not None or item.get("image"):
-            return item.get("text")
-    return None
+    # What the content begins with; there is none where all texts are empty.
+    kept = [r for r in rows if r.get("text") is not None or r.get("image")]
+    filled = any(r.get("text") or r.get("image") for r in kept)
+    first = kept[0].get("text") if filled else None
+    return {} if first == text else {FIRST_TRUTH: json.dumps(text)}
 
 
 def _truth(query: Sample) -> str | None:
@@ -166,15 +151,6 @@ def _truth(query: Sample) -> str | None:
     segments = query.reference.segments if query.reference else ()
     first = segments[0] if segments else None
     return first.text if isinstance(first, Text) else None
-
-
-def _illustrated(prompt: str, images: tuple[Image, ...]) -> Content:
-    """The prompt with its first placeholders replaced, in order; others stay letters."""
-    pieces = prompt.split(PLACEHOLDER, len(images))
-    segments: list[Text | Image] = [Text(pieces[0])]
-    for image, piece in zip(images, pieces[1:], strict=True):
-        segments += [image, Text(piece)]
-    return joined(segments)
 
 
 def find_score(reply: str) -> int | None:
@@ -197,21 +173,15 @@ class Averages:
 
 def averages(scores: Iterable[tuple[str, int]]) -> Averages:
     """main.py's last lines, for (query id, raw score of 0 to 6)."""
-    pairs = list(scores)
-    kinds = {
-        kind: _average([score for id, score in pairs if kind_of(id) == kind])
-        for kind in ("SA", "PBL", "MSR")
-    }
-    return Averages(len(pairs), _average([score for _, score in pairs]), kinds)
-
-
-def _average(scores: list[int]) -> float | None:
-    if not scores:
-        return None
     # Imported here: planning a run needs no numpy.
     import numpy as np
 
-    return float(np.round(np.mean(scores), 3))
+    def average(values: list[int]) -> float | None:
+        return float(np.round(np.mean(values), 3)) if values else None
+
+    pairs = list(scores)
+    kinds = {k: average([s for id, s in pairs if kind_of(id) == k]) for k in KINDS}
+    return Averages(len(pairs), average([score for _, score in pairs]), kinds)
 
 
 def percent(average: float) -> float:

@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any, Literal
 
 from generators import replies
-from generators.content import followed_up
-from generators.document import Content, Image, Request, Turn
+from generators.document import Content, Image
 from scorers.judging.rubrics import TOP, Rubric
 
 
@@ -36,21 +35,6 @@ class RubricQuestion:
     def images(self) -> int:
         """Images the judge is shown."""
         return sum(isinstance(s, Image) for s in self.content)
-
-    def request(self, seed: int | None) -> Request:
-        """Return the first question to the judge."""
-        return Request((Turn("user", self.content),), seed)
-
-
-def follow_up(
-    request: Request, reply: str, problem: str, rubric: Rubric, seed: int | None
-) -> Request:
-    """Return the conversation so far, with a turn that asks for the verdict in its form."""
-    message = (
-        f"This cannot be read: {problem}. Give your judgement again, in exactly this form "
-        f"and with nothing before or after it:\n{rubric.form}"
-    )
-    return Request(followed_up(request.turns, reply, message), seed)
 
 
 _NUMBER = r"(?P<value>[+-]?\d{1,9}(?:\.\d{1,9})?)"

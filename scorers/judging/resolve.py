@@ -12,14 +12,12 @@ from generators.errors import UnknownName, UsageError
 from generators.mini.resolve import as_mini, mini_settings
 from generators.mini.table import MINI
 from generators.names import unknown, with_overrides
-from generators.settings import StageSettings
-from scorers.base import UNBOUNDED
 from scorers.judging import aspects, criteria, isg
-from scorers.judging.aspects import AspectsJudge, released_aspects
+from scorers.judging.aspects import AspectsJudge
 from scorers.judging.corrected import Corrected
-from scorers.judging.criteria import CriteriaJudge, released_criteria
-from scorers.judging.isg import IsgJudge, released_isg
-from scorers.judging.judge import ChatJudge, RubricJudge
+from scorers.judging.criteria import CriteriaJudge
+from scorers.judging.isg import IsgJudge
+from scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
 from scorers.judging.released import Released, released_rubrics
 from scorers.judging.rubrics import OWN, Rubric
 from scorers.judging.sources import DEFAULT_MODE, Mode, RubricSource, parse_rubric
@@ -35,6 +33,7 @@ class ChatJudgeSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     released: ClassVar[str]
     """Which file holds the released texts."""
+    judged_by: ClassVar[type[QuestionsJudge[Any]]]
 
     rubric: str = "own"
     """`own`, our wording with a verdict for each criterion, or `official:PATH`: the
@@ -84,19 +83,13 @@ class ChatJudgeSettings(BaseModel):
         return 1 if self.mode == "corrected" else 0
 
     def judge(self, name: str, stage: StageSpec) -> ChatJudge:
-        """The judge that asks `stage`; UsageError where the official texts are missing."""
-        raise NotImplementedError
-
-    def asking(self, name: str, stage: StageSpec) -> dict[str, Any]:
-        """Return what all judges have that ask in a wording of their own."""
-        return {
-            "name": name,
-            "stage": stage,
-            "mode": self.mode,
-            "retries": self.most_retries,
-            "max_images": self.max_images,
-            "seed": self.seed,
-        }
+        """Return the judge that asks `stage`; UsageError without the official texts."""
+        fields = self.model_dump(exclude={"rubric", "retries"})
+        if (file := self.source.file) is not None:
+            fields["wording"] = self.judged_by.published(file)
+        fields |= {"retries": self.most_retries, "stage": stage}
+        scale = self.judged_by.scale_of(name, self.mode)
+        return self.judged_by(name=name, scale=scale, **fields)
 
 
 class JudgeSettings(ChatJudgeSettings):
@@ -105,7 +98,7 @@ class JudgeSettings(ChatJudgeSettings):
     released: ClassVar[str] = "prompts.py from github.com/Lillianwei-h/MMIE"
 
     def judge(self, name: str, stage: StageSpec) -> RubricJudge:
-        """The judge that asks `stage`; UsageError where the official texts are missing."""
+        """Return the judge that asks `stage`; UsageError without the official texts."""
         rubrics, official = rubrics_of(self), self.mode == "official"
         examiner = Released(rubrics) if official else Corrected(rubrics, self.max_images)
         retries = self.most_retries
@@ -118,16 +111,11 @@ class CriteriaSettings(ChatJudgeSettings):
     """The same of a judge of single criteria; its rubric are the questions around them."""
 
     released: ClassVar[str] = "ueval_eval.py from github.com/zlab-princeton/UEval"
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = CriteriaJudge
 
     cached: bool = False
     """In official mode, whether to ask as through the released program's cache of
     contexts: with its system turn, the criterion in a turn of its own."""
-
-    def judge(self, name: str, stage: StageSpec) -> ChatJudge:
-        """Return the judge of criteria that asks `stage`."""
-        file, own = self.source.file, self.asking(name, stage)
-        wording = criteria.OWN if file is None else released_criteria(file)
-        return CriteriaJudge(**own, wording=wording, cached=self.cached)
 
 
 class IsgSettings(ChatJudgeSettings):
@@ -136,29 +124,14 @@ class IsgSettings(ChatJudgeSettings):
     released: ClassVar[str] = (
         "ISG_eval/get_judge_prompt.py from github.com/Dongping-Chen/ISG"
     )
-
-    def judge(self, name: str, stage: StageSpec) -> ChatJudge:
-        """Return the judge of the level that `name` begins with."""
-        file, own = self.source.file, self.asking(name, stage)
-        level = isg.PREFIXES[f"{name.partition(':')[0]}:"]
-        # The program counts scores beyond the scale that it asks for.
-        scale = UNBOUNDED if self.mode == "official" else isg.SCALES[level]
-        wording = isg.OWN if file is None else released_isg(file)
-        return IsgJudge(**own, scale=scale, level=level, wording=wording)
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = IsgJudge
 
 
 class AspectsSettings(ChatJudgeSettings):
     """The same of a judge of seven aspects; its rubric is the whole task."""
 
     released: ClassVar[str] = f"{aspects.FILE} from github.com/LanceZPF/OpenING"
-
-    def judge(self, name: str, stage: StageSpec) -> ChatJudge:
-        """Return the judge of aspects that asks `stage`."""
-        file, own = self.source.file, self.asking(name, stage)
-        # As with ISG-Bench's levels.
-        scale = UNBOUNDED if self.mode == "official" else "0-100"
-        wording = aspects.OWN if file is None else released_aspects(file)
-        return AspectsJudge(**own, scale=scale, wording=wording)
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = AspectsJudge
 
 
 PREFIX = "judge:"
@@ -196,12 +169,22 @@ def resolve_judge(
     prefix, _, model = name.partition(":")
     kind = PREFIXES[f"{prefix}:"]
     if model in JUDGES:
-        of_model = imported(JUDGES[model])
-        own_values, model_values = _split(name, kind, of_model, overrides)
-        settings = with_overrides(kind(), own_values, name)
+        fields, of_model = kind.model_fields, imported(JUDGES[model])
+        for key in overrides:
+            if key not in fields and key not in of_model.model_fields:
+                valid = {*fields, *of_model.model_fields}
+                raise unknown(f"key in {name}", key, valid)
+        own = {k: v for k, v in overrides.items() if k in fields}
+        settings = with_overrides(kind(), own, name)
         # The released scorer cuts images into tiles regardless of the context.
         as_released = {"fit_context": False} if settings.mode == "official" else {}
-        stage = _own_stage(name, of_model, weights, as_released | model_values, gpu_gib)
+        values = as_released | {k: v for k, v in overrides.items() if k not in fields}
+        if weights == "mini":
+            with mini_settings(name, values) as own_values:
+                of_mini = with_overrides(of_model(), own_values, model)
+                stage = as_mini(of_mini.spec(model, "pretrained", gpu_gib))
+        else:
+            stage = with_overrides(of_model(), values, model).spec(model, weights, gpu_gib)
     else:
         settings = with_overrides(kind(), overrides, name)
         stage = _chat_stage(name, model, chat)
@@ -226,37 +209,6 @@ def rubrics_of(settings: JudgeSettings) -> Mapping[str, Rubric]:
     """Return the rubrics by category; UsageError where the official ones are missing."""
     file = settings.source.file
     return OWN if file is None else released_rubrics(file)
-
-
-def _split(
-    name: str,
-    judge: type[ChatJudgeSettings],
-    model: type[StageSettings],
-    overrides: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings of the judge, and those of its model; UsageError for keys of neither."""
-    fields = judge.model_fields
-    of_model = model.model_fields
-    for key in overrides:
-        if key not in fields and key not in of_model:
-            raise unknown(f"key in {name}", key, {*fields, *of_model})
-    own_values = {k: v for k, v in overrides.items() if k in fields}
-    return own_values, {k: v for k, v in overrides.items() if k not in fields}
-
-
-def _own_stage(
-    name: str,
-    kind: type[StageSettings],
-    weights: WeightsName,
-    overrides: Mapping[str, Any],
-    gpu_gib: float,
-) -> StageSpec:
-    _, _, model = name.partition(":")
-    if weights != "mini":
-        return with_overrides(kind(), overrides, model).spec(model, weights, gpu_gib)
-    with mini_settings(name, overrides) as values:
-        settings = with_overrides(kind(), values, model)
-        return as_mini(settings.spec(model, "pretrained", gpu_gib))
 
 
 def chat_model(name: str) -> str:

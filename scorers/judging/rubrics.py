@@ -79,10 +79,20 @@ def _own(category: str, wording: Mapping[str, Any]) -> Rubric:
     return Rubric(f"own:{category}", template, form, names, penalty)
 
 
+def worded(file: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file, the texts of its [parts] put into the others."""
+    text = file.read_text(encoding="utf-8")
+    for name in tomllib.loads(text)["parts"]:
+        text = text.replace(f"{{{name}}}", tomllib.loads(text)["parts"][name])
+    return tomllib.loads(text)
+
+
 WORDING: Mapping[str, Any] = MappingProxyType(
-    tomllib.loads(Path(__file__).with_name("rubrics.toml").read_text(encoding="utf-8"))
+    worded(Path(__file__).with_name("rubrics.toml"))
 )
 """What our rubrics say: `penalty`, `criteria` by name, `categories` with their `task`."""
+RELEASED: Mapping[str, Mapping[str, str]] = WORDING["released"]
+"""SHA-256 of the texts of released programs, by program and name."""
 OWN: Mapping[str, Rubric] = MappingProxyType(
     {category: _own(category, WORDING) for category in WORDING["categories"]}
 )

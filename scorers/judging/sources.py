@@ -136,15 +136,12 @@ def read_published(file: AnyPath, digests: Mapping[str, str]) -> dict[str, str]:
             f"official prompts {str(file)!r}: {reason}; give the file of the released "
             "program, or the checkout that holds it"
         ) from None
-    texts = {_sha256(text): text for text in _texts(module)}
+    found = {text: text.encode("utf-8", "surrogatepass") for text in _texts(module)}
+    texts = {hashlib.sha256(data).hexdigest(): text for text, data in found.items()}
     if missing := [name for name, digest in digests.items() if digest not in texts]:
         named = ", ".join(f"{name!r} (sha256 {digests[name][:12]}...)" for name in missing)
         raise UsageError(f"{file} does not hold the published prompts {named}")
     return {name: texts[digest] for name, digest in digests.items()}
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _texts(module: ast.Module) -> Iterator[str]:

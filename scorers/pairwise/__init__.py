@@ -31,19 +31,14 @@ def resolve_protocol(
     of the protocol's class. Raises UsageError for unknown names and for texts that are
     not the published ones.
     """
-    protocol = _class_of(name)
-    if official is not None and not hasattr(protocol, "published"):
-        raise UsageError(f"protocol {name!r} has no released wording; leave --rubric out")
-    if official is None:
-        return protocol(mode=mode, **options)  # type: ignore[no-any-return]
-    wording = protocol.published(official)
-    return protocol(mode=mode, wording=wording, **options)  # type: ignore[no-any-return]
-
-
-def _class_of(name: str) -> Any:
     if name not in PROTOCOLS and ":" not in name:
         raise unknown("protocol", name, [*PROTOCOLS, "module:Class"])
     try:
-        return imported(PROTOCOLS.get(name, name))
+        protocol: Any = imported(PROTOCOLS.get(name, name))
     except (ImportError, AttributeError) as error:
         raise UsageError(f"protocol {name!r} cannot be imported: {error}") from None
+    if official is not None and not hasattr(protocol, "published"):
+        raise UsageError(f"protocol {name!r} has no released wording; leave --rubric out")
+    if official is not None:
+        options["wording"] = protocol.published(official)
+    return protocol(mode=mode, **options)  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ the evaluated model where the program's is the reference.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from generators.buckets import AnyPath
@@ -21,11 +21,9 @@ from scorers.pairwise.games import (
     Aspect,
     Game,
     ParsedReply,
-    Standings,
-    by_pair,
     counted,
     in_both_orders,
-    pair_rows,
+    plain_mean,
     preferences,
 )
 from scorers.pairwise.prompts import OWN, as_content, texts, whole
@@ -40,13 +38,7 @@ preference."""
 TRUTH = "ground_truth"
 """Metadata of a query: what the images in truth show, for the judge alone."""
 
-_DIGESTS = {
-    "subjective": "ff415c39adcac2c2cae33942e450ae8c01da605701745d92afdb1bbdef7e3963",
-    "objective_without_gt": (
-        "1c18df6726ee9b5060855bad6aa4aacee929846e26ea1a1abf0948b92148a068"
-    ),
-    "objective_with_gt": "988f5a1e3d98699020e206ac53e28f07ccb7f47f65210cb8999e4f2c26404365",
-}
+_DIGESTS = OWN["released"]["creation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +99,19 @@ class Creation(Pairwise):
             return official_creation(reply) if self.mode == "official" else level(reply)
         return official_marks(reply) if self.mode == "official" else marks(reply)
 
-    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
-        """Return reward, win rate and visual factuality of each pair's second system."""
-        values = official_rewards if self.mode == "official" else corrected_rewards
-        rows = pair_rows(by_pair(games, baseline), values, spread)
-        return self.standings(rows, baseline)
+    def values(self, games: Sequence[Game]) -> dict[str, Estimate]:
+        """Return reward, win rate and visual factuality."""
+        official = self.mode == "official"
+        return official_rewards(games) if official else corrected_rewards(games)
+
+    def counts(self, games: Sequence[Game]) -> dict[str, int]:
+        """Return verdicts by level, for the second system, and replies on factuality."""
+        levels = Counter(_all_preferences(games))
+        replies = counted(games, "factuality")
+        counts = {name: levels[level] for name, level in LEVELS.items()}
+        return counts | {
+            f"factuality_{n}": replies[n] for n in ("read", "unread", "failed")
+        }
 
 
 _RELEASED = {
@@ -126,14 +126,6 @@ POINTS = 50
 LEVELS = {"much_better": 2, "better": 1, "tie": 0, "worse": -1, "much_worse": -2}
 
 
-def spread(games: Sequence[Game]) -> dict[str, int]:
-    """Verdicts by level, from the second system's side, and replies about factuality."""
-    levels = Counter(_all_preferences(games))
-    replies = counted(games, "factuality")
-    counts = {name: levels[level] for name, level in LEVELS.items()}
-    return counts | {f"factuality_{n}": replies[n] for n in ("read", "unread", "failed")}
-
-
 def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     """Return means over judgements, as `merge_dual` of creation.py pools the two orders.
 
@@ -145,20 +137,15 @@ def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     replies = counted(games, "factuality")
     replies_expected = sum(2 for g in games if g.judgement is not None)
     missing = replies["unread"] + replies["failed"] + replies["skipped"]
-    return {
-        "reward": _share(sum(POINTS * p for p in verdicts), len(verdicts)),
-        "win_rate": _share(100 * sum(p > 0 for p in verdicts), len(verdicts)),
-        "preference_parse_ok": _share(len(verdicts), replies_expected),
-        "visual_factuality": _share(sum(own), len(own)),
-        "visual_factuality_of_opponent": _share(sum(other), len(other)),
-        "visual_factuality_parse_ok": _share(len(own), len(own) + missing),
+    values: dict[str, Sequence[float]] = {
+        "reward": [POINTS * p for p in verdicts],
+        "win_rate": [100 * (p > 0) for p in verdicts],
+        "preference_parse_ok": [i < len(verdicts) for i in range(replies_expected)],
+        "visual_factuality": own,
+        "visual_factuality_of_opponent": other,
+        "visual_factuality_parse_ok": [1] * len(own) + [0] * missing,
     }
-
-
-def _share(total: float, n: int) -> Estimate:
-    if n == 0:
-        return Estimate(None, None, 0, "no judgement read")
-    return Estimate(total / n, None, n)
+    return {name: plain_mean(each, "no judgement read") for name, each in values.items()}
 
 
 def _all_preferences(games: Sequence[Game]) -> list[int]:

@@ -6,13 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from generators.base import NotApplicable, Outcome, Result, Unscored, outcome_name
 from generators.document import Turn
 from scorers.features import Style
 from scorers.statistics.estimate import Estimate
 
+T = TypeVar("T")
 Aspect = Literal["preference", "factuality"]
 """What is asked: which answer is better, or how true each is to the images."""
 
@@ -66,16 +67,16 @@ class Judgement:
 
     def verdict(self, swapped: bool) -> Verdict | None:
         """Return the verdict on one order of showing, where there is one."""
-        return next((v for v in self._read(swapped) if isinstance(v, Verdict)), None)
+        return self._read(Verdict, swapped)
 
     def marks(self, swapped: bool) -> FactualityScores | None:
         """Return the scores given in one order of showing, where there are any."""
-        values = self._read(swapped)
-        return next((v for v in values if isinstance(v, FactualityScores)), None)
+        return self._read(FactualityScores, swapped)
 
-    def _read(self, swapped: bool) -> list[Verdict | FactualityScores]:
-        outcomes = [r.outcome for r in self.readings if r.swapped == swapped]
-        return [outcome.value for outcome in outcomes if isinstance(outcome, Result)]
+    def _read(self, kind: type[T], swapped: bool) -> T | None:
+        outcomes = (r.outcome for r in self.readings if r.swapped == swapped)
+        values = (outcome.value for outcome in outcomes if isinstance(outcome, Result))
+        return next((value for value in values if isinstance(value, kind)), None)
 
     @property
     def flipped(self) -> "Judgement":
@@ -117,9 +118,10 @@ class Game:
         return self.flipped if self.second == baseline else self
 
 
-def by_pair(
-    games: Iterable[Game], baseline: str | None
-) -> dict[tuple[str, str], list[Game]]:
+GamesByPair = Mapping[tuple[str, str], Sequence[Game]]
+
+
+def by_pair(games: Iterable[Game], baseline: str | None) -> GamesByPair:
     """Games by (first, second), named so that the baseline is always the first."""
     pairs: dict[tuple[str, str], list[Game]] = {}
     for game in games:
@@ -222,13 +224,19 @@ def groups(games: Sequence[Game]) -> Iterator[tuple[TablePart, str, list[Game]]]
         yield "field", name, [g for g in games if g.field == name]
 
 
+def plain_mean(values: Sequence[float], none: str) -> Estimate:
+    """Return a mean as released programs give it; `none` says why there is no value."""
+    n = len(values)
+    return Estimate(sum(values) / n, None, n) if n else Estimate(None, None, 0, none)
+
+
 def rank(estimate: Estimate) -> float:
     """Return what sorts an estimate among others: best first, those without value last."""
     return math.inf if estimate.value is None else -estimate.value
 
 
 def pair_rows(
-    pairs: Mapping[tuple[str, str], Sequence[Game]],
+    pairs: GamesByPair,
     values: Callable[[Sequence[Game]], Mapping[str, Estimate]],
     counts: Callable[[Sequence[Game]], Mapping[str, int]],
 ) -> list[PairStanding]:

@@ -108,23 +108,18 @@ class ComparedPair:
 
     @property
     def verdicts(self) -> tuple[Outcome[float], ...]:
-        """The judgement for a run's counts; none where there was nothing to judge."""
+        """The judgement for a run's counts; none where there was nothing to judge.
+
+        Its value is the mean preference for the second in levels, -2 to 2. A failed reply
+        makes the whole a failure; Unscored where no order can be read.
+        """
         if not isinstance(self.pair, Result):
             return ()
         if not isinstance(self.judgement, Result):
             return (self.judgement,)
-        return (mean_preference(self.judgement.value),)
-
-
-def mean_preference(judgement: Judgement) -> Outcome[float]:
-    """Return mean preference for the second in levels, -2 to 2.
-
-    A failed reply makes the whole a failure; Unscored where no order can be read.
-    """
-    outcomes = [r.outcome for r in judgement.readings]
-    for outcome in outcomes:
-        if isinstance(outcome, Failure):
-            return outcome
-    if values := preferences(judgement):
-        return Result(sum(values) / len(values))
-    return next(o for o in outcomes if not isinstance(o, Result))
+        outcomes = [r.outcome for r in self.judgement.value.readings]
+        if failed := next((o for o in outcomes if isinstance(o, Failure)), None):
+            return (failed,)
+        if values := preferences(self.judgement.value):
+            return (Result(sum(values) / len(values)),)
+        return (next(o for o in outcomes if not isinstance(o, Result)),)

@@ -9,7 +9,7 @@ against an anchor on each level of capability, with every undecided class among 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,12 +22,11 @@ from scorers.judging.sources import Mode, file_in, read_published
 from scorers.pairwise.games import (
     Aspect,
     Game,
+    GamesByPair,
     Judgement,
     PairStanding,
     ParsedReply,
-    Standings,
-    by_pair,
-    pair_rows,
+    plain_mean,
     rank,
 )
 from scorers.pairwise.prompts import OWN, as_content, whole
@@ -40,15 +39,7 @@ from scorers.statistics.ratings import Battle, bradley_terry, online_elo
 QUESTION_TYPE = "question_type"
 """Metadata of a query: `open-ended`, `close-ended` or `compound`."""
 
-_DIGESTS = {
-    "gpt4v_role": "e2b077e2123d5de8ac3d9eb230a206a9f6a38284b3ae907c094c7b70630f587a",
-    "gpt4v_eval_template": (
-        "46b0b7f0ed4312f05759036b8ea014b5d6feaee796b43215e2077d5a9b6246d2"
-    ),
-    "reference_template": (
-        "70f8cb712829b893e3c2a00eb0dc42b3c62877df106f8d6d75f156d4e9ae04c0"
-    ),
-}
+_DIGESTS = OWN["released"]["mllm-bench"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +58,7 @@ class MllmBench(Pairwise):
     wording: MllmBenchWording = MllmBenchWording(**OWN["mllm-bench"])
     draws: int = DRAWS
     name: str = "mllm-bench"
+    FORM: ClassVar[str] = "vote"
     OFFICIAL_ATTEMPTS: ClassVar[int] = 3
     """Rounds: `--max_retry` of scripts/evaluate.py."""
 
@@ -93,11 +85,6 @@ class MllmBench(Pairwise):
         fields |= {"question_type": kind, "answer1": one, "answer2": other}  # as released
         return (Turn("user", joined((*filled(self.wording.vote, fields), *after))),)
 
-    def form(self, aspect: Aspect) -> str:
-        """Return the four votes."""
-        form: str = OWN["forms"]["vote"]
-        return form
-
     def repeats_after(self, reply: str) -> bool:
         """Always: the question is asked again until the reply is a vote."""
         return True
@@ -106,16 +93,31 @@ class MllmBench(Pairwise):
         """Return one of the four votes."""
         return official_vote(reply) if self.mode == "official" else vote(reply)
 
-    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
-        """Return wins, ties and losses of each pair's second system, then all ratings."""
-        pairs = by_pair(games, baseline)
-        official = self.mode == "official"
-        rows = pair_rows(pairs, official_shares if official else corrected_shares, tally)
-        if official:
-            rated = official_elo(pairs)
-        else:
-            rated = corrected_elo(pairs, baseline, self.draws)
-        return self.standings([*rows, *rated], baseline)
+    def values(self, games: Sequence[Game]) -> dict[str, Estimate]:
+        """Return shares of wins, ties with all that is undecided, and losses, in percent.
+
+        In corrected mode with intervals, and `score`: wins and half of the ties.
+        """
+        found = results(games)
+        sides = [r if r in (FIRST, SECOND) else TIE for _, r in found]
+        names = {"win_rate": SECOND, "tie_rate": TIE, "lose_rate": FIRST}
+        shares = {n: [100.0 * (s == side) for s in sides] for n, side in names.items()}
+        if self.mode == "official":
+            return {n: plain_mean(e, "no two votes read") for n, e in shares.items()}
+        halves = zip(shares["win_rate"], shares["tie_rate"], strict=True)
+        shares["score"] = [win + tie / 2 for win, tie in halves]
+        questions = [question for question, _ in found]
+        return {n: mean_by_question(questions, e, PERCENT) for n, e in shares.items()}
+
+    def counts(self, games: Sequence[Game]) -> dict[str, int]:
+        """Return results by class: for the second system, the first, and the others."""
+        return tally(games)
+
+    def rated(self, pairs: GamesByPair, baseline: str | None) -> list[PairStanding]:
+        """Return all ratings."""
+        if self.mode == "official":
+            return official_elo(pairs)
+        return corrected_elo(pairs, baseline, self.draws)
 
 
 FIRST, SECOND, TIE = "first", "second", "tie"
@@ -161,37 +163,9 @@ def tally(games: Sequence[Game]) -> dict[str, int]:
     return counts | {name: counted[name] for name in NEITHER}
 
 
-def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
-    """Return shares of wins, ties with all that is undecided, and losses, in percent."""
-    shares = _percentages(games)
-    n = len(results(games))
-    if n == 0:
-        return dict.fromkeys(shares, Estimate(None, None, 0, "no two votes read"))
-    return {name: Estimate(sum(each) / n, None, n) for name, each in shares.items()}
-
-
-def corrected_shares(games: Sequence[Game]) -> dict[str, Estimate]:
-    """Return the same with intervals, and `score`: wins and half of the ties."""
-    shares, questions = _percentages(games), [question for question, _ in results(games)]
-    halves = zip(shares["win_rate"], shares["tie_rate"], strict=True)
-    shares["score"] = [win + tie / 2 for win, tie in halves]
-    return {
-        name: mean_by_question(questions, each, PERCENT) for name, each in shares.items()
-    }
-
-
-def _percentages(games: Sequence[Game]) -> dict[str, list[float]]:
-    """Return 100 or 0 for each result, by what it may be."""
-    sides = [r if r in (FIRST, SECOND) else TIE for _, r in results(games)]
-    names = {"win_rate": SECOND, "tie_rate": TIE, "lose_rate": FIRST}
-    return {name: [100.0 * (s == side) for s in sides] for name, side in names.items()}
-
-
 K = 4
 ROUNDS = 1000
 SEED = 42
-
-GamesByPair = Mapping[tuple[str, str], Sequence[Game]]
 
 
 def official_elo(pairs: GamesByPair) -> list[PairStanding]:

@@ -8,10 +8,10 @@ a judge chooses as people did is counted by `plait agreement`; the protocol coun
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from generators.document import Document, Sample, Text, Turn
 from generators.errors import UsageError
@@ -20,10 +20,7 @@ from scorers.pairwise.games import (
     Aspect,
     Game,
     ParsedReply,
-    Standings,
-    by_pair,
     in_both_orders,
-    pair_rows,
     preferences,
 )
 from scorers.pairwise.prompts import OWN, spaced
@@ -32,12 +29,7 @@ from scorers.pairwise.readers import better, official_better
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import PERCENT, mean_by_question, pooled_mean
 
-_DIGESTS = {
-    "t2i": "b6a963a818efbdb7743f1f1fe007471bfd8296bbfffad332792277143ffaf752",
-    "edit": "2f40aae8c2805d275d6ac46b22537d493d4c476411e6765c806e88044155052d",
-    "interleaved": "fc44d747c209d41040810082dc9bcfc0632fecd50d83891f1ceb73e7a5eb4ff6",
-    "reasoning": "08ddbf911cb78348c608dba99443006df0e4758110b9b5a9f270923ed4b35739",
-}
+_DIGESTS = OWN["released"]["mmrb2"]
 _FILE = "evaluate/generate_judgements/evaluator_apis/llm_judges/evaluation_prompts.py"
 
 
@@ -72,6 +64,7 @@ class Mmrb2(Pairwise):
     loads: Callable[[str], Any] = json.loads
     """Parses replies in official mode: `repaired_json`."""
     name: str = "mmrb2"
+    FORM: ClassVar[str] = "better"
 
     @classmethod
     def published(cls, path: Path) -> Mmrb2Wording:
@@ -94,33 +87,23 @@ class Mmrb2(Pairwise):
         )
         return (Turn("user", content if self.mode == "official" else spaced(content)),)
 
-    def form(self, aspect: Aspect) -> str:
-        """Return the JSON that a reply must be."""
-        form: str = OWN["forms"]["better"]
-        return form
-
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """A, B, or neither."""
         if self.mode == "official":
             return official_better(reply, self.loads)
         return better(reply)
 
-    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
-        """Return how often each pair's second system is preferred."""
-        values = _official_wins if self.mode == "official" else _wins
-        rows = pair_rows(by_pair(games, baseline), values, lambda members: {})
-        return self.standings(rows, baseline)
+    def values(self, games: Sequence[Game]) -> dict[str, Estimate]:
+        """Return how often a system is preferred.
 
-
-def _wins(games: Sequence[Game]) -> dict[str, Estimate]:
-    """Over the questions read in both orders, ties being half."""
-    both = in_both_orders(games)
-    shares = [sum(50.0 * (1 + p) for p in values) / 2 for _, values in both]
-    return {"win_rate": mean_by_question([q for q, _ in both], shares, PERCENT)}
-
-
-def _official_wins(games: Sequence[Game]) -> dict[str, Estimate]:
-    """Over all judgements made, ties being lost."""
-    said = [(g.question, p) for g in games if g.judgement for p in preferences(g.judgement)]
-    wins = [100.0 * (p > 0) for _, p in said]
-    return {"win_rate": pooled_mean([q for q, _ in said], wins, PERCENT)}
+        Officially over all judgements made, ties being lost; in corrected mode over the
+        questions read in both orders, ties being half.
+        """
+        if self.mode == "official":
+            judged = [(g.question, g.judgement) for g in games if g.judgement]
+            said = [(question, p) for question, j in judged for p in preferences(j)]
+            wins = [100.0 * (p > 0) for _, p in said]
+            return {"win_rate": pooled_mean([q for q, _ in said], wins, PERCENT)}
+        both = in_both_orders(games)
+        shares = [sum(50.0 * (1 + p) for p in values) / 2 for _, values in both]
+        return {"win_rate": mean_by_question([q for q, _ in both], shares, PERCENT)}

@@ -11,23 +11,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import ClassVar
 
 from generators.base import Result
 from generators.buckets import AnyPath
 from generators.document import Document, Sample, Text, Turn
 from generators.keys import digest
-from scorers.judging.sections import section
+from scorers.judging.aspects import section
 from scorers.judging.sources import Mode, file_in, read_published
 from scorers.pairwise.games import (
     Aspect,
     Game,
+    GamesByPair,
     PairQuestion,
     PairStanding,
     ParsedReply,
-    Standings,
     Verdict,
-    by_pair,
-    pair_rows,
+    plain_mean,
     preferences,
     rank,
 )
@@ -37,10 +37,7 @@ from scorers.pairwise.readers import lean, official_lean
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import PERCENT, mean_by_question
 
-_DIGESTS = {
-    "task": "1bedfab83371c3d79c11c7e376aa8c869db731698732ceb195632ef09f5e1345",
-    "ending": "a60f83fe721b38cf7ce286806c4ae2a091daaed8bf65fc00122f75b2500f92ed",
-}
+_DIGESTS = OWN["released"]["opening"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +55,7 @@ class Opening(Pairwise):
     mode: Mode = "corrected"
     wording: OpeningWording = OpeningWording(**OWN["opening"])
     name: str = "opening"
+    FORM: ClassVar[str] = "lean"
 
     @classmethod
     def published(cls, path: AnyPath) -> OpeningWording:
@@ -93,35 +91,30 @@ class Opening(Pairwise):
             Turn("user", content if self.mode == "official" else spaced(content)),
         )
 
-    def form(self, aspect: Aspect) -> str:
-        """Return the four verdicts."""
-        form: str = OWN["forms"]["lean"]
-        return form
-
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """A, B, or a tie that leans to one of them."""
         return official_lean(reply) if self.mode == "official" else lean(reply)
 
-    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
-        """Return win rates of each pair's second system, then against all others."""
-        rates = official_rates if self.mode == "official" else corrected_rates
-        played = list(games)
-        rows = pair_rows(by_pair(played, baseline), rates, tally)
+    def values(self, games: Sequence[Game]) -> dict[str, Estimate]:
+        """Return win rates by each way of counting."""
+        return official_rates(games) if self.mode == "official" else corrected_rates(games)
+
+    def counts(self, games: Sequence[Game]) -> dict[str, int]:
+        """Return verdicts by what they are to the second system."""
+        found = Counter(result for game in games for result, _ in _results(game))
+        return {name: found[name] for name in RESULTS.values()}
+
+    def rated(self, pairs: GamesByPair, baseline: str | None) -> list[PairStanding]:
+        """Return win rates against all others."""
+        own: dict[str, list[Game]] = {}
+        for game in (game for games in pairs.values() for game in games):
+            own.setdefault(game.second, []).append(game)
+            own.setdefault(game.first, []).append(game.flipped)
         rated = [
-            PairStanding(system=name, values=rates(own), counts=tally(own))
-            for name, own in _own(played).items()
+            PairStanding(system=name, values=self.values(games), counts=self.counts(games))
+            for name, games in own.items()
         ]
-        rated.sort(key=lambda row: (rank(row.values["win_rate"]), row.system))
-        return self.standings([*rows, *rated], baseline)
-
-
-def _own(games: Sequence[Game]) -> dict[str, list[Game]]:
-    """Return each system's games, with it as the second."""
-    own: dict[str, list[Game]] = {}
-    for game in games:
-        own.setdefault(game.second, []).append(game)
-        own.setdefault(game.first, []).append(game.flipped)
-    return own
+        return sorted(rated, key=lambda row: (rank(row.values["win_rate"]), row.system))
 
 
 WIN, LEAN, AGAINST, LOSE = "win", "tie_for", "tie_against", "lose"
@@ -146,12 +139,6 @@ def _results(game: Game) -> Iterator[tuple[str, bool]]:
             yield result, result in (LEAN, AGAINST) or "Tie" in verdict.word
 
 
-def tally(games: Sequence[Game]) -> dict[str, int]:
-    """Return verdicts by what they are to the second system."""
-    found = Counter(result for game in games for result, _ in _results(game))
-    return {name: found[name] for name in RESULTS.values()}
-
-
 def _credits(result: str, tie: bool) -> Mapping[str, float | None]:
     """Return what a verdict counts towards each rate; None where it is left out.
 
@@ -168,7 +155,6 @@ def _credits(result: str, tie: bool) -> Mapping[str, float | None]:
 
 
 def _rates(games: Iterable[Game]) -> dict[str, list[tuple[str, float]]]:
-    """Return (question, credit) of every verdict, by way of counting."""
     rates: dict[str, list[tuple[str, float]]] = {name: [] for name in _credits(WIN, False)}
     for game in games:
         for result in _results(game):
@@ -180,9 +166,7 @@ def _rates(games: Iterable[Game]) -> dict[str, list[tuple[str, float]]]:
 def official_rates(games: Sequence[Game]) -> dict[str, Estimate]:
     """Return shares of all verdicts, in percent."""
     return {
-        name: Estimate(sum(c for _, c in each) / len(each), None, len(each))
-        if each
-        else Estimate(None, None, 0, "no verdict read")
+        name: plain_mean([credit for _, credit in each], "no verdict read")
         for name, each in _rates(games).items()
     }
 

@@ -39,7 +39,7 @@ from scorers.pairwise.games import (
     counted,
     groups,
     in_both_orders,
-    pair_rows,
+    plain_mean,
     rank,
 )
 from scorers.pairwise.prompts import (
@@ -68,17 +68,7 @@ TRACK = "chat_type"
 """Metadata of a query: one of `TRACKS`; by default decided by the number of user turns."""
 TRACKS = ("singleround", "multi-linguistic", "multi-round")
 
-_DIGESTS = {
-    "singleround_system_prompt": (
-        "59341618cb7521fcb057cc0c0161c51849e1731171a1c8ab0ea8dc27cb6bf812"
-    ),
-    "multilinguistic_system_prompt": (
-        "c2b12505f8dd44a8cf2a38880d7f932af727783c23c33aa354e3914f6ab5b065"
-    ),
-    "multiround_system_prompt": (
-        "e6323e7f8265855de0ab84707bfdfc8bfd809ba78a9ea8023134213c9062065c"
-    ),
-}
+_DIGESTS = OWN["released"]["probench"]
 STRONG = 3
 """How often a verdict `>>` counts."""
 _PAIR = (
@@ -172,19 +162,33 @@ class ProBench(Pairwise):
         Without a baseline the first system of each pair is the baseline officially, the
         first by name otherwise.
         """
-        pairs = by_pair(games, baseline)
         if self.mode == "official":
-            rows = pair_rows(
-                pairs, official_values, lambda g: {"battles": len(official_battles(g))}
-            )
-        else:
-            all_games = [g for own in pairs.values() for g in own]
-            rows = [
-                row
-                for part, group, members in groups(all_games)
-                for row in corrected_rows(members, baseline, part, group, self.draws)
-            ]
+            return Pairwise.aggregate(self, games, baseline)
+        all_games = [g for own in by_pair(games, baseline).values() for g in own]
+        rows = [
+            row
+            for part, group, members in groups(all_games)
+            for row in corrected_rows(members, baseline, part, group, self.draws)
+        ]
         return self.standings(rows, baseline)
+
+    def values(self, games: Sequence[Game]) -> dict[str, Estimate]:
+        """Return the numbers of the pair's second system, with its first as the baseline.
+
+        Intervals depend on the order of the games. Where a style feature does not vary or
+        all games go one way the program ends in an error; here the rating has no value.
+        """
+        single = [b for g in games for b in battles_of(g, strong=1)]
+        online = Estimate(None, None, 0, "no game read")
+        if single:  # both from 1000
+            rating = online_elo(single, K)[games[0].second]
+            online = Estimate(rating, None, len(single))
+        ratings = _ratings(official_battles(games))
+        return ratings | _tokens(games) | {"elo_online": online}
+
+    def counts(self, games: Sequence[Game]) -> dict[str, int]:
+        """Return the battles, each as often as it counts."""
+        return {"battles": len(official_battles(games))}
 
 
 def _by_turn(
@@ -244,7 +248,10 @@ def corrected_rows(
         if name in styled.win_rates:
             values["win_rate"] = styled.win_rates[name]
         if name != anchor and (versus := [g for g in own if anchor in (g.first, g.second)]):
-            values["preferred"] = _preferred([g.versus(anchor) for g in versus])
+            both = in_both_orders(g.versus(anchor) for g in versus)
+            wins = [100 * sum((v > 0) + (v == 0) / 2 for v in each) / 2 for _, each in both]
+            preferred = mean_by_question([question for question, _ in both], wins, PERCENT)
+            values["preferred"] = preferred
         rows.append(
             PairStanding(
                 system=name,
@@ -287,28 +294,12 @@ def _differences(game: Game, names: Sequence[str]) -> tuple[float, ...]:
     return () if one is None or other is None else difference(one, other, names)
 
 
-def _preferred(games: Sequence[Game]) -> Estimate:
-    both = in_both_orders(games)
-    shares = [100 * sum((v > 0) + (v == 0) / 2 for v in values) / 2 for _, values in both]
-    return mean_by_question([question for question, _ in both], shares, PERCENT)
-
-
 BASELINE_RATING = 1114
 """The baseline's rating (`fit_bt`)."""
 ROUNDS = 100
 SEED = 42
 K = 32
 """Of the online update in section 2 of the paper; the program has none."""
-
-
-def official_values(games: Sequence[Game]) -> dict[str, Estimate]:
-    """Return the numbers of the pair's second system, with its first as the baseline.
-
-    Intervals depend on the order of the games. Where a style feature does not vary or all
-    games go one way the program ends in an error; here the rating has no value.
-    """
-    values = _ratings(official_battles(games)) | _tokens(games)
-    return values | {"elo_online": _online(games)}
 
 
 def official_battles(games: Iterable[Game]) -> list[Battle]:
@@ -318,15 +309,18 @@ def official_battles(games: Iterable[Game]) -> list[Battle]:
 
 
 def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:
+    def missing(reason: str) -> dict[str, Estimate]:
+        return dict.fromkeys(("rating", "win_rate"), Estimate(None, None, 0, reason))
+
     n = len(battles)
     if n == 0:
-        return _missing("no game read")
+        return missing("no game read")
     x, y = matrices(battles)
     if not np.isfinite(x).all():
         flat = [f for f, c in zip(PUBLISHED, x[:, 2:].T, strict=True) if np.isnan(c).any()]
-        return _missing(f"no spread in style: {', '.join(flat)}")
+        return missing(f"no spread in style: {', '.join(flat)}")
     if len(set(y)) < 2:
-        return _missing("all games go one way")
+        return missing("all games go one way")
     coefficients = _fitted(x, y)
     rating = int(_rating(coefficients))
     samples = _resampled(x, y, np.array([b.score == 0.5 for b in battles]))
@@ -343,10 +337,6 @@ def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:
     return values | {
         f"style.{f}": Estimate(round(float(c), 3), None, n) for f, c in effects
     }
-
-
-def _missing(reason: str) -> dict[str, Estimate]:
-    return dict.fromkeys(("rating", "win_rate"), Estimate(None, None, 0, reason))
 
 
 def matrices(battles: Sequence[Battle]) -> tuple[Floats, npt.NDArray[np.int64]]:
@@ -372,7 +362,6 @@ def _fitted(x: Floats, y: npt.NDArray[np.int64]) -> Floats:
 
 
 def _rating(coefficients: Floats) -> float:
-    """Return the second system's, in the program's own steps of rounding."""
     base, own = (SCALE * c + INITIAL for c in coefficients[:2])
     return float(own + (BASELINE_RATING - base))
 
@@ -406,16 +395,4 @@ def _tokens(games: Sequence[Game]) -> dict[str, Estimate]:
         if own is not None and any(isinstance(o, Result | Unscored) for o in outcomes):
             means["tokens"].append(own.tokens)
         means["tokens_of_opponent"] += [] if base is None else [base.tokens]
-    return {
-        name: Estimate(sum(counts) / len(counts), None, len(counts))
-        for name, counts in means.items()
-        if counts
-    }
-
-
-def _online(games: Sequence[Game]) -> Estimate:
-    """The second system's rating after the paper's online updates, both from 1000."""
-    battles = [b for g in games for b in battles_of(g, strong=1)]
-    if not battles:
-        return Estimate(None, None, 0, "no game read")
-    return Estimate(online_elo(battles, K)[games[0].second], None, len(battles))
+    return {name: plain_mean(counts, "") for name, counts in means.items() if counts}

@@ -7,23 +7,14 @@ description are Figure 30 of the paper's appendix.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text, Turn
+from scorers.judging.rubrics import worded
 
-
-def _read() -> dict[str, Any]:
-    text = Path(__file__).with_name("prompts.toml").read_text(encoding="utf-8")
-    for name in tomllib.loads(text)["parts"]:
-        text = text.replace(f"{{{name}}}", tomllib.loads(text)["parts"][name])
-    return tomllib.loads(text)
-
-
-OWN = _read()
+OWN = worded(Path(__file__).with_name("prompts.toml"))
 """Our wording: the tables of `prompts.toml`, with their parts put together."""
 
 
@@ -89,13 +80,9 @@ def text_only(query: Sample) -> Sample:
     if not (description := query.metadata.get(DESCRIPTION)):
         raise ValueError(f"query {query.id!r} has images and no {DESCRIPTION!r}")
     last = max(i for i, t in enumerate(query.turns) if t.role == "user")
-    turns = [
-        _described(t, description if i == last else "") for i, t in enumerate(query.turns)
-    ]
+    turns = []
+    for i, turn in enumerate(query.turns):
+        text = spaced(tuple(s for s in turn.content if isinstance(s, Text)))
+        added = Text(f"\n{_BEFORE}{description}" if i == last else "")
+        turns.append(Turn(turn.role, joined((*text, added))))
     return replace(query, turns=tuple(turns))
-
-
-def _described(turn: Turn, description: str) -> Turn:
-    text = spaced(tuple(s for s in turn.content if isinstance(s, Text)))
-    added = f"\n{_BEFORE}{description}" if description else ""
-    return Turn(turn.role, joined((*text, Text(added))))

@@ -5,7 +5,7 @@ Every pair is shown to the judge in both orders (dual evaluation).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from scorers.pairwise.games import (
     Aspect,
     FactualityScores,
     Game,
+    GamesByPair,
     Judgement,
     PairQuestion,
     PairStanding,
@@ -26,8 +27,11 @@ from scorers.pairwise.games import (
     ReplyReading,
     Standings,
     Verdict,
+    by_pair,
+    pair_rows,
 )
 from scorers.pairwise.prompts import OWN, images_of, spaced, texts
+from scorers.statistics.estimate import Estimate
 
 _POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}
 """Position in `derived_seed`: the same for both orders, so that a pair named the other
@@ -43,6 +47,8 @@ class Pairwise:
 
     __slots__ = ()
     OFFICIAL_ATTEMPTS: ClassVar[int] = 1
+    FORM: ClassVar[str] = "level"
+    """Name of our text about how a reply about preference must end."""
     name: str
     """As the user names it."""
     mode: Mode
@@ -82,8 +88,25 @@ class Pairwise:
         raise NotImplementedError
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
-        """Return every number of the protocol, with counts of what is missing."""
+        """Return every number of the protocol, with counts of what is missing.
+
+        By default the `values` and `counts` of each pair's second system, then `rated`.
+        """
+        pairs = by_pair(games, baseline)
+        rows = pair_rows(pairs, self.values, self.counts)
+        return self.standings([*rows, *self.rated(pairs, baseline)], baseline)
+
+    def values(self, games: Sequence[Game]) -> Mapping[str, Estimate]:
+        """Return the figures of the second system in the games of one pair."""
         raise NotImplementedError
+
+    def counts(self, games: Sequence[Game]) -> Mapping[str, int]:
+        """Return what is counted of these games besides replies."""
+        return {}
+
+    def rated(self, pairs: GamesByPair, baseline: str | None) -> Iterable[PairStanding]:
+        """Return a row for each system among all."""
+        return ()
 
     @property
     def attempts(self) -> int:
@@ -106,9 +129,8 @@ class Pairwise:
         return False
 
     def form(self, aspect: Aspect) -> str:
-        """Return how a reply must end, for follow-up questions; five levels by default."""
-        form: str = OWN["forms"]["level" if aspect == "preference" else aspect]
-        return form
+        """Return how a reply must end, for follow-up questions."""
+        return str(OWN["forms"][self.FORM if aspect == "preference" else aspect])
 
     def style_of(self, answer: Document, *, first: bool) -> Style | None:
         """Return the style of an answer, for a protocol that looks at it."""
@@ -133,11 +155,21 @@ class Pairwise:
             questions = self.requests(query, first, second)
         except ValueError as error:
             return Failure(str(error))
+
+        def job(question: PairQuestion, attempt: int) -> Job:
+            position = _POSITION[question.aspect] + attempt * len(_POSITION)
+            drawn = derived_seed(seed, query.id, repeat, position) if chat.seeded else None
+
+            def readable(reply: Outcome[Draft]) -> bool:
+                return not isinstance(self._outcome(question, reply), Unscored)
+
+            about = f"{question.aspect} {query.id}"
+            return Job(chat, Request(question.turns, drawn), query.id, about, readable)
+
         outcomes: dict[int, Outcome[Verdict | FactualityScores]] = {}
         asked = dict(enumerate(questions))
         for attempt in range(self.attempts):
-            sampling = seed, repeat, attempt
-            replies = yield [self._job(q, query, chat, sampling) for q in asked.values()]
+            replies = yield [job(question, attempt) for question in asked.values()]
             following = {}
             for (i, question), reply in zip(asked.items(), replies, strict=True):
                 outcomes[i] = self._outcome(question, reply)
@@ -149,24 +181,6 @@ class Pairwise:
             ReplyReading(q.aspect, q.swapped, outcomes[i]) for i, q in enumerate(questions)
         ]
         return Result(Judgement(tuple(readings)))
-
-    def _job(
-        self,
-        question: PairQuestion,
-        query: Sample,
-        chat: StageSpec,
-        sampling: tuple[int, int, int],
-    ) -> Job:
-        """Return a question as a job; `sampling` is (seed, repeat, attempt)."""
-        seed, repeat, attempt = sampling
-        position = _POSITION[question.aspect] + attempt * len(_POSITION)
-        drawn = derived_seed(seed, query.id, repeat, position) if chat.seeded else None
-
-        def readable(reply: Outcome[Draft]) -> bool:
-            return not isinstance(self._outcome(question, reply), Unscored)
-
-        about = f"{question.aspect} {query.id}"
-        return Job(chat, Request(question.turns, drawn), query.id, about, readable)
 
     def _outcome(
         self, question: PairQuestion, reply: Outcome[Draft]

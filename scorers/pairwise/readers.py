@@ -23,7 +23,6 @@ from scorers.pairwise.games import FactualityScores, Verdict
 LEVELS = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 """Five-level verdicts by how much they prefer the answer shown first."""
 MIRRORED = {"B<<A": 2, "B<A": 1, "B=A": 0, "A<B": -1, "A<<B": -2}
-_FORM_OF = {preference: form for form, preference in LEVELS.items()}
 
 SITUATION_ONE = "unable to decide: situation one"
 """A close-ended question, and both answers right or both wrong."""
@@ -75,11 +74,8 @@ def level(reply: str) -> Verdict | Unscored:
     *before, after = _FINAL.split(reply)
     plain = _plain(after) if before else set()
     several = (_bracketed(after) or _bracketed(reply)) | plain
-    if len(several) == 1:
-        preference = several.pop()
-        return Verdict(_FORM_OF[preference], preference)
-    forms = [_FORM_OF[p] for p in sorted(several, reverse=True)]
-    return Unscored(_problem(forms, "[[A>>B]] to [[B>>A]]"))
+    forms = [form for form, preference in LEVELS.items() if preference in several]
+    return _only(forms, LEVELS, "[[A>>B]] to [[B>>A]]")
 
 
 def _bracketed(text: str) -> set[int]:
@@ -97,7 +93,6 @@ def _plain(after: str) -> set[int]:
 
 
 def _joined(text: str, end: int) -> list[str]:
-    """Return what follows a verdict that ends at `end` as its alternatives."""
     forms: list[str] = []
     while other := _OTHER.match(text, end):
         forms.append(other[1])
@@ -114,9 +109,16 @@ def _preference(inside: str) -> int | None:
     return LEVELS.get(form, MIRRORED.get(form))
 
 
-def _problem(forms: Iterable[str], expected: str) -> str:
-    several = ", ".join(forms)
-    return f"several verdicts: {several}" if several else f"no verdict; wanted {expected}"
+def _only(
+    words: Sequence[str], preferences: Mapping[str, int], wanted: str
+) -> Verdict | Unscored:
+    """Return the verdict of a reply in which only one was found."""
+    if len(words) == 1 and words[0] in preferences:
+        return Verdict(words[0], preferences[words[0]])
+    several = ", ".join(words)
+    return Unscored(
+        f"several verdicts: {several}" if several else f"no verdict; wanted {wanted}"
+    )
 
 
 def official_creation(reply: str) -> Verdict | Unscored:
@@ -139,13 +141,10 @@ def official_forms(reply: str) -> set[str]:
 
 def official_probench(reply: str) -> Verdict | Unscored:
     """The one distinct text of A, B, <, > and = in double brackets; mirrored forms fail."""
-    forms = official_forms(reply)
-    if len(forms) != 1:
-        return Unscored(_problem(sorted(forms), "one of [[A>>B]] to [[B>>A]]"))
-    form = forms.pop()
-    if form not in LEVELS:
-        return Unscored(f"verdict {form!r} has no weight in the official program")
-    return Verdict(form, LEVELS[form])
+    forms = sorted(official_forms(reply))
+    if len(forms) == 1 and forms[0] not in LEVELS:
+        return Unscored(f"verdict {forms[0]!r} has no weight in the official program")
+    return _only(forms, LEVELS, "one of [[A>>B]] to [[B>>A]]")
 
 
 def vote(reply: str) -> Verdict | Unscored:
@@ -156,19 +155,12 @@ def vote(reply: str) -> Verdict | Unscored:
     votes = [v for line in reply.splitlines() if (v := _vote(line)) != ""]
     alone = {v for v in votes if v}
     last = votes[-1] if votes else None
-    if last is not None and not _ends_a_list(votes):
-        return Verdict(last, VOTES[last])
-    if len(alone) == 1:
-        choice = alone.pop()
-        return Verdict(choice, VOTES[choice])
-    return Unscored(_problem(sorted(alone), "a last line with one of " + ", ".join(VOTES)))
-
-
-def _ends_a_list(votes: Sequence[str | None]) -> bool:
-    """Return whether the last vote follows another right away, or completes all four."""
+    # The last vote follows another right away, or completes all four.
     run = set(takewhile(lambda v: v is not None, reversed(votes)))
-    complete = {v for v in votes if v} == set(VOTES)
-    return len(run) > 1 or (complete and votes.count(votes[-1]) == 1)
+    ends_a_list = len(run) > 1 or (alone == set(VOTES) and votes.count(last) == 1)
+    if last is not None and not ends_a_list:
+        return Verdict(last, VOTES[last])
+    return _only(sorted(alone), VOTES, f"a last line with one of {', '.join(VOTES)}")
 
 
 def _vote(line: str) -> str | None:
@@ -200,12 +192,9 @@ def marks(reply: str) -> FactualityScores | Unscored:
     matches = {letter: _MARK.match(text.strip()) for letter, text in stated.items()}
     values = {letter: float(m[1]) for letter, m in matches.items() if m}
     if len(values) < 2 or not all(0 <= v <= 10 for v in values.values()):
-        return Unscored(f"visual factuality scores are not out of 10: {_quoted(stated)}")
+        quoted = ", ".join(f"{x} {stated[x].strip()[:40]!r}" for x in sorted(stated))
+        return Unscored(f"visual factuality scores are not out of 10: {quoted}")
     return FactualityScores(values["A"], values["B"])
-
-
-def _quoted(stated: Mapping[str, str]) -> str:
-    return ", ".join(f"{x} {stated[x].strip()[:40]!r}" for x in sorted(stated))
 
 
 def official_marks(reply: str) -> FactualityScores | Unscored | NotApplicable:
@@ -246,14 +235,11 @@ def better(reply: str) -> Verdict | Unscored:
     The rest of the reply need not be JSON: judges forget to escape quotes in their
     reasoning.
     """
-    stated = {_choice(value) for value in _BETTER.findall(reply)}
-    if len(stated) == 1 and (choice := stated.pop()) in CHOICES:
-        return Verdict(choice, CHOICES[choice])
-    return Unscored(_problem(sorted(stated), '"better_response": "A" or "B"'))
+    stated = sorted({_choice(value) for value in _BETTER.findall(reply)})
+    return _only(stated, CHOICES, '"better_response": "A" or "B"')
 
 
 def _choice(value: str) -> str:
-    """Return A, B or tie; other values as they are."""
     bare = value.strip(" \t\r\"'*`[]").lower()
     if choice := _CHOICE.fullmatch(bare):
         return choice[1].upper()
@@ -292,10 +278,7 @@ def lean(reply: str) -> Verdict | Unscored:
         f"Tie({m['tie']})" if m["tie"] else m["win"] or m["alone"] or "Tie"
         for m in _LEAN.finditer(re.sub(r"[*_`]", "", reply))
     }
-    if len(words) == 1:
-        word = words.pop()
-        return Verdict(word, LEANS[word])
-    return Unscored(_problem(sorted(words), "A is better, or one of the other forms"))
+    return _only(sorted(words), LEANS, "A is better, or one of the other forms")
 
 
 def official_lean(reply: str) -> Verdict | Unscored:

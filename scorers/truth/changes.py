@@ -64,6 +64,5 @@ def _random_addition(rng: random.Random, scene: Scene, free: list[str]) -> Chang
 
 
 def _free_colours(scene: Scene, shape: str) -> list[str]:
-    """Colours in which the scene has no item of this shape."""
     taken = {item.colour for item in scene.items if item.shape == shape}
     return [colour for colour in COLOURS if colour not in taken]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -127,30 +127,18 @@ def texts_compared(own: TextReading, true: TextReading) -> list[AttributeCounts]
     """
     if not true.facts:
         return scenes_compared(own.scenes, true.scenes)
-    asked = _asked(true.facts)
-    answers = [f for f in _all_facts(own) if isinstance(f, type(asked[0]))]
+    asked: Sequence[Fact] = [f for f in true.facts if isinstance(f, YesOrNo)] or true.facts
+    # The places of lone items are facts too: `There is a red circle at the top left`.
+    lone = (scene.items[0] for scene in own.scenes if len(scene.items) == 1)
+    places = (Location(i.place, f"{i.colour} {i.shape}") for i in lone if i.place)
+    answers = [f for f in (*own.facts, *places) if isinstance(f, type(asked[0]))]
     right = sum(any(_agree(answer, fact) for answer in answers) for fact in asked)
     numbers = (right, len(answers), len(asked))
     return [AttributeCounts(*(Counter({FACT: n}) for n in numbers))]
 
 
-def _asked(facts: Sequence[Fact]) -> Sequence[Fact]:
-    return [fact for fact in facts if isinstance(fact, YesOrNo)] or facts
-
-
-def _all_facts(text: TextReading) -> list[Fact]:
-    """Facts, and the places of lone items: `There is a red circle at the top left`."""
-    lone = (scene.items[0] for scene in text.scenes if len(scene.items) == 1)
-    return [
-        *text.facts,
-        *(Location(i.place, f"{i.colour} {i.shape}") for i in lone if i.place is not None),
-    ]
-
-
 def _agree(own: Fact, true: Fact) -> bool:
     """Equal, where a name that is not stated is the one that was asked about."""
-    if isinstance(own, Count) and isinstance(true, Count):
-        return own.number == true.number and own.name in (None, true.name)
-    if isinstance(own, Location) and isinstance(true, Location):
-        return own.place == true.place and own.name in (None, true.name)
+    if isinstance(own, Count | Location) and own.name is None:
+        own = replace(own, name=getattr(true, "name", None))
     return own == true

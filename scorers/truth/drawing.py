@@ -30,8 +30,9 @@ def draw(scene: Scene, seed: int, side: int = SIDE) -> Pillow:
     pen = ImageDraw.Draw(canvas)
     for item in scene.items:
         x, y = centre(item.place)
-        moved = (x + rng.uniform(-JITTER, JITTER), y + rng.uniform(-JITTER, JITTER))
-        _draw_item(pen, item, moved, finer)
+        x, y = x + rng.uniform(-JITTER, JITTER), y + rng.uniform(-JITTER, JITTER)
+        outline = [(finer * (x + dx), finer * (y + dy)) for dx, dy in _outline(item)]
+        pen.polygon(outline, fill=COLOURS[item.colour])
     return canvas.resize((side, side), Image.Resampling.BOX)
 
 
@@ -44,16 +45,7 @@ def centre(place: str) -> tuple[float, float]:
     )
 
 
-def _draw_item(
-    pen: ImageDraw.ImageDraw, item: SceneItem, at: tuple[float, float], finer: int
-) -> None:
-    x, y = at
-    outline = [(finer * (x + dx), finer * (y + dy)) for dx, dy in _outline(item)]
-    pen.polygon(outline, fill=COLOURS[item.colour])
-
-
 def _outline(item: SceneItem) -> list[tuple[float, float]]:
-    """Corners around the item's centre, in pixels."""
     radius = SIZES[item.size]
     if item.shape == "circle":
         return _ring(radius, 64)

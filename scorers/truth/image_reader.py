@@ -73,9 +73,10 @@ def read_image(image: Pillow) -> Reading | Illegible:
         return pixels
     lab = _lab(pixels)
     plain = _plain_colour(lab)
-    background = None if plain is None else _background(plain)
-    if plain is None or background is None:
+    distances = np.inf if plain is None else _distances(plain, BACKGROUNDS)
+    if plain is None or np.min(distances) > _BACKGROUND_WITHIN:
         return Illegible("the image has no plain background of a known colour")
+    background = [*BACKGROUNDS][int(np.argmin(distances))]
     blobs = list(_blobs(pixels, lab, plain))
     if len(blobs) > _MOST_ITEMS:
         return Illegible(f"the image shows {len(blobs)} things; at most {_MOST_ITEMS}")
@@ -104,27 +105,18 @@ def _lab(pixels: Pixels) -> Pixels:
 
 
 def _distances(lab: Pixels, palette: Mapping[str, Rgb]) -> Pixels:
-    """Return distances (..., colours) in Lab from each colour of a palette."""
     colours = _lab(np.array([[*palette.values()]]) / 255)[0]
     distances: Pixels = np.linalg.norm(lab[..., None, :] - colours, axis=-1)
     return distances
 
 
 def _plain_colour(lab: Pixels) -> Pixels | None:
-    """Return the median of the border, where most of the border is near it."""
     inner = np.zeros(lab.shape[:2], dtype=bool)
     inner[_BORDER:-_BORDER, _BORDER:-_BORDER] = True
     border = lab[~inner]
     median: Pixels = np.median(border, axis=0)
     near = np.linalg.norm(border - median, axis=-1) < _FOREGROUND
     return median if near.mean() >= _PLAIN else None
-
-
-def _background(plain: Pixels) -> str | None:
-    distances = _distances(plain, BACKGROUNDS)
-    if distances.min() > _BACKGROUND_WITHIN:
-        return None
-    return [*BACKGROUNDS][int(distances.argmin())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +168,6 @@ def _cut(far: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _middle(core: NDArray[np.bool_], above: Pixels) -> NDArray[np.bool_]:
-    """The pixels of `core` that are the most unlike the background: a quarter of them."""
     direction = np.median(above[core], axis=0)
     strength = above @ direction
     return core & (strength >= np.quantile(strength[core], 0.75))

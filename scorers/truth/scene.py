@@ -85,16 +85,12 @@ def random_scene(
         looks: set[tuple[str, str]] = set()
         items = []
         for place in places:
-            item = SceneItem(place, rng.choice([*SIZES]), *_new_look(rng, looks))
-            looks.add((item.colour, item.shape))
-            items.append(item)
+            size = rng.choice([*SIZES])
+            look = rng.choice([*COLOURS]), rng.choice(SHAPES)
+            while look in looks:
+                look = rng.choice([*COLOURS]), rng.choice(SHAPES)
+            looks.add(look)
+            items.append(SceneItem(place, size, *look))
         scene = Scene.of(rng.choice([*BACKGROUNDS]), items)
         if scene.split == split:
             return scene
-
-
-def _new_look(rng: random.Random, taken: set[tuple[str, str]]) -> tuple[str, str]:
-    while True:
-        look = (rng.choice([*COLOURS]), rng.choice(SHAPES))
-        if look not in taken:
-            return look

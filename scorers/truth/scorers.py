@@ -14,10 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from generators.base import Kind, NotApplicable, Outcome, Result, Unscored
+from generators.base import NotApplicable, Outcome, Result, Unscored
 from generators.document import Candidate, Document, Sample, Score
-from generators.settings import WeightlessSettings, unkeyed
-from scorers.base import Scorer
+from generators.settings import unkeyed
+from scorers.base import DocumentSettings, Preset, Presets, Scorer
 
 NOT_APPLICABLE, UNSCORED = "not_applicable", "unscored"
 """Names in the stage's `parts` of a reason that stands in place of a value."""
@@ -25,24 +25,23 @@ SHOWN = "shown"
 """Name in `parts` of what each image of the document shows, in words."""
 
 
-class TruthSettings(WeightlessSettings):
+class TruthSettings(DocumentSettings):
     """How documents of the miniature world are read."""
 
-    kind: ClassVar[Kind] = Kind.SCORE
     stage: ClassVar[str] = "truth"
     target: ClassVar[str] = "scorers.truth.stage:TruthReader"
 
     batch_size: int = unkeyed(64, ge=1)
     """Documents read at once."""
-    num_cpus: float = unkeyed(0.5, ge=0)
-    """CPU cores of one replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class TruthScorer(Scorer):
     """Scores one comparison of a document with what is known to be true."""
 
-    settings = TruthSettings
+    presets: ClassVar[Presets] = {
+        f"truth:{p}": Preset(TruthSettings()) for p in ("answer", "image", "match", "text")
+    }
     scale: str = "0-100"
     unit: str = "F1"
 

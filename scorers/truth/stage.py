@@ -71,8 +71,6 @@ def _shown(image: Reading | Illegible) -> str:
 
 
 class _Readings:
-    """All that a document says and shows."""
-
     def __init__(self, document: Document) -> None:
         self.document = document
         self.text = read_text(document.text)
@@ -104,7 +102,6 @@ def _readable(number: int, image: Reading | Illegible) -> Reading:
 
 
 def _of_world(true: _Readings | None) -> _Readings:
-    """Return the ground truth where it is one of the miniature world."""
     if true is None:
         raise _NoValue(NOT_APPLICABLE, "the query has no ground truth")
     texts = true.text
@@ -134,7 +131,6 @@ def _image(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
 
 
 def _match(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
-    """Return each image with the last scene that the text beside it describes."""
     if not own.images:
         raise _NoValue(UNSCORED, NO_IMAGE)
     pairs = zip(pairs_of(own.document), own.images, strict=True)

@@ -145,27 +145,25 @@ def _item(said: str) -> ItemReading:
 
 
 def _found(phrases: Iterable[str], said: str) -> str | None:
-    """Return the phrase that `said` holds, of which it holds one at most."""
     return next((phrase for phrase in phrases if f"{phrase} " in said), None)
 
 
 def _facts(rule: str, said: str, match: re.Match[str]) -> list[Fact]:
     if rule == "counts":
-        counts: list[Fact] = [_count(count[0]) for count in _EACH_COUNT.finditer(said)]
+        facts: list[Fact] = []
+        for count in _EACH_COUNT.finditer(said):
+            number, *name = count[0].split()
+            counted = 0 if number == "no" else NUMBERS.index(number)
+            facts.append(Count(counted, " ".join(name) or None))
         verdict = match["therefore"]
-        return counts + ([YesOrNo(verdict == "yes")] if verdict else [])
+        return facts + ([YesOrNo(verdict == "yes")] if verdict else [])
     if rule == "verdict":
         return [YesOrNo("yes " in said)]
     if rule == "location":
         colour, shape = _found(COLOURS, said), _found(SHAPES, said)
-        name = f"{colour} {shape}" if colour else None
-        return [Location(str(_found(PLACES, said)), name)]
+        item = f"{colour} {shape}" if colour else None
+        return [Location(str(_found(PLACES, said)), item)]
     return []
-
-
-def _count(said: str) -> Count:
-    number, *name = said.split()
-    return Count(0 if number == "no" else NUMBERS.index(number), " ".join(name) or None)
 
 
 _SYNONYMS = {

@@ -132,19 +132,3 @@ def test_what_cannot_be_read_is_unscored_and_the_chance_is_told() -> None:
         assert outcome.value.value == 1
         assert outcome.value.parts["criteria"] == {"chance": chance}
     assert isinstance(scored(query_of("Why?"), "B"), NotApplicable)
-
-
-def test_a_guess_at_random_has_the_chance_that_official_mode_gives_to_refusals() -> None:
-    """Three refusals in a row of which the official reader takes a letter."""
-    refusals = [
-        "As an AI, I cannot see it.",
-        "Based on this, nobody can tell.",
-        "Can't say.",
-    ]
-    values = {
-        mode: [scored(known(LETTER), text, mode=mode) for text in refusals]
-        for mode in ("official", "corrected")
-    }
-    read = [o.value.parts["read"] for o in values["official"] if isinstance(o, Result)]
-    assert read == ["A", "B", "C"]
-    assert all(isinstance(o, Unread) for o in values["corrected"])

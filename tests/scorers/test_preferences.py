@@ -27,7 +27,7 @@ from transformers import BertTokenizer
 
 from cluster.walks import drive
 from generators.architectures import config_of
-from generators.base import Failure, NotApplicable, Result, Unscored
+from generators.base import Failure
 from generators.document import Image
 from generators.errors import CheckpointError
 from scorers import resolve_scorer
@@ -36,14 +36,14 @@ from scorers.imagereward import ImageReward
 
 pytestmark = pytest.mark.models
 
+STAGES = StagesHere()
 SIZES = [(32, 32), (90, 31), (31, 47), (200, 33), (35, 32)]
 TEXTS = ["a cat on a table", "The QUICK  fox; jumps,\nover 12 dogs.", "été &amp; Co", LONG]
 
 
 def scored(scorer: Any, text: str, *images: Image) -> Any:
-    """The outcome of a document of images, with a stage that is loaded for it alone."""
     walk = scorer.judge(query_of(text), document(*images))
-    return drive(walk, StagesHere().outcomes)
+    return drive(walk, STAGES.outcomes)
 
 
 def values(scorer: Any, text: str, images: Sequence[Image]) -> list[float]:
@@ -230,34 +230,6 @@ def test_other_keys_and_a_missing_file_are_named(hps: Any, tmp_path: Path) -> No
         scored(resolve_scorer("hpsv2.1", "pretrained", settings), "a", IMAGES[0])
     with pytest.raises(CheckpointError, match=r"no file 'HPS_v2_compressed\.pt'"):
         scored(resolve_scorer("hpsv2", "pretrained", settings), "a", IMAGES[0])
-
-
-def test_each_image_and_question_is_encoded_once_for_all_answers() -> None:
-    scorer = resolve_scorer("pickscore", "tiny", {})
-    asked = query_of("a cat")
-    walks = [scorer.judge(asked, document(*images)) for images in (IMAGES[:2], IMAGES[1:3])]
-    keys = [[job.key for job in next(walk)] for walk in walks]
-    assert keys[0][0] == keys[1][0]
-    assert keys[0][2] == keys[1][1]
-    assert len({key for both in keys for key in both}) == 4
-    # Text between the images changes nothing.
-    beside = next(scorer.judge(asked, document("here:", IMAGES[0], "and", IMAGES[1])))
-    assert [job.key for job in beside] == keys[0]
-
-
-NAMES = ["aesthetic", "hpsv2", "hpsv2.1", "hpsv3", "imagereward", "pickscore"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_cannot_be_scored_says_why(name: str) -> None:
-    scorer = resolve_scorer(name, "tiny", {})
-    assert isinstance(scored(scorer, "a cat"), Unscored)
-    blind = Result if name == "aesthetic" else NotApplicable
-    assert isinstance(scored(scorer, " ", IMAGES[0]), blind)
-    broken = scored(scorer, "a cat", IMAGES[0], Image.of(b"no image"))
-    assert isinstance(broken, Failure)
-    assert broken.fault.final
-    assert isinstance(scored(scorer, "a cat", IMAGES[0]), Result)
 
 
 def test_dummy_weights_have_the_published_size() -> None:

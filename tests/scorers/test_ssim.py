@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 from contents import document
@@ -32,16 +30,6 @@ def direct(own: Image, truth: Image, size: tuple[int, int]) -> float:
         for p in resized
     )
     return float(structural_similarity_index_measure(one, other, data_range=1.0))
-
-
-def test_the_same_picture_scores_1_and_noise_about_0():
-    same = scored(document(picture(3)), document(picture(3)))
-    assert same.value.value == pytest.approx(1.0)
-    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    file = io.BytesIO()
-    Pillow.fromarray(noise).save(file, "PNG")
-    other = scored(document(Image.of(file.getvalue())), document(picture(3)))
-    assert abs(other.value.value) < 0.1
 
 
 @pytest.mark.parametrize(("side", "longest", "size"), [(64, 512, 48), (90, 32, 32)])

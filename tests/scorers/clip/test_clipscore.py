@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import itertools
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from cluster.walks import drive
 from generators.base import Unscored
 from generators.checkpoints import pinning
 from scorers import resolve_scorer
-from scorers.clipscore import pairs_of
+from scorers.clipscore import cleaned, pairs_of
 from scorers.embeddings.settings import PUBLISHED, ClipSettings
 
 I0, I1, I2, I3 = (picture(i) for i in range(4))
@@ -44,23 +43,15 @@ I0, I1, I2, I3 = (picture(i) for i in range(4))
         ([I0], [""]),
         ([" a ", I0], ["a"]),
         (["a", I0, "b", I0], ["a", "b"]),
+        (["a", I0, "&nbsp;", I1], ["a", "a"]),
     ],
 )
 def test_pairing(segments, texts):
     document = candidate(*segments).document
-    pairs = pairs_of(document)
+    pairs = pairs_of(document, cleaned)
     assert [p.text for p in pairs] == texts
     assert tuple(p.image for p in pairs) == document.images
     assert [p.position for p in pairs] == list(range(len(texts)))
-
-
-def test_text_that_cleans_to_nothing_parts_no_pictures():
-    def clean(text: str) -> str:
-        return html.unescape(text).strip()
-
-    document = candidate("a", I0, "&nbsp;", I1).document
-    assert [p.text for p in pairs_of(document, clean)] == ["a", "a"]
-    assert [p.text for p in pairs_of(document)] == ["a", "&nbsp;"]
 
 
 ASKED, ANSWER = query_of("A cat"), document_of("my cat", picture(1))
@@ -71,8 +62,6 @@ ASKED, ANSWER = query_of("A cat"), document_of("my cat", picture(1))
     [
         {"prefix": ""},
         {"long_text": "mean"},
-        {"dtype": "float16"},
-        {"architecture": "ViT-L-14"},
         {"model": "ViT-L-14:openai"},
     ],
 )

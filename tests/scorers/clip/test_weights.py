@@ -22,7 +22,7 @@ from PIL import Image as Pillow
 from safetensors.torch import load_file, save_file
 
 from generators.errors import CheckpointError
-from scorers.clip.model import TINY, build, load_clip
+from scorers.clip.model import TINY, ClipEmbed, build
 from scorers.embeddings.settings import ClipSettings
 
 pytestmark = pytest.mark.models
@@ -66,7 +66,7 @@ def test_preprocessing_of_the_checkpoint_is_used(toy, tmp_path):
     folder = write_open_clip(
         tmp_path / "clip", toy, mean=[0.5] * 3, std=[0.25] * 3, resize_mode="squash"
     )
-    clip = load_clip(ClipSettings(model=str(folder)), "pretrained")
+    clip = ClipEmbed.load(ClipSettings(model=str(folder)), "pretrained")
     white = clip.transform(Pillow.new("RGB", (9, 5), "white"))
     assert white.shape == (3, 32, 32)
     assert torch.allclose(white, torch.full_like(white, 2.0))

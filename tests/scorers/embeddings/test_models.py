@@ -20,7 +20,6 @@ from transformers import (
 )
 
 from cluster.walks import drive
-from generators.base import Failure, Result
 from generators.document import Image, Text
 from generators.errors import CheckpointError
 from scorers import resolve_scorer
@@ -30,6 +29,7 @@ from scorers.embeddings.vision import DinoEmbed, SiglipEmbed
 
 pytestmark = pytest.mark.models
 
+STAGES = StagesHere()
 SIZES = [(32, 32), (90, 31), (31, 47), (200, 33), (36, 310)]
 IMAGES = [picture(i, size) for i, size in enumerate(SIZES)]
 PIXELS = [pixels(i, size) for i, size in enumerate(SIZES)]
@@ -100,7 +100,7 @@ def test_siglip2_is_the_cosine_behind_transformers_logits(tmp_path: Path) -> Non
     for text in TEXTS:
         scorer = resolve_scorer("siglip2", "pretrained", settings)
         walk = scorer.judge(query_of(text), document(*IMAGES))
-        own = drive(walk, StagesHere().outcomes).value.parts["images"]
+        own = drive(walk, STAGES.outcomes).value.parts["images"]
         octets = [4 + byte for byte in text.lower().encode()][:63]
         ids = torch.tensor([[*octets, 1, *[0] * (63 - len(octets))]])
         with torch.no_grad():
@@ -108,16 +108,6 @@ def test_siglip2_is_the_cosine_behind_transformers_logits(tmp_path: Path) -> Non
         cosines = (logits - model.logit_bias) / model.logit_scale.exp()
         np.testing.assert_allclose(own, cosines.detach().numpy(), atol=2e-6)
         assert np.ptp(own) > 1e-3
-
-
-@pytest.mark.parametrize("kind", [InceptionEmbed, DinoEmbed, SiglipEmbed])
-def test_a_batch_gives_what_single_images_give(kind: Any) -> None:
-    stage = kind(weights="tiny", remembered=0)
-    together = features(stage, *IMAGES)
-    alone_ = np.concatenate([features(stage, image) for image in IMAGES])
-    np.testing.assert_allclose(together, alone_, rtol=1e-4, atol=1e-5)
-    broken = stage([alone(Image.of(b"no image")), alone(IMAGES[0])])
-    assert [type(outcome) for outcome in broken] == [Failure, Result]
 
 
 @pytest.mark.parametrize("kind", ["inception", "dinov2", "siglip"])

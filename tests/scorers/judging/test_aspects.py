@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from dataclasses import replace
@@ -19,19 +18,16 @@ from PIL import Image as Pillow
 from cluster.walks import drive
 from generators.base import Failure, Fault, Job, Outcome, Result, Skip, Unread
 from generators.document import Document, Draft, Image, ImageRequest, Sample, Text
-from generators.errors import UsageError
-from scorers import resolve_scorer
 from scorers.judging import aspects
 from scorers.judging.aspects import (
     ASPECTS,
     SQUEEZED,
     AspectsJudge,
+    Squeezed,
     official_aspects,
     official_summary,
-    released_aspects,
 )
 from scorers.judging.replies import Unreadable
-from scorers.judging.squeezed import Squeezed
 
 ANSWER = document("First, then.", picture("a0"), "Last.")
 
@@ -174,25 +170,3 @@ def test_official_summaries_equal_the_released_ones() -> None:
             read = [s for r in replies if isinstance(s := official_aspects(r), dict)]
             summary = official_summary(pair for scores in read for pair in scores.items())
             assert summary == case["summary"][model]
-
-
-def test_the_released_text_is_read_from_the_users_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / aspects.FILE
-    for _ in range(2):
-        with pytest.raises(UsageError, match=r"detailed_score_system\.txt"):
-            released_aspects(tmp_path)
-        file.parent.mkdir(exist_ok=True)
-        file.write_bytes(b"Judge\r\nit.")
-    digest = hashlib.sha256(b"Judge\nit.").hexdigest()
-    monkeypatch.setattr(aspects, "_DIGEST", digest)
-    settings = {"rubric": f"official:{file}", "mode": "official"}
-    judge = resolve_scorer(
-        "aspects:chatty", "tiny", settings, chat=lambda name: chat_spec(name=name)
-    )
-    assert isinstance(judge, AspectsJudge)
-    assert (judge.wording, judge.mode, judge.retries) == ("Judge\nit.", "official", 0)
-    assert judge.stages == (SQUEEZED, judge.stage)
-    with pytest.raises(UsageError, match=r"detailed_score_system\.txt"):
-        resolve_scorer("aspects:mmie-score", "tiny", {"mode": "official"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -19,16 +18,12 @@ from cluster.counts import count
 from cluster.store import Store
 from generators.base import Failure, Fault, NotApplicable, Result, Unread
 from generators.document import Image, Request, Sample
-from generators.errors import UsageError
 from generators.system import System
-from scorers import resolve_scorer
-from scorers.judging import criteria
 from scorers.judging.criteria import (
     ABOUTS,
     CriteriaJudge,
     CriteriaWording,
     official_ruling,
-    released_criteria,
     ruling,
 )
 from scorers.judging.replies import Unreadable
@@ -201,26 +196,3 @@ def test_official_mode_asks_and_counts_as_the_released_program(
 def test_official_mode_reads_as_the_released_program(reply: str, met: bool | None) -> None:
     read = official_ruling(reply)
     assert (None if isinstance(read, Unreadable) else read) is met
-
-
-def test_the_released_texts_are_read_from_the_users_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = {"text": "T", "image_open": "O", "image_closed": "C", "system": "S"}
-    texts = {name: f"\n{text} <<question>>\n" for name, text in names.items()}
-    digests = {n: hashlib.sha256(t.encode()).hexdigest() for n, t in texts.items()}
-    file = tmp_path / "ueval_eval.py"
-    file.write_text("".join(f'{n} = """{t}""".strip()\n' for n, t in texts.items()))
-    with pytest.raises(UsageError, match="does not hold the published prompts"):
-        released_criteria(file)
-    monkeypatch.setattr(criteria, "_DIGESTS", digests)
-    assert released_criteria(file).image_closed == "C <<question>>"
-    settings = {"rubric": f"official:{file}", "mode": "official", "cached": True}
-    judge = resolve_scorer(
-        "criteria:chatty", "tiny", settings, chat=lambda name: chat_spec(name=name)
-    )
-    assert isinstance(judge, CriteriaJudge)
-    assert (judge.mode, judge.cached, judge.retries) == ("official", True, 0)
-    assert (judge.name, judge.stage.name) == ("criteria:chatty", "chatty")
-    with pytest.raises(UsageError, match=r"ueval_eval\.py"):
-        resolve_scorer("criteria:mmie-score", "tiny", {"mode": "official"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from dataclasses import replace
@@ -19,10 +18,9 @@ from cluster.local import LocalStages
 from cluster.walks import drive
 from generators.base import NotApplicable, Outcome, Result, Unread, Unscored
 from generators.document import Document, Image, Request, Sample, Score
-from generators.errors import UsageError
 from scorers import resolve_scorer
 from scorers.judging import isg
-from scorers.judging.isg import IsgJudge, IsgWording, Level, released_isg
+from scorers.judging.isg import IsgJudge, IsgWording, Level
 
 UPSTREAM = json.loads((DATA / "isg_upstream.json").read_text())
 """What the released program asked and made of the replies, with `RELEASED` as its texts."""
@@ -64,7 +62,7 @@ def read(folder: Path, row: str, output: list[Any]) -> Answered:
 def judge_of(level: Level, mode: Any = "official", **about: Any) -> IsgJudge:
     retries = 0 if mode == "official" else 1
     fields = {"wording": RELEASED, "retries": retries} | about
-    return IsgJudge(name="isg:chatty", stage=chat_spec(), level=level, mode=mode, **fields)
+    return IsgJudge(name=f"isg-{level}:chatty", stage=chat_spec(), mode=mode, **fields)
 
 
 def told_in(request: Request) -> str:
@@ -223,31 +221,6 @@ def test_the_last_query_of_a_file_is_judged_in_corrected_mode_alone(tmp_path: Pa
     assert isinstance(outcome, Result)
     scorer = resolve_scorer("isg-structure", "tiny", {"mode": "official"})
     assert isinstance(drive(scorer.judge(last, answer), LocalStages().outcomes), Unscored)
-
-
-def test_names_and_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = {name: f"{name} {{question}}" for name in isg._DIGESTS}
-    file = tmp_path / "get_judge_prompt.py"
-    file.write_text(f"TEXTS = {list(texts.values())!r}")
-    with pytest.raises(UsageError, match="does not hold the published prompts"):
-        released_isg(file)
-    digests = {n: hashlib.sha256(t.encode()).hexdigest() for n, t in texts.items()}
-    monkeypatch.setattr(isg, "_DIGESTS", digests)
-    assert released_isg(file).whole == tuple(t for n, t in texts.items() if "whole" in n)
-    settings = {"rubric": f"official:{file}", "mode": "official"}
-    scales = {}
-    for prefix, level in isg.PREFIXES.items():
-        name = f"{prefix}chatty"
-        made = [
-            resolve_scorer(name, "tiny", given, chat=lambda name: chat_spec(name=name))
-            for given in ({}, settings)
-        ]
-        assert all(isinstance(j, IsgJudge) and j.level == level for j in made)
-        assert {j.stage.name for j in made} == {"chatty"}
-        scales[level] = [j.scale for j in made]
-    assert scales == {level: [scale, "unbounded"] for level, scale in isg.SCALES.items()}
-    with pytest.raises(UsageError, match=r"get_judge_prompt\.py"):
-        resolve_scorer("isg-block:mmie-score", "tiny", {"mode": "official"})
 
 
 def test_our_own_wording_has_every_field(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from judging_helpers import (
     STAND_IN,
     STAND_IN_TEXTS,
+    chat_spec,
     judge_of,
     shown,
     stand_in_digests,
@@ -21,9 +23,9 @@ from generators.base import Unscored
 from generators.document import Image
 from generators.errors import UsageError
 from scorers import resolve_scorer
-from scorers.judging import released
+from scorers.judging import aspects, criteria, isg, released
 from scorers.judging.released import Released, averages, find_score, released_rubrics
-from scorers.judging.replies import RubricVerdict, Unreadable
+from scorers.judging.replies import RubricVerdict
 from scorers.judging.rubrics import Rubric
 from scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
 
@@ -68,23 +70,6 @@ def test_averages_are_those_of_the_released_scorer(i):
     result = averages(scored(*AVERAGED[i]))
     assert result.n == AVERAGED[i][0]
     assert [result.average, *result.kinds.values()] == FIGURES["averages"][i]
-
-
-@pytest.mark.parametrize(
-    ("reply", "why"),
-    [
-        ("### Score\n-1", "drops the score -1"),
-        ("### Score\n7", "drops the score 7"),
-        ("### Score\nfive", "no number after '### Score'"),
-        ("Score: 5", "no number after '### Score'"),
-        ("5", "no number after '### Score'"),
-        ("### Score\n" + "9" * 400, "stops at a number beyond all floats"),
-    ],
-)
-def test_what_the_release_drops_has_a_reason(reply, why):
-    result = RELEASED.read(reply, RUBRICS["SA"])
-    assert isinstance(result, Unreadable)
-    assert why in result.reason
 
 
 # ------------------------------------------------------------------- the request
@@ -157,11 +142,6 @@ def test_official_mode_does_not_make_images_fit(stand_in):
         assert judge.stage.settings["fit_context"] is expected
 
 
-@pytest.mark.parametrize("text", ["own", "official:prompts.py", "official:~/MMIE"])
-def test_a_rubric_is_written_as_it_was_read(text: str) -> None:
-    assert str(parse_rubric(text)) == text
-
-
 def test_absolute_means_the_same_in_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert parse_rubric("official:a/b.py").absolute == RubricSource(tmp_path / "a/b.py")
@@ -181,3 +161,47 @@ def test_a_run_keeps_a_copy_and_falls_back_to_it(tmp_path: Path) -> None:
     assert source.or_copy_in(tmp_path) == source
     assert (run / "prompts.py").read_text() == "x = 1"
     assert OWN_WORDING.or_copy_in(run) == OWN_WORDING
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "file", "scale"),
+    [
+        ("criteria", criteria, "ueval_eval.py", "0-100"),
+        *((f"isg-{n}", isg, "get_judge_prompt.py", "unbounded") for n in isg.SCALES),
+        ("aspects", aspects, aspects.FILE, "unbounded"),
+    ],
+)
+def test_other_judges_read_released_texts_from_the_users_copy(
+    name, module, file, scale, tmp_path, monkeypatch
+):
+    settings = {"rubric": f"official:{tmp_path / file}", "mode": "official"}
+
+    def judge(given):
+        return resolve_scorer(f"{name}:chatty", "tiny", given, chat=lambda _: chat_spec())
+
+    own, place = judge({}), tmp_path / file
+    assert (own.scale, own.mode) == (isg.SCALES.get(name[4:], "0-100"), "corrected")
+    with pytest.raises(UsageError, match=f"copy of .*{place.name}"):
+        judge({"mode": "official"})
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(b"Judge\r\nit.")
+    with pytest.raises(UsageError, match=place.name):
+        judge(settings)
+    if module is aspects:
+        texts = {"system": "Judge\nit."}
+        monkeypatch.setattr(aspects, "_DIGEST", digest_of(texts["system"]))
+    else:
+        texts = {n: f"{n} {{question}}" for n in module._DIGESTS}
+        place.write_text(f"TEXTS = {list(texts.values())!r}")
+        digests = {n: digest_of(text) for n, text in texts.items()}
+        monkeypatch.setattr(module, "_DIGESTS", digests)
+    made = judge(settings)
+    assert (made.stage, made.mode, made.retries) == (chat_spec(), "official", 0)
+    assert (made.scale, made.manner.partition(",")[0]) == (scale, "released wording")
+    wording = made.wording if module is aspects else asdict(made.wording).values()
+    for text in texts.values():
+        assert any(text in given for given in wording) or text == wording
+
+
+def digest_of(text):
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -54,24 +54,6 @@ def test_levels_are_read_however_dressed_and_never_made_of_several(
         assert (result.preference, readers.LEVELS[result.word]) == (preference, preference)
 
 
-@pytest.mark.parametrize(
-    ("reply", "preference"),
-    [
-        ("[[A>>B]]", 2),
-        ("[[A>B]] so [[A>B]]", 1),
-        ("[[A>B]] not [[A=B]]", None),
-        ("[[B=A]]", None),
-        ("[[A > B]]", None),
-        ("[[a>b]]", None),
-    ],
-)
-def test_probench_officially_takes_five_forms_exactly(
-    reply: str, preference: int | None
-) -> None:
-    result = readers.official_probench(reply)
-    assert (result.preference if isinstance(result, Verdict) else None) == preference
-
-
 ALL_FOUR = "\n".join(readers.VOTES)
 
 

@@ -20,7 +20,7 @@ STAR = SceneItem("bottom right", "large", "blue", "star")
 def test_one_thing_changes_and_names_stay_unique(kind) -> None:
     rng = random.Random(1)
     happened = 0
-    for _ in range(500):
+    for _ in range(120):
         scene = random_scene(rng, "train")
         if (change := random_change(rng, scene, kind)) is None:
             continue
@@ -32,7 +32,7 @@ def test_one_thing_changes_and_names_stay_unique(kind) -> None:
         grown = {"add": 1, "remove": -1}.get(kind, 0)
         assert len(after.items) == len(scene.items) + grown
         assert len({*scene.items} ^ {*after.items}) == (1 if grown else 2)
-    assert happened > 300
+    assert happened > 70
 
 
 def test_a_change_of_an_item_that_is_not_there_is_refused() -> None:

@@ -19,8 +19,8 @@ def read(text: str) -> TextReading:
     return found
 
 
-def test_three_thousand_sentences_are_read() -> None:
-    for seed in range(3000):
+def test_sentences_are_read() -> None:
+    for seed in range(600):
         rng = random.Random(seed)
         scene = random_scene(rng, "test" if seed % 2 else "train")
         assert [found.scene for found in read(sentence(scene, rng)).scenes] == [scene]
@@ -35,7 +35,7 @@ def scenes_of(query: MiniatureQuery) -> list[object]:
 
 
 def test_answers_of_queries_are_read_and_their_stories_are_no_scenes() -> None:
-    for query in queries(300, 5, "train"):
+    for query in queries(100, 5, "train"):
         answer = read(text_of(query.answer))
         if query.wants_images:
             assert [found.scene for found in answer.scenes] == scenes_of(query)
