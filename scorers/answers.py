@@ -17,14 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from generators.base import (
-    NotApplicable,
-    Outcome,
-    Result,
-    Unread,
-    Unscored,
-    Weights,
-)
+from generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Weights
 from generators.document import Candidate, Document, Sample, Score, Text
 from scorers.base import DocumentSettings, Preset, Presets, Scorer
 from scorers.judging.isg import LAST, NEVER_JUDGED, structure

@@ -25,12 +25,7 @@ from generators.base import (
 )
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import with_overrides
-from generators.settings import (
-    ModelSettings,
-    StageSettings,
-    WeightlessSettings,
-    unkeyed,
-)
+from generators.settings import ModelSettings, StageSettings, WeightlessSettings, unkeyed
 
 if TYPE_CHECKING:
     from scorers.statistics.estimate import Estimate

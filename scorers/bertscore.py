@@ -87,9 +87,7 @@ class BertScore:
             states = normalize(states.float(), dim=-1).cpu()
         return [
             _Read(
-                own[: len(row)],
-                (row != row[0]) & (row != row[-1]),
-                bool(text.overflowing),
+                own[: len(row)], (row != row[0]) & (row != row[-1]), bool(text.overflowing)
             )
             for own, row, text in zip(states, rows, found, strict=True)
         ]

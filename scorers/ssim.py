@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from generators.base import (
-    Failure,
-    Kind,
-    NotApplicable,
-    Outcome,
-    Result,
-    Unscored,
-    Weights,
-)
+from generators.base import Failure, Kind, NotApplicable, Outcome, Result, Unscored, Weights
 from generators.document import Candidate, Document, Image, Sample, Score
 from generators.settings import unkeyed
 from generators.work import FigureRange

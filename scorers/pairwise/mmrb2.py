@@ -16,13 +16,7 @@ from typing import Any, ClassVar
 from generators.document import Document, Sample, Text, Turn
 from generators.errors import UsageError
 from scorers.judging.sources import Mode, file_in, read_published
-from scorers.pairwise.games import (
-    Aspect,
-    Game,
-    ParsedReply,
-    in_both_orders,
-    preferences,
-)
+from scorers.pairwise.games import Aspect, Game, ParsedReply, in_both_orders, preferences
 from scorers.pairwise.prompts import OWN, spaced
 from scorers.pairwise.protocol import Pairwise
 from scorers.pairwise.readers import better, official_better

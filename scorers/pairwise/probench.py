@@ -218,11 +218,7 @@ def _listed(query: Sample, first: Document, second: Document) -> Mapping[str, Co
 
 
 def corrected_rows(
-    games: Sequence[Game],
-    baseline: str | None,
-    part: TablePart,
-    group: str,
-    draws: int,
+    games: Sequence[Game], baseline: str | None, part: TablePart, group: str, draws: int
 ) -> list[PairStanding]:
     """Return a row per system, best first, and one with the effects of order and style.
 

@@ -99,9 +99,7 @@ def save_transformers_clip(
     ends = {"bos_token_id": 49406, "eos_token_id": 49407}
     sight = {"hidden_size": 48, "intermediate_size": 96, "patch_size": 8, "image_size": 32}
     config = CLIPConfig(
-        projection_dim=24,
-        text_config=text | ends,
-        vision_config=sight | towers | vision,
+        projection_dim=24, text_config=text | ends, vision_config=sight | towers | vision
     )
     torch.manual_seed(seed)
     model = CLIPModel(config).eval()

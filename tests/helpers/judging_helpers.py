@@ -9,16 +9,7 @@ from typing import Any
 from contents import query_of
 
 from cluster.walks import drive
-from generators.base import (
-    Failure,
-    Fault,
-    Job,
-    Kind,
-    Outcome,
-    Placement,
-    Result,
-    StageSpec,
-)
+from generators.base import Failure, Fault, Job, Kind, Outcome, Placement, Result, StageSpec
 from generators.document import (
     Content,
     Document,

@@ -47,9 +47,7 @@ def outcome_of(protocol: Pairwise, reply: str, aspect: Aspect = "preference") ->
 
 
 def judged(
-    protocol: Pairwise,
-    replies: Sequence[str],
-    marks: Sequence[str] = (),
+    protocol: Pairwise, replies: Sequence[str], marks: Sequence[str] = ()
 ) -> Result[Judgement]:
     """The judgement of replies to the pair as given, then swapped."""
     readings = [

@@ -14,18 +14,8 @@ from paths import CHECKOUT
 
 from generators.base import Kind, Outcome, Result, StageSpec
 from generators.document import Candidate, Document, Sample, Score, Text
-from scorers.answers import (
-    AnswerReader,
-    choice,
-    letter,
-    official_choice,
-    official_letter,
-)
-from scorers.judging.aspects import (
-    ASPECTS,
-    aspects,
-    official_aspects,
-)
+from scorers.answers import AnswerReader, choice, letter, official_choice, official_letter
+from scorers.judging.aspects import ASPECTS, aspects, official_aspects
 from scorers.judging.criteria import official_ruling, ruling
 from scorers.judging.isg import (
     FLOORS,

@@ -58,12 +58,7 @@ ASKED, ANSWER = query_of("A cat"), document_of("my cat", picture(1))
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"prefix": ""},
-        {"long_text": "mean"},
-        {"model": "ViT-L-14:openai"},
-    ],
+    "change", [{"prefix": ""}, {"long_text": "mean"}, {"model": "ViT-L-14:openai"}]
 )
 def test_settings_that_change_results_change_the_key(change):
     usual, changed = (

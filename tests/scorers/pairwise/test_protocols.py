@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pairwise_helpers import (
-    CHAT,
-    ONE,
-    OTHER,
-    PICTURE,
-    draft_of,
-    flat,
-    sample,
-    shown,
-)
+from pairwise_helpers import CHAT, ONE, OTHER, PICTURE, draft_of, flat, sample, shown
 
 from cluster.plan import Plan, compared
 from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Walk
