@@ -116,36 +116,6 @@ def test_official_mode_asks_and_counts_as_the_released_program(
         assert values(outcome) == [case["structure"]]
 
 
-def test_of_questions_with_prerequisites_only_corrected_mode_counts_a_yes(
-    tmp_path: Path,
-) -> None:
-    """A judge that always says yes, on three questions that each need the one before."""
-    query, answer = read(tmp_path, "chain", UPSTREAM["outputs"][1])
-    scores = []
-    for mode, number in (("official", 1), ("corrected", 3)):
-        _, outcome = converse(
-            judge_of("image", mode), query, answer, ['{"Judge": "Yes"}'] * number
-        )
-        assert isinstance(outcome, Result)
-        scores.append(outcome.value.value)
-    assert scores == [1 / 3, 1]
-
-
-@pytest.mark.parametrize(
-    ("score", "official", "corrected"),
-    [(100, 28, 4), ("8", 1, 5), (8, 5, 5), (True, 3.25, 4)],
-)
-def test_of_scores_of_blocks_official_mode_takes_what_adds_up(
-    score: object, official: float, corrected: float, tmp_path: Path
-) -> None:
-    query, answer = read(tmp_path, "full", UPSTREAM["outputs"][0])
-    scores = [json.dumps({"Judge": s}) for s in (score, 4, 6, 2)]
-    for mode, value in (("official", official), ("corrected", corrected)):
-        before = [YES] * 2 if mode == "official" else []
-        judge = judge_of("block", mode, retries=0)
-        assert values(converse(judge, query, answer, before + scores)[1]) == [value]
-
-
 YES, NO = '{"Judge": "Yes"}', '```json\n{"Judge": "no."}\n```'
 
 
