@@ -58,38 +58,29 @@ def model_config(config: Mapping[str, Any], source: str) -> InternVLConfig:
                 f"{source}: {'.'.join(path)} is {value!r}; this judge reads checkpoints "
                 f"with {allowed!r} only"
             )
+    published = {
+        _OTHERWISE.get(name, name): _at(config, ("vision_config", name), source)
+        for name in _VISION
+    }
+    own_size = config.get("force_image_size")
+    size = own_size or _at(config, ("vision_config", "image_size"), source)
+    ratio = _at(config, ("downsample_ratio",), source)
     try:
-        return _built(config, source)
+        vision = InternVLVisionConfig(**published, image_size=size)
+        side = vision.image_size[0] // vision.patch_size[0]
+        return InternVLConfig(
+            vision_config=vision,
+            text_config=_language(config, source),
+            image_seq_length=int(side**2 * ratio**2),
+            downsample_ratio=ratio,
+            tie_word_embeddings=False,
+        )
     except CheckpointError:
         raise
     except Exception as error:
         # The configuration classes raise errors of many kinds for invalid values.
         reason = " ".join(str(error).split())
         raise CheckpointError(f"config.json of {source} is invalid: {reason}") from error
-
-
-def _built(config: Mapping[str, Any], source: str) -> InternVLConfig:
-    vision = _vision(config, source)
-    side = vision.image_size[0] // vision.patch_size[0]
-    ratio = _at(config, ("downsample_ratio",), source)
-    return InternVLConfig(
-        vision_config=vision,
-        text_config=_language(config, source),
-        image_seq_length=int(side**2 * ratio**2),
-        downsample_ratio=ratio,
-        tie_word_embeddings=False,
-    )
-
-
-def _vision(config: Mapping[str, Any], source: str) -> InternVLVisionConfig:
-    fields = {
-        _OTHERWISE.get(name, name): _at(config, ("vision_config", name), source)
-        for name in _VISION
-    }
-    size = config.get("force_image_size") or _at(
-        config, ("vision_config", "image_size"), source
-    )
-    return InternVLVisionConfig(**fields, image_size=size)
 
 
 def _language(config: Mapping[str, Any], source: str) -> Phi3Config:

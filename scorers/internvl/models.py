@@ -10,14 +10,13 @@ row; here every row has the frequencies it would have alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import InternVLForConditionalGeneration
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
@@ -25,7 +24,7 @@ from generators.architectures import config_of
 from generators.base import Weights
 from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json, stored_tensors
-from generators.loading.strict import device_of, fill, randomised
+from generators.loading.strict import device_of, empty_model, fill, randomised
 from scorers.internvl.config import model_config, published_layout, separated
 from scorers.internvl.settings import MmieScoreSettings
 from scorers.internvl.tokenizer import (
@@ -36,6 +35,8 @@ from scorers.internvl.tokenizer import (
     toy_tokenizer,
 )
 
+KIND = "AutoModelForImageTextToText"
+"""transformers' name of what makes an `InternVLForConditionalGeneration`."""
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
 """ImageNet's, of the vision model's input."""
@@ -156,25 +157,21 @@ def load(weights: Weights, settings: MmieScoreSettings) -> JudgeModel:
     device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     if weights == "pretrained":
         return published(Files(settings.model, settings.revision), device, dtype)
-    tiny = weights == "tiny"
-    return random_judge(device, torch.float32 if tiny else dtype, tiny=tiny)
-
-
-def empty_model(config: Any) -> Any:
-    """Return a model of `config` on the meta device."""
-    with torch.device("meta"):
-        model = InternVLForConditionalGeneration._from_config(
-            config, attn_implementation="sdpa"
-        )
-    return model.eval().requires_grad_(False)
+    return _random(device, dtype, tiny=weights == "tiny")
 
 
 def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeModel:
     """Return the judge of a checkpoint in the published layout."""
     source = f"checkpoint {files.model!r}"
-    model = empty_model(model_config(read_json(files.need("config.json")), source))
-    tokenizer = published_tokenizer(files)
-    _require_controls(tokenizer, model.config.text_config.vocab_size, source)
+    config = model_config(read_json(files.need("config.json")), source)
+    model, tokenizer = empty_model(KIND, config), published_tokenizer(files)
+    rows = config.text_config.vocab_size
+    if missing := [c.name for c in CONTROLS if c.name not in tokenizer.names]:
+        raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(missing)}")
+    if beyond := [c.name for c in CONTROLS if tokenizer.id(c) >= rows]:
+        raise CheckpointError(
+            f"{source}: the ids of {', '.join(beyond)} are beyond the vocabulary of {rows}"
+        )
     fill(
         model,
         separated(stored_tensors(files, pickled=None)),
@@ -189,50 +186,30 @@ def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeMo
 def published_tokenizer(files: Files) -> PhiTokenizer:
     """Return the tokenizer of a checkpoint, from the files transformers 4.37 reads."""
     config = read_json(files.need("tokenizer_config.json"))
-    ids = None
-    if "added_tokens_decoder" not in config:
-        ids = read_json(files.need("added_tokens.json"))
+    older = "added_tokens_decoder" not in config
+    ids = read_json(files.need("added_tokens.json")) if older else None
     model = files.need("tokenizer.model").read_bytes()
     return PhiTokenizer(model, config, added_tokens(config, ids))
 
 
-def _require_controls(tokenizer: PhiTokenizer, rows: int, source: str) -> None:
-    missing = [c.name for c in CONTROLS if c.name not in tokenizer.names]
-    if missing:
-        raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(missing)}")
-    beyond = [c.name for c in CONTROLS if tokenizer.id(c) >= rows]
-    if beyond:
-        raise CheckpointError(
-            f"{source}: the ids of {', '.join(beyond)} are beyond the vocabulary of {rows}"
-        )
-
-
-def random_judge(device: torch.device, dtype: torch.dtype, *, tiny: bool) -> JudgeModel:
+def _random(device: torch.device, dtype: torch.dtype, *, tiny: bool) -> JudgeModel:
     """Return a random judge at published or toy size, with the toy tokenizer.
 
-    The factors of its rotary frequencies, which cost nothing, are 1 at published size.
+    The factors of its rotary frequencies, which cost nothing, are 1 at published size. It
+    writes nothing but the tokenizer's words, and sometimes ends its reply: all other tokens
+    score 0, which the best of so many words always exceeds.
     """
     tokenizer, words, size = toy_tokenizer()
     sizes = config_of("internvl2-4b", tiny=tiny)
     language = sizes["llm_config"] | ({"vocab_size": size} if tiny else {})
     config = model_config({**sizes, "llm_config": language}, "the built-in size")
-    model = empty_model(config)
-    randomised(model, device=device, dtype=dtype, seed=_SEED)
-    judge = _ready(model, tokenizer, device)
-    steered(judge, words)
-    return judge
-
-
-@torch.no_grad()
-def steered(judge: Any, words: Sequence[int]) -> None:
-    """Make a random judge write nothing but `words`, and sometimes end its reply.
-
-    All other tokens score 0, which the best of so many words always exceeds.
-    """
-    head: Tensor = judge.model.lm_head.weight
+    model = empty_model(KIND, config)
+    randomised(model, device=device, dtype=torch.float32 if tiny else dtype, seed=_SEED)
+    head = model.lm_head.weight
     silent = torch.ones(len(head), dtype=torch.bool)
-    silent[[*words, judge.tokenizer.id(END)]] = False
+    silent[[*words, tokenizer.id(END)]] = False
     head[silent.to(head.device)] = 0.0
+    return _ready(model, tokenizer, device)
 
 
 def _ready(model: Any, tokenizer: PhiTokenizer, device: torch.device) -> JudgeModel:

@@ -10,7 +10,7 @@ silently.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache
@@ -130,7 +130,6 @@ class DecodedImages:
     """The images of one batch, each decoded once."""
 
     def __init__(self, requests: Iterable[Request], threads: Executor) -> None:
-        """Those of `requests`, decoded by `threads`."""
         images = {image.digest: image for r in requests for image in r.images}
         self._decoded = {d: threads.submit(decode, image) for d, image in images.items()}
 
@@ -156,12 +155,11 @@ class JudgePrompt:
 
 
 class PromptWriter:
-    """Writes the prompts of a judge."""
+    """Writes the prompts of a judge, for replies of at most `new_tokens`."""
 
     def __init__(
         self, judge: JudgeModel, settings: MmieScoreSettings, new_tokens: int
     ) -> None:
-        """For replies of at most `new_tokens`."""
         self._judge, self._settings, self._new_tokens = judge, settings, new_tokens
         self._image_id = judge.tokenizer.id(IMAGE_TOKEN)
 
@@ -178,32 +176,25 @@ class PromptWriter:
             return Failure(str(error))
         parts = conversation(request.turns, self._settings.system)
         ids = self._judge.tokenizer.encode(marked(parts))
-        budget = self._budget(sizes, len(ids) - len(sizes))
-        if budget.reply < 1:
-            return Skip(self._too_long(budget))
-        spelled = spelled_controls(request.turns, self._judge.tokenizer.names)
-        all_ids = tuple(self._expanded(ids, budget.tiles))
-        images = request.images
-        return JudgePrompt(all_ids, images, sizes, budget, shown(parts), tuple(spelled))
-
-    def _budget(self, sizes: Sequence[tuple[int, int]], words: int) -> Budget:
         judge = self._judge
-        return budgeted(
+        budget = budgeted(
             sizes,
-            words,
+            len(ids) - len(sizes),
             self._settings,
             new_tokens=self._new_tokens,
             side=judge.tile_side,
             tile_tokens=judge.tile_tokens,
             positions=judge.positions,
         )
-
-    def _expanded(self, ids: Sequence[int], tiles: Sequence[int]) -> Iterator[int]:
-        """Yield ids with each image's image token repeated for all its tiles."""
-        counts = iter(tiles)
-        for i in ids:
-            times = next(counts) * self._judge.tile_tokens if i == self._image_id else 1
-            yield from [i] * times
+        if budget.reply < 1:
+            return Skip(self._too_long(budget))
+        spelled = spelled_controls(request.turns, judge.tokenizer.names)
+        # Each image's token is there once for every token of its tiles.
+        tiles, token = iter(budget.tiles), self._image_id
+        counts = (next(tiles) * judge.tile_tokens if i == token else 1 for i in ids)
+        all_ids = tuple(i for i, n in zip(ids, counts, strict=True) for _ in range(n))
+        images = request.images
+        return JudgePrompt(all_ids, images, sizes, budget, shown(parts), tuple(spelled))
 
     def _too_long(self, budget: Budget) -> str:
         images = self._judge.tile_tokens * sum(budget.tiles)

@@ -99,12 +99,20 @@ class MmieScore:
     ) -> list[Tensor]:
         """Return what the decoder reads: (positions, width) of each prompt."""
         features_of = self._features(prompts, decoded)
-        return [self._embedded(prompt, features_of) for prompt in prompts]
+        embedded = []
+        for prompt in prompts:
+            ids = torch.tensor(prompt.ids)
+            inputs = self.judge.embeddings(ids)
+            if prompt.images:
+                keys = zip(prompt.images, prompt.budget.grids, strict=True)
+                features = [features_of[image.digest, grid] for image, grid in keys]
+                inputs[(ids == self._image_id).to(inputs.device)] = torch.cat(features)
+            embedded.append(inputs)
+        return embedded
 
     def _features(
         self, prompts: Iterable[JudgePrompt], decoded: DecodedImages
     ) -> GridFeatures:
-        """Return features of all images of a batch, equal ones once."""
         images = {
             (image.digest, grid): image
             for prompt in prompts
@@ -122,15 +130,6 @@ class MmieScore:
         parts = torch.split(features, [len(t) for t in tiles])
         return {k: p.flatten(0, 1) for k, p in zip(images, parts, strict=True)}
 
-    def _embedded(self, prompt: JudgePrompt, features_of: GridFeatures) -> Tensor:
-        ids = torch.tensor(prompt.ids)
-        inputs = self.judge.embeddings(ids)
-        if prompt.images:
-            keys = zip(prompt.images, prompt.budget.grids, strict=True)
-            features = [features_of[image.digest, grid] for image, grid in keys]
-            inputs[(ids == self._image_id).to(inputs.device)] = torch.cat(features)
-        return inputs
-
     def drafted(self, prompt: JudgePrompt, reply: TextTrack) -> Result[Draft] | Failure:
         """Return a written reply as the stage returns it."""
         if reply.stop == NO_NUMBERS:
@@ -140,12 +139,9 @@ class MmieScore:
             "input_images": len(prompt.images),
             "output_tokens": reply.tokens,
         }
-        return Result(Draft((Text(self._text(reply)),)), usage, self._notes(prompt, reply))
-
-    def _text(self, reply: TextTrack) -> str:
-        """As upstream's `chat`: up to the end token's name, without white space around."""
-        text = self.judge.tokenizer.decode(reply.ids)
-        return text.partition(END.name)[0].strip()
+        # As upstream's `chat`: up to the end token's name, without white space around.
+        text = self.judge.tokenizer.decode(reply.ids).partition(END.name)[0].strip()
+        return Result(Draft((Text(text),)), usage, self._notes(prompt, reply))
 
     def _notes(self, prompt: JudgePrompt, reply: TextTrack) -> dict[str, Any]:
         tokens = len(prompt.ids) + reply.tokens

@@ -110,7 +110,11 @@ class PhiTokenizer(LlamaTokenizer):
         super().__init__(LlamaPieces.parsed(proto, "tokenizer.model"), added)
         self._chunk = functools.lru_cache(_REMEMBERED_TEXTS)(self._encoded)
         self._name_of = {token.id: token.name for token in self.added.values()}
-        self._special = _special_names(config)
+        roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+        named = [config.get(role, default) for role, default in roles.items()]
+        named += [config.get("pad_token"), *config.get("additional_special_tokens", ())]
+        self._special = frozenset(_name(token) for token in named if token)
+        """Names of tokens with a special role, which decoding omits."""
         ends = (("bos_token", "add_bos_token", True), ("eos_token", "add_eos_token", False))
         self._first, self._last = (
             [self._id(_name(config.get(key, default)))] if config.get(flag, on) else []
@@ -124,16 +128,11 @@ class PhiTokenizer(LlamaTokenizer):
 
     def encode(self, parts: Sequence[str | Control]) -> list[int]:
         """Ids of text and control tokens, with those that begin and end a sequence."""
-        return [*self._first, *self._lead(parts), *super().encode(parts), *self._last]
-
-    def _lead(self, parts: Sequence[str | Control]) -> list[int]:
-        """The space before the first word, also before control tokens without a role."""
-        if self._legacy or not parts:
-            return []
-        first = parts[0]
-        if isinstance(first, Control) and first.name in self._special:
-            return []
-        return self.chunk(_SPACE) if isinstance(first, Control) else []
+        first = parts[0] if parts and not self._legacy else None
+        # The space before the first word stands before control tokens without a role too.
+        role = not isinstance(first, Control) or first.name in self._special
+        lead = [] if role else self.chunk(_SPACE)
+        return [*self._first, *lead, *super().encode(parts), *self._last]
 
     def stripped(self, text: str, before: Control | None, after: Control | None) -> str:
         """As every LLaMA tokenizer; a text that opens a prompt begins with a space."""
@@ -195,14 +194,6 @@ def added_tokens(
         AddedToken(t["content"], int(i), bool(t.get("lstrip")), bool(t.get("rstrip")))
         for i, t in decoder.items()
     ]
-
-
-def _special_names(config: Mapping[str, Any]) -> frozenset[str]:
-    """Return names of tokens with a special role, which decoding omits."""
-    roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    named = [config.get(role, default) for role, default in roles.items()]
-    named += [config.get("pad_token"), *config.get("additional_special_tokens", ())]
-    return frozenset(_name(token) for token in named if token)
 
 
 def _name(token: Any) -> str:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
 from contents import turn_of
 from hypothesis import given
 from hypothesis import strategies as st
 from internvl_helpers import picture
-from PIL import Image as Pillow
 
-from scorers.internvl.prompts import Budget, budgeted, cut
+from scorers.internvl.prompts import Budget, budgeted
 from scorers.internvl.settings import MmieScoreSettings
 from scorers.internvl.tokenizer import (
     CONTROLS,
     IMAGE_TOKEN,
     conversation,
     marked,
-    shown,
     toy_tokenizer,
 )
 
@@ -72,18 +69,6 @@ def test_whatever_fits_stays_within_the_context(sizes, words):
         assert got.max_tiles == 1
 
 
-def test_tiles_run_row_by_row_and_the_whole_comes_last():
-    colours = np.arange(6, dtype=np.uint8).reshape(2, 3) * 40
-    flat = np.repeat(np.repeat(colours, 8, 0), 8, 1)
-    picture = Pillow.fromarray(np.stack([flat] * 3, axis=-1))
-    tiles = cut(picture, (3, 2), 8, thumbnail=True)
-    assert tiles.shape == (7, 8, 8, 3)
-    red = tiles[..., 0]
-    assert red[:6, 4, 4].tolist() == colours.ravel().tolist()
-    assert red[6, 0, 0] < 20 < 180 < red[6, 7, 7]
-    assert len(cut(picture, (3, 2), 8, thumbnail=False)) == 6
-
-
 IMAGE = picture(0, 30, 20)
 TOKENIZER, _, _ = toy_tokenizer()
 NAMES = [control.name for control in CONTROLS]
@@ -91,18 +76,6 @@ SPELT = st.lists(
     st.sampled_from([*NAMES, "<image>", "<s>", "</s>", "a", " ", "\n", "\u00e9"]),
     max_size=8,
 ).map("".join)
-
-
-def test_phi3_chat():
-    turns = [
-        turn_of("Image-0: ", IMAGE, "\n", role="user"),
-        turn_of("I see", role="assistant"),
-        turn_of("And?", role="user"),
-    ]
-    assert shown(conversation(turns, "Be brief.")) == (
-        "<|system|>\nBe brief.<|end|><|user|>\nImage-0: <image>\n<|end|>"
-        "<|assistant|>\nI see<|end|><|user|>\nAnd?<|end|><|assistant|>\n"
-    )
 
 
 @given(SPELT, SPELT)

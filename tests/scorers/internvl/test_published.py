@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from internvl_helpers import Tensors, save, shapes
+from internvl_helpers import Tensors, config, save, shapes
 
 from generators.architectures import stored as stored_config
 from generators.errors import CheckpointError
+from generators.loading.strict import empty_model
 from scorers.internvl.config import model_config, published_layout, separated
-from scorers.internvl.models import empty_model
+from scorers.internvl.models import KIND
 from scorers.internvl.stage import MmieScore
 
 models = pytest.mark.models
@@ -24,7 +25,7 @@ def test_layout_names_exactly_the_stored_tensors():
     described = stored_config("internvl2-4b")
     stored = {n: torch.empty(s, device="meta") for n, s in shapes(described).items()}
     names = {name for name, _ in separated(stored.items())}
-    model = empty_model(model_config(described, "full"))
+    model = empty_model(KIND, model_config(described, "full"))
     layout = published_layout(model.state_dict())
     assert set(layout) == names
     assert len(names) == len(stored) + 2 * 2 * 24
@@ -66,6 +67,7 @@ def tell(*path, value=None):
 
 
 LAYER = "vision_model.encoder.layers.0"
+LAST_SHARD = "model-00002-of-00002.safetensors"
 
 
 @models
@@ -78,6 +80,16 @@ LAYER = "vision_model.encoder.layers.0"
         (put("vision_model.head.weight", 3), "1 unexpected: vision_model.head.weight"),
         (put(f"{LAYER}.ls1", 31), r"ls1 \(31,\), not \(32,\)"),
         (put(f"{LAYER}.attn.qkv.weight", 90, 32), r"qkv\.weight\[q\] \(30, 32\), not"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(change, message, tmp_path):
+    with pytest.raises(CheckpointError, match=message):
+        load(save(tmp_path, change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
         (tell("template", value="internlm2-chat"), "template is 'internlm2-chat'"),
         (tell("ps_version", value="v1"), "ps_version is 'v1'"),
         (tell("select_layer", value=-4), "select_layer is -4"),
@@ -90,34 +102,30 @@ LAYER = "vision_model.encoder.layers.0"
         (tell("llm_config", "rope_scaling", "type", value="yarn"), "type 'yarn'"),
         (
             tell("llm_config", "rope_scaling", "long_factor", value=[1.0]),
-            "config.json of .* is invalid: .*long_factor",
+            "config.json of toy is invalid: .*long_factor",
         ),
-        (tell("vision_config", "hidden_act", value=7), "config.json of .* is invalid"),
+        (tell("vision_config", "hidden_act", value=7), "config.json of toy is invalid"),
         (tell("llm_config", "hidden_size"), "lacks llm_config.hidden_size"),
         (tell("vision_config"), "lacks vision_config"),
     ],
 )
-def test_what_does_not_fit_is_named(change, message, tmp_path):
+def test_configurations_that_do_not_fit_are_named(change, message):
+    about = config(64)
+    change({}, about)
     with pytest.raises(CheckpointError, match=message):
-        load(save(tmp_path, change))
+        model_config(about, "toy")
 
 
 @models
-@pytest.mark.parametrize(
-    "file",
-    [
-        "config.json",
-        "tokenizer_config.json",
-        "tokenizer.model",
-        "model-00002-of-00002.safetensors",
-    ],
-)
-def test_missing_and_truncated_files_are_named(file, tmp_path):
+def test_missing_and_truncated_files_are_named(tmp_path):
     save(tmp_path)
-    data = (tmp_path / file).read_bytes()
-    (tmp_path / file).write_bytes(data[: len(data) // 2])
-    with pytest.raises(CheckpointError, match=file):
-        load(tmp_path)
-    (tmp_path / file).unlink()
-    with pytest.raises(CheckpointError, match=f"no file '{file}'"):
-        load(tmp_path)
+    for name in ("config.json", "tokenizer_config.json", "tokenizer.model", LAST_SHARD):
+        file = tmp_path / name
+        data = file.read_bytes()
+        file.write_bytes(data[: len(data) // 2])
+        with pytest.raises(CheckpointError, match=name):
+            load(tmp_path)
+        file.unlink()
+        with pytest.raises(CheckpointError, match=f"no file '{name}'"):
+            load(tmp_path)
+        file.write_bytes(data)
