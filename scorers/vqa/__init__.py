@@ -6,16 +6,12 @@ possible answers to one question behind what is shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from generators.base import StageSpec
-from scorers.base import Scorer
 from scorers.vqa.criteria import CriteriaScorer
 from scorers.vqa.dpg import DpgScorer
 from scorers.vqa.geneval2 import GenEval2Scorer
-from scorers.vqa.questions import QuestionScorer
-from scorers.vqa.vqascore import VqaScorer
+from scorers.vqa.questions import QuestionScorer, VqaScorer
 
 VQA: Mapping[str, type[QuestionScorer]] = {
     "vqascore": VqaScorer,
@@ -24,14 +20,3 @@ VQA: Mapping[str, type[QuestionScorer]] = {
     "criteria-probability": CriteriaScorer,
 }
 """Prefix of a scorer's name -> its class."""
-
-
-def resolve_vqa(
-    name: str, overrides: Mapping[str, Any], answers: Callable[[str], StageSpec]
-) -> Scorer:
-    """Return the scorer `PREFIX:LVLM`; UsageError for unknown LVLMs and settings.
-
-    `answers` gives the stage that reads an LVLM's probabilities of answers.
-    """
-    prefix, _, lvlm = name.partition(":")
-    return VQA[prefix].asking(name, answers(lvlm), overrides)

@@ -16,14 +16,7 @@ from generators.base import NotApplicable, Result, Unread, Walk
 from generators.document import Document, Sample, Score, Text
 from scorers.judging.corrected import Pages
 from scorers.judging.criteria import CLOSED, About, criteria_of
-from scorers.vqa.questions import (
-    NO,
-    YES,
-    YES_NO,
-    Question,
-    QuestionScorer,
-    WordedSettings,
-)
+from scorers.vqa.questions import NO, YES, YES_NO, Question, QuestionScorer, WordedSettings
 
 
 class CriteriaSettings(WordedSettings):
@@ -54,13 +47,11 @@ class CriteriaScorer(QuestionScorer):
         """Ask about all criteria at once."""
         if not (criteria := criteria_of(query)):
             return NotApplicable("the query has no criteria of its own")
-        asked = [
-            (
-                _shown(query, document, about),
-                Question(self._worded(about, text), YES_NO),
-            )
-            for about, text in criteria
-        ]
+        asked = []
+        for about, criterion in criteria:
+            worded = self.options.question.replace("{about}", about)
+            question = Question(worded.replace("{criterion}", criterion), YES_NO)
+            asked.append((_shown(query, document, about), question))
         records = yield from self.records(query, asked)
         if not isinstance(records, list):
             return records
@@ -73,10 +64,6 @@ class CriteriaScorer(QuestionScorer):
         rates = {about: fmean(values) for about, values in met.items()}
         parts = {"criteria": rates, "probabilities": met}
         return Result(Score(100 * fmean([*rates.values()]), parts))
-
-    def _worded(self, about: About, criterion: str) -> str:
-        worded = self.options.question.replace("{about}", about)
-        return worded.replace("{criterion}", criterion)
 
 
 def _shown(query: Sample, document: Document, about: About) -> Document:

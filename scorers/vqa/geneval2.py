@@ -137,7 +137,6 @@ def corrected_atom(question: str, answer: str, record: AnswerRecord) -> float:
 
 
 def _longer(answer: str) -> tuple[str, ...]:
-    """Return the numbers that begin as `answer` does, in words and in digits."""
     words = (w for w in _LONGER if w.startswith(answer))
     number = _numeral(answer)
     digits = (f"{number}{digit}" for digit in range(10)) if number else ()

@@ -23,12 +23,7 @@ from pipelines.systems import Models, answers_spec
 from scorers import resolve_scorer
 from scorers.base import Scorer
 from scorers.judging.sources import MODES
-from scorers.vqa.dpg import (
-    FIRST_ROW,
-    PROPOSITIONS,
-    zeroed_by_ancestors,
-    zeroed_in_order,
-)
+from scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS, zeroed_by_ancestors, zeroed_in_order
 from scorers.vqa.geneval2 import ATOMS
 from scorers.vqa.questions import AnswerRecord, forms
 
@@ -179,8 +174,7 @@ def gmean(values: list[float]) -> float:
     return math.prod(values) ** (1 / len(values))
 
 
-@pytest.mark.parametrize("batch_size", [1, 16])
-@pytest.mark.parametrize("images", [IMAGES[:1], IMAGES])
+@pytest.mark.parametrize(("images", "batch_size"), [(IMAGES[:1], 1), (IMAGES[1:3], 16)])
 def test_scores_equal_a_direct_script(images: tuple[Image, ...], batch_size: int) -> None:
     def close(expected: float) -> Any:
         return pytest.approx(expected, rel=TOLERANCE)
@@ -204,9 +198,9 @@ def test_scores_equal_a_direct_script(images: tuple[Image, ...], batch_size: int
 
 
 def test_a_proposition_holds_where_yes_is_likelier_than_no() -> None:
-    outcome = judged("dpg", *IMAGES)
+    outcome = judged("dpg", *IMAGES[:2])
     assert isinstance(outcome, Result)
-    for image, said in zip(IMAGES, outcome.value.parts["said"], strict=True):
+    for image, said in zip(IMAGES[:2], outcome.value.parts["said"], strict=True):
         for id, _, _, question in PROPOSITIONS_OF:
             asked = f"{question} Please answer Yes or No."
             yes = joint(image, asked, "Yes", "yes", " Yes", " yes")
