@@ -58,10 +58,12 @@ class EnergyMeter:
         nvml = self._nvml
         count = nvml.nvmlDeviceGetCount()
         handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
+        if names is None and handles:
+            return handles
         # Some versions of the library return bytes.
         uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in handles]
         uuids = [u.decode() if isinstance(u, bytes) else u for u in uuids]
-        visible = dict.fromkeys(range(count) if names is None else ())
+        visible: dict[int, None] = {}
         for name in (n.strip() for n in (names or "").split(",")):
             if name.startswith("MIG-"):
                 raise ValueError("a slice of a GPU (MIG) has no energy counter")

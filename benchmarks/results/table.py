@@ -220,7 +220,7 @@ class ResultTable:
             # Text flows; names and numbers are never broken but where names may be.
             flows = j > 0 and not self.right[j]
             cells = [
-                _rich_cell(row[j], (i, j) in best, room if flows else room // 4)
+                _rich_cell(row[j], (i, j) in best, room if flows else room // 3)
                 for i, row in enumerate(self.rows)
             ]
             widest = max(_width(cell.plain) for cell in cells)

@@ -204,6 +204,10 @@ class ResultReader:
         return evaluations(few, self._store, notes=len(few) <= _MOST_WITH_NOTES)
 
 
+def _is_public(endpoint: str | None) -> bool:
+    return (endpoint or "").startswith("https:")
+
+
 def missing_keys(stages: Iterable[StageSpec]) -> dict[str, list[str]]:
     """Environment variables that are not set, by the stage that needs them.
 
@@ -213,7 +217,7 @@ def missing_keys(stages: Iterable[StageSpec]) -> dict[str, list[str]]:
     missing = {
         stage.name: [k for k in stage.secrets if not os.environ.get(k)]
         for stage in stages
-        if (stage.placement.endpoint or "").startswith("https:")
+        if _is_public(stage.placement.endpoint)
     }
     return {name: keys for name, keys in missing.items() if keys}
 

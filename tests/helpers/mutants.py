@@ -91,8 +91,8 @@ MUTANTS = (
     Mutant(
         "pictures of an answer stand in the wrong order",
         "generators/system.py",
-        "rendered = iter(images)",
-        "rendered = iter(images[::-1])",
+        "drawn = iter(images.value)",
+        "drawn = iter(images.value[::-1])",
         COMPOSING,
     ),
     Mutant(

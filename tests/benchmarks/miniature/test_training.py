@@ -24,7 +24,7 @@ from benchmarks.tasks.mmie.prompts import prompts
 from generators.anole.draft import AnoleDraft
 from generators.base import Result
 from generators.decoding.drafting import NativePrompt
-from generators.document import Candidate, Request
+from generators.document import Candidate, Request, Turn
 from generators.mini.table import SHIPPED
 from pipelines.vlm.stage import VisionLanguageModel
 from scorers.internvl.stage import MmieScore
@@ -62,7 +62,8 @@ def judges(folder: Path) -> bool:
     question = Corrected(OWN).ask(SAMPLE, SAMPLE.reference)
     assert isinstance(question, RubricQuestion)
     stage = MmieScore(model=str(folder), device="cpu", dtype="float32", max_new_tokens=4)
-    return isinstance(stage([question.request(None)])[0], Result)
+    request = Request((Turn("user", question.content),))
+    return isinstance(stage([request])[0], Result)
 
 
 def answers(folder: Path) -> bool:
