@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-import random
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from faults import kill_a_worker
 
 from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
-from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import reopen
 from cluster.store import Store
-from cluster.watcher import RunProgress
 from generators.base import Result
-from generators.natives import NATIVE
 
 pytestmark = [
     pytest.mark.ray,
@@ -106,47 +101,14 @@ def test_datasets_opens_the_result_with_decoded_pictures(
     assert pictured[0]["text"].count("<image>") == len(pictured[0]["images"])
 
 
-def scores_of(root: Path) -> dict[tuple[str, str], float]:
-    board = reopen(root).board(Store(root))
-    return {
-        (e.system, e.sample.id): score.value.value
-        for e in board.reading(board.keys)
-        for score in e.scores.values()
-        if isinstance(score, Result)
-    }
-
-
 def keys_of(root: Path) -> set[str]:
     store = Store(root)
     return {key for stage in reopen(root).plan.stages for key in store.rows(stage)}
 
 
 @pytest.mark.slow
-def test_a_killed_worker_changes_no_key_and_no_score(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, turn = tmp_path / "run", Display.turn
-    killed: list[int] = []
-
-    def kill_once(display: Display, progress: RunProgress) -> None:
-        if not any(killed) and list(root.glob("stages/*/part-*")):
-            killed.append(kill_a_worker(random.Random(0)))
-        turn(display, progress)
-
-    monkeypatch.setattr(Display, "turn", kill_once)
-    status, said = run(root, PAIR)
-    assert any(killed)
-    assert status == 0, said
-    calm = {k: v for k, v in scores_of(finished).items() if k[0] == PAIR}
-    rough = scores_of(root)
-    assert rough.keys() == calm.keys()
-    assert all(abs(rough[k] - calm[k]) < 1e-4 for k in calm)
-    assert keys_of(root) <= keys_of(finished)
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("worker_threads")
-@pytest.mark.parametrize("system", sorted(NATIVE.keys() - {"janus-pro-1b"}))
+@pytest.mark.parametrize("system", ["emu2", "gill", "minigpt5"])
 def test_the_size_of_batches_changes_no_key(tmp_path: Path, system: str) -> None:
     """Though the last digits of hidden states depend on it."""
     for size in (1, 3):
