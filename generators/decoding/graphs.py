@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import torch
@@ -86,31 +87,37 @@ Forward = Callable[[StepInputs, int], Tensor]
 class StepGraphs:
     """The graphs of one KV cache; `forget` them when it is allocated anew."""
 
-    def __init__(self, forward: Forward) -> None:
-        self._forward = forward
-        self._steps: dict[tuple[int, int], tuple[StepInputs, Callable[[], Tensor]]] = {}
+    # None of this holds `forward`: it leads to the cache, whose memory would wait for the
+    # garbage collector.
+    def __init__(self) -> None:
+        self._steps: dict[
+            tuple[int, int], tuple[StepInputs, Callable[[], Tensor] | None]
+        ] = {}
 
     def forget(self) -> None:
         """Drop all graphs: the memory they read and write is no longer in use."""
         self._steps.clear()
 
-    def __call__(self, given: StepInputs, rows: int, columns: int) -> Tensor:
+    def __call__(
+        self, forward: Forward, given: StepInputs, rows: int, columns: int
+    ) -> Tensor:
         """Compute a step of the rows of `given`, by the graph of `rows` and `columns`."""
         if (rows, columns) not in self._steps:
             inputs = given.of_rows(rows)
             # Capturing runs the step as well: it writes what the replay writes.
             inputs.fill(given)
             with torch.cuda.device_of(inputs.embeddings):  # type: ignore[no-untyped-call]
-                replay = _replayed(lambda: self._forward(inputs, columns))
+                replay = _replayed(lambda: forward(inputs, columns))
             self._steps[rows, columns] = inputs, replay
         inputs, replay = self._steps[rows, columns]
         inputs.fill(given)
+        states = forward(inputs, columns) if replay is None else replay()
         # The next replay of any graph may write over its states.
-        return replay()[: len(given.embeddings)].clone()
+        return states[: len(given.embeddings)].clone()
 
 
-def _replayed(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Return the graph of `run`, or `run` itself where a layer cannot be captured."""
+def _replayed(run: Callable[[], Tensor]) -> Callable[[], Tensor] | None:
+    """Return the graph of `run`; None where a layer cannot be captured."""
     try:
         return captured(run)
     except RuntimeError as error:
@@ -118,20 +125,32 @@ def _replayed(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
             raise
         reason = str(error).partition("\n")[0]
         warnings.warn(f"decoding without CUDA graphs: {reason}", stacklevel=2)
-        return run
+        return None
+
+
+_capturing = Lock()
+"""PyTorch allows one capture at a time in a process."""
 
 
 def captured(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Capture what `run` does on the GPU; return what repeats it and returns its tensor."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        run()  # libraries allocate what they need at a first call
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    # Other workers of this process may use the GPU in the meantime.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        states = run()
+    """Capture what `run` does on the current GPU; return what repeats it."""
+    with _capturing:
+        current = torch.cuda.current_stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            run()  # libraries allocate what they need at a first call
+        current.wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # By default PyTorch captures on a stream of the GPU that was captured first: on
+            # another GPU the graph would be empty. Other workers of this process may use
+            # the GPU in the meantime.
+            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                states = run()
+        finally:
+            # A failed capture leaves its stream the current one.
+            torch.cuda.set_stream(current)
 
     def replay() -> Tensor:
         graph.replay()

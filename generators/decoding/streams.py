@@ -185,7 +185,7 @@ class Streams:
         self._device, self._dtype = weight.device, weight.dtype
         self._cache = KeyValueRows(context)
         suited = suits(decoder, self._device)
-        self._graphs = StepGraphs(self._forward_step) if suited else None
+        self._graphs = StepGraphs() if suited else None
         self._open: list[Stream] = []
         self._pending = torch.empty(0, weight.shape[1], device=self._device)
         self._pending = self._pending.to(self._dtype)
@@ -294,7 +294,8 @@ class Streams:
             most = self._cache.rows, self._context
             shape = rounded(len(self._open), longest + 1, most)
             self._reserve(*shape)
-            hidden = self._graphs(StepInputs(pending, ids, stored_at), *shape)
+            step = StepInputs(pending, ids, stored_at)
+            hidden = self._graphs(self._forward_step, step, *shape)
         else:
             if tokens > 1:
                 stored_at = stored_at + torch.arange(tokens, device=self._device)

@@ -1,5 +1,8 @@
 """Streams of all ages through one decoder, beside passes without a cache; shared parts."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -186,6 +189,31 @@ def test_steps_that_cannot_be_captured_are_computed_without(monkeypatch):
     with pytest.warns(UserWarning, match="without CUDA graphs"):
         checked.step()
     checked.step()
+
+
+@pytest.mark.filterwarnings("ignore:decoding without CUDA graphs")
+@pytest.mark.parametrize("refused", [False, True])
+def test_the_cache_is_freed_with_its_streams(refused, monkeypatch):
+    """Not by the garbage collector, which comes after the next batch's has been made."""
+
+    def captured(run):
+        states = run()
+        if refused:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return lambda: states
+
+    monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
+    monkeypatch.setattr(graphs, "captured", captured)
+    batch = Streams(decoder("llama"), context=64)
+    batch.open(some(np.random.default_rng(0), 5, 3))
+    cache = weakref.ref(batch._cache)
+    gc.disable()
+    try:
+        batch.step()
+        del batch
+        assert cache() is None
+    finally:
+        gc.enable()
 
 
 @KINDS
