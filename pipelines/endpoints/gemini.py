@@ -14,6 +14,7 @@ from pipelines.endpoints.replies import (
     EndpointReply,
     at,
     counted,
+    finish_at,
     of_type,
     read_body,
     text_at,
@@ -126,10 +127,10 @@ def generated(body: Mapping[str, Any]) -> EndpointReply:
             raise MalformedReply("neither candidates nor a block reason")
         reply.blocked.append(f"the prompt was blocked ({reason})")
         return reply.ended(counts, reason, None)
-    candidate = candidates[0]
+    candidate = of_type(candidates[0], Mapping, "a candidate")
     for part in of_type(at(candidate, "content.parts") or [], list, "parts"):
         _add_part(reply, of_type(part, Mapping, "a part"))
-    finish = text_at(candidate, "finishReason")
+    finish = finish_at(candidate, "finishReason")
     if finish not in _WHOLE:
         said = text_at(candidate, "finishMessage") or ""
         why = f"the answer was stopped ({finish}) {said}".strip()

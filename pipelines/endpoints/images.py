@@ -37,7 +37,7 @@ _COUNTS = {
 def images_reply(body: Mapping[str, Any], prompt: str) -> EndpointReply:
     """Return the images drawn for `prompt`, and what the server says besides."""
     data = of_type(body.get("data"), list, "data")
-    counts, refused = counted(body, _COUNTS)
+    counts, refused = counted(body, _COUNTS, positive=["server_seconds", "peak_memory_mb"])
     # Of vLLM-Omni, by the name of a method; those inside the whole are not counted twice.
     given_s = at(body, "metrics.stage_durations") or {}
     durations = {

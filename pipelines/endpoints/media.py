@@ -24,6 +24,7 @@ from PIL import Image as Pillow
 
 from generators.document import Image
 from generators.images import ImageError, decode, encode
+from generators.unicode import trouble
 from pipelines.endpoints.errors import ReplyTooLarge, certificates, read_bounded
 
 MAX_IMAGE_BYTES = 64 << 20
@@ -168,6 +169,8 @@ class MediaReader:
 
     async def read(self, media: Media) -> Image:
         """Return the image; MediaError. Decoding does not hold up other replies."""
+        if not media.source.isascii() and (wrong := trouble(media.source)) is not None:
+            raise MediaError(f"an image's data or address has {wrong}")
         if media.is_remote:
             data = await self._fetched(media.source)
         else:
@@ -191,7 +194,8 @@ class MediaReader:
             raise UnreachableImage(f"{_shown(url)}: {reason}") from None
         except ReplyTooLarge:
             raise MediaError(f"{_shown(url)}: {_too_long()}") from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        # A UnicodeError is of a name that no resolver can be asked for.
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError) as error:
             reason = str(error) or type(error).__name__
             raise UnreachableImage(f"{_shown(url)} cannot be fetched: {reason}") from None
 

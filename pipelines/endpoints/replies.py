@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -68,10 +68,18 @@ def text_at(value: Any, path: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def finish_at(value: Any, path: str) -> str | None:
+    """Return the finish reason there; MalformedReply for one that is not text."""
+    found: str | None = at(value, path)
+    return found if found is None else str(of_type(found, str, path))
+
+
 def is_count(value: Any) -> bool:
     """Return whether a server's number can count anything."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and value >= 0 and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    # JSON has whole numbers that no float can hold.
+    return 0 <= value <= sys.float_info.max
 
 
 @dataclass(slots=True, kw_only=True)
@@ -291,9 +299,10 @@ def chat_completion(body: Mapping[str, Any]) -> EndpointReply:
         reply.stopped.append("the reply has no choices")
     # One answer is asked for: vLLM-Omni gives what each of its stages adds as a choice.
     for choice in choices or [{}]:
-        message = of_type(at(choice, "message") or {}, Mapping, "a message")
+        said = of_type(choice, Mapping, "a choice").get("message")
+        message = of_type(said or {}, Mapping, "a message")
         reply.add_message(message, segments)
-        finish = finish or text_at(choice, "finish_reason")
+        finish = finish or finish_at(choice, "finish_reason")
     if (finish or "").startswith("content_filter") and not reply.blocked:
         reply.blocked.append(f"stopped by the content filter ({finish})")
     counts = counted(body.get("usage"), _CHAT_USAGE)

@@ -10,8 +10,8 @@ from pipelines.endpoints.errors import REFUSAL_CODES
 from pipelines.endpoints.media import Media
 from pipelines.endpoints.replies import (
     EndpointReply,
-    at,
     counted,
+    finish_at,
     of_type,
     read_body,
     text_at,
@@ -74,17 +74,19 @@ def response(body: Mapping[str, Any]) -> EndpointReply:
     reply = EndpointReply()
     for item in of_type(body.get("output"), list, "output"):
         _add_item(reply, of_type(item, Mapping, "an item"))
-    reason = text_at(body, "incomplete_details.reason")
+    reason = finish_at(body, "incomplete_details.reason")
     if reason == "content_filter":
         reply.blocked.append("stopped by the content filter (content_filter)")
     if body.get("error") is not None:
-        message = text_at(body, "error.message") or "the response failed"
+        said = text_at(body, "error.message") or text_at(body, "error")
+        message = said or "the response failed"
         _add_problem(reply, text_at(body, "error.code"), message)
-    drawing = of_type(at(body, "tool_usage.image_gen") or {}, Mapping, "image_gen")
+    tools = of_type(body.get("tool_usage") or {}, Mapping, "tool_usage")
+    drawing = of_type(tools.get("image_gen") or {}, Mapping, "image_gen")
     tool = {"input_tokens": 0, "output_tokens": 0, **drawing}
     used = {"model": body.get("usage"), "tool": tool}
     counts = counted(used, _USAGE, positive=["image_output_tokens"])
-    return reply.ended(counts, reason or text_at(body, "status"), text_at(body, "model"))
+    return reply.ended(counts, reason or finish_at(body, "status"), text_at(body, "model"))
 
 
 def _add_problem(reply: EndpointReply, code: str | None, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 
 import pytest
 from endpoint_apis import (
@@ -188,6 +189,7 @@ BROKEN = {
     "MALFORMED": (GEMINI, gemini(HERE, finish="MALFORMED_RESPONSE")),
     "status failed": (RESPONSES, response(said("here it is:"), called(result=None))),
     "server_error": (RESPONSES, response(error={"code": "server_error", "message": "m"})),
+    "no credit": (RESPONSES, response(error="no credit")),
     "no choices": (CHAT, completion("x") | {"choices": []}),
     "empty": (CHAT, completion(" \n")),
     "max_tokens": (CHAT, completion("", "length")),
@@ -211,6 +213,26 @@ def test_refusals_are_final_and_other_replies_without_an_answer_are_not(words):
     assert failure.usage or words == "blockReason", "it is paid for"
     if "here it is" in str(reply):
         assert failure.notes["text"] == "here it is:", "no text answer, but kept"
+
+
+@pytest.mark.parametrize(
+    ("api", "reply"),
+    [
+        (CHAT, completion("a", finish=3)),
+        (GEMINI, gemini(text("a"), finish=3)),
+        (RESPONSES, response(said("a"), incomplete_details={"reason": 3})),
+        (RESPONSES, response(said("a"), tool_usage="many")),
+        (CHAT, completion("a") | {"choices": ["a"]}),
+        (GEMINI, {"candidates": ["a"]}),
+    ],
+)
+def test_an_answer_with_values_of_wrong_types_is_not_taken_for_whole(api, reply):
+    with api.serving() as server:
+        server.always(reply)
+        failure = api.once(server, max_attempts=1)
+    assert isinstance(failure, Failure)
+    assert failure.fault is Fault.ENDPOINT
+    assert re.search(r" is a (int|str), not (text|an object)", failure.reason)
 
 
 @pytest.mark.parametrize(("max_tokens", "read"), [(1, False), (1024, True), (None, True)])
@@ -265,6 +287,7 @@ def test_what_differs_from_what_was_asked_for_is_noted():
     api, inner = IMAGES["openai"], {"Pipeline.diffuse": 0.4, "Pipeline.vae.decode": 0.1}
     reply = images(saved(noise("x", (40, 20)), "PNG"), metrics={"stage_durations": inner})
     reply["data"][0]["revised_prompt"] = "a crimson cat"
+    reply |= {"inference_time_s": 0.0, "peak_memory_mb": 0}  # not measured
     with api.serving() as server:
         server.always(reply)
         result = api.once(server, width=64, height=48)
@@ -282,6 +305,7 @@ def test_what_differs_from_what_was_asked_for_is_noted():
         (images(saved(noise("a"), "PNG"), saved(noise("b"), "PNG")), "2 images"),
         ({"data": [{"b64_json": "%%%"}]}, "base64"),
         ({"data": [{}]}, "no bytes"),
+        ({"data": [{"url": "data:image/png,\ud800"}]}, "lone surrogate"),
         ({"data": [{"url": "http://127.0.0.1:9/a.png"}]}, "not fetched"),
         (images(saved(Pillow.new("RGB", (8, 8)), "PNG")), "black"),
         (images(png_header(20_000, 20_000)), "pixels"),
