@@ -115,10 +115,9 @@ def _only(
     """Return the verdict of a reply in which only one was found."""
     if len(words) == 1 and words[0] in preferences:
         return Verdict(words[0], preferences[words[0]])
-    several = ", ".join(words)
-    return Unscored(
-        f"several verdicts: {several}" if several else f"no verdict; wanted {wanted}"
-    )
+    if len(words) > 1:
+        return Unscored(f"several verdicts: {', '.join(words)}")
+    return Unscored(f"no verdict; wanted {wanted}")
 
 
 def official_creation(reply: str) -> Verdict | Unscored:

@@ -157,5 +157,6 @@ def test_a_choice_is_read_from_json_however_broken(reply: str, choice: str | Non
     result = readers.better(reply)
     if choice is None:
         assert isinstance(result, Unscored)
+        assert ("several" in result.reason) == (reply.count("better_response") > 1)
     else:
         assert result == Verdict(choice, {"A": 1, "B": -1, "tie": 0}[choice])
