@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from generators.base import Job, Outcome, Result, Unread, Walk
@@ -216,9 +216,9 @@ class RubricJudge(ChatJudge):
             what = "is cut at the model's maximum length" if cut else "cannot be read"
             return Unread(f"the reply {what}: {replies.reasons[0]}")
         notes = {**reply.notes, **reply.usage}
+        judged = ("raw", "source", "stated", "summed", "consistent", "criteria", "penalty")
         parts = {
-            **asdict(verdict),
-            "consistent": verdict.consistent,
+            **{name: getattr(verdict, name) for name in judged},
             "rubric": rubric.id,
             "prompt_sha256": rubric.sha256,
             "attempts": attempts,

@@ -39,6 +39,9 @@ def test_a_reply_becomes_a_score_in_percent():
         4100,
     )
     assert not {"prompt", "cost"} & set(parts)
+    # In the order in which reports and files of data show them.
+    shown_first = ["raw", "source", "stated", "summed", "consistent", "criteria", "penalty"]
+    assert [*parts][:7] == shown_first
     (job,) = jobs
     assert (job.spec, job.label, job.input.seed) == (chat_spec(), "SA-1", None)
 
