@@ -27,7 +27,7 @@ from transformers import BertTokenizer
 
 from cluster.walks import drive
 from generators.architectures import config_of
-from generators.base import Failure
+from generators.base import Failure, NotApplicable
 from generators.document import Image
 from generators.errors import CheckpointError
 from scorers import resolve_scorer
@@ -230,3 +230,11 @@ def test_other_keys_and_a_missing_file_are_named(hps: Any, tmp_path: Path) -> No
         scored(resolve_scorer("hpsv2.1", "pretrained", settings), "a", IMAGES[0])
     with pytest.raises(CheckpointError, match=r"no file 'HPS_v2_compressed\.pt'"):
         scored(resolve_scorer("hpsv2", "pretrained", settings), "a", IMAGES[0])
+
+
+@pytest.mark.parametrize(
+    "name", ["hpsv2.1", "hpsv3", "imagereward", "pickscore", "siglip2"]
+)
+def test_a_question_without_text_is_not_asked_about(name: str) -> None:
+    walk = resolve_scorer(name, "tiny", {}).judge(query_of(" "), document(IMAGES[0]))
+    assert isinstance(drive(walk, list), NotApplicable)

@@ -25,7 +25,7 @@ from generators.errors import UsageError
 from scorers import resolve_scorer
 from scorers.judging import aspects, criteria, isg, released
 from scorers.judging.released import Released, averages, find_score, released_rubrics
-from scorers.judging.replies import RubricVerdict
+from scorers.judging.replies import RubricVerdict, Unreadable
 from scorers.judging.rubrics import Rubric
 from scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
 
@@ -63,6 +63,8 @@ def test_every_reply_is_read_as_by_the_released_scorer():
     read = [RELEASED.read(reply, RUBRICS["SA"]) for reply in REPLIES]
     scores = [v.raw if isinstance(v, RubricVerdict) else None for v in read]
     assert scores == FIGURES["kept"]
+    # Where the released scorer ends in an error, the judgement has no value.
+    assert isinstance(RELEASED.read(f"### Score\n{'9' * 400}", RUBRICS["SA"]), Unreadable)
 
 
 @pytest.mark.parametrize("i", range(len(AVERAGED)))
