@@ -114,6 +114,9 @@ class Row:
     def id(self, key: str = "id", *, numbers: bool = False) -> str:
         """Return a string that can name a query; with `numbers`, a whole number too."""
         id = id_text(self.get(key, object), numbers)
+        if numbers and not isinstance(id, str):
+            rule = "must be a string or a whole number"
+            raise RowError(Rule.WRONG_TYPE, f"{self.path(key)} {rule}, not {shown(id)}")
         if not is_id(of_type(id, str, self.path(key))):
             raise RowError(Rule.ID, f"an id is printable and not empty, unlike {shown(id)}")
         return str(id)

@@ -35,7 +35,7 @@ from picture_helpers import NOISE, png_header, saved
 from PIL import Image as Pillow
 from task_rows import GEU, ISG, UEVAL, write_isg, write_realunify, write_ueval
 
-from benchmarks.tasks.reading.rules import TaskError
+from benchmarks.tasks.reading.rules import Row, RowError, TaskError
 from benchmarks.tasks.reading.sources import load_rows
 from benchmarks.tasks.task_set import limited, load, selected
 from generators.document import Image, Malformed, Sample
@@ -456,6 +456,14 @@ def test_a_limit_does_not_insist_on_rows_without_a_category():
     for limit in (0, -1):
         with pytest.raises(TaskError):
             limited(samples, limit, 0)
+
+
+def test_ids_may_be_whole_numbers_where_files_have_them():
+    assert Row({"id": 3}).id(numbers=True) == "3"
+    with pytest.raises(RowError, match="must be a string, not 3"):
+        Row({"id": 3}).id()
+    with pytest.raises(RowError, match="must be a string or a whole number, not True"):
+        Row({"id": True}).id(numbers=True)
 
 
 def test_ids_select_in_file_order_and_unknown_ones_are_named():
