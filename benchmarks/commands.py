@@ -29,7 +29,12 @@ from benchmarks.runs.config import (
     with_settings,
 )
 from benchmarks.runs.display import Display
-from benchmarks.runs.experiment import Experiment, ResultReader, reopen
+from benchmarks.runs.experiment import (
+    Experiment,
+    ResultReader,
+    refuse_changed_data,
+    reopen,
+)
 from benchmarks.runs.forecast.forecast import concluded, kept_forecast
 from benchmarks.runs.joining import joined
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
@@ -126,10 +131,14 @@ def score(
         values = {k: v for k, v in flags.items() if k not in ("set", "remake")}
         values["answers"] = {name: str(place) for name, place in named.items()}
         values["scorers"] = tuple(scorers)
+        asked: AnyPath | None = None
         if flags.get("data") is None:
-            values |= _queries_of(named.values())
+            queries, asked = _queries_of(named.values())
+            values |= queries
         config = load_config(None, values, flags["set"])
         experiment = _opened(config, console, remake=flags["remake"])
+        if asked is not None:
+            refuse_changed_data(asked, read_manifest(asked), experiment.task)
     planned = RunPlan.of(experiment, only_scorers=True)
     # New records would be filed under a former version of a stage.
     if names := [c.spec.name for c in planned.counts if c.spec.recorded and c.to_run]:
@@ -140,15 +149,22 @@ def score(
     return _execute(planned, console, only_scorers=True).exit_status
 
 
-def _queries_of(places: Iterable[answers.AnswerPlace]) -> dict[str, Any]:
-    """The keys of a config that name the queries in the first of `places` that has some."""
+def _queries_of(
+    places: Iterable[answers.AnswerPlace],
+) -> tuple[dict[str, Any], AnyPath | None]:
+    """The keys of a config that name the queries in the first of `places` that has some.
+
+    And the run that was asked them, if that place is one.
+    """
     for place in places:
         here = answers.found(place)
         if here.asks:
-            return {"data": f"{here.format.data}{place.path}"}
+            return {"data": f"{here.format.data}{place.path}"}, None
         if here.name == "run":
-            config = former_config(place.path, read_manifest(place.path))
-            return {k: getattr(config, k) for k in ("data", "limit", "ids", "seed")}
+            root = next(iter(here.files)).parent
+            config = former_config(root, read_manifest(root))
+            names = ("data", "limit", "ids", "seed")
+            return {name: getattr(config, name) for name in names}, root
     raise UsageError(
         "the answers hold no questions: name the data that they answer with --data, such "
         "as --data ueval:PLACE"

@@ -26,7 +26,7 @@ from benchmarks.tasks.mmie import official
 from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
 from cluster.plan import EngineOptions, Evaluation, Plan, evaluations
-from cluster.run import MANIFEST, RUN_DIGEST
+from cluster.run import RUN_DIGEST
 from cluster.store import Store
 from generators.base import StageSpec
 from generators.buckets import AnyPath
@@ -338,7 +338,7 @@ def refuse_other_questions(task: TaskSet) -> None:
         if about["format"] != "run":
             continue
         place = answers.AnswerPlace.of(about["place"]).path
-        root = place.parent if place.name == MANIFEST else place
+        root = place.parent if place.is_file() else place
         digest = data_digest(read_manifest(root))
         if digest and digest == task.about.get("digest"):
             continue
@@ -430,7 +430,7 @@ def reopen(
     # another one, and has no records yet.
     former = experiment
     if changes:
-        _refuse_changed_data(root, manifest, experiment.task)
+        refuse_changed_data(root, manifest, experiment.task)
         refuse_other_questions(experiment.task)
         own, ids = former_config(root, manifest), manifest.get("ids")
         former = experiment_of(own, experiment.task, (), identities=known, ids=ids)
@@ -454,7 +454,8 @@ def reopen(
     )
 
 
-def _refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:
+def refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:
+    """UsageError where the run in `root` was made with other data than `task` is of."""
     then, now = data_digest(manifest), task.about.get("digest")
     if then and now and then != now:
         raise UsageError(

@@ -80,8 +80,10 @@ def test_data_that_has_changed_since_the_run_was_made_is_refused(place: Path) ->
     with pytest.raises(UsageError, match="has changed since the run was made"):
         plait("run", *words, "--data", "moved")
     scoring = ["score", "theirs", "--scorer", "bleu"]
-    with pytest.raises(UsageError, match=r"moved has changed since the run in .*theirs"):
-        plait(*scoring)
+    two = [*scoring, "again=theirs/manifest.json", "--weights", "tiny", "--out", "both"]
+    for command in (scoring, two):
+        with pytest.raises(UsageError, match=r"has changed since the run in .*theirs"):
+            plait(*command)
     folder(place / "data", asking("Why?", "Otherwise."))
     folder(place / "moved", asking("Why?"))
     told = ["--data", "data", "--executor", "local", "--out", "again"]
