@@ -66,7 +66,7 @@ def load_dpg(place: str, cache: Path) -> TaskSet:
     """
     found = located(place, (f"**/{DPG_FILE}",))
     path = _file(found, DPG_FILE)
-    by_item = groupby(load_table(path, _DPG_COLUMNS), lambda row: row["item_id"])
+    by_item = groupby(load_table(path, sorted(_DPG_COLUMNS)), lambda row: row["item_id"])
     items = [DpgItem(i == 0, id, list(rows)) for i, (id, rows) in enumerate(by_item)]
 
     def group(item: DpgItem) -> RowGroup:
