@@ -70,7 +70,7 @@ def run_of_gt(root):
     words = ["--system", "gt", "--system", "gt:no-images", "--scorer", "bleu", *TINY]
     done = invoke("run", "--data", "data", *words, "--repeats", "2", "--out", str(root))
     assert done.exit_code in (0, 1), done.output
-    RUNS[rows] = root
+    RUNS[rows] = root.absolute()
     return root
 
 
