@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.runs.forecast.rates import Sources, StageRates
@@ -136,8 +136,9 @@ def simulate(
     longest_s = max((n * speeds.seconds(d) for d, n in each.items()), default=0.0)
     tick_s = max(1.0, _TICK * longest_s)
     world = World(nodes, speeds, make_worker=CountingWorker, tick_s=tick_s)
-    with world.driver() as executor:
-        engine = _CountingEngine(executor, placed, scale, counts)
+    # No directory of a user is looked at, whatever its name.
+    with TemporaryDirectory() as nowhere, world.driver() as executor:
+        engine = _CountingEngine(executor, Path(nowhere), placed, scale, counts)
         engine.run()
         seconds = world.now
         world.pass_time(1.0)  # until the hosts have ended
@@ -165,12 +166,13 @@ class _CountingEngine(Engine):
     def __init__(
         self,
         executor: Executor,
+        root: Path,
         work: Sequence[StageWork],
         scale: float,
         counts: Mapping[str, int],
     ) -> None:
         options = EngineOptions(placement_timeout_s=math.inf)
-        super().__init__(executor, Path(gettempdir()) / "plait", options)
+        super().__init__(executor, root, options)
         self._work = {w.spec.digest: w for w in work}
         self._specs = {w.spec.digest: _scaled(w.spec, scale) for w in work}
         self._counts = counts

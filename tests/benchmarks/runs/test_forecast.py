@@ -277,6 +277,14 @@ def test_a_stage_that_fits_nowhere_is_named_and_what_follows_goes_on() -> None:
     assert result.seconds == pytest.approx(8.0, abs=0.1)
 
 
+def test_a_simulated_run_looks_at_no_directory_of_a_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "plait").write_text("a user's own")
+    assert simulated((work(ONE, 1),), Machine(cpus=1)).seconds > 0
+
+
 HALF = Placement(num_cpus=2, batch_size=1)
 """Half of a node: two workers at a time."""
 NODE = Node("n", Resources(cpus=4, memory=8 * 2**30))
