@@ -204,9 +204,10 @@ class RunLog(Watcher):
         self.watcher.worker_failed(failure)
 
     def worker_ready(self, folder: str, seconds: float, taken_over: bool) -> None:
-        """Keep for the manifest."""
+        """Keep for the manifest, and pass on."""
         times = self.ready[TAKEOVERS if taken_over else LOADS]
         times.setdefault(folder, []).append(round(seconds, 3))
+        self.watcher.worker_ready(folder, seconds, taken_over)
 
     def all_failures(self, former: Mapping[str, Any] | None) -> dict[str, Any]:
         """The manifest's entry on failed workers of all commands, after a `former` one."""

@@ -13,6 +13,7 @@ import pytest
 from paths import CHECKOUT
 from trial import Witness
 
+from cluster.manifest import LOADS
 from cluster.watcher import LOG, STDERR_FOLDER, RunLog, WorkerFailure
 
 
@@ -85,7 +86,9 @@ def test_notices_and_failures_are_written_down_and_passed_on(tmp_path: Path) -> 
     with RunLog(tmp_path, witness) as log:
         log.notice("take care")
         log.worker_failed(failure)
+        log.worker_ready("writer-1", 1.5, False)
     assert (witness.notices, witness.failures) == (["take care"], [failure])
+    assert (log.ready[LOADS], witness.loaded) == ({"writer-1": [1.5]}, ["writer-1"])
     assert lines(tmp_path)[1:3] == [
         "plait: take care",
         "plait: worker of writer on host died: why (2 records in flight)",

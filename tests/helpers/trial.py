@@ -214,6 +214,7 @@ class Witness(Watcher):
         self.notices: list[str] = []
         self.turns = 0
         self.failures: list[WorkerFailure] = []
+        self.loaded: list[str] = []
 
     @property
     def stages(self) -> Sequence[StageProgress]:
@@ -231,6 +232,9 @@ class Witness(Watcher):
 
     def worker_failed(self, failure: WorkerFailure) -> None:
         self.failures.append(failure)
+
+    def worker_ready(self, folder: str, seconds: float, taken_over: bool) -> None:
+        self.loaded.append(folder)
 
 
 def run(
