@@ -300,6 +300,18 @@ def receipt(**usage: float) -> Receipt:
     return Receipt("done", rows={"key": row}, usage=usage)
 
 
+def test_all_stages_count_towards_one_ceiling() -> None:
+    """Those too that have no price of their own and report what they cost."""
+    spending = Spending(3.0)
+    spending.count_receipt(paid_lvlm(), receipt(cost=2.0))
+    spending.count_receipt(painter(), receipt(images=1))
+    assert spending.exhausted() is None
+    spending.count_receipt(painter(1), receipt(cost=1.0))
+    assert spending.exhausted() is not None
+    paid = [spending.is_paid(spec) for spec in (paid_lvlm(), painter(1), painter())]
+    assert paid == [True, True, False]
+
+
 def test_no_ceiling_is_kept_where_a_server_does_not_say_what_was_used() -> None:
     spending, without = Spending(3.0), Spending(None)
     spending.count_receipt(paid_lvlm(), Receipt("done"))  # a request that failed

@@ -220,5 +220,21 @@ def test_without_sbatch_the_script_is_kept(
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "run.toml").write_text(CONFIG.format(out=tmp_path / "out"))
     done = CliRunner().invoke(app, ["submit", str(tmp_path / "run.toml"), "--to", "slurm"])
+    assert isinstance(done.exception, UsageError)
     assert "sbatch" in str(done.exception)
     assert (tmp_path / "out" / "jobs" / "job.sh").exists()
+
+
+@pytest.mark.parametrize(("to", "name"), [("slurm", "sbatch"), ("kuberay", "kubectl")])
+def test_what_a_cluster_refuses_is_said_in_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str, name: str
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    program = tmp_path / name
+    program.write_text("#!/bin/sh\necho no such account >&2\nexit 1\n")
+    program.chmod(0o755)
+    config = (CONFIG + SITE).format(out=tmp_path / "out", nodes=1)
+    (tmp_path / "run.toml").write_text(config)
+    done = CliRunner().invoke(app, ["submit", str(tmp_path / "run.toml"), "--to", to])
+    assert isinstance(done.exception, UsageError)
+    assert "no such account" in str(done.exception)
