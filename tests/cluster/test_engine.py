@@ -224,7 +224,10 @@ def test_pictures_are_read_where_they_are_and_folders_need_not_be_shared(
     gone = Image("0" * 64, place=str(tmp_path / "gone.png"))
     plan = plan_of([sample(0, images=[image]), sample(1, images=[gone])])
     world = World([Node("n", Resources(cpus=8), "n")])
-    run(plan, tmp_path / "run", executor=nullcontext(executor(world)))
+    witness = Witness()
+    run(plan, tmp_path / "run", witness, executor=nullcontext(executor(world)))
+    # Of three workers on a node that shares nothing, the user is told once.
+    assert len(witness.notices) == (executor is Elsewhere)
     ended = outcomes(plan, tmp_path / "run")
     assert ended["writer+painter0", "SA-0"].value.text.endswith(picture.digest[:4])
     assert "gone.png" in ended["writer+painter0", "PBL-1"].reason
