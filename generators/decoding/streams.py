@@ -178,7 +178,8 @@ class Streams:
 
     def __init__(self, decoder: Any, context: int, axes: int = 1) -> None:
         """`context` is the most tokens of a stream; `axes` is 3 under M-RoPE."""
-        self._context = context
+        # Rounded up as columns are: the last ones of a context, too, need whole masks.
+        self._context = context = _up(context)
         self._decoder = decoder
         self._axes = axes
         weight = decoder.get_input_embeddings().weight
@@ -311,9 +312,7 @@ class Streams:
 
     def _aligned(self, columns: int) -> int:
         """Round up on a GPU, whose fast attention kernels read masks of whole 16 bytes."""
-        if self._device.type != "cuda":
-            return columns
-        return min(-(-columns // 8) * 8, self._context)
+        return _up(columns) if self._device.type == "cuda" else columns
 
     def _forward_step(self, step: StepInputs, columns: int) -> Tensor:
         self._cache.begin(step.stored_at, columns)
@@ -380,6 +379,10 @@ class Streams:
         hidden = (columns > stored_at[..., None])[:, None]
         mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
         return mask.masked_fill_(hidden, -torch.inf)
+
+
+def _up(columns: int) -> int:
+    return -(-columns // 8) * 8
 
 
 def _following(ids: Tensor) -> Tensor:
