@@ -1,0 +1,208 @@
+"""What a model thinks before it replies, told apart from its reply.
+
+Where a server has no parser for it, models write their reasoning into the reply, each
+family between marks of its own. The marks here are those of the reasoning parsers of vLLM
+and SGLang and of published chat templates. A thought is no part of a reply: neither an
+answer nor a judgement. Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_BLANK = r"[\s\ufeff\u200b]*"
+_QUOTES = tuple("`'\"\u2018\u201c")
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's words: what it thought, and what it said."""
+
+    text: str
+    """The reply without its thought; empty where none follows the thought."""
+    thought: str = ""
+    unfinished: bool = False
+    """Whether the words end inside the thought, so that the reply never began."""
+
+
+class _Marks:
+    """How one family of models marks a thought.
+
+    `needs_closing` is for openings in plain words: without the closing mark such a text is
+    no thought. A `lone` closing mark ends a thought that was never opened: chat templates
+    write the opening mark into the prompt.
+    """
+
+    def __init__(
+        self,
+        opening: str,
+        closing: str,
+        wrapper: tuple[str, str] | None = None,
+        *,
+        needs_closing: bool = False,
+        lone: bool = True,
+    ) -> None:
+        self.opening = re.compile(opening, re.IGNORECASE)
+        self.beginning = re.compile(_BLANK + f"(?:{opening})", re.IGNORECASE)
+        self.end_of_prompt = re.compile(f"(?:{opening}){_BLANK}\\Z", re.IGNORECASE)
+        self.closing = re.compile(closing, re.IGNORECASE)
+        self.wrapper: re.Pattern[str] | None = None
+        if wrapper is not None:
+            first, last = wrapper
+            whole = rf"{_BLANK}{first}(?P<reply>.*?)(?:{last}{_BLANK})?\Z"
+            self.wrapper = re.compile(whole, re.IGNORECASE | re.DOTALL)
+        self.needs_closing = needs_closing
+        self.lone = lone
+
+
+def _tag(name: str) -> _Marks:
+    # ERNIE, Hunyuan and GLM wrap the reply that follows.
+    wrapper = (r"<(?:answer|response)\s*>", r"</(?:answer|response)\s*>")
+    return _Marks(rf"<{name}\s*>", rf"</{name}\s*>", wrapper)
+
+
+_FINAL = r"(?:<\|start\|>assistant)?<\|channel\|>\s*final\b[^<]*<\|message\|>"
+_FAMILIES = (
+    *map(_tag, ("think", "thinking", "thought", "reasoning", "seed:think")),
+    # Magistral, then Kimi-VL.
+    _Marks(r"\[THINK\]", r"\[/THINK\]"),
+    _Marks("\u25c1think\u25b7", "\u25c1/think\u25b7"),
+    # OpenThinker, Command A, Gemma 4.
+    _Marks(
+        r"<\|begin_of_thought\|>",
+        r"<\|end_of_thought\|>",
+        (r"<\|begin_of_solution\|>", r"<\|end_of_solution\|>"),
+    ),
+    _Marks(
+        r"<\|START_THINKING\|>",
+        r"<\|END_THINKING\|>",
+        (r"<\|START_RESPONSE\|>", r"<\|END_RESPONSE\|>"),
+    ),
+    _Marks(r"<\|channel>thought\b", r"<channel\|>"),
+    # gpt-oss (harmony), and what is left of it where its special tokens were dropped.
+    _Marks(
+        r"(?:<\|start\|>assistant)?<\|channel\|>\s*(?:analysis|commentary)\b",
+        _FINAL,
+        ("", r"<\|(?:return|end)\|>"),
+    ),
+    _Marks(r"(?-i:analysis(?=[A-Z]))", r"(?-i:assistant\s?final)", lone=False),
+    # Granite, then Apriel: plain words.
+    _Marks(
+        r"Here(?:'s| is) my thought process:",
+        r"Here(?:'s| is) my response:",
+        needs_closing=True,
+        lone=False,
+    ),
+    _Marks(
+        r"Here are my reasoning steps:",
+        r"\[BEGIN FINAL RESPONSE\]",
+        ("", r"\[END FINAL RESPONSE\]"),
+        needs_closing=True,
+    ),
+)
+_FINAL_ALONE = re.compile(_BLANK + _FINAL)
+
+
+def separate(text: str, *, opened: bool = False) -> Reply:
+    """Tell the thought at the beginning of a model's words from the reply after it.
+
+    A text without one comes back unchanged. With `opened` the prompt ended inside a thought
+    (`opens_thought`), so that words without a closing mark are all thought. Marks further
+    on are the reply's own, as where it explains them; but all before a closing mark that
+    nothing opens is a thought, unless the mark stands in quotes or in a code block.
+    """
+    thoughts: list[str] = []
+    rest = text
+    while (marks := _opened_by(rest)) is not None:
+        start = _match_end(marks.beginning, rest)
+        closing = _closing(marks, rest, start)
+        if closing is None:
+            thoughts.append(rest[start:])
+            return Reply("", _joined(thoughts), unfinished=True)
+        thoughts.append(rest[start : closing.start()])
+        rest = _unwrapped(marks, rest[closing.end() :])
+    if thoughts:
+        return Reply(rest.strip(), _joined(thoughts))
+    lone = _lone_closing(text)
+    if lone is not None:
+        marks, closing = lone
+        reply = _unwrapped(marks, text[closing.end() :])
+        return Reply(reply.strip(), text[: closing.start()].strip())
+    if opened:
+        return Reply("", text.strip(), unfinished=True)
+    if header := _FINAL_ALONE.match(text):
+        return Reply(_HARMONY_END.sub("", text[header.end() :]).strip())
+    return Reply(text)
+
+
+def holds_thought(text: str) -> bool:
+    """Return whether a model's words begin with a thought, also an empty one."""
+    return separate(text).text != text
+
+
+def opens_thought(prompt: str) -> bool:
+    """Return whether a prompt ends with the opening mark of a thought."""
+    return any(marks.end_of_prompt.search(prompt) for marks in _FAMILIES)
+
+
+_HARMONY_END = re.compile(r"<\|(?:return|end)\|>\s*\Z")
+
+
+def _opened_by(text: str) -> _Marks | None:
+    """Return the family whose opening mark a text begins with."""
+    for marks in _FAMILIES:
+        if marks.beginning.match(text) is None:
+            continue
+        if not marks.needs_closing or marks.closing.search(text):
+            return marks
+    return None
+
+
+def _match_end(pattern: re.Pattern[str], text: str) -> int:
+    match = pattern.match(text)
+    return match.end() if match else 0
+
+
+def _closing(marks: _Marks, text: str, start: int) -> re.Match[str] | None:
+    """Return the mark that closes a thought.
+
+    It is the one of the outermost thought where thoughts are nested; where marks do not
+    pair (a thought that mentions its own opening mark), the first.
+    """
+    closings = list(marks.closing.finditer(text, start))
+    openings = [m.start() for m in marks.opening.finditer(text, start)]
+    for number, closing in enumerate(closings, start=1):
+        before = sum(place < closing.start() for place in openings)
+        if number == before + 1:
+            return closing
+    return closings[0] if closings else None
+
+
+def _lone_closing(text: str) -> tuple[_Marks, re.Match[str]] | None:
+    """Return the first closing mark that nothing opens, with its family."""
+    found: list[tuple[_Marks, re.Match[str]]] = []
+    for marks in _FAMILIES:
+        closing = marks.closing.search(text) if marks.lone else None
+        if closing is None or marks.opening.search(text, 0, closing.start()):
+            continue
+        if not _is_mentioned(text, closing):
+            found.append((marks, closing))
+    return min(found, key=lambda pair: pair[1].start(), default=None)
+
+
+def _is_mentioned(text: str, mark: re.Match[str]) -> bool:
+    """Return whether a mark is quoted or part of a code block, not used."""
+    fences = len(_FENCE.findall(text, 0, mark.start()))
+    return text[: mark.start()].endswith(_QUOTES) or fences % 2 == 1
+
+
+def _unwrapped(marks: _Marks, text: str) -> str:
+    """Return a reply without what its family puts around it."""
+    wrapped = marks.wrapper.match(text) if marks.wrapper else None
+    return wrapped["reply"] if wrapped else text
+
+
+def _joined(thoughts: list[str]) -> str:
+    return "\n\n".join(thought.strip() for thought in thoughts).strip()

@@ -1,0 +1,125 @@
+"""Thoughts are told from replies, whatever marks a family of models gives them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from generators.thoughts import Reply, holds_thought, opens_thought, separate
+
+THOUGHT = "First I would say A. Score: 2"
+REPLY = "C is right.\nScore: 6"
+SEPARATED = Reply(REPLY, THOUGHT)
+
+MARKED = {
+    "think": f"<think>\n{THOUGHT}\n</think>\n\n{REPLY}",
+    "capitals": f"<THINK>{THOUGHT}</THINK>{REPLY}",
+    "thinking": f"<thinking>{THOUGHT}</thinking>{REPLY}",
+    "thought": f"<thought>{THOUGHT}</thought>\n{REPLY}",
+    "reasoning": f"<reasoning>{THOUGHT}</reasoning>\n{REPLY}",
+    "seed": f"<seed:think>{THOUGHT}</seed:think>{REPLY}",
+    "magistral": f"[THINK]{THOUGHT}[/THINK]{REPLY}",
+    "kimi": f"\u25c1think\u25b7{THOUGHT}\u25c1/think\u25b7{REPLY}",
+    "open thinker": f"<|begin_of_thought|>{THOUGHT}<|end_of_thought|>"
+    f"<|begin_of_solution|>{REPLY}<|end_of_solution|>",
+    "command a": f"<|START_THINKING|>{THOUGHT}<|END_THINKING|>"
+    f"<|START_RESPONSE|>{REPLY}<|END_RESPONSE|>",
+    "gemma": f"<|channel>thought\n{THOUGHT}<channel|>{REPLY}",
+    "granite": f"Here is my thought process:\n{THOUGHT}\nHere is my response:\n{REPLY}",
+    "apriel": f"Here are my reasoning steps:\n{THOUGHT}\n[BEGIN FINAL RESPONSE]\n{REPLY}\n"
+    "[END FINAL RESPONSE]",
+    "harmony without tokens": f"analysis{THOUGHT}assistantfinal{REPLY}",
+    "answer wrapped": f"<think>{THOUGHT}</think>\n<answer>\n{REPLY}\n</answer>\n",
+    "response wrapped": f"<think>{THOUGHT}</think>\n<response>{REPLY}</response>",
+    "wrapper cut": f"<think>{THOUGHT}</think>\n<answer>{REPLY}",
+    "byte order mark": f"\ufeff<think>{THOUGHT}</think>{REPLY}",
+    "two thoughts": f"<think></think>\n<think>{THOUGHT}</think>\n{REPLY}",
+    "never opened": f"{THOUGHT}\n</think>\n\n{REPLY}",
+    "never opened, kimi": f"{THOUGHT}\u25c1/think\u25b7{REPLY}",
+    "never opened, magistral": f"{THOUGHT}[/THINK]{REPLY}",
+}
+
+
+@pytest.mark.parametrize("text", MARKED.values(), ids=MARKED.keys())
+def test_a_thought_is_no_part_of_the_reply(text):
+    assert separate(text) == SEPARATED
+    assert holds_thought(text)
+
+
+def test_channels_of_harmony():
+    begin, start = "<|channel|>analysis<|message|>", "<|start|>assistant"
+    final = f"{start}<|channel|>final<|message|>"
+    separated = separate(f"{begin}{THOUGHT}<|end|>{final}{REPLY}<|return|>")
+    assert separated.text == REPLY
+    assert THOUGHT in separated.thought
+    twice = f"{begin}One.<|end|>{start}{begin}Two.<|end|>{final}{REPLY}"
+    assert separate(twice).text == REPLY
+    assert separate(f"<|channel|>final<|message|>{REPLY}<|return|>") == Reply(REPLY)
+    assert separate(f"{begin}{THOUGHT}").unfinished
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>{THOUGHT}",
+        f"[THINK]{THOUGHT}",
+        f"\u25c1think\u25b7{THOUGHT}",
+        f"<think></think><think>{THOUGHT}",
+        f"analysis{THOUGHT}",
+    ],
+)
+def test_a_reply_may_end_inside_its_thought(text):
+    assert separate(text) == Reply("", THOUGHT, unfinished=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        REPLY,
+        "",
+        "Models write <think>...</think> before they reply.",
+        "The mark `</think>` ends a thought.",
+        'It ends with "</think>" as a rule.',
+        "```\nreply.split('x')\nmark = </think>\n```\nSo it is done.",
+        "`<think>` begins a thought.",
+        "Here is my thought process: I like A. Score: 5",
+        "analysis of the image: fine",
+        "I think [it is C].",
+    ],
+)
+def test_marks_that_are_mentioned_stay(text):
+    assert separate(text) == Reply(text)
+    assert not holds_thought(text)
+
+
+def test_only_the_first_closing_mark_ends_a_thought_that_was_never_opened():
+    assert separate("One.</think>Two.</think>Three.") == Reply("Two.</think>Three.", "One.")
+
+
+def test_marks_inside_a_thought():
+    nested = "<think>One <think>two</think> three</think>Four"
+    assert separate(nested) == Reply("Four", "One <think>two</think> three")
+    mentioned = "<think>What does <think> mean?</think>A thought."
+    assert separate(mentioned) == Reply("A thought.", "What does <think> mean?")
+
+
+def test_an_empty_thought_leaves_the_reply_alone():
+    assert separate(f"<think>\n\n</think>\n\n{REPLY}") == Reply(REPLY)
+    assert holds_thought(f"<think>\n\n</think>\n\n{REPLY}")
+
+
+def test_a_prompt_may_open_the_thought():
+    assert opens_thought("<|im_start|>assistant\n<think>\n")
+    assert not opens_thought("<|im_start|>assistant\n")
+    assert not opens_thought("What does <think> mean? <|assistant|>")
+    assert separate(THOUGHT, opened=True) == Reply("", THOUGHT, unfinished=True)
+    assert separate(f"{THOUGHT}</think>{REPLY}", opened=True) == SEPARATED
+
+
+MARKS = ["<think>", "</think>", "[THINK]", "[/THINK]", "`", "\n```\n", "a", " ", "<answer>"]
+
+
+@given(st.lists(st.sampled_from(MARKS)).map("".join), st.booleans())
+def test_what_is_separated_was_written(text, opened):
+    separated = separate(text, opened=opened)
+    assert separated.text in text
+    assert not (separated.unfinished and separated.text)
