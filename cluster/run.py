@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Any, get_args
 from cluster.control import Control, Request
 from cluster.counts import count, totals_of
 from cluster.executors.base import ClusterError, Executor, ExecutorName
+from cluster.executors.probe import is_inside_job, is_local, locate, use_token
 from cluster.lock import RunInUse, RunLock
 from cluster.manifest import (
     TIMING,
@@ -195,7 +197,9 @@ def execute(
     )
 
 
-def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
+def open_executor(
+    options: EngineOptions, notice: Callable[[str], None]
+) -> AbstractContextManager[Executor]:
     """Return the executor of a run, for as long as it lasts; ClusterError."""
     chosen: str | AbstractContextManager[Executor] | None = options.executor
     if chosen is None and not options.address:
@@ -211,6 +215,11 @@ def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
         from cluster.executors import local
 
         return local.running()
+    address = options.address
+    joins = not (is_local(address) or is_inside_job())
+    # What Ray sends is settled when it is imported.
+    if joins and "ray" not in sys.modules and (sent := use_token(locate(address))):
+        notice(sent)
     from cluster.executors import on_ray
 
     return on_ray.connected(options.address)
@@ -287,7 +296,9 @@ class _Work:
             try:
                 with ExitStack() as stack:
                     with journal.phase(STARTING_RAY):
-                        executor = stack.enter_context(opened(self.options))
+                        executor = stack.enter_context(
+                            open_executor(self.options, self.watcher.notice)
+                        )
                     listen()  # again: connecting, Ray has set a handler of its own
                     if stopper.number is None:
                         with journal.phase(MAKING):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sys
 import tempfile
 import threading
@@ -11,6 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +26,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster.executors.base import ClusterError, Executor, HostLost, Ref
 from cluster.executors.node_watch import NodeWatch
-from cluster.executors.probe import unreachable
+from cluster.executors.probe import (
+    has_token,
+    is_inside_job,
+    is_local,
+    locate,
+    unreachable,
+)
 from cluster.manifest import CHECKOUT
 from cluster.placement import Node, Resources
 from cluster.worker import Worker, in_background
@@ -183,7 +191,7 @@ def connected(address: str | None) -> Iterator[RayExecutor]:
         if not ray.is_initialized():
             # Before it is there: what was begun when a signal came is ended too.
             stack.callback(ray.shutdown if local else _leave)
-            start_local() if local else _join(address, ship=not _inside_job())
+            start_local() if local else _join(address, ship=not is_inside_job())
         head = None if local else ray.get_runtime_context().gcs_address
         executor = RayExecutor(fixed=local, head=head)
         yield stack.enter_context(contextlib.closing(executor))
@@ -194,9 +202,11 @@ def start_local(**params: Any) -> Any:
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
     folders = list(dict.fromkeys([str(CHECKOUT), *_users_folders()]))
     path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
+    own = _QUIET | {"PYTHONPATH": path.rstrip(os.pathsep)} | _own_token()
     # Workers inherit their environment: with a `runtime_env`, Ray could not use the
     # processes that it starts in advance.
-    with _environment(_QUIET | {"PYTHONPATH": path.rstrip(os.pathsep)}):
+    # Ray sets its mode for all that this process starts later, too.
+    with _environment(own, "RAY_AUTH_MODE"):
         left = _STARTS
         while True:
             left -= 1
@@ -204,6 +214,8 @@ def start_local(**params: Any) -> Any:
             try:
                 return ray.init(address="local", **quiet, **params)
             except Exception as error:
+                if type(error) in (OSError, FileNotFoundError, PermissionError):
+                    raise ClusterError(_no_folder(error)) from error
                 if not left or _STARTED_LATE not in str(error):
                     raise
             for process in set(psutil.Process().children()) - before:
@@ -211,25 +223,47 @@ def start_local(**params: Any) -> Any:
                     process.kill()
 
 
-def is_local(address: str | None) -> bool:
-    """Return whether a run with this address starts its own Ray, which never grows."""
-    return address is None and "RAY_ADDRESS" not in os.environ and not _inside_job()
+def _no_folder(error: Exception) -> str:
+    """Return what to do where Ray cannot make its files and sockets."""
+    names = (n for n in ("RAY_TMPDIR", "TMPDIR") if os.environ.get(n))
+    name = next(names, None)
+    place = f"{os.environ[name]} ({name})" if name else tempfile.gettempdir()
+    return (
+        f"Ray cannot start in the temporary folder {place}: {error}. Set RAY_TMPDIR to a "
+        "folder that can be written and has a short path, such as /tmp, or use "
+        "--executor local"
+    )
 
 
-def _inside_job() -> bool:
-    """Whether this process is the driver of a job that was submitted to a cluster."""
-    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+@cache
+def _process_token() -> str:
+    return secrets.token_hex(32)
+
+
+def _own_token() -> dict[str, str]:
+    """Return a token for a local Ray, as environment variables, where the user has none.
+
+    Since 2.60 Ray makes one, in the home folder: every head that is started on the machine
+    from then on would ask for it. A process keeps its own, as Ray remembers the first.
+    """
+    if os.environ.get("RAY_AUTH_MODE", "token") != "token" or has_token():
+        return {}
+    return {"RAY_AUTH_TOKEN": _process_token()}
 
 
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """These variables are set within; processes started then inherit them."""
-    before = {name: os.environ[name] for name in variables if name in os.environ}
+def _environment(variables: Mapping[str, str], *others: str) -> Iterator[None]:
+    """These variables are set within; processes started then inherit them.
+
+    They, and what becomes of `others` within, are as before afterwards.
+    """
+    names = {*variables, *others}
+    before = {name: os.environ[name] for name in names if name in os.environ}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name in variables:
+        for name in names:
             os.environ.pop(name, None)
         os.environ.update(before)
 
@@ -246,7 +280,7 @@ def _leave() -> None:
 
 def _join(address: str | None, *, ship: bool) -> None:
     named = address or os.environ.get("RAY_ADDRESS", "auto")
-    located = _located(named)
+    located = locate(address)
     if located != "local" and (reason := unreachable(located)):
         where = repr(named) if located == named else f"{named!r} ({located})"
         raise ClusterError(f"no Ray cluster can be used at {where}: {reason}")
@@ -266,22 +300,6 @@ def _join(address: str | None, *, ship: bool) -> None:
         ) from error
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ClusterError(f"no Ray cluster answers at {named!r}: {error}") from error
-
-
-def _located(address: str) -> str:
-    """The address; for `auto`, that of the head which `ray start` noted on this machine."""
-    if address != "auto":
-        return address
-    if named := os.environ.get("RAY_ADDRESS"):
-        return named
-    temporary = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / "ray"
-    try:
-        return (temporary / "ray_current_cluster").read_text().strip()
-    except OSError:
-        raise ClusterError(
-            "no Ray cluster runs on this machine; name one with --address HOST:PORT, or "
-            "leave the address out to start a local Ray"
-        ) from None
 
 
 def shipped_modules() -> list[str]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -30,7 +31,7 @@ from trial import (
     writer,
 )
 
-from cluster.executors import on_ray
+from cluster.executors import on_ray, probe
 from cluster.executors.base import ClusterError
 from cluster.plan import EngineOptions, Evaluation, Plan
 from cluster.run import execute
@@ -143,10 +144,10 @@ def test_what_ray_says_of_a_lost_host(error: Exception, reason: str, refused: bo
 def test_a_ray_that_a_run_starts_for_itself_never_grows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert on_ray.is_local(None)
-    assert not on_ray.is_local("auto")
+    assert probe.is_local(None)
+    assert not probe.is_local("auto")
     monkeypatch.setenv("RAY_ADDRESS", "auto")
-    assert not on_ray.is_local(None)
+    assert not probe.is_local(None)
 
 
 def test_a_head_that_is_gone_ends_a_run_and_is_not_waited_for(
@@ -204,6 +205,57 @@ def test_a_local_ray_that_starts_late_is_ended_and_started_again(
         for process in begun:
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize(
+    ("environ", "sent"),
+    [
+        ({}, True),
+        ({"RAY_AUTH_MODE": "token"}, True),
+        ({"RAY_AUTH_MODE": "disabled"}, False),
+        ({"RAY_AUTH_TOKEN": "x" * 64}, False),
+    ],
+)
+def test_a_local_ray_has_a_token_of_its_own_and_leaves_none_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environ: dict[str, str], sent: bool
+) -> None:
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    seen: list[dict[str, str]] = []
+
+    def init(**_: object) -> None:
+        seen.append({name: os.environ[name] for name in names if name in os.environ})
+        os.environ["RAY_AUTH_MODE"] = "token"  # as Ray does
+
+    monkeypatch.setattr("ray.init", init)
+    on_ray.start_local()
+    on_ray.start_local()
+    # Ray remembers the first token of a process.
+    assert seen[0] == seen[1]
+    assert (seen[0] != environ) == sent
+    if sent:
+        assert len(seen[0]["RAY_AUTH_TOKEN"]) == 64
+    assert {name: os.environ[name] for name in names if name in os.environ} == environ
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("AF_UNIX path length"), PermissionError("ray"), FileNotFoundError("ray")],
+)
+def test_a_temporary_folder_that_ray_cannot_use_is_named(
+    monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def init(**_: object) -> None:
+        raise error
+
+    monkeypatch.setenv("RAY_TMPDIR", "/no/such/folder")
+    monkeypatch.setattr("ray.init", init)
+    with pytest.raises(ClusterError, match="/no/such/folder"):
+        on_ray.start_local()
 
 
 # ------------------------------------------------------------------- drivers and kills

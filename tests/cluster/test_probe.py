@@ -17,7 +17,7 @@ from trial import plan_of, run, sample
 
 from cluster.executors import probe
 from cluster.executors.base import ClusterError
-from cluster.executors.probe import unreachable
+from cluster.executors.probe import unreachable, use_token
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -97,10 +97,44 @@ def test_a_head_that_wants_a_token_says_so(
 
 
 @pytest.mark.parametrize(
+    ("asked", "given", "mode"),
+    [
+        (TOKEN, {"RAY_AUTH_TOKEN": TOKEN}, "token"),
+        (TOKEN, {"RAY_AUTH_TOKEN_PATH": "token"}, "token"),
+        (TOKEN, {"RAY_AUTH_TOKEN": TOKEN, "RAY_AUTH_MODE": "disabled"}, "disabled"),
+        (TOKEN, {"RAY_AUTH_TOKEN": "wrong"}, None),
+        (TOKEN, {}, None),
+        (None, {"RAY_AUTH_TOKEN": TOKEN}, None),
+    ],
+)
+def test_a_token_is_sent_where_it_is_asked_for_and_taken(
+    tmp_path: Path, asked: str | None, given: dict[str, str], mode: str | None
+) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    place = tmp_path / given.get("RAY_AUTH_TOKEN_PATH", "none")
+    environ = given | {"RAY_AUTH_TOKEN_PATH": str(place)}
+    with head(Head(asked)) as address:
+        said = use_token(address, environ)
+        if mode == "token":
+            assert unreachable(address, environ) is None
+    assert environ.get("RAY_AUTH_MODE") == mode
+    assert (said is not None) == (mode == "token")
+    assert TOKEN not in str(said)
+
+
+@pytest.mark.parametrize("address", ["head", "ray://127.0.0.1:10001", "127.0.0.1:0"])
+def test_no_token_is_sent_to_what_is_no_head(address: str) -> None:
+    environ = {"RAY_AUTH_TOKEN": TOKEN}
+    assert use_token(address, environ) is None
+    assert environ == {"RAY_AUTH_TOKEN": TOKEN}
+
+
+@pytest.mark.parametrize(
     ("address", "reason"),
     [
         *((text, "HOST:PORT") for text in ("head", "head:", ":6379", "head:99999")),
         ("no-such-host.invalid:6379", "'no-such-host.invalid' is unknown"),
+        ("ray://head:10001", "ray job submit"),
     ],
 )
 def test_an_address_that_is_none_is_refused(address: str, reason: str) -> None:
@@ -110,8 +144,7 @@ def test_an_address_that_is_none_is_refused(address: str, reason: str) -> None:
 def test_what_is_no_ray_head_is_named_and_not_waited_for(
     closed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for address in (closed, f"ray://{closed}"):
-        assert "nothing listens there" in str(unreachable(address))
+    assert "nothing listens there" in str(unreachable(closed))
     for other in (other_server(), head()):
         with other as address:
             assert "is not a Ray head" in str(unreachable(address))
