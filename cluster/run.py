@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from types import FrameType
 from typing import Any, get_args
 
@@ -43,6 +44,8 @@ MANIFEST = "manifest.json"
 RUN_DIGEST = "run_digest"
 """The manifest's entry that tells whether two commands make the same run."""
 EXECUTOR_VARIABLE = "PLAIT_EXECUTOR"
+MADE_VARIABLE = "PLAIT_MADE_FILE"
+"""Names a file that a run, when it ends or is stopped, tells how many records it made."""
 Reading = Callable[[Iterator[Evaluation], Store], Iterator[Evaluation]]
 """Passes on what it is given, and may keep of it what it likes."""
 _STOPPING = "stopping after the batches in flight; interrupt again to stop at once"
@@ -342,4 +345,6 @@ class _Work:
             if not self.lock.lost:  # else another driver uses the same files by now
                 self.control.close()
             self.made += scheduler.made
+            if file := os.environ.get(MADE_VARIABLE):
+                Path(file).write_text(f"{self.made}\n")
             self.scheduling_s += time.monotonic() - began

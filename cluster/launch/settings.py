@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cluster.manifest import CHECKOUT
 from generators.buckets import AnyPath
@@ -23,6 +25,32 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
+
+
+_TIME = re.compile(
+    r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?"
+)
+
+
+def seconds_of(time: str) -> int | None:
+    """Return Slurm's time limit in seconds; None for none, and for what is not one.
+
+    Its forms are `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` and `D-H:M:S`; 0 means no limit
+    (sbatch's manual page, `--time`).
+    """
+    given = _TIME.fullmatch(time.strip())
+    if given is None:
+        return None
+    first = int(given["first"])
+    second = int(given["second"] or 0)
+    third = int(given["third"] or 0)
+    if given["days"] is not None:
+        seconds = ((int(given["days"]) * 24 + first) * 60 + second) * 60 + third
+    elif given["third"] is not None:
+        seconds = (first * 60 + second) * 60 + third
+    else:
+        seconds = first * 60 + second
+    return seconds or None
 
 
 class ClusterSettings(BaseModel):
@@ -57,7 +85,8 @@ class ClusterSettings(BaseModel):
     mounts: tuple[str, ...] = ()
     """Folders that an image on Slurm sees, such as `/shared:/shared`."""
     requeue_before_s: int = Field(default=120, ge=30, strict=True)
-    """How long before the time limit plait stops and its job is queued again."""
+    """How long before the time limit plait stops and its job is queued again, unless two
+    starts in a row have made no record."""
 
     namespace: str = "default"
     volume_claim: str | None = None
@@ -73,6 +102,17 @@ class ClusterSettings(BaseModel):
     """How often a failed job is started again; it resumes."""
     keep_hours: float = Field(default=24.0, ge=0)
     """How long the head of a job that has ended stays, with its logs."""
+
+    @model_validator(mode="after")
+    def _leave_time_to_work(self) -> Self:
+        limit = seconds_of(self.time) if self.time else None
+        if limit is not None and limit <= self.requeue_before_s:
+            raise ValueError(
+                f"the time limit {self.time!r} is {limit} s, and plait stops "
+                f"{self.requeue_before_s} s before it (requeue_before_s): nothing would "
+                "ever be made; raise the limit"
+            )
+        return self
 
     @property
     def command(self) -> str:

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 
 from cluster.launch.settings import TEMPLATES, BatchJob, ClusterSettings, said_by
+from cluster.run import MADE_VARIABLE
+from generators.errors import UsageError
 
 
 def script(job: BatchJob) -> str:
@@ -28,6 +30,7 @@ def script(job: BatchJob) -> str:
         whole_node=settings.cpus_per_node is None,
         srun=_container(settings),
         command=job.command,
+        made_variable=MADE_VARIABLE,
     )
 
 
@@ -40,26 +43,45 @@ def submit(job: BatchJob) -> str:
     job.jobs.mkdir(parents=True, exist_ok=True)
     path = job.jobs / "job.sh"
     path.write_text(script(job))
-    else_do = f"on a machine of the cluster, run sbatch {path}"
+    file = shlex.quote(str(path))
+    root = shlex.quote(str(job.root))
+    else_do = f"on a machine of the cluster, run sbatch {file}"
     said = said_by(["sbatch", "--parsable", str(path)], str(path), else_do)
     number = said.strip().partition(";")[0]
-    follow = f"follow  tail -F {_log(job.jobs, f'{number}_*' if job.array else number)}"
+    folder = Path(shlex.quote(str(job.jobs)))
+    follow = f"follow  tail -F {_log(folder, f'{number}_*' if job.array else number)}"
     if job.array is None:
         return (
             f"job {number}: {path}\n{follow}\n"
             f"stop    scancel {number}   (what is done is kept)\n"
-            f"resume  sbatch {path}"
+            f"resume  sbatch {file}"
         )
     return (
         f"job {number} of {job.array} shards: {path}\n{follow}\n"
         f"stop    scancel {number}   ({number}_1 is shard 1; what is done is kept)\n"
-        f"resume  sbatch {path}   (shard 1 alone: sbatch --array=1 {path})\n"
-        f"tables  by the shard that ends last, or by plait report {job.root}"
+        f"resume  sbatch {file}   (shard 1 alone: sbatch --array=1 {file})\n"
+        f"tables  by the shard that ends last, or by plait report {root}"
     )
 
 
 def _log(jobs: Path, number: str) -> Path:
     return jobs / f"slurm-{number}.log"
+
+
+def _pattern(job: BatchJob) -> str:
+    """Return the log's path as `#SBATCH` takes it: quoted, and each of its % twice.
+
+    Raises:
+        UsageError: For a path that Slurm cannot be given.
+    """
+    folder = str(job.jobs)
+    if "\\" in folder or "\n" in folder:
+        raise UsageError(
+            f"the job's log would be in {folder!r}: Slurm takes no path with a backslash "
+            "or a line break; name another folder with out"
+        )
+    name = _log(Path(folder.replace("%", "%%")), "%A_%a" if job.array else "%j")
+    return shlex.quote(str(name))
 
 
 def _options(job: BatchJob) -> list[str]:
@@ -77,7 +99,7 @@ def _options(job: BatchJob) -> list[str]:
         "account": settings.account,
         "qos": settings.qos,
         "array": job.array and f"1-{job.array}",
-        "output": _log(job.jobs, "%A_%a" if job.array else "%j"),
+        "output": _pattern(job),
         "open-mode": "append",
         "signal": f"B:USR1@{settings.requeue_before_s}",
     }

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import yaml
 from paths import DATA
 from typer.testing import CliRunner
 
+from cluster.launch.settings import ClusterSettings, seconds_of
 from generators.errors import UsageError
 from plait import app
 
@@ -139,6 +142,62 @@ def test_a_script_of_slurm_is_valid(tmp_path: Path, site: str, nodes: int) -> No
     assert ("symmetric-run" in text) == (nodes > 1)
 
 
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("90", 5400),
+        ("1:30", 90),
+        ("12:00:00", 43200),
+        ("2-0", 172800),
+        ("1-2:30", 95400),
+        ("1-2:30:10", 95410),
+        ("0", None),
+        ("UNLIMITED", None),
+    ],
+)
+def test_time_limits_of_slurm(time: str, seconds: int | None) -> None:
+    assert seconds_of(time) == seconds
+
+
+@pytest.mark.parametrize(
+    ("settings", "works"),
+    [
+        ({"time": "00:01:00"}, False),
+        ({"time": "2"}, False),
+        ({"time": "00:02:01"}, True),
+        ({"time": "00:01:00", "requeue_before_s": 30}, True),
+        ({"time": "UNLIMITED"}, True),
+    ],
+)
+def test_a_time_limit_leaves_time_to_work(settings: dict[str, Any], works: bool) -> None:
+    if works:
+        ClusterSettings(**settings)
+    else:
+        with pytest.raises(ValueError, match="requeue_before_s"):
+            ClusterSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "logs"),
+    [
+        ("50% of runs", "50%% of runs/jobs/slurm-%j.log"),
+        ("the lab's", "the lab's/jobs/slurm-%j.log"),
+        ("two  spaces #1", "two  spaces #1/jobs/slurm-%j.log"),
+    ],
+)
+def test_the_log_of_a_job_may_have_any_path(tmp_path: Path, name: str, logs: str) -> None:
+    text = dry_run(tmp_path, "slurm", out=str(tmp_path / name))
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    (option,) = (line for line in text.splitlines() if "--output" in line)
+    # Slurm splits these lines as a shell does.
+    assert shlex.split(option.removeprefix("#SBATCH ")) == [f"--output={tmp_path / logs}"]
+
+
+def test_a_path_that_slurm_cannot_be_given_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="backslash"):
+        dry_run(tmp_path, "slurm", out=str(tmp_path / "a\\\\b"))
+
+
 @pytest.mark.parametrize("in_bucket", [False, True])
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_an_array_has_a_shard_for_each_job_of_one_node(
@@ -207,11 +266,60 @@ def test_a_job_told_before_plait_has_started_is_queued_again(
         other.wait()
 
 
-def wait_for(file: Path, word: str) -> None:
+@pytest.mark.parametrize(
+    ("made", "queued"),
+    [((0, 0), 1), (("none", "none"), 1), ((0, 5, 0, 0), 3), ((1, 1, 1), 3)],
+)
+def test_a_job_is_not_queued_again_after_two_starts_that_made_nothing(
+    tmp_path: Path, made: tuple[int | str, ...], queued: int
+) -> None:
+    """A time limit may be shorter than loading, which nobody can know before."""
+    script = tmp_path / "job.sh"
+    told = tmp_path / "told"
+    said = tmp_path / "said"
+    script.write_text(dry_run(tmp_path, "slurm"))
+    (tmp_path / "runs" / "MMIE_1" / "jobs").mkdir(parents=True)
+    for name, body in [
+        ("srun", '[ "$MADE" = none ] || echo $MADE > "$PLAIT_MADE_FILE"'),
+        ("scontrol", f'echo "$@" >> {told}; exit'),
+    ]:
+        began = f"echo > {tmp_path}/{name}.began"
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n{began}\nsleep 600\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environ = os.environ | {"PATH": path, "SLURM_JOB_ID": "7"}
+    for start, number in enumerate(made, start=1):
+        (tmp_path / "srun.began").unlink(missing_ok=True)
+        with said.open("a") as log:
+            job = subprocess.Popen(
+                ["bash", str(script)],
+                env=environ | {"MADE": str(number)},
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            wait_until(lambda: (tmp_path / "srun.began").exists())
+            job.send_signal(signal.SIGUSR1)
+            wait_until(lambda n=start: len(lines(told) + lines(said)) == n)
+        finally:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    assert lines(told) == ["requeue 7"] * queued
+
+
+def lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
     until = time.monotonic() + 60
-    while not (file.exists() and word in file.read_text()):
+    while not is_so():
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def wait_for(file: Path, word: str) -> None:
+    wait_until(lambda: file.exists() and word in file.read_text())
 
 
 def test_without_sbatch_the_script_is_kept(

@@ -81,7 +81,7 @@ def test_jobs_of_an_array_make_one_run_and_are_requeued_one_by_one(
     slurm: Slurm, nodes: Path, calm: Run, tmp_path: Path
 ) -> None:
     """The last of them has the number of the array itself."""
-    run = Run(tmp_path / "run")
+    run = Run(tmp_path / "50% of runs")
     run.allow(HELD)
     array = slurm.submit(run, nodes, "--array", "2", "--set", "executor=local")
     run.wait_for(HELD)
@@ -95,3 +95,5 @@ def test_jobs_of_an_array_make_one_run_and_are_requeued_one_by_one(
     run.check_finished()
     assert len(run.seen) == len(run.keys()) == RECORDS
     assert run.tables() == calm.tables()
+    logs = {file.name for file in (run.root / "jobs").glob("slurm-*.log")}
+    assert logs == {f"slurm-{array}_1.log", f"slurm-{array}_2.log"}
