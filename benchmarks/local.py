@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.results.notebook import NotebookDocument
-from benchmarks.runs.experiment import missing_keys, refuse_missing, scorer_named
+from benchmarks.runs.experiment import refuse_missing, scorer_named
 from benchmarks.runs.run_data import QueryAnswer, ScorerVerdict, TaskQuery
 from benchmarks.tasks.published import as_asked, unicode_only
 from benchmarks.tasks.reading.rules import shown
@@ -262,5 +262,5 @@ def available(make: Callable[[], T], stages: Callable[[T], Sequence[StageSpec]])
     """What `make` gives; UsageError names weights and API keys that are not to be had."""
     with pinning({}) as pins:
         made = make()
-    refuse_missing(missing_keys(stages(made)), pins.missing)
+    refuse_missing(stages(made), pins.missing)
     return made

@@ -28,6 +28,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from generators.errors import PlaitError, UsageError
+from generators.extras import import_extra
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -134,7 +135,7 @@ class BucketPath:
         return self._listed or self._head()
 
     def _head(self) -> ObjectStat:
-        import obstore
+        obstore = _obstore()
 
         with _errors(self):
             return _stat(obstore.head(*self._place))
@@ -149,7 +150,7 @@ class BucketPath:
 
     def read_version(self) -> tuple[bytes, Version]:
         """Return the object, and what `replace` takes to replace just this content."""
-        import obstore
+        obstore = _obstore()
 
         with _errors(self):
             reply = obstore.get(*self._place)
@@ -157,7 +158,7 @@ class BucketPath:
 
     def read_range(self, start: int, end: int) -> bytes:
         """Some bytes of the object."""
-        import obstore
+        obstore = _obstore()
 
         with _errors(self):
             return bytes(obstore.get_range(*self._place, start=start, end=end))
@@ -168,7 +169,7 @@ class BucketPath:
 
     def iterdir(self) -> Iterator[BucketPath]:
         """The objects and folders directly below it; none where there are none."""
-        import obstore
+        obstore = _obstore()
 
         store, key = self._place
         with _errors(self):
@@ -200,7 +201,7 @@ class BucketPath:
         return self._put(data, dict(version))
 
     def _put(self, data: bytes, mode: Any) -> Version | None:
-        import obstore
+        obstore = _obstore()
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         with _errors(self, writing=True):
@@ -217,7 +218,7 @@ class BucketPath:
 
     def rename(self, target: BucketPath) -> None:
         """Copy the object to another key, then remove it."""
-        import obstore
+        obstore = _obstore()
 
         with _errors(self):
             store, key = self._place
@@ -247,14 +248,15 @@ def any_path(text: str | os.PathLike[str] | BucketPath) -> AnyPath:
     return Path(text)
 
 
+def _obstore() -> Any:
+    return import_extra("obstore", "a path in a bucket (on every node)")
+
+
 @lru_cache
 def _store(bucket: str) -> ObjectStore:
-    try:
-        from obstore.store import from_url
-    except ImportError:
-        raise UsageError(
-            f"{bucket} needs obstore on every node: pip install 'plait[buckets]'"
-        ) from None
+    _obstore()
+    from obstore.store import from_url
+
     timeout = timedelta(minutes=1)
     retries: Any = {"max_retries": _MOST_RETRIES, "retry_timeout": timeout}
     try:
@@ -266,6 +268,7 @@ def _store(bucket: str) -> ObjectStore:
 @contextlib.contextmanager
 def _errors(path: BucketPath, *, writing: bool = False) -> Iterator[None]:
     """Raise errors of obstore as those of a file system."""
+    _obstore()
     from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
     try:
@@ -357,7 +360,7 @@ def unlink_all(paths: Sequence[AnyPath]) -> None:
             path.unlink(missing_ok=True)
     objects = [path for path in paths if isinstance(path, BucketPath)]
     if objects:
-        import obstore
+        obstore = _obstore()
 
         with _errors(objects[0]):
             obstore.delete(_store(objects[0].bucket), [str(path.key) for path in objects])

@@ -6,13 +6,17 @@ user's own code. What this process knows as a key is replaced wherever it stands
 
 from __future__ import annotations
 
+import html
+import json
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
+from urllib.parse import quote
 
 from generators.base import Failure, Outcome
 from generators.document import changed
@@ -29,6 +33,7 @@ _KEY_LIKE = re.compile(
     r"|\b(?:sk|pk|rk|hf|gsk|xai)[-_](?=[\w-]*\d)[\w-]{8,}"
     r"|\bAIza[\w-]{10,}"
 )
+_NOT_SENDABLE = re.compile(r"[^\x20-\x7e]")
 _variables: set[str] = set()
 
 
@@ -38,6 +43,24 @@ def know(variables: Iterable[str]) -> None:
     Those whose names end in API_KEY or TOKEN are taken for keys anyway.
     """
     _variables.update(variables)
+
+
+def key_trouble(variable: str) -> str | None:
+    """Return why the key in an environment variable cannot be sent; never the key itself.
+
+    Headers take printable ASCII (RFC 9110, section 5.5). None for a key that can be sent,
+    and where there is none.
+    """
+    value = os.environ.get(variable, "").strip()
+    wrong = _NOT_SENDABLE.search(value)
+    if wrong is None:
+        return None
+    known = {"\n": "a line break", "\r": "a line break", "\t": "a tab"}
+    what = known.get(wrong[0], f"U+{ord(wrong[0]):04X}, which is not printable ASCII")
+    return (
+        f"the environment variable {variable} holds no usable key: character "
+        f"{wrong.start() + 1} of {len(value)} is {what}"
+    )
 
 
 def without_known_keys(text: str) -> str:
@@ -90,7 +113,26 @@ def _known_keys() -> list[str]:
     )
     # Not words such as `none`, which local servers are given for a key.
     keys = {v for v in values if len(v) >= (_SHORTEST_WORD if v.isalpha() else _SHORTEST)}
-    return sorted(keys, key=len, reverse=True)
+    forms = chain.from_iterable(map(_quoted_forms, keys))
+    return sorted(set(forms), key=len, reverse=True)
+
+
+def _quoted_forms(key: str) -> Iterator[str]:
+    """A key as messages quote it: as Python, JSON, URLs and pages do, and its lines.
+
+    Errors of HTTP clients show a header's value by its repr.
+    """
+    yield key
+    yield repr(key)[1:-1]
+    yield ascii(key)[1:-1]
+    yield repr(key.encode())[2:-1]
+    yield json.dumps(key)[1:-1]
+    yield json.dumps(key, ensure_ascii=False)[1:-1]
+    yield html.escape(key)
+    yield quote(key)
+    yield quote(key, safe="")
+    yield " ".join(key.split())
+    yield from (line.strip() for line in key.splitlines() if len(line) >= _SHORTEST)
 
 
 def _replaced(text: str, keys: Sequence[str]) -> str:

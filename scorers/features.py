@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
 from generators.errors import UsageError
+from generators.extras import import_extra
 from scorers.judging.sources import Mode
 
 TokenCounter = Callable[[str], int]
@@ -61,12 +62,9 @@ def gpt_tokens() -> TokenCounter:
 
     Raises UsageError when tiktoken is not installed or cannot load its vocabulary.
     """
+    tiktoken = import_extra("tiktoken", "the official token count")
     try:
-        import tiktoken
-
         encoding = tiktoken.encoding_for_model("gpt-3.5-turbo")
-    except ImportError as error:
-        raise UsageError("official token counts need `pip install tiktoken`") from error
     except Exception as error:
         # Without a connection the HTTP library underneath raises errors of many kinds.
         raise UsageError(

@@ -37,6 +37,7 @@ from generators.keys import digest
 from generators.mini.table import ABOUT
 from generators.names import unknown, with_overrides
 from generators.natives import NATIVE
+from generators.secrets import key_trouble
 from generators.system import System, with_stages
 from pipelines.presets import KITS, LVLMS, T2IS
 from pipelines.systems import Models, answers_spec, chat_spec, is_lvlm, parts_of, resolve
@@ -208,29 +209,30 @@ def _is_public(endpoint: str | None) -> bool:
     return (endpoint or "").startswith("https:")
 
 
-def missing_keys(stages: Iterable[StageSpec]) -> dict[str, list[str]]:
-    """Environment variables that are not set, by the stage that needs them.
+def key_problems(stages: Iterable[StageSpec]) -> list[str]:
+    """Return what is wrong with the API keys that stages need, a line for each.
 
     A key is required only for endpoints reached over https: your own servers mostly need
     none, and those that do refuse the stage's first call.
     """
-    missing = {
-        stage.name: [k for k in stage.secrets if not os.environ.get(k)]
-        for stage in stages
-        if _is_public(stage.placement.endpoint)
-    }
-    return {name: keys for name, keys in missing.items() if keys}
+    problems: list[str] = []
+    for stage in stages:
+        public = _is_public(stage.placement.endpoint)
+        unset = [name for name in stage.secrets if public and not os.environ.get(name)]
+        if unset:
+            problems.append(
+                f"{stage.name} needs the environment variable {', '.join(unset)}"
+            )
+        # Others of its secrets are for a server that plait starts, whatever they hold.
+        trouble = key_trouble(str(stage.options.get("api_key_env", "")))
+        if trouble:
+            problems.append(f"{stage.name}: {trouble}")
+    return problems
 
 
-def missing_in(keys: Mapping[str, Sequence[str]], weights: Sequence[str]) -> list[str]:
-    """Name missing keys and weights, one a line."""
-    lines = (f"{s} needs the environment variable {', '.join(n)}" for s, n in keys.items())
-    return [*lines, *weights]
-
-
-def refuse_missing(keys: Mapping[str, Sequence[str]], weights: Sequence[str]) -> None:
-    """UsageError that names missing keys and weights, if there are any."""
-    if lines := missing_in(keys, weights):
+def refuse_missing(stages: Iterable[StageSpec], weights: Sequence[str]) -> None:
+    """UsageError that names missing and unusable keys, and `weights` that are missing."""
+    if lines := [*key_problems(stages), *weights]:
         raise UsageError("\n".join(lines))
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.results.table import ResultTable, TableColumn
-from benchmarks.runs.experiment import Experiment, missing_in, missing_keys, superseded
+from benchmarks.runs.experiment import Experiment, key_problems, superseded
 from benchmarks.runs.forecast.forecast import Forecast, time_text
 from benchmarks.runs.forecast.machines import Machine
 from benchmarks.runs.forecast.rates import Sources
@@ -120,7 +120,7 @@ class RunPlan:
         weights = experiment.missing_weights if left else ()
         return replace(
             plan,
-            missing=missing_in(missing_keys(left), weights),
+            missing=[*key_problems(left), *weights],
             made_again=[str(change) for change in superseded(experiment, store)],
             retired=list(retirements(experiment.plan.stages, date.today())),
         )

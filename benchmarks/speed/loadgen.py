@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generators.base import Result
-from generators.errors import UsageError
+from generators.extras import import_extra
 
 if TYPE_CHECKING:
     from benchmarks.speed.rounds import Variant
@@ -38,14 +38,7 @@ class Scenario(StrEnum):
 
 def require() -> Any:
     """Return LoadGen's module; UsageError where it is not installed."""
-    try:
-        import mlperf_loadgen
-    except ImportError:
-        raise UsageError(
-            "--scenario needs MLPerf's LoadGen: pip install mlcommons-loadgen, or plait "
-            "with the extra `loadgen`"
-        ) from None
-    return mlperf_loadgen
+    return import_extra("mlperf_loadgen", "--scenario")
 
 
 def run(

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from benchmarks.runs.config import parsed_setting, with_settings
 from benchmarks.runs.display import Display
-from benchmarks.runs.experiment import Experiment, missing_keys, refuse_missing, reopen
+from benchmarks.runs.experiment import Experiment, refuse_missing, reopen
 from benchmarks.studies.compare_page import Judged, report
 from benchmarks.studies.rulings import FOLDER, RULINGS, lvlm_of, rulings, write_rulings
 from benchmarks.tasks.controls import TRUTH
@@ -152,7 +152,7 @@ def compare(root: AnyPath, options: CompareOptions, console: Console) -> int:
     plan, display = plan_of(match.items), Display(console)
     with RunLock(root), closing(display):
         if any(c.to_run for c in count(plan, Store(place))):
-            refuse_missing(missing_keys([match.chat]), match.missing_weights)
+            refuse_missing([match.chat], match.missing_weights)
         address = options.address or match.experiment.config.address
         engine_options = match.experiment.engine_options(address=address)
         run = execute(plan, place, engine_options, match.about, display)

@@ -10,7 +10,6 @@ Decoder layers are spread over the GPUs of one node; everything else is on the f
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from generators.emu2.network import (
 )
 from generators.emu2.settings import Emu2Settings, Quantization
 from generators.errors import CheckpointError
+from generators.extras import import_extra
 from generators.loading.files import (
     Files,
     configured,
@@ -77,11 +77,8 @@ def load(settings: Emu2Settings, weights: Weights, part: Part) -> Emu2:
     and write sentences.
     """
     kind, tiny = settings.quantization, weights == "tiny"
-    if kind is not None and importlib.util.find_spec("bitsandbytes") is None:
-        raise CheckpointError(
-            f"quantization {kind!r} needs the package bitsandbytes: install "
-            "plait[quantization], or leave quantization out"
-        )
+    if kind is not None:
+        _bitsandbytes()
     devices = devices_of(settings.device)
     dtype = torch.float32 if tiny else getattr(torch, settings.dtype)
     if weights == "pretrained":
@@ -512,9 +509,12 @@ def quantise(network: nn.Module, name: str, kind: Quantization) -> None:
         setattr(network.get_submodule(parent), child, _quantised(layer, kind))
 
 
-def _quantised(layer: nn.Linear, kind: Quantization) -> nn.Module:
-    import bitsandbytes as bnb
+def _bitsandbytes() -> Any:
+    return import_extra("bitsandbytes", "the setting quantization")
 
+
+def _quantised(layer: nn.Linear, kind: Quantization) -> nn.Module:
+    bnb = _bitsandbytes()
     weight, sizes = layer.weight.data, (layer.in_features, layer.out_features)
     options: dict[str, Any] = {"bias": False, "device": "meta"}
     if kind == "int8":

@@ -187,11 +187,18 @@ class ServerSettings(StageSettings):
         """Base URL that requests go to."""
         return self.base_url or plain_url(os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
 
+    account_variables: ClassVar[Mapping[str, str]] = {
+        "OPENAI_ORG_ID": "openai-organization",
+        "OPENAI_PROJECT_ID": "openai-project",
+    }
+    """Environment variables that name the caller's account, and the headers they are sent
+    in."""
+
     def headers(self, key: str) -> dict[str, str]:
         """Return what names the caller in each request."""
         account = {
-            "openai-organization": os.environ.get("OPENAI_ORG_ID"),
-            "openai-project": os.environ.get("OPENAI_PROJECT_ID"),
+            header: os.environ.get(variable, "").strip()
+            for variable, header in self.account_variables.items()
         }
         named = {name: value for name, value in account.items() if value}
         return {"authorization": f"Bearer {key}", **named}

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from generators.base import Failure, Fault
+from generators.secrets import key_trouble
 from pipelines.chat.settings import ServerSettings
 from pipelines.endpoints.errors import (
     ERRORS,
@@ -54,6 +55,9 @@ class EndpointClient:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = s = settings
+        for variable in (s.api_key_env, *s.account_variables):
+            if trouble := key_trouble(variable):
+                raise EndpointError(trouble)
         self._key = os.environ.get(s.api_key_env, "").strip()
         # No redirect is followed: a key is for one address, and so is what is sent.
         self._http = httpx2.AsyncClient(

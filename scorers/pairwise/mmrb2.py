@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from generators.document import Document, Sample, Text, Turn
-from generators.errors import UsageError
+from generators.extras import import_extra
 from scorers.judging.sources import Mode, file_in, read_published
 from scorers.pairwise.games import Aspect, Game, ParsedReply, in_both_orders, preferences
 from scorers.pairwise.prompts import OWN, spaced
@@ -32,11 +32,8 @@ def repaired_json() -> Callable[[str], Any]:
 
     Its repairs differ between versions, and MMRB2 names none.
     """
-    try:
-        from json_repair import loads
-    except ImportError as error:
-        raise UsageError("official mode reads by `pip install json-repair`") from error
-    return loads  # type: ignore[no-any-return]
+    loads: Callable[[str], Any] = import_extra("json_repair", "official mode").loads
+    return loads
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow.parquet as pq
 import pytest
 from endpoint_helpers import KEY, MODEL, Answer, completion, error, serving
 from trial import painter, plan_of, run, sample
 
+from benchmarks.runs.experiment import key_problems
 from generators import secrets
 from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec
 from generators.document import Draft, Image, ImageRequest, Text
 from generators.secrets import (
+    key_trouble,
     know,
     print_error,
     without_keys,
@@ -20,6 +26,8 @@ from generators.secrets import (
     without_known_keys,
 )
 from pipelines.chat.settings import EndpointSettings
+from pipelines.endpoints.chat import ChatEndpoint
+from pipelines.endpoints.errors import EndpointError
 
 OWN = "hunter2-hunter2"
 
@@ -45,6 +53,55 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pieces_of_keys_are_no_part_of_a_reason(piece: str) -> None:
     masked = without_keys(f"Incorrect API key provided: {piece}. See the docs.")
     assert masked == "Incorrect API key provided: ***. See the docs."
+
+
+BROKEN = "sk-first-half-0123\nsecond<half>/4567\u00e9"
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        *(BROKEN, repr(BROKEN), ascii(BROKEN), repr(BROKEN.encode()), json.dumps(BROKEN)),
+        *(json.dumps(BROKEN, ensure_ascii=False), html.escape(BROKEN), quote(BROKEN)),
+        *(quote(BROKEN, safe=""), " ".join(BROKEN.split()), *BROKEN.split("\n")),
+    ],
+)
+def test_a_key_is_masked_in_every_form_in_which_it_is_quoted(
+    monkeypatch: pytest.MonkeyPatch, quoted: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", BROKEN)
+    masked = without_known_keys(f"Illegal header value: Bearer {quoted}")
+    assert not {"first-half", "4567"} & set(re.findall(r"first-half|4567", masked))
+
+
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        (KEY, None),
+        (f" {KEY}\n", None),
+        ("", None),
+        (f"{KEY}\nmore", "a line break"),
+        (f"{KEY}\u2026", "U+2026"),
+        ("\ufeff" + KEY, "character 1 of"),
+    ],
+)
+def test_a_key_that_cannot_be_sent_is_refused_by_its_variables_name(
+    monkeypatch: pytest.MonkeyPatch, key: str, what: str | None
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    trouble = key_trouble("OPENAI_API_KEY")
+    stage = EndpointSettings(model=MODEL, base_url="http://127.0.0.1:1/v1")
+    problems = key_problems([stage.spec("openai:m", "pretrained")])
+    if what is None:
+        assert (trouble, problems) == (None, [])
+        return
+    assert trouble is not None
+    assert what in trouble
+    assert "OPENAI_API_KEY" in trouble
+    assert KEY not in trouble
+    assert problems == [f"openai:m: {trouble}"]
+    with pytest.raises(EndpointError, match="OPENAI_API_KEY"):
+        ChatEndpoint(model=MODEL, base_url="http://127.0.0.1:1/v1")
 
 
 def test_a_traceback_holds_neither_keys_nor_what_a_terminal_obeys(

@@ -1,7 +1,7 @@
 """Large models: layers over several devices, in fewer bits, never twice in memory."""
 
-import importlib.util
 import json
+import sys
 from dataclasses import replace
 
 import emu2_helpers as upstream
@@ -22,7 +22,7 @@ from generators.emu2.draft import Emu2Draft
 from generators.emu2.models import device_map, devices_of, layer_devices, quantising
 from generators.emu2.network import ADDED, ADDED_CHAT, empty_network
 from generators.emu2.settings import LAYERS_B
-from generators.errors import CheckpointError
+from generators.errors import UsageError
 from generators.loading.strict import fill
 
 pytestmark = pytest.mark.models
@@ -132,13 +132,8 @@ def test_no_more_than_one_tensor_waits(filling):
 
 
 def test_quantisation_without_its_package_is_refused(monkeypatch):
-    usual = importlib.util.find_spec
-
-    def without(name, *rest):
-        return None if name == "bitsandbytes" else usual(name, *rest)
-
-    monkeypatch.setattr(importlib.util, "find_spec", without)
-    with pytest.raises(CheckpointError, match=r"'int4' needs .* plait\[quantization\]"):
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    with pytest.raises(UsageError, match=r"plait\[quantization\]"):
         Emu2Draft(weights="tiny", device="cpu", quantization="int4")
 
 
