@@ -44,6 +44,11 @@ _TAIL_BYTES = 1 << 16
 """The end of an object, which is read when it is opened: it holds all of a small part."""
 
 
+_METADATA_SERVER = "169.254.169.254"
+"""Where machines of a provider find the credentials of their role: asked where there are no
+others."""
+
+
 class BucketError(PlaitError, OSError):
     """An object store refuses a request or does not answer; names the object."""
 
@@ -253,12 +258,12 @@ def _obstore() -> Any:
 
 
 @lru_cache
-def _store(bucket: str) -> ObjectStore:
+def _store(bucket: str, most_retries: int = _MOST_RETRIES) -> ObjectStore:
     _obstore()
     from obstore.store import from_url
 
     timeout = timedelta(minutes=1)
-    retries: Any = {"max_retries": _MOST_RETRIES, "retry_timeout": timeout}
+    retries: Any = {"max_retries": most_retries, "retry_timeout": timeout}
     try:
         return from_url(bucket, retry_config=retries)
     except Exception as error:
@@ -285,7 +290,14 @@ def _errors(path: BucketPath, *, writing: bool = False) -> Iterator[None]:
         refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         number = errno.EACCES if refused else errno.EIO
         about = f"{path}: {_first_line(error)}"
-        if refused:
+        if _METADATA_SERVER in str(error):
+            about = (
+                f"{path}: no credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
+                "(and AWS_SESSION_TOKEN, where there is one): AWS_PROFILE and the files in "
+                "~/.aws are not read, and this machine has no role of its own"
+            )
+            number = errno.EACCES
+        elif refused:
             about += " (credentials are read from the environment)"
         raise BucketError(number, about) from error
 
@@ -385,24 +397,45 @@ def refuse_unconditional(folder: BucketPath) -> None:
     request whose reply is lost is sent again and fails: what counts is what is there.
     """
     probe = folder / f".probe-{uuid.uuid4().hex}"
+    if _are_not_implemented(probe):
+        raise _without_conditions(folder, "has no conditional writes (status 501)")
     probe.write_bytes(b"1")
     try:
         _, version = probe.read_version()
         if probe.create(b"2"):
-            ignored = "If-None-Match: it created one object twice"
+            ignored = "ignores If-None-Match: it created one object twice"
         elif not probe.replace(b"3", version) and probe.read_bytes() != b"3":
-            ignored = "If-Match: it did not replace the content that it had given"
+            ignored = "ignores If-Match: it did not replace the content that it had given"
         elif probe.replace(b"4", version):
-            ignored = "If-Match: it replaced content that was not there any more"
+            ignored = "ignores If-Match: it replaced content that was not there any more"
         else:
             return
     finally:
         probe.unlink(missing_ok=True)
-    raise UsageError(
-        f"the object store at {_endpoint(folder.bucket)} does not follow {ignored}. "
-        f"Without conditional writes two commands could work on {folder} at once. Use one "
-        "that has them (Amazon S3, Google Cloud Storage, Azure Blob Storage, Cloudflare "
-        "R2, MinIO), or a folder that all nodes see"
+    raise _without_conditions(folder, ignored)
+
+
+def _are_not_implemented(probe: BucketPath) -> bool:
+    """Return whether the store answers a condition with status 501.
+
+    It is asked without retries, which would wait for a store that never takes one.
+    """
+    obstore = _obstore()
+    store = _store(probe.bucket, 0)
+    try:
+        obstore.put(store, str(probe.key), b"0", mode="create")
+    except obstore.exceptions.BaseError as error:
+        return "501 Not Implemented" in str(error)
+    probe.unlink(missing_ok=True)
+    return False
+
+
+def _without_conditions(folder: BucketPath, what: str) -> UsageError:
+    return UsageError(
+        f"the object store at {_endpoint(folder.bucket)} {what}. Without conditional "
+        f"writes two commands could work on {folder} at once. Use one that has them "
+        "(Amazon S3, Google Cloud Storage, Azure Blob Storage, Cloudflare R2, MinIO), or a "
+        "folder that all nodes see"
     )
 
 

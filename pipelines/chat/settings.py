@@ -187,6 +187,11 @@ class ServerSettings(StageSettings):
         """Base URL that requests go to."""
         return self.base_url or plain_url(os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
 
+    @property
+    def host(self) -> str:
+        """Host that requests go to."""
+        return urlsplit(self.url).hostname or ""
+
     account_variables: ClassVar[Mapping[str, str]] = {
         "OPENAI_ORG_ID": "openai-organization",
         "OPENAI_PROJECT_ID": "openai-project",

@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import random
+import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -30,12 +31,15 @@ from pipelines.endpoints.errors import (
     read_bounded,
     remedy,
 )
+from pipelines.endpoints.proxies import proxy_of, show_proxy
 from pipelines.endpoints.replies import EndpointReply
 
 _REJECTIONS = 3
 """How often a request is rejected before a server has answered any, and how many requests
 in a row after that, before none is expected to be accepted; and how often the first
 connection is refused."""
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For a server without https, which needs no certificates."""
 _NO_KEY = "none"
 """Sent where no key is set: local servers accept any, others answer with 401."""
 _LONGEST_WAIT_S = 60.0
@@ -59,13 +63,8 @@ class EndpointClient:
             if trouble := key_trouble(variable):
                 raise EndpointError(trouble)
         self._key = os.environ.get(s.api_key_env, "").strip()
-        # No redirect is followed: a key is for one address, and so is what is sent.
-        self._http = httpx2.AsyncClient(
-            verify=certificates(),
-            headers={"accept": "application/json", **s.headers(self._key or _NO_KEY)},
-            timeout=httpx2.Timeout(s.timeout_s, connect=s.connect_timeout_s),
-            limits=httpx2.Limits(max_connections=s.concurrency),
-        )
+        self._proxy = proxy_of(s.url)
+        self._http = self._connections()
         self._ceiling = UsageCeiling(s)
         self._slots = asyncio.Semaphore(s.concurrency)
         self._answered = False
@@ -79,6 +78,27 @@ class EndpointClient:
             target=self._loop.run_forever, name="endpoint", daemon=True
         )
         self._thread.start()
+
+    def _connections(self) -> httpx2.AsyncClient:
+        s = self.settings
+        # No redirect is followed: a key is for one address, and so is what is sent.
+        try:
+            return httpx2.AsyncClient(
+                verify=certificates() if s.url.startswith("https:") else _NO_TLS,
+                headers={"accept": "application/json", **s.headers(self._key or _NO_KEY)},
+                timeout=httpx2.Timeout(s.timeout_s, connect=s.connect_timeout_s),
+                limits=httpx2.Limits(max_connections=s.concurrency),
+                proxy=self._proxy,
+                trust_env=False,
+            )
+        except (ImportError, ValueError) as error:
+            if self._proxy is None:
+                raise
+            raise EndpointError(
+                f"endpoint {s.url} would be asked through the proxy "
+                f"{show_proxy(self._proxy)}, which cannot be used: {error}. Correct "
+                f"HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or set NO_PROXY={s.host}"
+            ) from error
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what `work` returns; called from any thread but the loop's own."""
@@ -217,6 +237,11 @@ class EndpointClient:
         s = self.settings
         advice = remedy(error, s, bool(self._key))
         said = described(error).rstrip(".")
+        if self._proxy is not None:
+            advice = (
+                f"It was asked through the proxy {show_proxy(self._proxy)}, which may be "
+                f"what answers: set NO_PROXY={s.host} where it needs none. {advice}"
+            )
         return f"endpoint {s.url}, model {s.model!r}: {said}. {advice}"
 
 

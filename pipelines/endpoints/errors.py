@@ -5,6 +5,8 @@ from __future__ import annotations
 import email.utils
 import json
 import math
+import os
+import ssl
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -123,8 +125,20 @@ def _seconds(value: Any) -> float | None:
     return max(moment.timestamp() - time.time(), 0.0)
 
 
-certificates = cache(httpx2.create_ssl_context)
-"""Of this process: reading them takes longer than many a request."""
+@cache
+def certificates(*, trust_env: bool = True) -> ssl.SSLContext:
+    """Return those of this process: reading them takes longer than many a request.
+
+    EndpointError where the environment names a file that cannot be read.
+    """
+    try:
+        return httpx2.create_ssl_context(trust_env=trust_env)
+    except OSError as error:
+        names = [n for n in ("SSL_CERT_FILE", "SSL_CERT_DIR") if n in os.environ]
+        named = ", ".join(f"{name}={os.environ[name]}" for name in names)
+        raise EndpointError(
+            f"certificates cannot be read ({error}): correct or unset {named}"
+        ) from error
 
 
 async def read_bounded(response: httpx2.Response, most_bytes: int) -> bytes:
@@ -214,6 +228,17 @@ def start_of(text: str, most: int) -> str:
     return without_keys(" ".join(text[: 10 * most].split()))[:most]
 
 
+def _remedy_of_connection(said: str) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return (
+            "The server's certificate is signed by nobody whom this machine knows: set "
+            "SSL_CERT_FILE to a file with the certificate of its authority."
+        )
+    if "WRONG_VERSION_NUMBER" in said:
+        return "It does not speak https: does base_url begin with http://?"
+    return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
+
+
 def remedy(error: Exception, settings: ServerSettings, has_key: bool) -> str:
     """Return what the user can do about an endpoint that does not work."""
     if isinstance(error, httpx2.TimeoutException | TimeoutError):
@@ -223,7 +248,7 @@ def remedy(error: Exception, settings: ServerSettings, has_key: bool) -> str:
     if isinstance(error, MalformedReply | Redirected):
         return f"Does base_url {settings.url_form}?"
     if not isinstance(error, StatusError):
-        return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
+        return _remedy_of_connection(str(error))
     if not error.codes.isdisjoint(_ACCOUNT_CODES):
         return "The account has no credit left."
     if meaning(error) is Meaning.AGAIN:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_one_of_two_writes_on_a_condition_takes_place(bucket: BucketPath) -> Non
     assert lock.read_version() == (b"3", second)
 
 
-@pytest.mark.parametrize("header", [IF_NONE_MATCH, IF_MATCH])
+@pytest.mark.parametrize("header", [IF_NONE_MATCH, IF_MATCH, f"501:{IF_NONE_MATCH}"])
 def test_a_store_that_ignores_conditions_is_refused(
     header: str, bucket: BucketPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,27 @@ def test_a_store_that_ignores_conditions_is_refused(
         with pytest.raises(UsageError) as refused:
             refuse_unconditional(BucketPath(url, bucket.key))
     assert env["AWS_ENDPOINT_URL"] in str(refused.value)
+
+
+def test_missing_credentials_are_named(
+    bucket: BucketPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No address of which nobody has heard."""
+    from obstore.exceptions import GenericError
+
+    error = GenericError("Error performing PUT http://169.254.169.254/latest/api/token")
+    monkeypatch.setattr("obstore.head", raising(error))
+    with pytest.raises(BucketError, match="AWS_ACCESS_KEY_ID") as refused:
+        bucket.exists()
+    assert refused.value.errno == errno.EACCES
+    assert "169.254" not in str(refused.value)
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def function(*_: object, **__: object) -> None:
+        raise error
+
+    return function
 
 
 def test_errors_name_the_bucket(bucket: BucketPath) -> None:

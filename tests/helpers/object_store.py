@@ -1,6 +1,8 @@
 """An S3 server (moto) in a process of its own, that follows conditional writes or does not.
 
-python tests/helpers/object_store.py [HEADER ...]     ignores these headers; prints its port
+python tests/helpers/object_store.py [HEADER ...]
+
+It prints its port, and ignores these headers; one named 501:HEADER it answers with 501.
 """
 
 from __future__ import annotations
@@ -47,6 +49,9 @@ def main(ignored: Sequence[str]) -> None:
     one = threading.Lock()  # moto looks at a condition and then writes
 
     def app(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        if any(f"501:{header}" in ignored for header in environ):
+            start("501 Not Implemented", [("content-length", "0")])
+            return [b""]
         with one:
             return moto({k: v for k, v in environ.items() if k not in ignored}, start)
 
