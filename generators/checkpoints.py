@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from generators.errors import CheckpointError
+from generators.loading.soundness import refuse_unusable
 
 _WHOLE_FILE_BYTES = 1 << 20
 _EDGE_BYTES = 1 << 16
@@ -145,6 +146,7 @@ def _resolved(model: str, revision: str | None) -> str:
         folder = Path(model).expanduser()
         if not folder.exists():
             raise CheckpointError(f"checkpoint {model!r}: no such file or folder")
+        refuse_unusable(folder)
         if folder.is_file():
             with folder.open("rb") as file:
                 return f"file:{hashlib.file_digest(file, 'sha256').hexdigest()[:32]}"
