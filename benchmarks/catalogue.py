@@ -16,7 +16,7 @@ from benchmarks.tasks.answers import FORMATS
 from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.published import is_published
 from generators.base import StageSpec
-from generators.checkpoints import first_line, looks_like_path, pinning
+from generators.checkpoints import UnavailableWeights, first_line, looks_like_path, pinning
 from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.errors import CheckpointError, UsageError
 from generators.facts import ModelFacts
@@ -212,7 +212,8 @@ def _weights() -> Iterator[ResultTable]:
 def fetch(names: Sequence[str], console: Console) -> int:
     """Download the weights of systems, models, scorers and TOML files into the Hub cache.
 
-    UsageError for unknown names, CheckpointError where the Hub does not answer.
+    UsageError for unknown names, CheckpointError where the Hub does not answer or a folder
+    cannot be used.
     """
     from huggingface_hub import snapshot_download
 
@@ -242,6 +243,9 @@ def _repositories(name: str) -> list[tuple[str, str]]:
     """(Hub id, revision) of everything a name needs."""
     with pinning({}) as pins:
         _resolve_all(Path(name)) if name.endswith(".toml") else _stages(name)
+    for error in pins.errors:
+        if not isinstance(error, UnavailableWeights):
+            raise error
     models = (pinned.rpartition("@") for pinned in pins.known)
     return [(m, r) for m, _, r in models if "://" in m or not looks_like_path(m)]
 

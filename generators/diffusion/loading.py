@@ -72,17 +72,11 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     return pipeline
 
 
-_CONVERT = (
-    "convert it to a folder with diffusers (from_single_file of the model's pipeline "
-    "class, such as StableDiffusionPipeline, then save_pretrained) and name that"
-)
-
-
 def folder_of(model: str, revision: str | None, variant: str | None) -> Path:
     """Return the local folder, downloaded first if `model` is a Hub id."""
     if looks_like_path(model):
         folder = Path(model).expanduser()
-        refuse_unless_folder(model, folder, "model_index.json", _CONVERT)
+        refuse_unless_folder(model, folder, "model_index.json")
         refuse_adapter(folder)
         return folder
     try:

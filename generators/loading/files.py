@@ -22,7 +22,6 @@ from torch import Tensor
 from generators.checkpoints import first_line, looks_like_path
 from generators.errors import CheckpointError
 from generators.loading.soundness import (
-    ADAPTER_CONFIG,
     refuse_adapter,
     refuse_broken,
     refuse_unreadable,
@@ -73,11 +72,9 @@ class Files:
         return path
 
     def refuse_adapter(self) -> None:
-        """Raise CheckpointError where an adapter lies beside the weights."""
+        """Raise CheckpointError where a folder holds an adapter beside the weights."""
         if looks_like_path(self.model):
             refuse_adapter(Path(self.model).expanduser())
-        elif (path := self.find(ADAPTER_CONFIG)) is not None:
-            refuse_adapter(path.parent)
 
     def describe(self) -> str:
         """Return the name of the checkpoint, for errors."""
@@ -140,7 +137,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
         ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
-    refuse_unreadable(encode, tokenizer.decode, str(path))
+    refuse_unreadable(encode, str(path))
     return tokenizer
 
 

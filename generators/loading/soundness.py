@@ -120,24 +120,36 @@ def refuse_unusable(path: Path) -> None:
         raise CheckpointError(f"{path} is {told}")
 
 
-def refuse_unless_folder(model: str, path: Path, needed: str, convert: str) -> None:
-    """Raise CheckpointError for a path that is no folder with the file `needed`.
+_CONVERT = {
+    "model_index.json": (
+        "convert it to a folder with diffusers (from_single_file of the model's pipeline "
+        "class, such as StableDiffusionPipeline, then save_pretrained) and name that"
+    ),
+    "config.json": "name the model's folder, as save_pretrained writes it, or its Hub id",
+}
+"""What to do with weights in one file, by the file that a folder is known by."""
 
-    It says what is there instead: an adapter, or weights in one file, for which `convert`
-    says how to come to a folder.
+
+def refuse_unless_folder(model: str, path: Path, index: str) -> None:
+    """Raise CheckpointError for a path that is no folder with the file `index`.
+
+    That is `model_index.json` or `config.json`. The error says what is there instead, such
+    as an adapter or weights in one file, and what to do.
     """
-    if (path / needed).is_file():
+    if (path / index).is_file():
         return
     if not path.exists():
         raise CheckpointError(f"checkpoint {model!r}: no such folder")
     refuse_unusable(path)
     if path.is_file():
-        raise CheckpointError(f"checkpoint {model!r} is one file and no folder: {convert}")
+        told = f"checkpoint {model!r} is one file and no folder: {_CONVERT[index]}"
+        raise CheckpointError(told)
     files = [p for p in sorted(path.iterdir()) if p.suffix in _WEIGHTS]
     if len(files) == 1:
         refuse_unusable(files[0])
-    found = f"; it holds {', '.join(p.name for p in files)}: {convert}" if files else ""
-    raise CheckpointError(f"checkpoint {model!r} holds no {needed}{found}")
+    names = ", ".join(p.name for p in files)
+    found = f"; it holds {names}: {_CONVERT[index]}" if files else ""
+    raise CheckpointError(f"checkpoint {model!r} holds no {index}{found}")
 
 
 def _unusable(path: Path) -> str | None:
@@ -243,19 +255,27 @@ def refuse_without_vocabulary(folder: Path, kind: Any) -> None:
 
 
 def refuse_unreadable(
-    encode: Callable[[str], list[int]], decode: Callable[[list[int]], str], source: str
+    encode: Callable[[str], list[int]],
+    source: str,
+    decode: Callable[[list[int]], str] | None = None,
 ) -> None:
     """Raise CheckpointError for a tokenizer that loses plain words.
 
-    One whose files are missing does.
+    One whose files are missing does: it gives no token, or the same one for everything.
+    Not every tokenizer that a model needs can `decode`.
     """
     try:
-        read = decode(encode(_PROBE))
+        ids = encode(_PROBE)
+        read = None if decode is None else decode(ids)
     except Exception as error:
         # tokenizers raises plain `Exception`, such as for an unknown token it lacks.
-        read = str(error)
-    if "".join(read.split()).casefold() != _PROBE.replace(" ", ""):
+        told = f"the tokenizer of {source} cannot read {_PROBE!r}: {error}"
+        raise CheckpointError(told) from None
+    lost = len(set(ids)) < 2
+    if read is not None:
+        lost = lost or "".join(read.split()).casefold() != _PROBE.replace(" ", "")
+    if lost:
         raise CheckpointError(
-            f"the tokenizer of {source} reads {_PROBE!r} as {read!r}: {VOCABULARY} is "
-            "missing or not the model's own"
+            f"the tokenizer of {source} reads {_PROBE!r} as {read or ids!r}: {VOCABULARY} "
+            "is missing or not the model's own"
         )

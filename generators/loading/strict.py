@@ -18,6 +18,7 @@ from generators.checkpoints import first_line, looks_like_path
 from generators.errors import CheckpointError
 from generators.loading.files import Files
 from generators.loading.soundness import (
+    ADAPTER_CONFIG,
     VOCABULARY,
     choose_variant,
     refuse_adapter,
@@ -103,9 +104,6 @@ def published_model(
     return loaded.eval().requires_grad_(False)
 
 
-_CONVERT = "name the model's folder, as save_pretrained writes it, or its Hub id"
-
-
 def _sound_variant(model: str, revision: str | None) -> str:
     """Return the variant of the weights to read, "" for plain ones.
 
@@ -113,13 +111,14 @@ def _sound_variant(model: str, revision: str | None) -> str:
     """
     if looks_like_path(model):
         folder = Path(model).expanduser()
-        refuse_unless_folder(model, folder, "config.json", _CONVERT)
+        refuse_unless_folder(model, folder, "config.json")
         refuse_adapter(folder)
         refuse_broken_texts(folder)
         variant = choose_variant(folder)
         refuse_broken_weights(folder, variant)
         return variant
-    Files(model, revision).refuse_adapter()
+    if (adapter := Files(model, revision).find(ADAPTER_CONFIG)) is not None:
+        refuse_adapter(adapter.parent)
     return ""
 
 
@@ -151,7 +150,7 @@ def published_processor(model: str, revision: str | None, rows: int | None = Non
 def refuse_lost_words(tokenizer: Any, source: str) -> None:
     """Raise CheckpointError for a tokenizer of transformers without its vocabulary."""
     encode = partial(tokenizer.encode, add_special_tokens=False)
-    refuse_unreadable(encode, tokenizer.decode, source)
+    refuse_unreadable(encode, source, tokenizer.decode)
 
 
 @contextmanager

@@ -205,7 +205,7 @@ def test_the_only_variant_is_read_and_noted(checkpoint):
     (drawn,) = from_folder(checkpoint, "openjourney")(REQUESTS[:1])
     assert drawn.notes["variants"] == {"unet": "fp16", "text_encoder": "fp16"}
     assert load(checkpoint, variant="fp16").taken_variants == {}
-    with pytest.raises(CheckpointError, match="text_encoder.*variant"):
+    with pytest.raises(CheckpointError, match=r"text_encoder.*variant"):
         load(checkpoint, variant="")
     half = checkpoint / UNET.replace(".safetensors", ".fp16.safetensors")
     shutil.copy(half, checkpoint / UNET.replace(".safetensors", ".bf16.safetensors"))

@@ -162,14 +162,16 @@ def test_adapters_are_told_from_other_single_files(tmp_path: Path, name: str) ->
     file = write(tmp_path / "style.safetensors", {name: torch.zeros(2, 2)})
     for place in (file, tmp_path):
         with pytest.raises(CheckpointError) as caught:
-            refuse_unless_folder("M", place, "model_index.json", "CONVERT")
-        assert ("save_pretrained" in str(caught.value)) == (name in ADAPTED)
-        assert ("CONVERT" in str(caught.value)) == (name in OTHERS)
+            refuse_unless_folder("M", place, "model_index.json")
+        assert ("fuse_lora" in str(caught.value)) == (name in ADAPTED)
+        assert ("from_single_file" in str(caught.value)) == (name in OTHERS)
     if name in ADAPTED:
         with pytest.raises(CheckpointError, match="adapter"):
             identity(str(file))
     else:
         assert identity(str(file)).startswith("file:")
+        with pytest.raises(CheckpointError, match="one file"):
+            identity(str(file), index="config.json")
 
 
 def test_what_is_no_folder_of_a_model_is_told(tmp_path: Path) -> None:
@@ -182,11 +184,11 @@ def test_what_is_no_folder_of_a_model_is_told(tmp_path: Path) -> None:
         "notes.md": "one file",
     }.items():
         with pytest.raises(CheckpointError, match=words):
-            refuse_unless_folder(model, tmp_path / model, "config.json", "CONVERT")
+            refuse_unless_folder(model, tmp_path / model, "config.json")
     with pytest.raises(CheckpointError, match="GGUF"):
         identity(str(tmp_path / "m.gguf"))
     (tmp_path / "config.json").write_text("{}")
-    refuse_unless_folder("", tmp_path, "config.json", "CONVERT")
+    refuse_unless_folder("", tmp_path, "config.json")
 
 
 @pytest.mark.parametrize("index", ["config.json", "model_index.json", None])
@@ -235,7 +237,7 @@ def test_files_of_a_vocabulary(
 
 
 def test_a_tokenizer_without_words_is_refused(tmp_path: Path) -> None:
-    for vocabulary in ({}, {"<unk>": 0}, {"<unk>": 0, "a": 1}):
+    for vocabulary in ({}, {"<unk>": 0}, {"<unk>": 0, "x": 1}):
         tokenizer = Tokenizer(BPE(vocabulary, [], unk_token="<unk>"))
         tokenizer.save(str(tmp_path / "tokenizer.json"))
         with pytest.raises(CheckpointError, match=r"tokenizer\.json.*a red house"):
