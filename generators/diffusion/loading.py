@@ -174,9 +174,8 @@ def variants_of(folder: Path, kinds: Kinds, variant: str | None) -> dict[str, st
     """Return which files of weights each component is read from, "" for the plain ones.
 
     Where none was asked for (None), that is the only variant of a component without plain
-    files.
-    CheckpointError for component folders that are missing, and for a variant that no
-    component has.
+    files. CheckpointError for component folders that are missing, and for a variant that
+    no component has.
     """
     if missing := [name for name in kinds if not (folder / name).is_dir()]:
         raise CheckpointError(
