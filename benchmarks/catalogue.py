@@ -16,7 +16,7 @@ from benchmarks.tasks.answers import FORMATS
 from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.published import is_published
 from generators.base import StageSpec
-from generators.checkpoints import first_line, looks_like_path, pinning
+from generators.checkpoints import UnavailableWeights, first_line, looks_like_path, pinning
 from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.errors import CheckpointError, UsageError
 from generators.facts import ModelFacts
@@ -212,13 +212,14 @@ def _weights() -> Iterator[ResultTable]:
 def fetch(names: Sequence[str], console: Console) -> int:
     """Download the weights of systems, models, scorers and TOML files into the Hub cache.
 
-    UsageError for unknown names, CheckpointError where the Hub does not answer.
+    Folders that a run would refuse are named. UsageError for unknown names, CheckpointError
+    where the Hub does not answer.
     """
     from huggingface_hub import snapshot_download
 
     from generators.loading.files import weights_file
 
-    repositories = {name: _repositories(name) for name in names}
+    repositories = {name: _repositories(name, console) for name in names}
     for name in (name for name, needed in repositories.items() if not needed):
         console.print(f"{name} has no weights to fetch")
     for repo, revision in dict.fromkeys(
@@ -238,10 +239,13 @@ def fetch(names: Sequence[str], console: Console) -> int:
     return 0
 
 
-def _repositories(name: str) -> list[tuple[str, str]]:
+def _repositories(name: str, console: Console) -> list[tuple[str, str]]:
     """(Hub id, revision) of everything a name needs."""
     with pinning({}) as pins:
         _resolve_all(Path(name)) if name.endswith(".toml") else _stages(name)
+    for error in pins.errors:
+        if not isinstance(error, UnavailableWeights):
+            console.print("cannot be used:", str(error), markup=False, highlight=False)
     models = (pinned.rpartition("@") for pinned in pins.known)
     return [(m, r) for m, _, r in models if "://" in m or not looks_like_path(m)]
 

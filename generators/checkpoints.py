@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from generators.errors import CheckpointError
+from generators.loading.soundness import refuse_unless_folder, refuse_unusable
 
 _WHOLE_FILE_BYTES = 1 << 20
 _EDGE_BYTES = 1 << 16
@@ -109,13 +110,16 @@ def pinning(known: Mapping[str, str]) -> Iterator[Pins]:
         _pins.reset(token)
 
 
-def identity(model: str, revision: str | None = None) -> str:
+def identity(model: str, revision: str | None = None, index: str | None = None) -> str:
     """Return the name of the exact weights: `folder:<fingerprint>` or `hub:<id>@<commit>`.
 
-    Raises CheckpointError when a folder is missing or a Hub revision can be pinned
-    neither from the local cache nor from the network.
+    Raises CheckpointError when a folder is missing or holds an adapter, when a file is one
+    that cannot be loaded, or when a Hub revision can be pinned neither from the local cache
+    nor from the network. With an `index`, the file that its folder is known by, a model
+    may not be one file.
     """
-    return pinned(f"{model}@{revision or 'main'}", lambda: _resolved(model, revision))
+    name = f"{model}@{revision or 'main'}"
+    return pinned(name, lambda: _resolved(model, revision, index))
 
 
 def pinned(name: str, resolve: Callable[[], str]) -> str:
@@ -137,7 +141,7 @@ def pinned(name: str, resolve: Callable[[], str]) -> str:
     return pins.known[name]
 
 
-def _resolved(model: str, revision: str | None) -> str:
+def _resolved(model: str, revision: str | None, index: str | None) -> str:
     if "://" in model:
         # The name holds the beginning of the digest, which the download is checked against.
         return f"file:{model.rpartition('/')[2]}"
@@ -145,7 +149,10 @@ def _resolved(model: str, revision: str | None) -> str:
         folder = Path(model).expanduser()
         if not folder.exists():
             raise CheckpointError(f"checkpoint {model!r}: no such file or folder")
+        refuse_unusable(folder)
         if folder.is_file():
+            if index is not None:
+                refuse_unless_folder(model, folder, index)
             with folder.open("rb") as file:
                 return f"file:{hashlib.file_digest(file, 'sha256').hexdigest()[:32]}"
         return f"folder:{fingerprint(folder)}"

@@ -157,6 +157,8 @@ class ModelSettings(StageSettings):
     companions: ClassVar[tuple[str, ...]] = ()
     """Fields, each `unkeyed`, that name further checkpoints this one is used with: a
     folder, a Hub id, or `ID@REVISION`. None where one is not used."""
+    index: ClassVar[str | None] = None
+    """The file that a checkpoint's folder is known by; None where one file is taken too."""
     spans_gpus: ClassVar[bool] = True
     """True if a replica takes as many GPUs as its estimate fills. If not, the weights fit
     one, and the stage halves a batch whose caches do not."""
@@ -185,7 +187,7 @@ class ModelSettings(StageSettings):
 
     def checkpoint_identity(self) -> str:
         """Return the pinned checkpoint of `model` alone, without its companions."""
-        return identity(self.model, self.revision)
+        return identity(self.model, self.revision, self.index)
 
     def _companions(self) -> dict[str, str]:
         """Return the identity of each companion in use, by the field that names it."""

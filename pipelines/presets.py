@@ -191,6 +191,7 @@ class TextToImageSettings(EngineModelSettings, DiffusionSettings):
 
     stage: ClassVar[str] = "text-to-image"
     target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
+    index: ClassVar[str | None] = "model_index.json"
     placed: ClassVar[frozenset[str]] = DiffusionSettings.placed | ENGINE_FIELDS
 
     input_images: int | None = unkeyed(None, ge=1)

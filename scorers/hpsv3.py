@@ -20,13 +20,12 @@ from typing import Any
 import torch
 from PIL import Image as Pillow
 from torch import Tensor, nn
-from transformers import AutoProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
 from generators.architectures import config_of
 from generators.architectures.random_weights import configuration_of, processor_of
 from generators.base import Failure, Outcome, Result, Weights
-from generators.checkpoints import looks_like_path, with_revision
+from generators.checkpoints import with_revision
 from generators.content import answered
 from generators.document import Candidate, Document, Score
 from generators.errors import CheckpointError
@@ -37,6 +36,7 @@ from generators.loading.strict import (
     empty_model,
     fill,
     identical,
+    published_processor,
     randomised,
     renamed,
     revived,
@@ -186,12 +186,13 @@ def _trained_with(settings: Hpsv3Settings) -> str:
 
 def _published(settings: Hpsv3Settings) -> tuple[RewardModel, Any]:
     """Load the checkpoint; CheckpointError where it does not fit."""
-    source = Files(settings.model, settings.revision).need("HPSv3.safetensors")
+    files = Files(settings.model, settings.revision)
+    files.refuse_adapter()
+    source = files.need("HPSv3.safetensors")
     base, revision = with_revision(settings.base)
     about = Files(base, revision).need("config.json")
     config = configured("Qwen2VLConfig", read_json(about), str(about))
-    place = str(Path(base).expanduser()) if looks_like_path(base) else base
-    processor = AutoProcessor.from_pretrained(place, revision=revision)
+    processor = published_processor(base, revision)
     processor.tokenizer.add_tokens([REWARD], special_tokens=True)
     # The published weights have no rows beyond the tokenizer's, as Qwen2-VL's have.
     config.text_config.vocab_size = len(processor.tokenizer)

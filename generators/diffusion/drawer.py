@@ -141,12 +141,15 @@ class Drawer:
         self.settings = settings
         self.batch = settings.batch_size
         """Images in one compiled batch; halved when the device runs out of memory."""
-        self._draw_with(load_pipeline(settings, weights, read))
+        pipeline = load_pipeline(settings, weights, read)
+        taken = getattr(pipeline, "taken_variants", None)
+        self._taken = {"variants": taken} if taken else {}
+        self._draw_with(pipeline)
 
     def _draw_with(self, pipeline: Any) -> None:
         self.pipeline, call = pipeline, Call(pipeline, self.settings)
         self.arguments, self.negative_prompt = call.arguments, call.negative_prompt
-        self.notes = call.notes
+        self.notes = {**self._taken, **call.notes}
         """Noted with every image."""
         self.input_size = call.input_size
         self.alone = not draws_in_batches(self.pipeline)

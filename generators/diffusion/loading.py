@@ -21,8 +21,17 @@ from generators.checkpoints import looks_like_path
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import DiffusionSettings
 from generators.errors import CheckpointError
-from generators.loading.files import in_safetensors, read_json
-from generators.loading.strict import listed
+from generators.loading.files import read_json
+from generators.loading.soundness import (
+    choose_variant,
+    refuse_adapter,
+    refuse_broken_texts,
+    refuse_broken_weights,
+    refuse_unless_folder,
+    refuse_without_vocabulary,
+    stored_files,
+)
+from generators.loading.strict import listed, refuse_lost_words
 
 Kinds = Mapping[str, type[Any]]
 """Component -> its class."""
@@ -35,10 +44,11 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     file is truncated, no component has files of the variant, or tensors are missing,
     unexpected or of another shape than the component's own config says. Code in a
     repository is never run, and pickled weights are read only by torch's restricted
-    unpickler.
+    unpickler. `taken_variants` of the pipeline are the variants that components were read
+    from although none was asked for.
     """
-    variant = settings.variant or None
-    folder = folder_of(settings.model, settings.revision, variant)
+    variant = settings.variant
+    folder = folder_of(settings.model, settings.revision, variant or None)
     index = read_json(folder / "model_index.json")
     if (name := index.get("_class_name")) in WRITERS:
         named = ", ".join(d.preset for d in DESIGNS.values() if d.preset is not None)
@@ -52,15 +62,22 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     absent = unchecked | dict.fromkeys(settings.elsewhere)
     kinds = {k: kind for k, kind in kinds.items() if k not in absent}
     parts = modules_of(folder, kinds, dtype, variant) | absent
-    return _pipeline(folder, name, parts, bool(unchecked))
+    pipeline = _pipeline(folder, name, parts, bool(unchecked))
+    for name, part in pipeline.components.items():
+        tokenizer = getattr(part, "tokenizer", part)
+        if isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
+            refuse_lost_words(tokenizer, f"{folder / name}")
+    taken = variants_of(folder, kinds, variant) if variant is None else {}
+    pipeline.taken_variants = {n: v for n, v in taken.items() if v}
+    return pipeline
 
 
 def folder_of(model: str, revision: str | None, variant: str | None) -> Path:
     """Return the local folder, downloaded first if `model` is a Hub id."""
     if looks_like_path(model):
         folder = Path(model).expanduser()
-        if not (folder / "model_index.json").is_file():
-            raise CheckpointError(f"checkpoint {model!r} holds no model_index.json")
+        refuse_unless_folder(model, folder, "model_index.json")
+        refuse_adapter(folder)
         return folder
     try:
         downloaded = diffusers.DiffusionPipeline.download(
@@ -71,11 +88,16 @@ def folder_of(model: str, revision: str | None, variant: str | None) -> Path:
     return Path(downloaded)
 
 
+_RENAMED = {"CLIPFeatureExtractor": "CLIPImageProcessor"}
+"""Classes that diffusers 0.42.1 maps, too (utils/deprecation_utils.py): transformers 5
+lacks those that checkpoints of 2022 name."""
+
+
 def _class(component: str, library: str, name: str) -> type[Any]:
     """Return the class of a component; only those of the two libraries are allowed."""
     libraries = {"diffusers": diffusers, "transformers": transformers}
     home: Any = libraries.get(library) or getattr(diffusers.pipelines, library, None)
-    kind = getattr(home, name, None)
+    kind = getattr(home, _RENAMED.get(name, name), None)
     if not isinstance(kind, type):
         raise CheckpointError(
             f"component {component!r} is a {library}.{name}, which neither diffusers "
@@ -132,19 +154,13 @@ def modules_of(
 
     Raises CheckpointError as `load_published` does.
     """
-    _require_files(folder, kinds)
-    # Some components have plain files only.
-    variants = {n for n in kinds if variant and any((folder / n).glob(f"*.{variant}*"))}
-    if variant and not variants:
-        raise CheckpointError(
-            f"checkpoint {folder}: no component has files of the variant {variant!r}; "
-            'set variant to "" for the plain files'
-        )
+    variants = variants_of(folder, kinds, variant)
+    _require_files(folder, kinds, variants)
     parts: dict[str, Any] = {}
     differences: list[str] = []
     for name, kind in kinds.items():
         if issubclass(kind, torch.nn.Module):
-            stored = variant if name in variants else None
+            stored = variants[name] or None
             parts[name], misfits = _module(kind, folder, name, dtype, stored)
             differences += misfits
     if differences:
@@ -154,29 +170,49 @@ def modules_of(
     return parts
 
 
-def _require_files(folder: Path, kinds: Kinds) -> None:
-    """Raise CheckpointError for folders that are missing, and files that are truncated.
+def variants_of(folder: Path, kinds: Kinds, variant: str | None) -> dict[str, str]:
+    """Return which files of weights each component is read from, "" for the plain ones.
 
-    A tokenizer without a vocabulary would load, and read every word as unknown.
+    Where none was asked for (None), that is the only variant of a component without plain
+    files. CheckpointError for component folders that are missing, and for a variant that
+    no component has.
     """
     if missing := [name for name in kinds if not (folder / name).is_dir()]:
         raise CheckpointError(
             f"checkpoint {folder} lacks the component folders {', '.join(missing)}, "
             "which its model_index.json names"
         )
+    modules = [n for n, kind in kinds.items() if issubclass(kind, torch.nn.Module)]
+    # Some components have plain files only.
+    asked = {n for n in modules if variant and any((folder / n).glob(f"*.{variant}*"))}
+    if variant and not asked:
+        raise CheckpointError(
+            f"checkpoint {folder}: no component has files of the variant {variant!r}; "
+            'set variant to "" for the plain files'
+        )
+    others = dict.fromkeys(modules, "")
+    if variant != "":
+        others = {n: choose_variant(folder / n) for n in modules if n not in asked}
+    return others | dict.fromkeys(asked, variant or "")
+
+
+def _require_files(folder: Path, kinds: Kinds, variants: Mapping[str, str]) -> None:
+    """Raise CheckpointError for files that are missing or broken, and for adapters.
+
+    A tokenizer without a vocabulary would load, and read every word as unknown.
+    """
     for name, kind in kinds.items():
-        for path in sorted((folder / name).glob("*.safetensors")):
-            list(in_safetensors(path, lambda tensor: False))
-        if not issubclass(kind, transformers.PreTrainedTokenizerBase):
-            continue
-        names = dict(kind.vocab_files_names)
-        whole = names.pop("tokenizer_file", "tokenizer.json")
-        complete = all((folder / name / file).is_file() for file in names.values())
-        if not complete and not (folder / name / whole).is_file():
-            raise CheckpointError(
-                f"{folder / name} holds no vocabulary: neither {whole} nor "
-                f"{', '.join(names.values())}"
-            )
+        refuse_adapter(folder / name)
+        refuse_broken_texts(folder / name)
+        if name in variants:
+            refuse_broken_weights(folder / name, variants[name])
+        if issubclass(kind, transformers.PreTrainedTokenizerBase):
+            refuse_without_vocabulary(folder / name, kind)
+
+
+_OF_VARIANTS = (
+    '; if the checkpoint has files of one variant alone, name it, as in variant = "fp16"'
+)
 
 
 def _module(
@@ -193,8 +229,10 @@ def _module(
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError, KeyError) as error:
+        empty = not stored_files(folder / name, variant or "")
         raise CheckpointError(
-            f"checkpoint {folder}: component {name!r} cannot be read: {error}"
+            f"checkpoint {folder}: component {name!r} cannot be read: "
+            f"{str(error).rstrip('.')}" + (_OF_VARIANTS if empty else "")
         ) from error
     words = {"missing": "missing", "unexpected": "unexpected", "mismatched": "mis-shaped"}
     found = {word: info.get(f"{key}_keys") for key, word in words.items()}

@@ -73,7 +73,8 @@ class DiffusionSettings(ModelSettings):
     safety_checker: Literal["checkpoint", "off"] = "checkpoint"
     """`checkpoint` uses the checker where the checkpoint ships one."""
     variant: str | None = None
-    """Which of several weight files of a checkpoint, such as `fp16`; "" for the plain."""
+    """Which of several weight files of a checkpoint, such as `fp16`; "" for the plain. None
+    for the plain ones, or the only variant that a folder has; images note it then."""
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     """Further arguments of the pipeline's call, such as `true_cfg_scale = 4.0`. They are
     checked against its signature when it is loaded."""

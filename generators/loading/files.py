@@ -21,6 +21,11 @@ from torch import Tensor
 
 from generators.checkpoints import first_line, looks_like_path
 from generators.errors import CheckpointError
+from generators.loading.soundness import (
+    refuse_adapter,
+    refuse_broken,
+    refuse_unreadable,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -34,7 +39,16 @@ class Files:
     revision: str | None = None
 
     def find(self, name: str) -> Path | None:
-        """Return the file of that name; None where the checkpoint has none."""
+        """Return the file of that name; None where the checkpoint has none.
+
+        CheckpointError where it is broken.
+        """
+        path = self._find(name)
+        if path is not None:
+            refuse_broken(path)
+        return path
+
+    def _find(self, name: str) -> Path | None:
         if looks_like_path(self.model):
             path = Path(self.model).expanduser() / name
             return path if path.is_file() else None
@@ -56,6 +70,11 @@ class Files:
         if path is None:
             raise CheckpointError(f"{self.describe()} has no file {name!r}")
         return path
+
+    def refuse_adapter(self) -> None:
+        """Raise CheckpointError where a folder holds an adapter beside the weights."""
+        if looks_like_path(self.model):
+            refuse_adapter(Path(self.model).expanduser())
 
     def describe(self) -> str:
         """Return the name of the checkpoint, for errors."""
@@ -102,14 +121,24 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer in a `tokenizer.json`; CheckpointError when it is broken."""
+    """Return the tokenizer in a `tokenizer.json`.
+
+    CheckpointError when it is broken, or has no vocabulary.
+    """
     from tokenizers import Tokenizer
 
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:
         # The library raises plain `Exception` for whatever it cannot read.
         raise CheckpointError(f"{path} is not a valid tokenizer: {error}") from None
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    refuse_unreadable(encode, str(path))
+    return tokenizer
 
 
 def count(values: Mapping[str, Any], name: str, source: str) -> int:
@@ -186,8 +215,9 @@ def stored_tensors(
     `safe` and `pickled` are the names of the unsharded files (`pickled` None where
     pickles are not read); the index of a sharded one has the same name and
     `.index.json`. Only shards that hold wanted tensors are read, or downloaded.
-    CheckpointError names files that are missing or broken.
+    CheckpointError names files that are missing or broken, and an adapter beside them.
     """
+    files.refuse_adapter()
     shards = _shards(files, safe, wanted)
     if shards is not None:
         for path in shards:
@@ -221,6 +251,7 @@ def in_safetensors(
     path: Path, wanted: Callable[[str], bool] = _all
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield the `wanted` tensors of one file; CheckpointError when it is broken."""
+    refuse_broken(path)
     try:
         with safe_open(str(path), framework="pt") as shard:
             for name in shard.keys():  # noqa: SIM118
@@ -237,6 +268,7 @@ def in_pickle(path: Path, *below: str) -> Mapping[str, Any]:
     plain containers are unpickled. CheckpointError for anything else, for broken files, and
     where `below` is not there.
     """
+    refuse_broken(path)
     content: Any = _unpickled(path)
     for name in below:
         if not isinstance(content, Mapping) or name not in content:

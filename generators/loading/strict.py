@@ -6,14 +6,27 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from generators.checkpoints import looks_like_path
+from generators.checkpoints import first_line, looks_like_path
 from generators.errors import CheckpointError
+from generators.loading.files import Files
+from generators.loading.soundness import (
+    ADAPTER_CONFIG,
+    VOCABULARY,
+    choose_variant,
+    refuse_adapter,
+    refuse_broken_texts,
+    refuse_broken_weights,
+    refuse_unless_folder,
+    refuse_unreadable,
+)
 
 
 def device_of(name: str) -> torch.device:
@@ -70,14 +83,17 @@ def published_model(
     """Return the checkpoint as transformers' class `kind` loads it, for inference.
 
     Raises CheckpointError that names every key that is missing, unexpected or mis-shaped,
-    but for those named in `tolerated` and below them.
+    but for those named in `tolerated` and below them; or a file that is broken or missing,
+    or an adapter.
     """
     import transformers
 
-    with unreported():
+    variant = _sound_variant(model, revision)
+    with unreported(), unreadable_as_errors(f"checkpoint {model!r}"):
         loaded, info = getattr(transformers, kind).from_pretrained(
             place_of(model),
             revision=revision,
+            variant=variant or None,
             trust_remote_code=False,
             # Allowed here, to be reported together with all other keys that do not fit.
             ignore_mismatched_sizes=True,
@@ -86,6 +102,64 @@ def published_model(
         )
     _require_complete(model, info, tolerated)
     return loaded.eval().requires_grad_(False)
+
+
+def _sound_variant(model: str, revision: str | None) -> str:
+    """Return the variant of the weights to read, "" for plain ones.
+
+    Raises CheckpointError for a folder that holds none, an adapter or broken files.
+    """
+    if looks_like_path(model):
+        folder = Path(model).expanduser()
+        refuse_unless_folder(model, folder, "config.json")
+        refuse_adapter(folder)
+        refuse_broken_texts(folder)
+        variant = choose_variant(folder)
+        refuse_broken_weights(folder, variant)
+        return variant
+    if (adapter := Files(model, revision).find(ADAPTER_CONFIG)) is not None:
+        refuse_adapter(adapter.parent)
+    return ""
+
+
+def published_processor(model: str, revision: str | None, rows: int | None = None) -> Any:
+    """Return the checkpoint's processor as transformers loads it.
+
+    `rows` is how many tokens the model has embeddings for. Raises CheckpointError where
+    files are missing or broken, above all those of the vocabulary.
+    """
+    import transformers
+
+    if looks_like_path(model):
+        refuse_broken_texts(Path(model).expanduser())
+    with unreadable_as_errors(f"checkpoint {model!r}: its processor or {VOCABULARY}"):
+        processor = transformers.AutoProcessor.from_pretrained(
+            place_of(model), revision=revision, trust_remote_code=False
+        )
+    tokenizer = getattr(processor, "tokenizer", None)
+    if tokenizer is not None:
+        refuse_lost_words(tokenizer, f"checkpoint {model!r}")
+        if rows is not None and tokenizer.vocab_size > rows:
+            raise CheckpointError(
+                f"the tokenizer of checkpoint {model!r} is of another model: it has "
+                f"{tokenizer.vocab_size} tokens, and the model has {rows}"
+            )
+    return processor
+
+
+def refuse_lost_words(tokenizer: Any, source: str) -> None:
+    """Raise CheckpointError for a tokenizer of transformers without its vocabulary."""
+    encode = partial(tokenizer.encode, add_special_tokens=False)
+    refuse_unreadable(encode, source, tokenizer.decode)
+
+
+@contextmanager
+def unreadable_as_errors(what: str) -> Iterator[None]:
+    """Turn what transformers raises for files that it cannot read into CheckpointError."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise CheckpointError(f"{what} cannot be read: {first_line(error)}") from error
 
 
 _FEW = 50_000_000

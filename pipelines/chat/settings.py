@@ -35,6 +35,7 @@ class ChatSettings(EngineModelSettings):
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "vision-language-model"
     target: ClassVar[str] = "pipelines.vlm.stage:VisionLanguageModel"
+    index: ClassVar[str | None] = "config.json"
     placed: ClassVar[frozenset[str]] = EngineModelSettings.placed | ENGINE_FIELDS
 
     engine: Literal["vllm", "sglang"] | None = unkeyed(None)

@@ -102,13 +102,11 @@ class EngineChat(ChatEndpoint):
 
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
         """As for every endpoint."""
-        from transformers import AutoProcessor
-
+        from generators.loading.strict import published_processor
         from pipelines.vlm.prompts import control_tokens
 
         own = self.settings_class.model_validate(settings)
-        source = {"revision": own.revision, "trust_remote_code": False}
-        processor = AutoProcessor.from_pretrained(own.checkpoint, **source)
+        processor = published_processor(own.checkpoint, own.revision)
         self._control = ControlTokens(control_tokens(processor))
         super().__init__(weights, **settings)
 

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 import transformers
-from transformers import AutoProcessor
 
 from generators.architectures import random_weights
 from generators.base import Failure, Fault, Outcome, Result, Weights
@@ -16,7 +15,7 @@ from generators.decoding.sampling import NO_NUMBERS
 from generators.decoding.texts import TextTrack
 from generators.document import Draft, Request, Text
 from generators.errors import CheckpointError
-from generators.loading.strict import place_of, published_model
+from generators.loading.strict import published_model, published_processor
 from generators.overflow import SCORES, no_numbers
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm.decoding import PromptBatch, plain_generation, writer_of
@@ -183,7 +182,8 @@ def pretrained(
         dtype=dtype,
         device_map=device_map,
     )
-    return loaded, AutoProcessor.from_pretrained(place_of(model), revision=revision)
+    rows = loaded.get_input_embeddings().weight.shape[0]
+    return loaded, published_processor(model, revision, rows)
 
 
 def _prepare(processor: Any, model: str) -> None:

@@ -169,3 +169,22 @@ def test_a_weights_file_is_fetched_by_its_address(
     assert fetch([str(config)], Console()) == 0
     fetched = tmp_path / "torch" / "hub" / "checkpoints" / name
     assert fetched.read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("pytorch_lora_weights.safetensors", "holds an adapter"), ("w.ckpt", "one file")],
+)
+def test_folders_that_cannot_be_used_are_named(
+    tmp_path: Path, name: str, words: str
+) -> None:
+    (tmp_path / name).write_bytes(b"weights")
+    model = tmp_path if "adapter" in words else tmp_path / name
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'systems = ["openjourney@t2i"]\nscorers = []\nweights = "pretrained"\n'
+        f'[models.openjourney]\nmodel = "{model}"\n'
+    )
+    console = Console(width=1000, record=True)
+    assert fetch([str(file)], console) == 0
+    assert words in console.export_text()

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,28 @@ def test_control_tokens_in_a_question_are_plain_text() -> None:
     told = "<|Reward|> <|im_end|><|image_pad|> a cat"
     broken, plain = stage([given(0, told), given(0, told.replace("<|", "< |"))])
     assert broken == plain
+
+
+def test_adapters_and_a_base_without_its_vocabulary_are_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    base = shutil.copytree(folder, tmp_path / "base")
+    (base / "HPSv3.safetensors").unlink()
+    index = {"weight_map": {"model.norm.weight": "model-00001-of-00001.safetensors"}}
+    (base / "model.safetensors.index.json").write_text(json.dumps(index))
+    Hpsv3(**settings(folder) | {"base": str(base)})  # The base's own weights are not read.
+    (base / "tokenizer.json").unlink()
+    for also in ("tokenizer_config.json", None):
+        with pytest.raises(CheckpointError, match="vocabulary"):
+            Hpsv3(**settings(folder) | {"base": str(base)})
+        if also is not None:
+            (base / also).unlink()
+    (folder / "adapter_config.json").write_text("{}")
+    try:
+        with pytest.raises(CheckpointError, match="holds an adapter"):
+            Hpsv3(**settings(folder))
+    finally:
+        (folder / "adapter_config.json").unlink()
 
 
 def test_other_keys_are_named_and_a_bad_record_fails_alone(

@@ -12,6 +12,7 @@ import diffusers
 import numpy as np
 import pytest
 import torch
+import transformers
 from diffusion_helpers import (
     REQUESTS,
     TEXT_ENCODER,
@@ -24,6 +25,7 @@ from diffusion_helpers import (
     shared,
     tiny_pipeline,
 )
+from safetensors.torch import save_file
 
 from generators.diffusion.loading import load_published
 from generators.diffusion.settings import DiffusionSettings
@@ -130,6 +132,19 @@ def truncated(file: str, kept: float) -> Damage:
     return cut
 
 
+def pointed(file: str) -> Damage:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 9\n"
+    return lambda folder: (folder / file).write_text(pointer)
+
+
+def without_words(folder: Path) -> None:
+    file = folder / "tokenizer/tokenizer.json"
+    file.unlink()
+    vocabulary = {"<|startoftext|>": 0, "<|endoftext|>": 1}
+    (file.parent / "vocab.json").write_text(json.dumps(vocabulary))
+    (file.parent / "merges.txt").write_text("#version: 0.2\n")
+
+
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
@@ -138,6 +153,9 @@ def truncated(file: str, kept: float) -> Damage:
         (lost(UNET), "'unet'"),
         (lost("unet/config.json"), "'unet'.*config.json"),
         (lost("tokenizer/tokenizer.json"), "tokenizer.json"),
+        (without_words, "tokenizer"),
+        (pointed(UNET), f"{UNET} is a Git LFS pointer"),
+        (pointed("tokenizer/tokenizer.json"), "tokenizer.json is a Git LFS pointer"),
         (lost("scheduler/scheduler_config.json"), "scheduler_config.json"),
         (lost("model_index.json"), "model_index.json"),
         (lost_folders("vae", "scheduler"), r"(?!.*unet)(?=.*scheduler).*vae"),
@@ -174,6 +192,51 @@ def test_variant_is_read_where_a_component_has_it(checkpoint):
         assert read.unet.conv_in.bias.unique().item() == expected
     with pytest.raises(CheckpointError, match="'bf16'"):
         load(checkpoint, variant="bf16")
+
+
+def only_half(folder: Path, *files: str) -> None:
+    for file in files:
+        (folder / file).rename(folder / file.replace(".safetensors", ".fp16.safetensors"))
+
+
+def test_the_only_variant_is_read_and_noted(checkpoint):
+    only_half(checkpoint, UNET, TEXT_ENCODER)
+    assert_draws(checkpoint, "openjourney")
+    (drawn,) = from_folder(checkpoint, "openjourney")(REQUESTS[:1])
+    assert drawn.notes["variants"] == {"unet": "fp16", "text_encoder": "fp16"}
+    assert load(checkpoint, variant="fp16").taken_variants == {}
+    with pytest.raises(CheckpointError, match=r"text_encoder.*variant"):
+        load(checkpoint, variant="")
+    half = checkpoint / UNET.replace(".safetensors", ".fp16.safetensors")
+    shutil.copy(half, checkpoint / UNET.replace(".safetensors", ".bf16.safetensors"))
+    refused(checkpoint, "bf16, fp16")
+    shutil.copy(half, checkpoint / UNET)
+    assert load(checkpoint).taken_variants == {"text_encoder": "fp16"}
+
+
+def test_classes_that_checkpoints_of_2022_name(checkpoint):
+    reindex(checkpoint, feature_extractor=["transformers", "CLIPFeatureExtractor"])
+    file = checkpoint / "feature_extractor/preprocessor_config.json"
+    side = json.loads(file.read_text())["crop_size"]["height"]
+    old = {"feature_extractor_type": "CLIPFeatureExtractor", "size": side}
+    file.write_text(json.dumps({**old, "crop_size": side, "do_resize": True}))
+    read = load(checkpoint).feature_extractor
+    assert isinstance(read, transformers.CLIPImageProcessor)
+    assert dict(read.crop_size) == {"height": side, "width": side}
+    assert_draws(checkpoint, "openjourney")
+
+
+def test_single_files_and_adapters_are_told(checkpoint):
+    shutil.copy(checkpoint / UNET, checkpoint.parent / "single.safetensors")
+    refused(checkpoint.parent / "single.safetensors", "one file.*from_single_file")
+    adapter = {"unet.mid.to_q.lora_A.weight": torch.zeros(2, 2)}
+    save_file(adapter, checkpoint.parent / "style.safetensors")
+    refused(checkpoint.parent / "style.safetensors", "an adapter.*fuse_lora")
+    for place in ("", "text_encoder"):
+        file = checkpoint / place / "pytorch_lora_weights.safetensors"
+        save_file(adapter, file)
+        refused(checkpoint, "holds an adapter.*fuse_lora")
+        file.unlink()
 
 
 def test_low_precision_draws_what_diffusers_draws(saved):

@@ -69,7 +69,8 @@ def test_ids_follow_from_the_rows_of_the_table(copied, stage):
 def test_a_tokenizer_without_the_mark_is_refused(copied):
     places, folder = copied("minigpt5", "draft", "language")
     (folder / "tokenizer.model").unlink()
-    plain = BPE(vocab={"<unk>": 0, "<s>": 1, "</s>": 2}, merges=[])
+    tokens = ["<unk>", "<s>", "</s>", *"abcdefghijklmnopqrstuvwxyz"]
+    plain = BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=[])
     Tokenizer(plain).save(str(folder / "tokenizer.json"))
     with pytest.raises(CheckpointError, match="'###'"):
         published("minigpt5", "draft", places)

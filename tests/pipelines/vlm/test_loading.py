@@ -12,6 +12,7 @@ from vlm_helpers import checkpoint, loaded, shared
 from generators.architectures import config_of, random_weights
 from generators.architectures.random_weights import WORDS
 from generators.errors import CheckpointError
+from generators.mini.table import SHIPPED
 from pipelines.chat.settings import ChatSettings
 from pipelines.presets import LVLMS
 from pipelines.vlm.stage import VisionLanguageModel, device_map_of
@@ -64,6 +65,80 @@ def test_all_that_does_not_fit_is_named_in_one_error(folder):
     assert "missing: 1 (lm_head.weight)" in message
     assert "visual.extra.weight); mis-shaped: 1 (" in message
     assert "q_proj.weight (3, 5), not (64, 64)" in message
+
+
+def sharded(folder):
+    """Save the weights again, in two files, and return the second."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names, places = sorted(tensors), {}
+    for number in (1, 2):
+        shard = f"model-0000{number}-of-00002.safetensors"
+        own = names[number - 1 :: 2]
+        save_file({n: tensors[n] for n in own}, folder / shard, {"format": "pt"})
+        places |= dict.fromkeys(own, shard)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    return folder / shard
+
+
+def test_broken_and_missing_files_are_named(folder):
+    shard = sharded(folder)
+    whole = shard.read_bytes()
+    assert loaded(folder)(HELLO) == shared("qwen2")(HELLO)
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 9\n"
+    for content in (pointer, b"", whole[: len(whole) // 2], whole[:-9]):
+        shard.write_bytes(content)
+        with pytest.raises(CheckpointError, match=shard.name):
+            loaded(folder)
+    shard.unlink()
+    with pytest.raises(CheckpointError, match=shard.name):
+        loaded(folder)
+    shard.write_bytes(whole)
+    (folder / "tokenizer.json").write_bytes(pointer)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json is a Git LFS pointer"):
+        loaded(folder)
+
+
+def test_only_half_precision_files_are_read(folder):
+    (folder / "model.safetensors").rename(folder / "model.fp16.safetensors")
+    assert loaded(folder)(HELLO) == shared("qwen2")(HELLO)
+
+
+@pytest.mark.parametrize("also", ["tokenizer_config.json", "config.json", None])
+def test_a_folder_without_its_vocabulary_is_refused(folder, also):
+    """Without the tokenizer's configuration transformers makes an empty one."""
+    (folder / "tokenizer.json").unlink()
+    if also is not None:
+        (folder / also).unlink()
+    words = "config.json" if also == "config.json" else "vocabulary"
+    with pytest.raises(CheckpointError, match=words):
+        loaded(folder)
+
+
+def test_a_vocabulary_of_another_model_is_refused(folder):
+    shutil.copy(SHIPPED / "qwen2-vl" / "tokenizer.json", folder)
+    file = folder / "tokenizer.json"
+    stored = json.loads(file.read_text())
+    words = stored["model"]["vocab"]
+    words |= {f"word{i}": len(words) + 9 + i for i in range(2000)}
+    file.write_text(json.dumps(stored))
+    with pytest.raises(CheckpointError, match="of another model"):
+        loaded(folder)
+
+
+def test_adapters_and_single_files_are_told(folder):
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        shutil.copy(folder / "config.json", folder / name)
+        with pytest.raises(CheckpointError, match=f"holds an adapter.*{name}.*move"):
+            loaded(folder)
+        (folder / name).unlink()
+    with pytest.raises(CheckpointError, match="one file"):
+        loaded(folder / "model.safetensors")
+    shutil.copy(folder / "config.json", folder / "adapter_config.json")
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="merge_and_unload"):
+        loaded(folder)
 
 
 def test_sampling_defaults_of_the_checkpoint_do_not_leak_and_its_template_is_needed(folder):
