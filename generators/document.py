@@ -14,6 +14,8 @@ from enum import Enum
 from itertools import accumulate, pairwise
 from typing import Any, Literal, Self, TypeVar
 
+from generators.thoughts import Reply, separate
+
 Role = Literal["system", "user", "assistant"]
 
 
@@ -86,6 +88,14 @@ class Draft:
     def text(self) -> str:
         """All text, in order, without images and requests."""
         return "".join(s.text for s in self.segments if isinstance(s, Text))
+
+    @property
+    def reply(self) -> Reply:
+        """The text as a model's words, of which a thought is no part.
+
+        Records of earlier versions, and those of other people's stages, may hold one.
+        """
+        return separate(self.text)
 
     @property
     def requests(self) -> tuple[ImageRequest, ...]:

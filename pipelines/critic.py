@@ -29,6 +29,7 @@ from generators.document import (
 from generators.keys import derived_seed
 from generators.replies import json_object
 from generators.system import TRIES, DrawingWalk
+from generators.thoughts import UNFINISHED
 
 Manner = Literal["probability", "reply"]
 """Whether a verdict is the probability of an answer, or stands in what the LVLM writes."""
@@ -194,7 +195,10 @@ class CriticReview:
             return Verdict(reason=outcome.reason)
         if self.manner == "probability":
             return Verdict(outcome.value.value)
-        return verdict_in(outcome.value.text)
+        reply = outcome.value.reply
+        if reply.unfinished:
+            return Verdict(reason=f"the reply {UNFINISHED}")
+        return verdict_in(reply.text)
 
     def _falls_short(self, tries: Sequence[Try]) -> bool:
         value = tries[-1].verdict.value

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Weights
 from generators.document import Candidate, Document, Sample, Score, Text
+from generators.thoughts import UNFINISHED, separate
 from scorers.base import DocumentSettings, Preset, Presets, Scorer
 from scorers.judging.isg import LAST, NEVER_JUDGED, structure
 from scorers.judging.replies import Unreadable
@@ -57,11 +58,15 @@ class AnswerReader:
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:
         known = json.loads(candidate.criteria or "{}")
-        form, truth, text = known["form"], known["truth"], candidate.document.text
+        form, truth = known["form"], known["truth"]
+        reply = separate(candidate.document.text)
+        text = reply.text
         if form == ORDER:
             read: Any = text
         elif self._official:
             read = _OFFICIAL[form](text)
+        elif reply.unfinished:
+            return Unscored(f"the answer {UNFINISHED}")
         elif not text.strip():
             return Unscored("the document holds no text")
         elif form == LETTER:
