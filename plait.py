@@ -134,7 +134,7 @@ def plan_command(options: dict[str, Any]) -> int:
     console = _console()
     plan = commands.plan(console=console, **asked_of(options))
     plan.show(console)
-    return 0 if plan.ready(remake=options["remake"]) else 2
+    return 0 if plan.ready() else 2
 
 
 @app.command()

@@ -14,7 +14,7 @@ from enum import Enum
 from itertools import accumulate, pairwise
 from typing import Any, Literal, Self, TypeVar
 
-from generators.thoughts import Reply, separate
+from generators.thoughts import Reply, holds_thought, separate
 
 Role = Literal["system", "user", "assistant"]
 
@@ -98,6 +98,11 @@ class Draft:
         return separate(self.text)
 
     @property
+    def holds_thought(self) -> bool:
+        """Whether the text begins with what its model thought."""
+        return holds_thought(self.text)
+
+    @property
     def requests(self) -> tuple[ImageRequest, ...]:
         """The images asked for, in order."""
         return tuple(s for s in self.segments if isinstance(s, ImageRequest))
@@ -133,6 +138,11 @@ class Document:
     def text(self) -> str:
         """All text, one segment a line."""
         return "\n".join(s.text for s in self.segments if isinstance(s, Text))
+
+    @property
+    def holds_thought(self) -> bool:
+        """Whether the answer to any turn begins with what its model thought."""
+        return any(holds_thought(answer.text) for answer in self.answers)
 
     @property
     def images(self) -> tuple[Image, ...]:

@@ -96,7 +96,7 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
             "n": board.n,
             "repeats": board.rounds,
             **_counts(board, system.name, board.groups, scores, board.answers),
-            **board.mark,
+            **board.mark_of(system.name),
             "scores": {name: own[i] for name, own in scores.items()},
         }
         for i, system in enumerate(board.systems)
@@ -531,10 +531,12 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
 
 def _as_csv(board: Board) -> str:
     head = ["system", "weights", "scorer", "scale", "direction", "part", "group", "mean"]
-    head += ["ci95_low", "ci95_high", "n", *COUNTS, "method", "reason", *board.mark]
+    head += ["ci95_low", "ci95_high", "n", *COUNTS, "method", "reason"]
+    head += board.mark_of("")
     lines = []
     for row in leaderboard(board):
-        about = board.mark | {"system": row["system"], "weights": row["weights"] or ""}
+        about = {"system": row["system"], "weights": row["weights"] or ""}
+        about |= board.mark_of(row["system"])
         if not row["scores"]:
             lines.append(about | {name: row[name] for name in ("n", *COUNTS)})
         for scorer, scores in row["scores"].items():
