@@ -320,8 +320,11 @@ def leaderboard(
     from benchmarks.studies.leaderboard import write_leaderboard
 
     console = _console()
-    for table in write_leaderboard([any_path(run) for run in runs], out):
+    overview = write_leaderboard([any_path(run) for run in runs], out)
+    for table in overview.tables():
         console.print(table.rich)
+    for warning in overview.warnings:
+        console.print(f"Warning: {warning}.", style="yellow")
     console.print(f"page {out / 'index.html'}")
 
 
