@@ -230,7 +230,7 @@ def verdict_in(reply: str) -> Verdict:
     answers = _ANSWER.findall(reply)
     text = answers[-1].strip() if answers else reply
     content = json_object(text)
-    if content is None and answers:
+    if content is None:
         # InterleaveThinker's critic is shown, and may write, a dictionary of Python.
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             content = ast.literal_eval(text)
