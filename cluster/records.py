@@ -136,9 +136,10 @@ class RecordRow(NamedTuple):
 
     def settled(self, kind: Kind) -> bool:
         """Whether it is final, and no draft that `--remake` makes again."""
-        if not self.final or kind is not Kind.DRAFT or self.outcome != OutcomeName.DONE:
+        if not self.final or kind is not Kind.DRAFT:
             return self.final
-        return not _draft(self.light[0], self.part).holds_thought
+        outcome = decode(kind, self)
+        return not (isinstance(outcome, Result) and outcome.value.holds_thought)
 
     def supersedes(self, other: "RecordRow", kind: Kind) -> bool:
         """Settled beats open; the first settled record and the last open one stay."""

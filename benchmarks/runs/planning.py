@@ -72,7 +72,7 @@ class RunPlan:
     retired: Sequence[str] = ()
     """Models that their makers no longer serve."""
     remake: bool = False
-    """Whether they are made again, and answers that hold a thought."""
+    """Whether records of earlier versions, and answers that hold a thought, are made again."""
     trimmed: str = ""
     """That queries were left out to fit a budget; empty where none were."""
     over_budget: str = ""
