@@ -245,7 +245,7 @@ def evaluations(plan: Plan, store: Store, *, notes: bool = False) -> Iterator[Ev
 def thinking_drafts(plan: Plan, store: Store) -> list[Job]:
     """Return the drafts of answers whose stored text begins with a thought.
 
-    A critic's replies are none: they are read without it.
+    Those of a critic are none, unless it is the drafting stage: they are read without it.
     """
     lookup, found = final_lookup(store), dict[str, Job]()
     for request in plan.requests():

@@ -69,10 +69,10 @@ class RunPlan:
     """API keys and weights without which `run` would refuse to start."""
     made_again: Sequence[str] = ()
     """Records of earlier versions of stages, which `run` refuses to make again unasked."""
+    remake: bool = False
+    """Whether they are made again, and so are answers that hold a model's thought."""
     retired: Sequence[str] = ()
     """Models that their makers no longer serve."""
-    remake: bool = False
-    """Whether records of earlier versions, and answers that hold a thought, are made again."""
     trimmed: str = ""
     """That queries were left out to fit a budget; empty where none were."""
     over_budget: str = ""
