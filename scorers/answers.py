@@ -58,15 +58,11 @@ class AnswerReader:
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:
         known = json.loads(candidate.criteria or "{}")
-        form, truth = known["form"], known["truth"]
-        reply = separate(candidate.document.text)
-        text = reply.text
+        form, truth, text = known["form"], known["truth"], candidate.document.text
         if form == ORDER:
             read: Any = text
         elif self._official:
             read = _OFFICIAL[form](text)
-        elif reply.unfinished:
-            return Unscored(f"the answer {UNFINISHED}")
         elif not text.strip():
             return Unscored("the document holds no text")
         elif form == LETTER:
@@ -101,11 +97,16 @@ class KnownAnswerScorer(Scorer):
             "options, 0.25 of four and 0.5 of two"
         )
 
-    def candidate(self, query: Sample, document: Document) -> Candidate | NotApplicable:
-        """Return the text, and what is known."""
+    def candidate(
+        self, query: Sample, document: Document
+    ) -> Candidate | Unscored | NotApplicable:
+        """Return the text without a thought, and what is known."""
         if (known := query.metadata.get(KNOWN)) is None:
             return NotApplicable("no answer that can be compared is known of the query")
-        return Candidate(Document((Text(document.text),)), criteria=known)
+        reply = separate(document.text)
+        if reply.unfinished and self.stage.settings["mode"] == "corrected":
+            return Unscored(f"the answer {UNFINISHED}")
+        return Candidate(Document((Text(reply.text),)), criteria=known)
 
 
 @dataclass(frozen=True, slots=True)
