@@ -134,7 +134,7 @@ def plan_command(options: dict[str, Any]) -> int:
     console = _console()
     plan = commands.plan(console=console, **asked_of(options))
     plan.show(console)
-    return 0 if plan.ready(remake=options["remake"]) else 2
+    return 0 if plan.ready() else 2
 
 
 @app.command()
@@ -320,8 +320,11 @@ def leaderboard(
     from benchmarks.studies.leaderboard import write_leaderboard
 
     console = _console()
-    for table in write_leaderboard([any_path(run) for run in runs], out):
+    overview = write_leaderboard([any_path(run) for run in runs], out)
+    for table in overview.tables():
         console.print(table.rich)
+    for warning in overview.warnings:
+        console.print(f"Warning: {warning}.", style="yellow")
     console.print(f"page {out / 'index.html'}")
 
 

@@ -143,7 +143,8 @@ def run(
 
     Args:
         config: TOML file; `options` override it.
-        remake: Make records of an earlier version of a stage again.
+        remake: Make records of an earlier version of a stage again, and answers that hold
+            a thought.
         quiet: Print nothing; otherwise what the command prints.
         forecast: Machines that it is for, and a budget.
         shard: `K/N`, to answer only this part of the queries.

@@ -93,16 +93,17 @@ def run(
 ) -> ExecutedRun:
     """Answer, score, report.
 
-    With `remake`, records of an earlier version of a stage are made again. With `shard`,
-    only that part of the queries is answered, and the shard that ends last reports.
+    With `remake`, records of an earlier version of a stage are made again, and answers that
+    hold a thought. With `shard`, only that part of the queries is answered, and the shard
+    that ends last reports.
     """
     planned = plan(config, console, remake=remake, forecast=forecast, shard=shard)
-    return execute_plan(planned, console, remake=remake)
+    return execute_plan(planned, console)
 
 
-def execute_plan(planned: RunPlan, console: Console, *, remake: bool) -> ExecutedRun:
+def execute_plan(planned: RunPlan, console: Console) -> ExecutedRun:
     """Answer, score, report; UsageError where records would be made again unasked."""
-    if planned.made_again and not remake:
+    if planned.made_again and not planned.remake:
         lines = "\n".join(f"  {change}" for change in planned.made_again)
         raise UsageError(
             f"{planned.root} holds records that would be made again:\n{lines}\n"
@@ -234,7 +235,9 @@ def _execute_whole(
 ) -> ExecutedRun:
     """Make what is missing, unless it `makes` nothing, and write tables and page."""
     experiment, root = plan.experiment, plan.root
-    options = experiment.engine_options(only_scorers=only_scorers, makes=makes)
+    options = experiment.engine_options(
+        only_scorers=only_scorers, makes=makes, remake=plan.remake
+    )
     about = experiment.about() | kept_forecast(plan.forecast if makes else None, root)
     reader = ResultReader(experiment)
     with closing(Display(console, meanwhile=_import_for_tables)) as display:
@@ -256,7 +259,7 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     they have made.
     """
     experiment, root = plan.experiment, plan.root
-    options = experiment.engine_options(shard=plan.shard)
+    options = experiment.engine_options(shard=plan.shard, remake=plan.remake)
     about = experiment.about() | kept_forecast(None, root)
     with closing(Display(console)) as display:
         result = execute(plan.plan, root, options, about, display)
@@ -381,7 +384,8 @@ def plan(
     shard: Shard | None = None,
 ) -> RunPlan:
     """Return what `run` would do. Starts nothing and writes nothing."""
-    return RunPlan.of(_opened(config, console, remake=remake), forecast, shard=shard)
+    experiment = _opened(config, console, remake=remake)
+    return RunPlan.of(experiment, forecast, shard=shard, remake=remake)
 
 
 # ------------------------------------------------------------- report and export

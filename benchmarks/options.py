@@ -94,7 +94,12 @@ Protocol = Annotated[
     ),
 ]
 Remake = Annotated[
-    bool, Option("--remake", help="Make records of an earlier version of a stage again.")
+    bool,
+    Option(
+        "--remake",
+        help="Make records of an earlier version of a stage again, and where answers are "
+        "made, those that hold a model's thought.",
+    ),
 ]
 Run = Annotated[str, Argument(help="A run directory, or its URL.")]
 RunOrAnswers = Annotated[

@@ -200,6 +200,8 @@ class EngineOptions:
     """The `run_digest` in the manifest when the run was planned, if there was one."""
     makes: bool = True
     """Make what is missing, before the run directory is compacted and read."""
+    remake: bool = False
+    """Make answers again whose stored text begins with a thought."""
 
 
 def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
@@ -238,6 +240,22 @@ def evaluations(plan: Plan, store: Store, *, notes: bool = False) -> Iterator[Ev
     """
     lookup = lookup_in(store, notes=notes)
     return (evaluated(plan, request, lookup) for request in plan.requests())
+
+
+def thinking_drafts(plan: Plan, store: Store) -> list[Job]:
+    """Return the drafts of answers whose stored text begins with a thought.
+
+    Those of a critic are none, unless it is the drafting stage: they are read without it.
+    """
+    lookup, found = final_lookup(store), dict[str, Job]()
+    for request in plan.requests():
+        draft = request[0].draft
+        _, jobs = _known(plan.answer(*request), lookup)
+        for job in (j for j in jobs if draft is not None and j.spec.digest == draft.digest):
+            outcome = lookup(job)
+            if isinstance(outcome, Result) and outcome.value.holds_thought:
+                found[job.key] = job
+    return [*found.values()]
 
 
 def evaluated(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluation:

@@ -134,11 +134,19 @@ class RecordRow(NamedTuple):
         """Whether running the command again leaves the record as it is."""
         return self.fault is None or Fault(self.fault).final
 
-    def supersedes(self, other: "RecordRow") -> bool:
-        """Final beats retryable; the first final record and the last failure stay."""
-        if self.final != other.final:
+    def settled(self, kind: Kind) -> bool:
+        """Whether it is final, and no draft that `--remake` makes again."""
+        if not self.final or kind is not Kind.DRAFT:
             return self.final
-        return self.at < other.at if self.final else self.at > other.at
+        outcome = decode(kind, self)
+        return not (isinstance(outcome, Result) and outcome.value.holds_thought)
+
+    def supersedes(self, other: "RecordRow", kind: Kind) -> bool:
+        """Settled beats open; the first settled record and the last open one stay."""
+        settled = self.settled(kind)
+        if settled != other.settled(kind):
+            return settled
+        return self.at < other.at if settled else self.at > other.at
 
 
 class Item(NamedTuple):

@@ -30,7 +30,14 @@ from cluster.manifest import (
     timing,
     write_json,
 )
-from cluster.plan import EngineOptions, Evaluation, Plan, compared, evaluations
+from cluster.plan import (
+    EngineOptions,
+    Evaluation,
+    Plan,
+    compared,
+    evaluations,
+    thinking_drafts,
+)
 from cluster.shard import SHARD_FILE
 from cluster.store import DamagedPart, Store, StoreError
 from cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
@@ -275,16 +282,22 @@ class _Work:
     def _make_missing(self, *, announce: bool) -> None:
         options = self.options
         if options.makes:
-            with self.journal.phase("counting what is missing"):
-                counts = count(self.plan, self.store, only_scorers=options.only_scorers)
-            if announce:
-                self.watcher.starting(counts)
-            if any(c.to_run for c in counts) and not self.stopped_by:
-                self._compute()
+            again = thinking_drafts(self.plan, self.store) if options.remake else ()
+            with self.store.without(again):
+                self._make(announce=announce)
         if options.shard is None:  # those beside it may be reading the parts
             with self.journal.phase("compacting parts"):
                 for spec in self.plan.stages:
                     self.store.compact(spec)
+
+    def _make(self, *, announce: bool) -> None:
+        only_scorers = self.options.only_scorers
+        with self.journal.phase("counting what is missing"):
+            counts = count(self.plan, self.store, only_scorers=only_scorers)
+        if announce:
+            self.watcher.starting(counts)
+        if any(c.to_run for c in counts) and not self.stopped_by:
+            self._compute()
 
     def _read_back(self, *, notes: bool) -> None:
         with self.journal.phase("reading results"):

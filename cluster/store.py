@@ -36,7 +36,7 @@ from cluster.parts import (
 )
 from cluster.records import RecordRow, as_current, head_columns, rows_of
 from cluster.verify import check_part
-from generators.base import Job, StageSpec
+from generators.base import Job, Kind, StageSpec
 from generators.buckets import AnyPath, any_path, unlink_all
 from generators.document import Blob
 
@@ -183,6 +183,23 @@ class Store:
         """Index records that a worker or the driver has just committed."""
         self._index(spec).merge(rows)
 
+    @contextlib.contextmanager
+    def without(self, jobs: Iterable[Job]) -> Iterator[None]:
+        """Have the records of `jobs` count as missing within; what is not made again stays.
+
+        They are only left out of the index: whoever reads the parts meanwhile has them.
+        """
+        taken = []
+        for job in jobs:
+            key, rows = self.key_of(job), self._index(job.spec).rows
+            if key in rows:
+                taken.append((job.spec, {key: rows.pop(key)}))
+        try:
+            yield
+        finally:
+            for spec, record in taken:
+                self.add(spec, record)
+
     def commit(self, spec: StageSpec, table: pa.Table) -> dict[str, RecordRow]:
         """Write records in this process and index them."""
         part = write_part(self.folder(spec), table)
@@ -197,7 +214,7 @@ class Store:
         worker has committed unsaid: others may have been made from it.
         """
         for _ in range(_MOST_LOOKS):
-            index = self._indices.setdefault(spec.digest, _Index())
+            index = self._indices.setdefault(spec.digest, _Index(spec.kind))
             known = {key for key, row in index.rows.items() if row.final}
             try:
                 new = [p for p in self.parts(spec) if str(p) not in index.parts]
@@ -357,6 +374,7 @@ class Store:
 
 @dataclass
 class _Index:
+    kind: Kind
     rows: dict[str, RecordRow] = field(default_factory=dict)
     parts: set[str] = field(default_factory=set)
     """Those of which all records are indexed."""
@@ -364,7 +382,7 @@ class _Index:
     def merge(self, new: Mapping[str, RecordRow]) -> None:
         """Add records, of each key the better one."""
         for key, row in new.items():
-            if key not in self.rows or row.supersedes(self.rows[key]):
+            if key not in self.rows or row.supersedes(self.rows[key], self.kind):
                 self.rows[key] = row
 
 

@@ -14,6 +14,8 @@ from enum import Enum
 from itertools import accumulate, pairwise
 from typing import Any, Literal, Self, TypeVar
 
+from generators.thoughts import Reply, holds_thought, separate
+
 Role = Literal["system", "user", "assistant"]
 
 
@@ -88,6 +90,19 @@ class Draft:
         return "".join(s.text for s in self.segments if isinstance(s, Text))
 
     @property
+    def reply(self) -> Reply:
+        """The text as a model's words, of which a thought is no part.
+
+        Records of earlier versions, and those of other people's stages, may hold one.
+        """
+        return separate(self.text)
+
+    @property
+    def holds_thought(self) -> bool:
+        """Whether the text begins with what its model thought."""
+        return holds_thought(self.text)
+
+    @property
     def requests(self) -> tuple[ImageRequest, ...]:
         """The images asked for, in order."""
         return tuple(s for s in self.segments if isinstance(s, ImageRequest))
@@ -123,6 +138,11 @@ class Document:
     def text(self) -> str:
         """All text, one segment a line."""
         return "\n".join(s.text for s in self.segments if isinstance(s, Text))
+
+    @property
+    def holds_thought(self) -> bool:
+        """Whether the answer to any turn begins with what its model thought."""
+        return any(holds_thought(answer.text) for answer in self.answers)
 
     @property
     def images(self) -> tuple[Image, ...]:

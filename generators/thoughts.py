@@ -11,6 +11,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+UNFINISHED = (
+    "ends inside its thought: raise max_tokens, or give the server a reasoning parser"
+)
+"""What is said of a reply that never began."""
 _BLANK = r"[\s\ufeff\u200b]*"
 _QUOTES = tuple("`'\"\u2018\u201c")
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)

@@ -29,6 +29,7 @@ from generators.document import (
 from generators.keys import derived_seed
 from generators.replies import json_object
 from generators.system import TRIES, DrawingWalk
+from generators.thoughts import UNFINISHED
 
 Manner = Literal["probability", "reply"]
 """Whether a verdict is the probability of an answer, or stands in what the LVLM writes."""
@@ -194,7 +195,10 @@ class CriticReview:
             return Verdict(reason=outcome.reason)
         if self.manner == "probability":
             return Verdict(outcome.value.value)
-        return verdict_in(outcome.value.text)
+        reply = outcome.value.reply
+        if reply.unfinished:
+            return Verdict(reason=f"the reply {UNFINISHED}")
+        return verdict_in(reply.text)
 
     def _falls_short(self, tries: Sequence[Try]) -> bool:
         value = tries[-1].verdict.value
@@ -226,7 +230,7 @@ def verdict_in(reply: str) -> Verdict:
     answers = _ANSWER.findall(reply)
     text = answers[-1].strip() if answers else reply
     content = json_object(text)
-    if content is None and answers:
+    if content is None:
         # InterleaveThinker's critic is shown, and may write, a dictionary of Python.
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             content = ast.literal_eval(text)

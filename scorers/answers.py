@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Weights
 from generators.document import Candidate, Document, Sample, Score, Text
+from generators.thoughts import UNFINISHED, separate
 from scorers.base import DocumentSettings, Preset, Presets, Scorer
 from scorers.judging.isg import LAST, NEVER_JUDGED, structure
 from scorers.judging.replies import Unreadable
@@ -96,11 +97,16 @@ class KnownAnswerScorer(Scorer):
             "options, 0.25 of four and 0.5 of two"
         )
 
-    def candidate(self, query: Sample, document: Document) -> Candidate | NotApplicable:
-        """Return the text, and what is known."""
+    def candidate(
+        self, query: Sample, document: Document
+    ) -> Candidate | Unscored | NotApplicable:
+        """Return the text without a thought, and what is known."""
         if (known := query.metadata.get(KNOWN)) is None:
             return NotApplicable("no answer that can be compared is known of the query")
-        return Candidate(Document((Text(document.text),)), criteria=known)
+        reply = separate(document.text)
+        if reply.unfinished and self.stage.settings["mode"] == "corrected":
+            return Unscored(f"the answer {UNFINISHED}")
+        return Candidate(Document((Text(reply.text),)), criteria=known)
 
 
 @dataclass(frozen=True, slots=True)

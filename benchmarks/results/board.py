@@ -88,6 +88,8 @@ class TableBuilder:
         self._costs = costs
         self._paired = {s.name: s for m in matrices_of(systems) for s in m.cells}
         self._documents: list[DocumentCost] = []
+        self.thoughts = Counter[str]()
+        """By system, its answers that begin with a thought."""
         self.spent = defaultdict[str, dict[str, float]](dict)
         """What the records of each system, of each scorer and, as "", of all took.
 
@@ -105,6 +107,8 @@ class TableBuilder:
         about = (e.system, *self._parts[e.system], *query, e.repeat + 1)
         name, reason, fault = outcome_of(e.document)
         done = e.document.value if isinstance(e.document, Result) else None
+        if done is not None and done.holds_thought:
+            self.thoughts[e.system] += 1
         images = None if done is None else len(done.images)
         tries = getattr(e.document, "notes", {}).get(TRIES, ())
         counts = images, sum(not t["kept"] for t in tries) if tries else None
@@ -266,6 +270,8 @@ class Board:
     """By the names of systems and scorers, and of all as "", what their records took."""
     figures: Mapping[str, Sequence[Estimate]] = field(default_factory=dict)
     """By the name of a scorer of sets, the figure of each of `systems`."""
+    thoughts: Mapping[str, int] = field(default_factory=dict)
+    """By system, its answers that begin with a thought, where there are any."""
     damaged: int = 0
     """Damaged parts of the run, whose records count as missing."""
     agreement: Sequence[Path] = ()
@@ -282,6 +288,7 @@ class Board:
         return cls(
             table=builder.table(),
             figures=builder.figures(about["scorers"]),
+            thoughts=builder.thoughts,
             reading=lambda keys: (e for e in known if key_of(e.sample) in keys),
             **about,
         )
@@ -490,6 +497,12 @@ class Board:
         """What every row tells programs; nothing where no part is damaged."""
         return {"damaged_parts": self.damaged} if self.damaged else {}
 
+    def mark_of(self, system: str) -> dict[str, int]:
+        """What the rows of a system tell programs besides."""
+        if not self.thoughts:
+            return self.mark
+        return self.mark | {"answers_with_thoughts": self.thoughts.get(system, 0)}
+
     @cached_property
     def warnings(self) -> list[str]:
         """What readers must know before any number."""
@@ -506,7 +519,18 @@ class Board:
             judged = any(name.startswith("judge:") for name in mini)
             about = f"{ABOUT}; {ABOUT_JUDGE}" if judged else ABOUT
             found.append(f"mini weights ({', '.join(mini)}), {about}")
+        if self.thoughts:
+            found.append(self._about_thoughts)
         return found
+
+    @property
+    def _about_thoughts(self) -> str:
+        told = [s for s in self.systems if self.thoughts.get(s.name)]
+        counts = (f"{s.name}: {self.thoughts[s.name]:,} of {self.answers:,}" for s in told)
+        made = ", ".join(s.name for s in told if s.stages)
+        advice = f"; `plait run --remake` makes those of {made} again" if made else ""
+        named = ", ".join(counts)
+        return f"answers that hold the model's thought ({named}) are scored with it{advice}"
 
     @property
     def warning(self) -> str:
@@ -521,6 +545,8 @@ class Board:
             parts.append("Random weights: the numbers mean nothing.")
         elif self._of_weights(MINI):
             parts.append("Mini weights: nothing is said about published models.")
+        if self.thoughts:
+            parts.append("Some answers hold the model's thought.")
         return " ".join(parts)
 
 

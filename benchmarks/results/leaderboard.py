@@ -96,7 +96,7 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
             "n": board.n,
             "repeats": board.rounds,
             **_counts(board, system.name, board.groups, scores, board.answers),
-            **board.mark,
+            **board.mark_of(system.name),
             "scores": {name: own[i] for name, own in scores.items()},
         }
         for i, system in enumerate(board.systems)
@@ -274,11 +274,12 @@ def _counts(
     return {"planned": planned} | counts | judged
 
 
-def cell_of(cell: Cell) -> TableCell:
-    """Return a mean with its interval and n as details."""
+def cell_of(cell: Cell, *, reference: bool = False) -> TableCell:
+    """Return a mean with its interval and n as details; a reference's is never the best."""
     if cell.get("reason") == "not applicable":
         return TableCell("n/a")
-    return TableCell.of(estimate_of(cell), NumberForm.of(cell["scale"]), counted=True)
+    shown = TableCell.of(estimate_of(cell), NumberForm.of(cell["scale"]), counted=True)
+    return replace(shown, value=None) if reference else shown
 
 
 def _texts(heading: str, texts: Iterable[Any], *, numeric: bool | None = None) -> Column:
@@ -289,8 +290,17 @@ def _systems(rows: Sequence[LeaderboardRow]) -> Column:
     return _texts("system", (row["system"] for row in rows), numeric=False)
 
 
-def _mean_column(heading: str, scorer: Scorer, cells: Iterable[Cell]) -> Column:
-    return TableColumn(heading, scorer.direction, numeric=True), [*map(cell_of, cells)]
+def _mean_column(
+    heading: str, scorer: Scorer, rows: Iterable[LeaderboardRow], *place: str
+) -> Column:
+    """Return the means that stand at a place in the scores of each row."""
+    cells = []
+    for row in rows:
+        mean = row["scores"][scorer.name]
+        for name in place:
+            mean = mean[name]
+        cells.append(cell_of(mean, reference=is_reference(row["system"])))
+    return TableColumn(heading, scorer.direction, numeric=True), cells
 
 
 def _table(title: str, columns: Iterable[Column], notes: Sequence[str] = ()) -> ResultTable:
@@ -316,8 +326,8 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
     rows = ranked(board, scorer)
     scores = [row["scores"][scorer.name] for row in rows]
     columns = [_systems(rows)]
-    columns += [_mean_column(AVERAGES[a], scorer, (s[a] for s in scores)) for a in AVERAGES]
-    columns += _categories(scorer, scores)
+    columns += [_mean_column(AVERAGES[a], scorer, rows, a) for a in AVERAGES]
+    columns += _categories(scorer, rows)
     columns += _count_columns([s[MICRO] for s in scores])
     missing = [
         f"{row['system']}, {AVERAGES[a]}: {s[a]['reason']}"
@@ -330,10 +340,10 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
 
 
 def _categories(
-    scorer: Scorer, scores: Sequence[Cell], of: str = "categories"
+    scorer: Scorer, rows: Sequence[LeaderboardRow], of: str = "categories"
 ) -> list[Column]:
-    names = scores[0][of] if scores else ()
-    return [_mean_column(n, scorer, (s[of][n] for s in scores)) for n in names]
+    names = rows[0]["scores"][scorer.name][of] if rows else ()
+    return [_mean_column(n, scorer, rows, of, n) for n in names]
 
 
 def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
@@ -344,16 +354,16 @@ def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
 def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return every category, then the average; the best first: a paper's main table.
 
-    Systems without an average come last and have no rank; equal systems share a rank.
+    Systems without an average, the ground truth and its controls come last and have no
+    rank; equal systems share a rank.
     """
-    rows = leaderboard(board)
+    rows = ranked(board, scorer)
     average, place = headline(rows, scorer.name), placing(rows, scorer)
-    ranked = sorted(rows, key=place)
-    scores, places = [row["scores"][scorer.name] for row in ranked], [*map(place, ranked)]
+    places = [math.inf if is_reference(row["system"]) else place(row) for row in rows]
     ranks = ("" if p == math.inf else 1 + sum(q < p for q in places) for p in places)
-    columns = [_texts("#", ranks, numeric=True), _systems(ranked)]
-    columns += _categories(scorer, scores)
-    columns.append(_mean_column(AVERAGES[average], scorer, (s[average] for s in scores)))
+    columns = [_texts("#", ranks, numeric=True), _systems(rows)]
+    columns += _categories(scorer, rows)
+    columns.append(_mean_column(AVERAGES[average], scorer, rows, average))
     about = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
     return _table(f"{about}, {board.title}", columns)
 
@@ -361,8 +371,7 @@ def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
 def field_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return the mean of every field."""
     rows = ranked(board, scorer)
-    scores = [row["scores"][scorer.name] for row in rows]
-    return _table("By field", [_systems(rows), *_categories(scorer, scores, "fields")])
+    return _table("By field", [_systems(rows), *_categories(scorer, rows, "fields")])
 
 
 def released_table(board: Board, scorer: Scorer) -> ResultTable | None:
@@ -531,10 +540,12 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
 
 def _as_csv(board: Board) -> str:
     head = ["system", "weights", "scorer", "scale", "direction", "part", "group", "mean"]
-    head += ["ci95_low", "ci95_high", "n", *COUNTS, "method", "reason", *board.mark]
+    head += ["ci95_low", "ci95_high", "n", *COUNTS, "method", "reason"]
+    head += board.mark_of("")
     lines = []
     for row in leaderboard(board):
-        about = board.mark | {"system": row["system"], "weights": row["weights"] or ""}
+        about = {"system": row["system"], "weights": row["weights"] or ""}
+        about |= board.mark_of(row["system"])
         if not row["scores"]:
             lines.append(about | {name: row[name] for name in ("n", *COUNTS)})
         for scorer, scores in row["scores"].items():

@@ -193,6 +193,7 @@ class ResultReader:
             repeats=made.config.repeats,
             costs=self._builder.documents,
             spent=self._builder.spent,
+            thoughts=self._builder.thoughts,
             damaged=len(self._store.damage),
             agreement=made.config.report.agreement,
             reading=self._again,

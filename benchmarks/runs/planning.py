@@ -18,7 +18,7 @@ from benchmarks.runs.forecast.forecast import Forecast, time_text
 from benchmarks.runs.forecast.machines import Machine
 from benchmarks.runs.forecast.rates import Sources
 from cluster.counts import StageCount, count
-from cluster.plan import Plan
+from cluster.plan import Plan, thinking_drafts
 from cluster.shard import Shard
 from cluster.store import Store
 from generators.buckets import AnyPath
@@ -69,6 +69,8 @@ class RunPlan:
     """API keys and weights without which `run` would refuse to start."""
     made_again: Sequence[str] = ()
     """Records of earlier versions of stages, which `run` refuses to make again unasked."""
+    remake: bool = False
+    """Whether they are made again, and so are answers that hold a model's thought."""
     retired: Sequence[str] = ()
     """Models that their makers no longer serve."""
     trimmed: str = ""
@@ -86,6 +88,7 @@ class RunPlan:
         *,
         only_scorers: bool = False,
         shard: Shard | None = None,
+        remake: bool = False,
     ) -> RunPlan:
         """Return what running `experiment` would do, trimmed where the options say so.
 
@@ -115,13 +118,16 @@ class RunPlan:
             )
             return cls(experiment=made, counts=counts, forecast=forecast, shard=shard)
 
-        plan = _within_budget(limited_to, experiment, options)
+        again = thinking_drafts(experiment.plan.part(shard), store) if remake else ()
+        with store.without(again):
+            plan = _within_budget(limited_to, experiment, options)
         left = [c.spec for c in plan.counts if c.to_run]
         weights = experiment.missing_weights if left else ()
         return replace(
             plan,
             missing=[*key_problems(left), *weights],
             made_again=[str(change) for change in superseded(experiment, store)],
+            remake=remake,
             retired=list(retirements(experiment.plan.stages, date.today())),
         )
 
@@ -169,10 +175,10 @@ class RunPlan:
         """At most this many jobs are left; what later stages get is an upper bound."""
         return sum(tally.to_run for tally in self.counts)
 
-    def ready(self, *, remake: bool = False) -> bool:
+    def ready(self) -> bool:
         """Return whether `run` would start."""
         refused = self.missing or self.over_budget
-        return not refused and (remake or not self.made_again)
+        return not refused and (self.remake or not self.made_again)
 
     @property
     def table(self) -> ResultTable:

@@ -3,7 +3,7 @@
 A benchmark is one scorer on one task set. Runs of the same queries by the same scorer are
 one benchmark, so that a system may be added by a run of its own. Ranks and correlations
 are over the systems that have a score on every benchmark; their intervals resample the
-queries of each.
+queries of each. The ground truth and its controls are shown last and have no rank.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,15 @@ from benchmarks.results.leaderboard import (
 )
 from benchmarks.results.rankings import Rankings, Series, means_of, weights_of
 from benchmarks.results.report.page import tables_page
-from benchmarks.results.table import ResultTable, TableColumn, json_text, markdown_page
+from benchmarks.results.table import (
+    ResultTable,
+    TableCell,
+    TableColumn,
+    json_text,
+    markdown_page,
+)
 from benchmarks.runs.experiment import reopen
+from benchmarks.tasks.controls import is_reference
 from cluster.store import Store
 from generators.buckets import AnyPath
 from generators.errors import UsageError
@@ -45,6 +52,16 @@ class Part:
     data: str
     board: Board
     scorer: Scorer
+
+
+class Column(NamedTuple):
+    """What a benchmark says of one system."""
+
+    cell: Cell
+    """Its average, the weights it ran on, and what else is said of its rows."""
+    values: Floats
+    """By query."""
+    is_reference: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,33 +92,41 @@ class Benchmark:
         return headline([row for p in self.parts for row in leaderboard(p.board)], name)
 
     @cached_property
-    def _columns(self) -> dict[str, tuple[Cell, Floats]]:
+    def _columns(self) -> dict[str, Column]:
         """By system, its average and its values by query.
 
         One that several runs have, with the same average, is one system; with another
         average, the later run's carries the name of the run.
         """
-        found: dict[str, tuple[Cell, Floats]] = {}
+        found: dict[str, Column] = {}
         for part in self.parts:
             values = part.board.values[self.scorer.name]
             rows = {row["system"]: row for row in leaderboard(part.board)}
             for i, system in enumerate(part.board.systems):
                 name, scores = system.name, rows[system.name]["scores"]
                 cell = scores[self.scorer.name][self.average]
-                if name in found and found[name][0]["mean"] != cell["mean"]:
+                if name in found and found[name].cell["mean"] != cell["mean"]:
                     name = f"{name} ({part.run.name})"
-                found.setdefault(name, (cell, values[:, i]))
+                cell = {**cell, "weights": rows[system.name]["weights"]}
+                cell |= part.board.mark_of(system.name)
+                column = Column(cell, values[:, i], is_reference(system.name))
+                found.setdefault(name, column)
         return found
 
     @property
     def cells(self) -> dict[str, Cell]:
         """The average of each system."""
-        return {name: cell for name, (cell, _) in self._columns.items()}
+        return {name: column.cell for name, column in self._columns.items()}
+
+    @property
+    def references(self) -> set[str]:
+        """The ground truth and its controls."""
+        return {name for name, column in self._columns.items() if column.is_reference}
 
     def draws(self, systems: Sequence[str]) -> Floats:
         """Return (1 + DRAWS, systems) averages: of the queries, and of queries drawn."""
         board = self.parts[0].board
-        columns = [self._columns[name][1] for name in systems]
+        columns = [self._columns[name].values for name in systems]
         values = np.reshape(columns, (len(systems), len(board.keys))).T
         weights = weights_of(board.keys)
         if self.average != FIXED or not systems:
@@ -160,20 +185,44 @@ class Overview:
         return [d + b.scorer.name for d, b in zip(before, self.benchmarks, strict=True)]
 
     @cached_property
+    def references(self) -> set[str]:
+        """The ground truth and its controls, on any benchmark."""
+        return {name for b in self.benchmarks for name in b.references}
+
+    @cached_property
     def systems(self) -> list[str]:
-        """All systems: by mean rank, and then those without a score somewhere."""
+        """By mean rank, then those without a score somewhere; references come last."""
         named = dict.fromkeys(name for b in self.benchmarks for name in b.cells)
         order = {name: rank.value or 0.0 for name, rank in self.rankings.mean_ranks.items()}
-        return sorted(named, key=lambda name: order.get(name, np.inf))
+        ranked = sorted(named, key=lambda name: order.get(name, np.inf))
+        return sorted(ranked, key=self.references.__contains__)
 
     @cached_property
     def common(self) -> list[str]:
-        """Systems with a score on every benchmark."""
+        """Systems with a score on every benchmark, which have a rank."""
         first, *others = (
             [name for name, cell in b.cells.items() if cell["mean"] is not None]
             for b in self.benchmarks
         )
-        return [name for name in first if all(name in other for other in others)]
+        return [
+            name
+            for name in first
+            if all(name in other for other in others) and name not in self.references
+        ]
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What readers must know of the runs before any number, each once."""
+        runs: dict[str, dict[str, None]] = {}
+        parts = [part for b in self.benchmarks for part in b.parts]
+        for part in parts:
+            for warning in part.board.warnings:
+                runs.setdefault(warning, {})[str(part.run)] = None
+        every = {str(part.run) for part in parts}
+        return [
+            warning if len(own) == len(every) else f"{', '.join(own)}: {warning}"
+            for warning, own in runs.items()
+        ]
 
     @cached_property
     def rankings(self) -> Rankings:
@@ -188,6 +237,7 @@ class Overview:
         """Plain data."""
         mean_ranks = self.rankings.mean_ranks
         return {
+            "warnings": self.warnings,
             "benchmarks": [
                 {
                     "data": b.data,
@@ -218,8 +268,8 @@ class Overview:
             heading = f"{name} ({shown_scale(scale, direction)})"
             heads.append(TableColumn(heading, direction, numeric=True))
         rows = [
-            [s, *(cell_of(own[s]) if s in own else "-" for own in cells)]
-            for s in self.systems
+            [TableCell(name), *(self._shown(own.get(name), name) for own in cells)]
+            for name in self.systems
         ]
         about = [f"{name}: {AVERAGES[b.average]}, {b.n:,} queries." for name, b in named]
         if self.sets:
@@ -227,19 +277,27 @@ class Overview:
                 f"Without {', '.join(self.sets)}: a figure of a set has no values by query "
                 "to rank systems by; it stands on each run's own leaderboard."
             )
+        if self.references:
+            about.append("The ground truth and its controls come last and have no rank.")
         yield ResultTable.of("Systems by benchmark", ["system", *heads], rows, about)
         yield from self.rankings.tables()
 
+    def _shown(self, cell: Cell | None, system: str) -> TableCell:
+        if cell is None:
+            return TableCell("-")
+        return cell_of(cell, reference=system in self.references)
 
-def write_leaderboard(runs: Sequence[AnyPath], out: Path) -> Sequence[ResultTable]:
+
+def write_leaderboard(runs: Sequence[AnyPath], out: Path) -> Overview:
     """Write `index.html`, `leaderboard.json` and `.md` of finished runs into `out`.
 
     UsageError where a run cannot be read, and where none has a scorer.
     """
     overview = overview_of(runs)
-    tables = [*overview.tables()]
-    about = "Leaderboard", [f"Runs: {', '.join(map(str, runs))}."], tables
+    remarks = [f"Warning: {warning}." for warning in overview.warnings]
+    remarks.append(f"Runs: {', '.join(map(str, runs))}.")
+    about = "Leaderboard", remarks, [*overview.tables()]
     write_whole(out / "leaderboard.json", json_text(overview.as_json()))
     write_whole(out / "leaderboard.md", markdown_page(*about))
     write_whole(out / "index.html", tables_page(*about))
-    return tables
+    return overview

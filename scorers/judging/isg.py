@@ -176,6 +176,8 @@ class IsgJudge(QuestionsJudge[Any]):
         if not isinstance(replies, Readings):
             return replies
         if self.official:
+            if reason := next(iter(replies.reasons.values()), None):
+                return Unread(f"a reply cannot be read: {reason}")
             texts = [replies.values[i] for i in range(len(asked))]
             return self._as_released(query, texts[: len(about_images)], texts)
         return self._corrected(about_images or about_blocks, replies)

@@ -11,6 +11,7 @@ from generators.buckets import AnyPath
 from generators.content import followed_up
 from generators.document import Content, Document, Draft, Request, Sample, Score, Turn
 from generators.keys import derived_seed
+from generators.thoughts import UNFINISHED
 from scorers.base import Scorer
 from scorers.judging.corrected import Corrected
 from scorers.judging.released import Released
@@ -87,7 +88,7 @@ class ChatJudge(Scorer):
         def readable(outcome: Outcome[Draft]) -> bool:
             if not isinstance(outcome, Result):
                 return False
-            return not isinstance(read(outcome.value.text), Unreadable)
+            return not isinstance(_reading(outcome.value, read), Unreadable)
 
         values: dict[int, R] = {}
         reasons: dict[int, str] = {}
@@ -103,19 +104,25 @@ class ChatJudge(Scorer):
             for (i, question), outcome in zip(open_.items(), outcomes, strict=True):
                 if not isinstance(outcome, Result):
                     return outcome
-                reply = outcome.value.text
-                reading = read(reply)
+                reading = _reading(outcome.value, read)
                 last[i] = outcome, attempt + 1
                 if isinstance(reading, Unreadable):
                     reasons[i] = reading.reason
                     message = f"This cannot be read: {reading.reason}. {wanted}"
-                    turns = followed_up(question.turns, reply, message)
+                    reply = outcome.value.reply
+                    turns = followed_up(question.turns, reply.text, message)
                     unread[i] = question._replace(turns=turns)
                 else:
                     values[i] = reading
             if not (open_ := unread):
                 break
         return Readings(values, {i: r for i, r in reasons.items() if i not in values}, last)
+
+
+def _reading(draft: Draft, read: Callable[[str], R | Unreadable]) -> R | Unreadable:
+    """Return what a judge's reply says; its thought says nothing."""
+    reply = draft.reply
+    return Unreadable(f"it {UNFINISHED}") if reply.unfinished else read(reply.text)
 
 
 @dataclass(frozen=True, kw_only=True)

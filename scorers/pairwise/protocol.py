@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from generators.base import Failure, Job, Outcome, Result, StageSpec, Unscored, Walk
+from generators.base import Failure, Job, Outcome, Result, StageSpec, Unread, Unscored, Walk
 from generators.content import followed_up
 from generators.document import Content, Document, Draft, Request, Sample, Turn
 from generators.keys import derived_seed
+from generators.thoughts import UNFINISHED
 from scorers.features import Style
 from scorers.judging.sources import Mode
 from scorers.pairwise.games import (
@@ -187,7 +188,10 @@ class Pairwise:
     ) -> Outcome[Verdict | FactualityScores]:
         if not isinstance(reply, Result):
             return reply
-        reading = self.read(reply.value.text, question.aspect)
+        words = reply.value.reply
+        if words.unfinished:
+            return Unread(f"the reply {UNFINISHED}")
+        reading = self.read(words.text, question.aspect)
         return (
             Result(reading) if isinstance(reading, Verdict | FactualityScores) else reading
         )
@@ -204,7 +208,7 @@ class Pairwise:
         outcome = self._outcome(question, reply)
         if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
             return None
-        text = reply.value.text
+        text = reply.value.reply.text
         if self.mode == "official":
             return question if chat.seeded and self.repeats_after(text) else None
         form = self.form(question.aspect)

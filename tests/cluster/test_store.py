@@ -46,6 +46,7 @@ from generators.document import (
     Request,
     Score,
     Text,
+    Turn,
 )
 from generators.images import Drawing
 
@@ -145,28 +146,28 @@ def test_datasets_shows_decoded_pictures(tmp_path: Path) -> None:
 
 
 DRAFTED = drafted()
-kinds = st.sampled_from(
-    [drafted(), Skip("no"), Failure("x", Fault.REFUSED), Failure("y", Fault.TIMEOUT)]
-)
+THINKING = drafted("<think>hello?</think>hello")
+REPLACED = [THINKING, Failure("y", Fault.TIMEOUT)]
+kinds = st.sampled_from([drafted(), Skip("no"), Failure("x", Fault.REFUSED), *REPLACED])
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcd"), kinds), max_size=12))
-def test_a_final_record_stands_whatever_comes_before_or_after(
+def test_a_settled_record_stands_whatever_comes_before_or_after(
     tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, Outcome[Any]]]
 ) -> None:
     root = tmp_path_factory.mktemp("store")
     store = Store(root)
-    finals: dict[str, Outcome[Any]] = {}
+    settled: dict[str, Outcome[Any]] = {}
     for key, outcome in history:
         store.commit(SPEC, draft_table((key, outcome)))
-        final = not (isinstance(outcome, Failure) and not outcome.fault.final)
-        if final:
-            finals.setdefault(key, outcome)
+        if outcome not in REPLACED:
+            settled.setdefault(key, outcome)
     for reader in (store, Store(root)):
-        for key, expected in finals.items():
+        for key, expected in (dict(history) | settled).items():
             decoded = decode(Kind.DRAFT, reader.rows(SPEC)[key])
             assert type(decoded) is type(expected)
+            assert getattr(decoded, "value", None) == getattr(expected, "value", None)
         assert set(reader.rows(SPEC)) == {k for k, _ in history}
 
 
@@ -433,6 +434,27 @@ def test_a_record_that_others_were_made_from_outlives_an_earlier_one(
     store.compact(SPEC)
     row = Store(tmp_path).rows(SPEC)["a"]
     assert decode(Kind.DRAFT, row).value.text == "used"  # type: ignore[union-attr]
+
+
+def test_records_left_out_come_back_unless_they_are_made_again(tmp_path: Path) -> None:
+    store, jobs = Store(tmp_path), {}
+    for name in "abcd":
+        request = Request((Turn("user", (Text(name),)),))
+        jobs[name] = Job(SPEC, request, name)
+    for name in "abc":
+        store.commit(SPEC, draft_table((jobs[name].key, THINKING)))
+    with store.without(jobs.values()):
+        assert not store.rows(SPEC)
+        store.commit(SPEC, draft_table((jobs["b"].key, drafted("again"))))
+        store.commit(SPEC, draft_table((jobs["c"].key, Failure("y", Fault.TIMEOUT))))
+    store.compact(SPEC)
+    for reader in (store, Store(tmp_path)):
+        rows = {name: reader.row(job) for name, job in jobs.items()}
+        read = {n: r and decode(Kind.DRAFT, r) for n, r in rows.items()}
+        assert read["a"] == Result(THINKING.value)
+        assert read["b"] == Result(drafted("again").value)
+        assert isinstance(read["c"], Failure)
+        assert read["d"] is None
 
 
 def test_a_store_reads_on_where_it_has_joined_its_own_parts(tmp_path: Path) -> None:

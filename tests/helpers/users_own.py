@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.tasks.task_set import TaskSet, load
-from generators.base import Outcome, Result
+from generators.base import Failure, Fault, Outcome, Result
 from generators.document import Document, Draft, Request, Sample, Text, Turn
 
 
@@ -45,6 +45,26 @@ class Poet:
         contents = [request.turns[-1].content for request in inputs]
         texts = ["".join(s.text for s in c if isinstance(s, Text)) for c in contents]
         return [Result(Draft((Text(f"a poem about {text}"),))) for text in texts]
+
+
+class Thinker:
+    """A user's LVLM that thinks aloud, or does not any more; then one query fails."""
+
+    kind = "draft"
+    thinks: ClassVar[bool] = True
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        return [self._draft(request) for request in inputs]
+
+    def _draft(self, request: Request) -> Outcome[Draft]:
+        if self.thinks:
+            return Result(Draft((Text("<think>Is it A?</think>It is B."),)))
+        if any("!refuse" in getattr(s, "text", "") for s in request.turns[-1].content):
+            return Failure("the reply is empty", Fault.ENDPOINT)
+        return Result(Draft((Text("It is C."),)))
 
 
 class Seedless:

@@ -241,9 +241,10 @@ def test_a_probability_is_that_of_an_answer(
 def test_a_reply_is_read_or_said_to_be_unreadable(
     reply: str, value: float | None, prompt: str
 ) -> None:
-    verdict = verdict_in(reply)
-    assert (verdict.value, verdict.prompt) == (value, prompt)
-    assert bool(verdict.reason) == (value is None)
+    for text in (reply, Draft((Text(reply),)).reply.text):
+        verdict = verdict_in(text)
+        assert (verdict.value, verdict.prompt) == (value, prompt)
+        assert bool(verdict.reason) == (value is None)
 
 
 ENDPOINT = "openai:gpt-4o"

@@ -32,6 +32,7 @@ from benchmarks.results.leaderboard import (
     field_table,
     leaderboard,
     legend,
+    ranked_table,
     scorer_table,
     write_leaderboard,
 )
@@ -293,6 +294,9 @@ def test_the_tables_of_a_scorer_begin_with_its_best():
     for scorer, order in zip(made.scorers, ("b a gt", "a b gt"), strict=True):
         for table in (scorer_table(made, scorer), field_table(made, scorer)):
             assert [row[0].text for row in table.rows] == order.split()
+            assert {table.rows[i][0].text for i, _ in table.best} == {order[0]}
+        rows = [[c.text for c in row[:2]] for row in ranked_table(made, scorer).rows]
+        assert rows == [["1", order[0]], ["2", order[2]], ["", "gt"]]
 
 
 def test_failures_are_in_one_order_whatever_the_order_of_the_answers():

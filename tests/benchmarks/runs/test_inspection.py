@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft7Validator
+from judging_helpers import chat_spec
 from paths import DATA
 from trial import (
     CONDITIONER,
@@ -45,6 +46,7 @@ from generators.base import Kind, Result
 from generators.document import Document, Draft, Image, Malformed, Sample, Text
 from generators.errors import UsageError
 from generators.system import System
+from scorers.judging.resolve import JudgeSettings
 
 SYSTEM = System(
     name="deep", draft=writer(), condition=CONDITIONER, render=painter(), rounds=2
@@ -117,6 +119,22 @@ def test_pictures_that_came_with_a_reply_are_shown_in_their_places(tmp_path: Pat
     assert lines[start + 1].endswith("#images#0)")
     assert lines[start + 2] == f"reply: [red]{SEEN}[/red] :smile:"
     assert f"order: {SEEN}" in lines
+
+
+def test_what_was_thought_before_an_answer_and_a_judgement_is_shown(tmp_path: Path) -> None:
+    system, store = System(name="deep", draft=writer(style="answer")), Store(tmp_path)
+    made = experiment(sample(0), system=system)
+    made = replace(made, scorers=(JudgeSettings().judge("judge:chatty", chat_spec()),))
+    for what in ("answer", "judgement"):
+        job = missing(made.plan, store, Kind.DRAFT)
+        assert job is not None
+        notes = {"thought": f"First the {what}.\nThen its end."}
+        reply = Result(Draft((Text("### Score\n5"),)), notes=notes)
+        item = Item(job.key, job.label, job.input)
+        store.commit(job.spec, encode(Kind.DRAFT, [item], [reply], 0.0))
+    shown = said(made, store)
+    for what in ("answer", "judgement"):
+        assert shown.count(f"thought: First the {what}.\nThen its end.") == 1
 
 
 def test_a_bad_row_does_not_hide_the_good_one_whose_id_it_bears(tmp_path: Path) -> None:

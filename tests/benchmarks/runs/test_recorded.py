@@ -10,8 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cli_helpers import plait
 from clipscore_helpers import picture
 from trial import as_asked, filled, painter, sample, writer
+from users_own import Thinker
 
 from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
@@ -27,6 +29,7 @@ from generators.system import System, with_stages
 from scorers import resolve_scorer
 from scorers.texts import BleuSettings
 
+TEXTS = ("leaderboard.md", "leaderboard.tex", "report.html")
 LEGACY = {
     "kind": "draft",
     "class": "m:C",
@@ -147,3 +150,38 @@ def test_run_stops_before_it_makes_records_again(
     assert (tmp_path / "run" / "leaderboard.json").read_bytes() == leaderboard
     assert commands.run(config, console, remake=True).exit_status == 0
     assert len(list((tmp_path / "run" / "stages").glob("bleu-*"))) == 2
+
+
+def test_answers_that_hold_a_thought_are_told_and_made_again_only_where_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, name = tmp_path / "run", "users_own:Thinker"
+    words = ["--data", "api_helpers:queries", "--weights", "tiny", "--out", str(root)]
+    words += ["--system", name, "--system", "gt", "--scorer", "bleu"]
+
+    def answers() -> list[str]:
+        found = evaluations(reopen(root).plan, Store(root))
+        documents = (e.document for e in found if e.system == name)
+        return [d.value.text if isinstance(d, Result) else "failed" for d in documents]
+
+    def told() -> dict[str, int | None]:
+        rows = json.loads((root / "leaderboard.json").read_text())
+        warned = ["answers that hold" in (root / f).read_text() for f in TEXTS]
+        assert len({*warned, "answers_with_thoughts" in rows[0]}) == 1
+        return {row["system"]: row.get("answers_with_thoughts") for row in rows}
+
+    done = plait("run", *words)
+    assert done.returncode == 0
+    assert f"({name}: 4 of 4)" in done.stdout
+    assert told() == {name: 4, "gt": 0}
+    before, scores = answers(), (root / "leaderboard.json").read_bytes()
+    monkeypatch.setattr(Thinker, "thinks", False)
+    assert "0 records made" in plait("run", *words).stdout
+    assert f"({name}: 4 of 4)" in plait("report", str(root)).stdout
+    assert answers() == before
+    assert (root / "leaderboard.json").read_bytes() == scores
+    # What is made again replaces the answer, even where it fails; the truth's scores stay.
+    assert plait("run", *words, "--remake").returncode == 1
+    assert answers() == ["It is C.", "It is C.", "failed", "It is C."]
+    assert told() == {name: None, "gt": None}
+    assert "1 records made" in plait("run", *words, "--remake").stdout, "the failed one"

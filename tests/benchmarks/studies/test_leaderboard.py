@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from api_helpers import SCORER, SYSTEM, fill
-from report_helpers import Judge, board, evaluation, sample
+from report_helpers import Judge, answer, board, evaluation, sample, system
 from scipy.stats import spearmanr
 from typer.testing import CliRunner
 
 from benchmarks.results.leaderboard import FIXED
+from benchmarks.studies import leaderboard as study
 from benchmarks.studies.leaderboard import Benchmark, Overview, Part
 from generators.base import NotApplicable, Unscored
 from plait import app
@@ -96,11 +97,60 @@ def test_a_system_of_two_runs_is_one_unless_it_answered_otherwise() -> None:
     assert [*Benchmark([one, one]).cells] == ["a", "b"]
 
 
+def test_references_are_shown_last_without_a_rank() -> None:
+    one = part({"gt": 9.0, "b": 2.0, "a": 1.0, "gt:no-images": 3.0}, 1)
+    other = part({"gt": 8.0, "c": 3.0}, 2)
+    made = Overview([Benchmark([one, other])])
+    references = ["gt", "gt:no-images", "gt (run-2)"]
+    assert made.systems == ["c", "b", "a", *references]
+    assert made.common == ["b", "a", "c"]
+    (ranks,) = made.rankings.ranks
+    assert {name: rank.value for name, rank in ranks.items()} == {"c": 1, "b": 2, "a": 3}
+    first, *_ = made.tables()
+    assert [row[0].text for row in first.rows] == made.systems
+    assert {first.rows[i][0].text for i, _ in first.best} == {"c"}
+    (told,) = made.as_json()["benchmarks"]
+    assert {*told["systems"]} - {*told["ranks"]} == {*references}
+    alone = Overview([Benchmark([part({"gt": 9.0}, 1)])])
+    assert (alone.systems, alone.as_json()["mean_ranks"]) == (["gt"], {})
+    assert [*alone.tables()]
+
+
+def test_what_is_said_of_a_run_before_any_number_is_said_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [sample(i, CATEGORIES[i % 3]) for i in range(6)]
+    thinking = answer("<think>So?</think>So.")
+    parts = []
+    for run, weights in (("one", "tiny"), ("two", "mini"), ("three", "tiny")):
+        own = [evaluation("a", s, 1.0, document=thinking) for s in asked]
+        systems = [system("a", weights)]
+        made = board(own, systems=systems, scorers=(Judge(),))
+        parts.append(Part(Path(run), "data", made, Judge()))  # type: ignore[arg-type]
+    overview = Overview([Benchmark(parts)])
+    random, thoughts, mini = overview.warnings
+    assert random.startswith("one, three: random weights (tiny: a)")
+    assert mini.startswith("two: mini weights (a)")
+    assert thoughts.startswith("answers that hold")
+    monkeypatch.setattr(study, "overview_of", lambda runs: overview)
+    words = ["leaderboard", "one", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    page, markdown = (tmp_path / name for name in ("index.html", "leaderboard.md"))
+    for text in (done.output, page.read_text(), markdown.read_text()):
+        assert "Warning: one, three: random weights" in text
+        assert "Warning: two: mini weights" in text
+        assert "Warning: answers that hold" in text
+    told = json.loads((tmp_path / "leaderboard.json").read_text())
+    assert told["warnings"] == overview.warnings
+    row = told["benchmarks"][0]["systems"]["a"]
+    assert (row["weights"], row["answers_with_thoughts"]) == ("tiny", 6)
+
+
 def test_runs_of_the_same_queries_are_one_benchmark(tmp_path: Path) -> None:
     scorers = [SCORER, "known-answer"]  # which applies to none of these queries
     about = {"data": "api_helpers:queries", "scorers": scorers, "weights": "tiny"}
-    for name, system in (("one", SYSTEM), ("two", "gt")):
-        fill(tmp_path / name, **about, systems=[system])
+    for name, answering in (("one", SYSTEM), ("two", "gt")):
+        fill(tmp_path / name, **about, systems=[answering])
     out = tmp_path / "out"
     words = ["leaderboard", str(tmp_path / "one"), str(tmp_path / "two"), "--out", str(out)]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
