@@ -66,6 +66,8 @@ def _system(
             yield f"    {json.dumps(dict(score.value.parts), ensure_ascii=False)}"
         elif score is not None:
             yield f"  {name}: {outcome_name(score)}, {score.reason}"
+            if parts := getattr(score, "parts", {}):
+                yield f"    {json.dumps(dict(parts), ensure_ascii=False)}"
 
 
 def _job(store: Store, job: Job) -> Iterator[str | Styled]:

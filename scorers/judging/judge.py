@@ -107,7 +107,7 @@ class ChatJudge(Scorer):
                 reading = read(reply)
                 last[i] = outcome, attempt + 1
                 if isinstance(reading, Unreadable):
-                    reasons[i] = reading.reason
+                    reasons[i] = reading.told
                     message = f"This cannot be read: {reading.reason}. {wanted}"
                     turns = followed_up(question.turns, reply, message)
                     unread[i] = question._replace(turns=turns)
