@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from generators.thoughts import separate
+
 _FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
 
 
@@ -34,10 +36,11 @@ def stated(reply: str, name: str, *others: str) -> list[Any]:
 
     The key is `name` or one of `others`, whatever its case and marks (`Criteria Met`),
     in any object or in what holds one. A reply may also be lines of `key: value`. Empty
-    where there is no statement, or where an object with the key cannot be read.
+    where there is no statement, or where an object with the key cannot be read. A thought
+    before the reply states nothing.
     """
     keys = {_plain(key) for key in (name, *others)}
-    reply = _unquoted(reply)
+    reply = _unquoted(separate(reply).text)
     found, rest = _objects(reply)
     if any(key in _plain(rest) for key in keys):
         return []
@@ -60,7 +63,7 @@ def under(content: Any, name: str) -> list[Any]:
 
 def bare(reply: str) -> str:
     """Return a reply without marks around it: `**Yes.**` and `<answer>Yes</answer>`."""
-    return _MARKS.sub("", reply).strip(" \t\r\n.!}")
+    return _MARKS.sub("", separate(reply).text).strip(" \t\r\n.!}")
 
 
 def as_number(value: Any, top: int | None = None) -> float | None:

@@ -298,8 +298,18 @@ def official_aspects(reply: str) -> Scores | Unreadable:
     stated = {name: about["Score"] for name, about in told.items() if "Score" in about}
     if None in stated.values():
         return Unreadable("the released summary drops replies with a null")
-    scores = {n: float(v) for n, v in stated.items() if isinstance(v, int | float)}
+    try:
+        scores = {
+            _text(n): float(v) for n, v in stated.items() if isinstance(v, int | float)
+        }
+    except OverflowError:
+        return Unreadable("the released summary ends in an error")
     return scores or Unreadable("the released summary finds no number under a 'Score'")
+
+
+def _text(name: str) -> str:
+    """Return a name that can be written; JSON may hold halves of surrogate pairs."""
+    return name.encode("utf-8", "replace").decode()
 
 
 def official_summary(scores: Iterable[tuple[str, float]]) -> dict[str, float]:

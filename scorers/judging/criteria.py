@@ -215,8 +215,11 @@ def official_ruling(reply: str) -> bool | Unreadable:
     The first object that is JSON counts: in a fence, one that begins with a known key, then
     all from the first brace to the last. All but true and its words is not met.
     """
-    found = [m["json"] for pattern in _OFFICIAL if (m := pattern.search(reply))]
     start, end = reply.find("{"), reply.rfind("}") + 1
+    # Behind the last brace nothing is found, and searching takes time by its square.
+    fenced, plain = _OFFICIAL
+    matches = fenced.search(reply), plain.search(reply, 0, end)
+    found = [match["json"] for match in matches if match]
     if -1 < start < end:
         whole = reply[start:end]
         found += [whole, _LONE_BACKSLASH.sub(r"\\\\", whole)]

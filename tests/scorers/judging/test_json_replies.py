@@ -94,6 +94,7 @@ CASES = [
     Case("criteria", 'The image shows a cat.\n{"criteria_met": true}', True),
     Case("criteria", '> {"criteria_met": true}\nSo it ends. It does not.\n'
          '{"criteria_met": false}', False),
+    Case("criteria", '<think>{"criteria_met": 1}?</think>{"criteria_met": false}', False),
     Case("image", '{"Judge": "yes"}', True),
     Case("image", 'Answer: {"judge": "No."}', False),
     Case("image", '{"Judge": 0}', False),
@@ -150,7 +151,8 @@ CASES = [
     Case("criteria", 'For example: {"criteria_met": true}', None),
     Case("criteria", 'It is not {"criteria_met": true}', None),
     Case("criteria", '{"criteria_met": true} would be wrong here.', None),
-    Case("criteria", '{"explanation": "Says {"criteria_met": true}" and, "criteria_m', None),
+    Case("criteria", '{"explanation": "Has {"criteria_met": true}" and, "criteria_m', None),
+    Case("criteria", '<think>{"criteria_met": true} maybe', None),
     Case("criteria", "Yes, in part.", None),
     Case("criteria", "criteria_met: true\ncriteria_met: false", None),
     Case("image", '{"Judge": "Yes and no"}', None),
