@@ -46,7 +46,7 @@ from generators.replies import as_number, json_object, stated, under
 from scorers.base import UNBOUNDED
 from scorers.judging.corrected import Pages
 from scorers.judging.judge import Question, QuestionsJudge, Readings
-from scorers.judging.replies import Unreadable, no_object
+from scorers.judging.replies import Unreadable, no_object, object_schema
 from scorers.judging.rubrics import RELEASED, WORDING
 from scorers.judging.sources import Mode, file_in
 
@@ -108,6 +108,13 @@ class AspectsJudge(QuestionsJudge[Scores]):
     def scale_of(cls, name: str, mode: Mode) -> str:
         """Return 0-100; the program counts scores beyond the scale that it asks for."""
         return UNBOUNDED if mode == "official" else "0-100"
+
+    @classmethod
+    def schema_of(cls, name: str) -> Mapping[str, Any]:
+        """Return that of the seven scores."""
+        score, reason = {"type": "integer"}, {"type": "string"}
+        aspect = object_schema(Score=score, Justification=reason)
+        return object_schema(scores=object_schema(**dict.fromkeys(ASPECTS, aspect)))
 
     @property
     def judges(self) -> str:

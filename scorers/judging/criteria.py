@@ -21,7 +21,7 @@ from generators.document import Content, Document, Sample, Score, Text, Turn
 from generators.replies import as_bool, is_unsure
 from scorers.judging.corrected import Pages
 from scorers.judging.judge import Question, QuestionsJudge, Readings
-from scorers.judging.replies import Unreadable, read_key
+from scorers.judging.replies import Unreadable, object_schema, read_key
 from scorers.judging.rubrics import RELEASED, WORDING
 from scorers.judging.sources import read_published
 
@@ -86,6 +86,11 @@ class CriteriaJudge(QuestionsJudge[bool]):
         """Return the texts of the user's ueval_eval.py; UsageError unless released."""
         texts = read_published(file, _DIGESTS)
         return CriteriaWording(**{name: text.strip() for name, text in texts.items()})
+
+    @classmethod
+    def schema_of(cls, name: str) -> Mapping[str, Any]:
+        """Return that of a ruling."""
+        return object_schema(**{_KEY: {"type": "boolean"}})
 
     @property
     def judges(self) -> str:

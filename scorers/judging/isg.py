@@ -23,7 +23,7 @@ from generators.replies import as_bool, as_number, stated
 from scorers.base import UNBOUNDED
 from scorers.judging.corrected import Pages
 from scorers.judging.judge import Question, QuestionsJudge, Readings
-from scorers.judging.replies import Unreadable, read_key
+from scorers.judging.replies import Unreadable, object_schema, read_key
 from scorers.judging.rubrics import RELEASED, WORDING
 from scorers.judging.sources import Mode, read_published
 
@@ -129,6 +129,16 @@ class IsgJudge(QuestionsJudge[Any]):
     def scale_of(cls, name: str, mode: Mode) -> str:
         """Return the level's; the program counts scores beyond the one it asks for."""
         return UNBOUNDED if mode == "official" else SCALES[level_of(name)]
+
+    @classmethod
+    def schema_of(cls, name: str) -> Mapping[str, Any]:
+        """Return that of the level's verdict."""
+        number, level = {"type": "number"}, level_of(name)
+        if level == "image":
+            return object_schema(**{_KEY: {"type": "string", "enum": ["Yes", "No"]}})
+        if level == "block":
+            return object_schema(**{_KEY: number, "Reason": {"type": "string"}})
+        return object_schema(**dict.fromkeys((*_ASPECTS, _OVERALL), number))
 
     @property
     def level(self) -> Level:

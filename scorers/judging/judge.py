@@ -138,6 +138,11 @@ class QuestionsJudge(ChatJudge, Generic[R]):
         """Return the scale of the judge `name`."""
         return "0-100"
 
+    @classmethod
+    def schema_of(cls, name: str) -> Mapping[str, Any]:
+        """Return the JSON schema of the form in which the judge `name` replies."""
+        raise NotImplementedError
+
     @property
     def manner(self) -> str:
         """Whose wording, which mode, and what is judged."""

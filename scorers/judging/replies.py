@@ -127,6 +127,16 @@ def read_key(
     return Unreadable(problem(shown(plain.get(keys[0]))), detail)
 
 
+def object_schema(**members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of an object with these members, all required."""
+    return {
+        "type": "object",
+        "properties": members,
+        "required": [*members],
+        "additionalProperties": False,
+    }
+
+
 def shown(value: Any) -> str:
     """Return a value as Python writes it; one that is nested too deep by its type."""
     try:
