@@ -127,6 +127,11 @@ class AspectsJudge(QuestionsJudge[Scores]):
         return _FORM
 
     @property
+    def as_released(self) -> bool:
+        """In official mode."""
+        return self.official
+
+    @property
     def stages(self) -> tuple[StageSpec, ...]:
         """The chat stage, in official mode after the one that squeezes images."""
         return (SQUEEZED, self.stage) if self.official else (self.stage,)
