@@ -6,8 +6,11 @@ import json
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from judging_helpers import chat_spec
 
+from generators.replies import stated
 from scorers.judging.aspects import ASPECTS, aspects
 from scorers.judging.criteria import ruling
 from scorers.judging.isg import IsgJudge, Level
@@ -234,3 +237,21 @@ def test_reasons_of_replies_that_stay_unread_are_as_they_were() -> None:
     for unreadable, reason in reasons.items():
         assert isinstance(unreadable, Unreadable)
         assert unreadable.reason == reason
+
+
+NAMES = st.text(max_size=20)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, derandomize=True)
+@given(st.dictionaries(NAMES, PLAIN), PLAIN, st.sampled_from([None, 2]), st.booleans())
+def test_what_is_json_is_read_as_json(
+    others: dict[str, Any], value: Any, indent: int | None, ascii: bool
+) -> None:
+    content = others | {"a key of ours": value}
+    reply = json.dumps(content, indent=indent, ensure_ascii=ascii)
+    assert repr(stated(reply, "a key of ours")) == repr([value])
