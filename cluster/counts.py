@@ -24,7 +24,6 @@ from generators.base import (
     Walk,
     outcome_name,
 )
-from generators.document import Malformed
 from generators.system import System
 from scorers.base import Scorer
 
@@ -82,11 +81,11 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     for system in plan.systems:
         opening_alike[system.opening, system.rounds].append(system)
     for repeat, sample in product(range(plan.repeats), plan.samples):
-        if isinstance(sample, Malformed):
+        if (query := plan.query(sample)) is None:
             continue
-        turns = len(sample.openings)
+        turns = len(query.openings)
         images = max((s.max_images * s.rounds * turns for s in plan.systems), default=0)
-        jobs = tuple(scorer.jobs(sample, images) for scorer in plan.scorers)
+        jobs = tuple(scorer.jobs(query, images) for scorer in plan.scorers)
         for alike in opening_alike.values():
             for i, system in enumerate(alike):
                 steps: list[list[Job]] = []
@@ -94,13 +93,13 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
                 outcome = read(answer, final if only_scorers else counted)
                 if isinstance(outcome, Result):
                     for scorer, most in zip(plan.scorers, jobs, strict=True):
-                        walk = scorer.judge(sample, outcome.value)
+                        walk = plan.judging(scorer, sample, outcome.value)
                         _count_walk(walk, scorer, counted, counts, most)
                 elif isinstance(outcome, Pending) and not only_scorers:
                     at_first = len(steps) == 1
                     names = tuple(s.name for s in (alike[i:] if at_first else [system]))
                     counts[outcome.jobs[0].spec.digest].requests += len(names) - 1
-                    drafts = system.rounds * len(sample.openings) - 1
+                    drafts = system.rounds * len(query.openings) - 1
                     if system.review is None:  # whose critic may be the drafting stage
                         drafts -= _times(system.stages[0], steps) - 1
                     waiting[names, drafts, _reached(system.stages, outcome), jobs] += 1

@@ -160,8 +160,8 @@ class Plan:
         """Return the whole walk: an answer, and where there is one, its scores."""
         document = yield from self.answer(system, sample, repeat)
         scores: dict[str, Outcome[Score]] = {}
-        if isinstance(document, Result) and isinstance(sample, Sample):
-            judging = [s.judge(sample, document.value) for s in self.scorers]
+        if isinstance(document, Result):
+            judging = [self.judging(s, sample, document.value) for s in self.scorers]
             outcomes = yield from together(judging)
             judged = zip(self.scorers, outcomes, strict=True)
             scores = {s.name: admitted(outcome, s.scale) for s, outcome in judged}
@@ -171,10 +171,28 @@ class Plan:
         self, system: System, sample: Sample | Malformed, repeat: int
     ) -> Walk[Document]:
         """Return the first part of an evaluation: the document of one system."""
-        if isinstance(sample, Malformed):
+        query = self.query(sample)
+        if isinstance(sample, Malformed) and (query is None or system.answers is None):
             return Failure(sample.reason, Fault.BAD_INPUT)
+        assert query is not None
         repetition = Repetition(self.prompt, self.seed, repeat)
-        return (yield from answer(system, sample, repetition))
+        return (yield from answer(system, query, repetition))
+
+    def query(self, sample: Sample | Malformed) -> Sample | None:
+        """Return what is judged: a sample, or a row as a scorer's program takes it."""
+        if isinstance(sample, Sample):
+            return sample
+        return sample.released if any(s.as_released for s in self.scorers) else None
+
+    def judging(
+        self, scorer: Scorer, sample: Sample | Malformed, document: Document
+    ) -> Walk[Score]:
+        """Walk to one score of a document; a failure where the row cannot be judged."""
+        if isinstance(sample, Sample):
+            return (yield from scorer.judge(sample, document))
+        if sample.released is None or not scorer.as_released:
+            return Failure(sample.reason, Fault.BAD_INPUT)
+        return (yield from scorer.judge(sample.released, document))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,9 +281,9 @@ def evaluated(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluatio
     system, sample, repeat = request
     document, jobs = _known(plan.answer(*request), lookup)
     asked, scores = {"": jobs}, dict[str, Outcome[Score] | None]()
-    if isinstance(document, Result) and isinstance(sample, Sample):
+    if isinstance(document, Result):
         for scorer in plan.scorers:
-            judging = scorer.judge(sample, document.value)
+            judging = plan.judging(scorer, sample, document.value)
             score, asked[scorer.name] = _known(judging, lookup)
             scores[scorer.name] = score and admitted(score, scorer.scale)
     return Evaluation(system.name, sample, repeat, document, scores, asked)

@@ -111,6 +111,9 @@ class Unscored:
 class Unread(Unscored):
     """A judgement that was given and cannot be read, or is no number."""
 
+    parts: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What of it can be read, where it has parts."""
+
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:

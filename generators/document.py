@@ -253,6 +253,9 @@ class Malformed:
     """Names the row, the value and the rule it breaks."""
     category: str = "unknown"
     field: str = "unknown"
+    released: Sample | None = None
+    """The query as the benchmark's released program judges given answers to it, such as
+    without a picture that is missing; None where that program does not either."""
 
 
 def key_of(sample: Sample | Malformed) -> str:

@@ -7,10 +7,7 @@ three times. Unlike there, the last image is judged too, and the best is kept, n
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
@@ -27,7 +24,7 @@ from generators.document import (
     Turn,
 )
 from generators.keys import derived_seed
-from generators.replies import json_object
+from generators.replies import as_bool, as_number, stated
 from generators.system import TRIES, DrawingWalk
 from generators.thoughts import UNFINISHED
 
@@ -45,7 +42,6 @@ INSTRUCTION = (
 no score, are keys of InterleaveThinker's critic (UEval/system.py), whose reply stands
 between `<answer>` and `</answer>`."""
 TOP = 10
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
 class CriticSettings(BaseModel):
@@ -227,20 +223,15 @@ def _rank(tried: Try) -> float:
 
 def verdict_in(reply: str) -> Verdict:
     """Return the verdict in a critic's reply; one without a value says what is missing."""
-    answers = _ANSWER.findall(reply)
-    text = answers[-1].strip() if answers else reply
-    content = json_object(text)
-    if content is None:
-        # InterleaveThinker's critic is shown, and may write, a dictionary of Python.
-        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            content = ast.literal_eval(text)
-    if not isinstance(content, dict):
-        return Verdict(reason=f"the reply is not one JSON object: {reply[:200]!r}")
-    score, success = content.get("score"), content.get("previous_step_success")
-    prompt = content.get("refine_prompt")
-    prompt = prompt.strip() if isinstance(prompt, str) else ""
-    if isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= TOP:
+    prompts = [p.strip() for p in stated(reply, "refine_prompt") if isinstance(p, str)]
+    prompt = prompts[0] if len(prompts) == 1 else ""
+    told = [value for value in stated(reply, "score") if value is not None]
+    scores = {as_number(value, TOP) for value in told}
+    score = scores.pop() if len(scores) == 1 else None
+    if score is not None and 0 <= score <= TOP:
         return Verdict(score / TOP, prompt=prompt)
-    if score is None and isinstance(success, bool):
+    successes = {as_bool(value) for value in stated(reply, "previous_step_success")}
+    success = successes.pop() if len(successes) == 1 else None
+    if not told and success is not None:
         return Verdict(float(success), prompt=prompt)
     return Verdict(reason=f"the reply has no score from 0 to {TOP}: {reply[:200]!r}")

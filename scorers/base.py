@@ -137,6 +137,11 @@ class Scorer:
         raise NotImplementedError
 
     @property
+    def as_released(self) -> bool:
+        """Whether it judges what a released program judges (`Malformed.released`)."""
+        return False
+
+    @property
     def stages(self) -> tuple[StageSpec, ...]:
         """The stages its walks may use, in chain order."""
         return (self.stage,)

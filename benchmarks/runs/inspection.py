@@ -40,14 +40,19 @@ def describe(
         yield Styled.assemble((sample.id, "bold"), f"  {sample.category}, {sample.field}")
         if isinstance(sample, Malformed):
             yield f"malformed: {sample.reason}"
-            continue
+            if experiment.plan.query(sample) is None:
+                continue
         for one in systems:
             for repeat in range(experiment.config.repeats):
                 yield from _system(experiment, store, one, sample, repeat)
 
 
 def _system(
-    experiment: Experiment, store: Store, system: System, sample: Sample, repeat: int
+    experiment: Experiment,
+    store: Store,
+    system: System,
+    sample: Sample | Malformed,
+    repeat: int,
 ) -> Iterator[str | Styled]:
     again = f", repeat {repeat + 1}" if experiment.config.repeats > 1 else ""
     yield Styled.assemble("\n", (system.name, "bold"), again)
@@ -66,6 +71,8 @@ def _system(
             yield f"    {json.dumps(dict(score.value.parts), ensure_ascii=False)}"
         elif score is not None:
             yield f"  {name}: {outcome_name(score)}, {score.reason}"
+            if parts := getattr(score, "parts", {}):
+                yield f"    {json.dumps(dict(parts), ensure_ascii=False)}"
 
 
 def _job(store: Store, job: Job) -> Iterator[str | Styled]:

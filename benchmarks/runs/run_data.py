@@ -39,7 +39,7 @@ from benchmarks.tasks.published import Answer
 from cluster.plan import evaluated, evaluations, lookup_in
 from cluster.store import BlobReader, Store
 from cluster.walks import Lookup
-from generators.base import VALUED, Failure, Outcome, OutcomeName, Result, Skip
+from generators.base import VALUED, Failure, Outcome, OutcomeName, Result, Skip, Unread
 from generators.buckets import AnyPath
 from generators.document import Document, Malformed, Sample, Score, key_of
 from generators.errors import UsageError
@@ -73,7 +73,7 @@ class ScorerVerdict:
     """Why there is no value."""
     fault: str = ""
     parts: Mapping[str, Any] = field(default_factory=dict)
-    """What the value was made of."""
+    """What the value was made of; of one that cannot be read, what of it can."""
 
     @classmethod
     def of(cls, outcome: Outcome[Score] | None) -> "ScorerVerdict":
@@ -82,6 +82,8 @@ class ScorerVerdict:
         parts: Mapping[str, Any] = {}
         if isinstance(outcome, Result):
             name, parts = OutcomeName.SCORED, outcome.value.parts
+        elif isinstance(outcome, Unread):
+            parts = outcome.parts
         value = score_value(outcome)
         return cls(outcome=name, value=value, reason=reason, fault=fault, parts=parts)
 

@@ -144,7 +144,11 @@ def read_answers(
 
 
 def _answers(path: Path, rows: list[Any], cache: Path) -> dict[str, Answer]:
+    """Return a file's answers; one without output is empty, which the program counts."""
     files = ImageFolder(path.parent, cache)
-    return answers_by_query(
-        rows, path.name, lambda row: Document(_content(row, "output", files))
-    )
+
+    def answer(row: Row) -> Document:
+        made = row.values.get("output") is not None
+        return Document(_content(row, "output", files) if made else ())
+
+    return answers_by_query(rows, path.name, answer)

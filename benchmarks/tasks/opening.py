@@ -9,6 +9,9 @@ id, and systems by the name MODEL.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,6 +30,8 @@ _FOLDERS = (".", "OpenING-benchmark", "OpenING-Benchmark")
 _OUTPUT = "_output"
 _BEGIN, _IMAGE = "<BEGIN>", "<image>"
 """Marks in texts: where an example begins, and that an image follows the text."""
+_WITHOUT = (Rule.NOT_FOUND, Rule.UNDECODABLE)
+"""What is wrong with pictures that GPT_score_A.py goes on without."""
 
 
 def load(place: str, cache: Path) -> TaskSet:
@@ -49,7 +54,15 @@ def load(place: str, cache: Path) -> TaskSet:
     answers = read_answers({path: _row(path) for path in given}, cache)
 
     def make(value: Any) -> Sample:
-        return _query(Row.of(value), images)
+        row = Row.of(value)
+        try:
+            return _query(row, images.image)
+        except RowError as error:
+            if error.rule in _WITHOUT:
+                with suppress(RowError):
+                    known = partial(_image_if_there, images)
+                    error.released = replace(_query(row, known), reference=None)
+            raise
 
     def group(value: Any) -> RowGroup:
         return RowGroup.of(value, "total_uid", "meta_task_name", "subtask_name")
@@ -58,12 +71,21 @@ def load(place: str, cache: Path) -> TaskSet:
     return task_set(NAME, place, found, files, values, make, group, answers=answers)
 
 
-def _query(row: Row, images: ImageFolder) -> Sample:
-    question = _content(_items(row, 0, "input"), images.image, (_BEGIN, _IMAGE))
+def _image_if_there(images: ImageFolder, path: str) -> Image | None:
+    try:
+        return images.image(path)
+    except RowError as error:
+        if error.rule not in _WITHOUT:
+            raise
+        return None
+
+
+def _query(row: Row, image: Callable[[str], Image | None]) -> Sample:
+    question = _content(_items(row, 0, "input"), image, (_BEGIN, _IMAGE))
     if empty(question):
         raise RowError(Rule.EMPTY, "the input is empty")
     output = _items(row, 1, "output") if len(row.list("conversations")) > 1 else ()
-    truth = _content(output, images.image, (_IMAGE,))
+    truth = _content(output, image, (_IMAGE,))
     return Sample(
         id=row.id("total_uid"),
         category=row.text("meta_task_name"),
@@ -81,7 +103,7 @@ def _items(row: Row, turn: int, key: str) -> Iterator[Row]:
 
 
 def _content(
-    items: Iterable[Row], image: Callable[[str], Image], marks: Sequence[str]
+    items: Iterable[Row], image: Callable[[str], Image | None], marks: Sequence[str]
 ) -> Content:
     """Return each text as the released programs show it, before its image.
 
@@ -95,8 +117,8 @@ def _content(
         path = item.optional("image", str)
         if text or not path:
             segments.append(Text(text))
-        if path:
-            segments.append(image(path))
+        if path and (there := image(path)) is not None:
+            segments.append(there)
     return tuple(segments)
 
 

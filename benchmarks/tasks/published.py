@@ -137,8 +137,11 @@ def gathered(
         except RowError as error:
             queries.append(malformed(i, group, error))
             broken[error.rule.value] += 1
-            continue
-        queries.append(query)
+            if error.released is None:
+                continue
+            query, own = error.released, {}
+        else:
+            queries.append(query)
         given = {w: by_id[query.id] for w, by_id in answers.items() if query.id in by_id}
         for writer, answer in {**given, **own}.items():
             published.setdefault(writer, {})[query.id] = answer
@@ -182,6 +185,7 @@ def malformed(row: int, group: RowGroup, error: RowError) -> Malformed:
         reason=f"{name}: {error.rule.value}: {error.detail}",
         category=group.category,
         field=group.field,
+        released=error.released,
     )
 
 

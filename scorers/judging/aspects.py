@@ -42,10 +42,11 @@ from generators.document import (
     Turn,
 )
 from generators.errors import UsageError
+from generators.replies import as_number, json_object, stated, under
 from scorers.base import UNBOUNDED
 from scorers.judging.corrected import Pages
 from scorers.judging.judge import Question, QuestionsJudge, Readings
-from scorers.judging.replies import Unreadable, json_object
+from scorers.judging.replies import Unreadable, no_object, object_schema
 from scorers.judging.rubrics import RELEASED, WORDING
 from scorers.judging.sources import Mode, file_in
 
@@ -108,6 +109,13 @@ class AspectsJudge(QuestionsJudge[Scores]):
         """Return 0-100; the program counts scores beyond the scale that it asks for."""
         return UNBOUNDED if mode == "official" else "0-100"
 
+    @classmethod
+    def schema_of(cls, name: str) -> Mapping[str, Any]:
+        """Return that of the seven scores."""
+        score, reason = {"type": "integer"}, {"type": "string"}
+        aspect = object_schema(Score=score, Justification=reason)
+        return object_schema(scores=object_schema(**dict.fromkeys(ASPECTS, aspect)))
+
     @property
     def judges(self) -> str:
         """All aspects."""
@@ -117,6 +125,11 @@ class AspectsJudge(QuestionsJudge[Scores]):
     def form(self) -> str:
         """The object that holds the scores."""
         return _FORM
+
+    @property
+    def as_released(self) -> bool:
+        """In official mode."""
+        return self.official
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -231,25 +244,46 @@ class Squeezed:
 
 
 def aspects(reply: str) -> Scores | Unreadable:
-    """Return the seven scores of a reply that is one JSON object, alone or fenced.
+    """Return the seven scores that a reply states."""
+    readings = {name: {_score(v) for v in stated(reply, name)} for name in ASPECTS}
+    scores = {
+        name: score
+        for name, own in readings.items()
+        if len(own) == 1 and (score := next(iter(own))) is not None
+    }
+    missing = [name for name in ASPECTS if name not in scores]
+    if not missing:
+        return scores
+    several = [name for name in missing if len(readings[name]) > 1]
+    detail = f"several scores are stated for {', '.join(several)}" if several else ""
+    # As in `read_key`: the reason is that from when nothing but JSON was read.
+    plain = json_object(reply)
+    if plain is None:
+        return Unreadable(no_object(reply), detail)
+    names = ", ".join(_missing_in_json(plain) or missing)
+    return Unreadable(f"there is no score from 0 to {TOP} for {names}", detail)
 
-    They are under `scores`, as the prompts ask, or the object itself.
-    """
-    if isinstance(content := json_object(reply), Unreadable):
-        return content
+
+def _score(value: Any) -> float | None:
+    """Return the one score of an aspect: a number, or that under `Score`."""
+    values = under(value, "Score") if isinstance(value, dict) else [value]
+    numbers = {as_number(one, TOP) for one in values}
+    number = numbers.pop() if len(numbers) == 1 else None
+    return number if number is not None and 0 <= number <= TOP else None
+
+
+def _missing_in_json(content: Mapping[str, Any]) -> list[str]:
+    """Return the aspects without a plain number under their own names."""
     told = content.get("scores", content)
     told = told if isinstance(told, dict) else {}
     stated = {n: v.get("Score") if isinstance(v, dict) else v for n, v in told.items()}
-    scores = {
-        name: float(value)
+    return [
+        name
         for name in ASPECTS
-        if isinstance(value := stated.get(name), int | float)
-        and not isinstance(value, bool)
-        and 0 <= value <= TOP
-    }
-    if missing := [name for name in ASPECTS if name not in scores]:
-        return Unreadable(f"there is no score from 0 to {TOP} for {', '.join(missing)}")
-    return scores
+        if not isinstance(value := stated.get(name), int | float)
+        or isinstance(value, bool)
+        or not 0 <= value <= TOP
+    ]
 
 
 def official_aspects(reply: str) -> Scores | Unreadable:
@@ -276,8 +310,18 @@ def official_aspects(reply: str) -> Scores | Unreadable:
     stated = {name: about["Score"] for name, about in told.items() if "Score" in about}
     if None in stated.values():
         return Unreadable("the released summary drops replies with a null")
-    scores = {n: float(v) for n, v in stated.items() if isinstance(v, int | float)}
+    try:
+        scores = {
+            _text(n): float(v) for n, v in stated.items() if isinstance(v, int | float)
+        }
+    except OverflowError:
+        return Unreadable("the released summary ends in an error")
     return scores or Unreadable("the released summary finds no number under a 'Score'")
+
+
+def _text(name: str) -> str:
+    """Return a name that can be written; JSON may hold halves of surrogate pairs."""
+    return name.encode("utf-8", "replace").decode()
 
 
 def official_summary(scores: Iterable[tuple[str, float]]) -> dict[str, float]:

@@ -12,15 +12,16 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from generators.base import NotApplicable, Outcome, Result, Unread, Walk
 from generators.buckets import AnyPath
 from generators.content import filled
 from generators.document import Content, Document, Sample, Score, Text, Turn
+from generators.replies import as_bool, is_unsure
 from scorers.judging.corrected import Pages
 from scorers.judging.judge import Question, QuestionsJudge, Readings
-from scorers.judging.replies import Unreadable, json_object
+from scorers.judging.replies import Unreadable, object_schema, read_key
 from scorers.judging.rubrics import RELEASED, WORDING
 from scorers.judging.sources import read_published
 
@@ -36,6 +37,7 @@ CLOSED_TASKS = ("space", "textbook", "diagram", "paper")
 TASK = "task"
 """Metadata of a query: the task, under the key where the released program looks for it."""
 _KEY = "criteria_met"
+_KEYS = (_KEY, "criterion_met")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,8 @@ def criteria_of(query: Sample) -> tuple[tuple[About, str], ...]:
     return tuple((about, text) for about, texts in lists.items() for text in texts)
 
 
-Ruling = bool | None
-"""Whether a criterion is met; None where the judge is not sure."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class CriteriaJudge(QuestionsJudge[Ruling]):
+class CriteriaJudge(QuestionsJudge[bool]):
     """Asks about each criterion of a query by itself; the share that is met."""
 
     own = OWN
@@ -88,6 +86,11 @@ class CriteriaJudge(QuestionsJudge[Ruling]):
         """Return the texts of the user's ueval_eval.py; UsageError unless released."""
         texts = read_published(file, _DIGESTS)
         return CriteriaWording(**{name: text.strip() for name, text in texts.items()})
+
+    @classmethod
+    def schema_of(cls, name: str) -> Mapping[str, Any]:
+        """Return that of a ruling."""
+        return object_schema(**{_KEY: {"type": "boolean"}})
 
     @property
     def judges(self) -> str:
@@ -115,42 +118,40 @@ class CriteriaJudge(QuestionsJudge[Ruling]):
             return replies
         return self._score(criteria, replies.values, replies.reasons)
 
-    def read_reply(self, reply: str) -> Ruling | Unreadable:
+    def read_reply(self, reply: str) -> bool | Unreadable:
         """Return what a reply says of the criterion."""
         return official_ruling(reply) if self.official else ruling(reply)
 
     def _score(
         self,
         criteria: Sequence[tuple[About, str]],
-        rulings: Mapping[int, Ruling],
+        rulings: Mapping[int, bool],
         reasons: Mapping[int, str],
     ) -> Outcome[Score]:
-        """The mean of the shares that are met, about the text and about the images."""
+        """The mean of the shares that are met, about the text and about the images.
+
+        Unread where a ruling cannot be read: the share of the others is not the answer's.
+        """
+        given = [rulings.get(i) for i in range(len(criteria))]
+        counts = {"met": True, "not_met": False, "unscored": None}
+        parts: dict[str, Any] = {name: given.count(v) for name, v in counts.items()}
+        parts["rulings"] = [
+            {"about": about, "criterion": text, "met": met, "reason": reasons.get(i, "")}
+            for i, ((about, text), met) in enumerate(zip(criteria, given, strict=True))
+        ]
         rates = dict[str, float]()
         for about in dict.fromkeys(about for about, _ in criteria):
             own = [i for i, (kind, _) in enumerate(criteria) if kind == about]
-            known = [met for i in own if (met := rulings.get(i)) is not None]
-            if not known or (self.official and len(known) < len(own)):
-                lacking = next((reasons[i] for i in own if i in reasons), "not sure")
-                return Unread(
-                    f"{len(own) - len(known)} of {len(own)} criteria about the {about} "
-                    f"have no ruling: {lacking}"
+            lacking = [reasons[i] for i in own if i in reasons]
+            if lacking:
+                reason = (
+                    f"{len(lacking)} of {len(own)} criteria about the {about} have no "
+                    f"ruling: {lacking[0]}"
                 )
-            rates[about] = sum(known) / len(known)
-        told = [
-            {
-                "about": about,
-                "criterion": text,
-                "met": rulings.get(i),
-                "reason": "" if i in rulings else reasons[i],
-            }
-            for i, (about, text) in enumerate(criteria)
-        ]
-        given = [rulings.get(i) for i in range(len(criteria))]
-        counts = {"met": True, "not_met": False, "unscored": None}
-        parts = {name: given.count(value) for name, value in counts.items()}
+                return Unread(reason, parts)
+            rates[about] = sum(rulings[i] for i in own) / len(own)
         value = 100 * sum(rates.values()) / len(rates)
-        return Result(Score(value, {"criteria": rates, **parts, "rulings": told}))
+        return Result(Score(value, {"criteria": rates, **parts}))
 
     # ---------------------------------------------------------------------- questions
 
@@ -192,21 +193,18 @@ class CriteriaJudge(QuestionsJudge[Ruling]):
 
 # ------------------------------------------------------------------------------ replies
 
-_WORDS = {"true": True, "yes": True, "false": False, "no": False, "not sure": None}
+
+def ruling(reply: str) -> bool | Unreadable:
+    """Return the ruling of a reply; one that is not sure is a no, as in UEval's program."""
+    return read_key(reply, _KEYS, _ruling, _problem, bare=True)
 
 
-def ruling(reply: str) -> Ruling | Unreadable:
-    """Return the ruling of a reply that is one JSON object, alone or fenced."""
-    content = json_object(reply)
-    if isinstance(content, Unreadable):
-        return content
-    value = content.get(_KEY)
-    if isinstance(value, bool):
-        return value
-    word = value.strip().lower() if isinstance(value, str) else ""
-    if word in _WORDS:
-        return _WORDS[word]
-    return Unreadable(f"{_KEY!r} is {value!r}, not true, false or 'not sure'")
+def _ruling(value: Any) -> bool | None:
+    return False if is_unsure(value) else as_bool(value)
+
+
+def _problem(value: str) -> str:
+    return f"{_KEY!r} is {value}, not true, false or 'not sure'"
 
 
 _OFFICIAL = (
@@ -222,8 +220,11 @@ def official_ruling(reply: str) -> bool | Unreadable:
     The first object that is JSON counts: in a fence, one that begins with a known key, then
     all from the first brace to the last. All but true and its words is not met.
     """
-    found = [m["json"] for pattern in _OFFICIAL if (m := pattern.search(reply))]
     start, end = reply.find("{"), reply.rfind("}") + 1
+    # Behind the last brace nothing is found, and searching takes time by its square.
+    fenced, plain = _OFFICIAL
+    matches = fenced.search(reply), plain.search(reply, 0, end)
+    found = [match["json"] for match in matches if match]
     if -1 < start < end:
         whole = reply[start:end]
         found += [whole, _LONE_BACKSLASH.sub(r"\\\\", whole)]

@@ -12,7 +12,6 @@ the question of yes or no about blocks, whose reply that program never reads.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,10 +19,11 @@ from typing import Any, Literal
 from generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Walk
 from generators.buckets import AnyPath
 from generators.document import Content, Document, Image, Sample, Score, Text
+from generators.replies import as_bool, as_number, stated
 from scorers.base import UNBOUNDED
 from scorers.judging.corrected import Pages
 from scorers.judging.judge import Question, QuestionsJudge, Readings
-from scorers.judging.replies import Unreadable, json_object
+from scorers.judging.replies import Unreadable, object_schema, read_key
 from scorers.judging.rubrics import RELEASED, WORDING
 from scorers.judging.sources import Mode, read_published
 
@@ -33,6 +33,8 @@ PREFIXES: Mapping[str, Level] = {
     "isg-image:": "image",
     "isg-holistic:": "holistic",
 }
+TOP = 10
+"""Highest rating of a block and of a whole answer."""
 SCALES: Mapping[Level, str] = {"block": "1-10", "image": "0-1", "holistic": "1-10"}
 FLOORS: Mapping[Level, float] = {"block": 1.0, "image": 0.0, "holistic": 1.0}
 """What calculate_performance.py counts where a level has no value."""
@@ -128,6 +130,16 @@ class IsgJudge(QuestionsJudge[Any]):
         """Return the level's; the program counts scores beyond the one it asks for."""
         return UNBOUNDED if mode == "official" else SCALES[level_of(name)]
 
+    @classmethod
+    def schema_of(cls, name: str) -> Mapping[str, Any]:
+        """Return that of the level's verdict."""
+        number, level = {"type": "number"}, level_of(name)
+        if level == "image":
+            return object_schema(**{_KEY: {"type": "string", "enum": ["Yes", "No"]}})
+        if level == "block":
+            return object_schema(**{_KEY: number, "Reason": {"type": "string"}})
+        return object_schema(**dict.fromkeys((*_ASPECTS, _OVERALL), number))
+
     @property
     def level(self) -> Level:
         """The level that the name begins with."""
@@ -186,20 +198,16 @@ class IsgJudge(QuestionsJudge[Any]):
         """Return the verdict; in official mode the reply itself."""
         if self.official:
             return reply
-        content = json_object(reply)
-        if isinstance(content, Unreadable):
-            return content
         if self.level == "image":
-            told = content.get(_KEY)
-            word = told.strip().rstrip(".").lower() if isinstance(told, str) else ""
-            if isinstance(told, bool) or word in ("yes", "no"):
-                return told is True or word == "yes"
-            return Unreadable(f"{_KEY!r} is {told!r}, not 'Yes' or 'No'")
-        key = _KEY if self.level == "block" else _OVERALL
-        value = _number(content.get(key))
-        if isinstance(value, Unreadable) or self.level == "block":
+            return read_key(reply, (_KEY,), as_bool, _no_answer, bare=True)
+        if self.level == "block":
+            return read_key(reply, (_KEY,), _rating, _no_rating, bare=True)
+        value = read_key(reply, (_OVERALL,), _rating, _no_rating)
+        if isinstance(value, Unreadable):
             return value
-        return value, {a: content[a] for a in _ASPECTS if a in content}
+        told = {aspect: stated(reply, aspect) for aspect in _ASPECTS}
+        rated = {a: as_number(own[0]) for a, own in told.items() if len(own) == 1}
+        return value, {a: number for a, number in rated.items() if number is not None}
 
     def _known(self, query: Sample, document: Document) -> Outcome[Score] | None:
         if BLOCK not in query.metadata or query.reference is None:
@@ -249,7 +257,7 @@ class IsgJudge(QuestionsJudge[Any]):
             return self._result(sum(map(bool, yes)) / len(questions))
         try:
             value = official_overall(own[0])
-        except TypeError:
+        except (TypeError, OverflowError):
             return Unread(f"the released summary ends at the reply {own[0][:200]!r}")
         return self._result(value)
 
@@ -262,15 +270,18 @@ class IsgJudge(QuestionsJudge[Any]):
             return self._result(value, aspects=aspects)
         if self.level == "image":
             verdicts = met(asked, verdicts)
-        if not verdicts:
-            lacking = next(
-                iter(replies.reasons.values()), "no block that they name is there"
-            )
-            return Unread(f"none of the {len(asked)} questions has a verdict: {lacking}")
         told = [
             {**q, "verdict": verdicts.get(i), "reason": replies.reasons.get(i, "")}
             for i, q in enumerate(asked)
         ]
+        if len(verdicts) < len(asked) or not asked:
+            # The mean of the others is not the answer's.
+            lacking = next(
+                iter(replies.reasons.values()), "no block that they name is there"
+            )
+            n = len(asked) - len(verdicts)
+            reason = f"{n} of {len(asked)} questions have no verdict: {lacking}"
+            return Unread(reason, {"verdicts": told})
         return self._result(sum(verdicts.values()) / len(verdicts), verdicts=told)
 
     # ------------------------------------------------------------------------- questions
@@ -348,14 +359,17 @@ def met(questions: Sequence[_Item], verdicts: Mapping[int, bool]) -> dict[int, b
     return found
 
 
-def _number(value: Any) -> float | Unreadable:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if 1 <= number <= 10:
-        return number
-    return Unreadable(f"the score is {value!r}, not a number from 1 to 10")
+def _no_answer(value: str) -> str:
+    return f"{_KEY!r} is {value}, not 'Yes' or 'No'"
+
+
+def _rating(value: Any) -> float | None:
+    number = as_number(value, TOP)
+    return number if number is not None and 1 <= number <= TOP else None
+
+
+def _no_rating(value: str) -> str:
+    return f"the score is {value}, not a number from 1 to {TOP}"
 
 
 def _loaded(reply: str) -> Any:
@@ -389,7 +403,7 @@ def official_mean(replies: Sequence[str]) -> float | None:
 def official_overall(reply: str) -> float | None:
     """Return the overall score, whatever its size; None where there is none.
 
-    Raises TypeError where the released summary does.
+    Raises TypeError or OverflowError where the released summary does.
     """
     found = _loaded(reply)
     return 0.0 + found[_OVERALL] if found and _OVERALL in found else None

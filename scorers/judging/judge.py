@@ -107,7 +107,7 @@ class ChatJudge(Scorer):
                 reading = _reading(outcome.value, read)
                 last[i] = outcome, attempt + 1
                 if isinstance(reading, Unreadable):
-                    reasons[i] = reading.reason
+                    reasons[i] = reading.told
                     message = f"This cannot be read: {reading.reason}. {wanted}"
                     reply = outcome.value.reply
                     turns = followed_up(question.turns, reply.text, message)
@@ -144,6 +144,11 @@ class QuestionsJudge(ChatJudge, Generic[R]):
     def scale_of(cls, name: str, mode: Mode) -> str:
         """Return the scale of the judge `name`."""
         return "0-100"
+
+    @classmethod
+    def schema_of(cls, name: str) -> Mapping[str, Any]:
+        """Return the JSON schema of the form in which the judge `name` replies."""
+        raise NotImplementedError
 
     @property
     def manner(self) -> str:

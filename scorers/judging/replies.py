@@ -6,10 +6,10 @@ Nothing is guessed: a value that is out of range, or stated in two ways, does no
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from generators import replies
 from generators.document import Content, Image
@@ -76,15 +76,73 @@ class Unreadable:
     """A reply without a judgement."""
 
     reason: str
-    """Names what is missing."""
+    """Names what is missing. The judge is told when it is asked again, so that the words
+    are part of the key of what it replies then."""
+    detail: str = ""
+    """What people are told besides."""
+
+    @property
+    def told(self) -> str:
+        """What people are told."""
+        return f"{self.reason}; {self.detail}" if self.detail else self.reason
 
 
-def json_object(reply: str) -> dict[str, Any] | Unreadable:
-    """Return the one JSON object that a reply is, alone or fenced."""
-    content = replies.json_object(reply)
-    if content is None:
-        return Unreadable(f"it is not one JSON object: {reply[:200]!r}")
-    return content
+H = TypeVar("H", bound=Hashable)
+
+
+def no_object(reply: str) -> str:
+    """Return the reason of a reply that states nothing under the keys asked for."""
+    return f"it is not one JSON object: {reply[:200]!r}"
+
+
+def read_key(
+    reply: str,
+    keys: tuple[str, ...],
+    read: Callable[[Any], H | None],
+    problem: Callable[[str], str],
+    *,
+    bare: bool = False,
+) -> H | Unreadable:
+    """Return what a reply states under `keys`, of which the first is the one asked for.
+
+    `read` gives None for a value that says nothing, and `problem` says what is wrong with
+    one. A reply that states two things states nothing. With `bare` a reply may also be the
+    value alone.
+    """
+    values = replies.stated(reply, *keys)
+    if bare and not values:
+        values = [replies.bare(reply)]
+    readings = {read(value) for value in values}
+    if len(readings) == 1 and (reading := readings.pop()) is not None:
+        return reading
+    several = f"{keys[0]!r} is stated as {' and as '.join(map(shown, values))}"
+    detail = several if len(values) > 1 else ""
+    # The reasons are those from when nothing but JSON was read, so that the follow-up
+    # questions of runs made then have the keys that they had.
+    plain = replies.json_object(reply)
+    if plain is None:
+        return Unreadable(no_object(reply), detail)
+    if detail and read(plain.get(keys[0])) is not None:
+        return Unreadable(detail)
+    return Unreadable(problem(shown(plain.get(keys[0]))), detail)
+
+
+def object_schema(**members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of an object with these members, all required."""
+    return {
+        "type": "object",
+        "properties": members,
+        "required": [*members],
+        "additionalProperties": False,
+    }
+
+
+def shown(value: Any) -> str:
+    """Return a value as Python writes it; one that is nested too deep by its type."""
+    try:
+        return repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__} inside others"
 
 
 def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -49,6 +50,10 @@ class ChatJudgeSettings(BaseModel):
     marked in the text. By default all are shown."""
     seed: int = Field(default=0, ge=0)
     """Of the chat stage's sampling, where it samples: another seed, another judgement."""
+    structured: bool = False
+    """Whether to ask the server for replies in the JSON schema of the judge's form
+    (`response_format`), which becomes part of the stage's settings. For judges of single
+    criteria, of ISG-Bench and of OpenING behind an OpenAI-compatible endpoint."""
 
     @field_validator("rubric")
     @classmethod
@@ -68,6 +73,8 @@ class ChatJudgeSettings(BaseModel):
             raise ValueError("mode 'official' asks once, so retries must be 0")
         if self.max_images is not None:
             raise ValueError("mode 'official' has its own limit; leave max_images out")
+        if self.structured:
+            raise ValueError("mode 'official' asks for no schema; leave structured out")
         return self
 
     @property
@@ -84,9 +91,11 @@ class ChatJudgeSettings(BaseModel):
 
     def judge(self, name: str, stage: StageSpec) -> ChatJudge:
         """Return the judge that asks `stage`; UsageError without the official texts."""
-        fields = self.model_dump(exclude={"rubric", "retries"})
+        fields = self.model_dump(exclude={"rubric", "retries", "structured"})
         if (file := self.source.file) is not None:
             fields["wording"] = self.judged_by.published(file)
+        if self.structured:
+            stage = with_schema(stage, name, self.judged_by.schema_of(name))
         fields |= {"retries": self.most_retries, "stage": stage}
         scale = self.judged_by.scale_of(name, self.mode)
         return self.judged_by(name=name, scale=scale, **fields)
@@ -99,6 +108,12 @@ class JudgeSettings(ChatJudgeSettings):
 
     def judge(self, name: str, stage: StageSpec) -> RubricJudge:
         """Return the judge that asks `stage`; UsageError without the official texts."""
+        if self.structured:
+            others = ", ".join(prefix for prefix in PREFIXES if prefix != PREFIX)
+            raise UsageError(
+                f"{name}: structured = true is for judges that reply with JSON ({others}); "
+                "by a rubric they reply with text"
+            )
         rubrics, official = rubrics_of(self), self.mode == "official"
         examiner = Released(rubrics) if official else Corrected(rubrics, self.max_images)
         retries = self.most_retries
@@ -132,6 +147,35 @@ class AspectsSettings(ChatJudgeSettings):
 
     released: ClassVar[str] = f"{aspects.FILE} from github.com/LanceZPF/OpenING"
     judged_by: ClassVar[type[QuestionsJudge[Any]]] = AspectsJudge
+
+
+_ENDPOINT = "chat-endpoint"
+"""The one stage whose requests take a `response_format`."""
+
+
+def with_schema(stage: StageSpec, name: str, schema: Mapping[str, Any]) -> StageSpec:
+    """Return a chat stage whose server is asked for replies in a JSON schema.
+
+    UsageError where no such field is sent, or where the stage has one of its own.
+    """
+    if stage.stage != _ENDPOINT:
+        raise UsageError(
+            f"{name}: structured = true needs a judge behind an OpenAI-compatible endpoint "
+            f"(openai:MODEL with its base_url), not {stage.name!r}; leave structured out"
+        )
+    body = dict(stage.settings.get("extra_body", {}))
+    if "response_format" in body:
+        raise UsageError(
+            f"{name}: structured = true sets response_format, which extra_body of "
+            f"{stage.name!r} sets already; leave one of them out"
+        )
+    form = {"name": "judgement", "strict": True, "schema": schema}
+    body["response_format"] = {"type": "json_schema", "json_schema": form}
+    return replace(
+        stage,
+        name=f"{stage.name} ({name.partition(':')[0]})",
+        settings={**stage.settings, "extra_body": body},
+    )
 
 
 PREFIX = "judge:"

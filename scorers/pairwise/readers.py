@@ -120,12 +120,18 @@ def _only(
     return Unscored(f"no verdict; wanted {wanted}")
 
 
+_DOUBLE = re.compile(r"\[\[\s*(.*?)\s*\]\]")
+
+
 def official_creation(reply: str) -> Verdict | Unscored:
     """The first line with `Final Verdict is:` and a known form in double brackets."""
     for line in reply.split("\n"):
         upper = line.upper()
-        brackets = re.search(r"\[\[\s*(.*?)\s*\]\]", upper)
-        if "FINAL VERDICT IS:" not in upper or brackets is None:
+        if "FINAL VERDICT IS:" not in upper:
+            continue
+        # Up to the last end, without which the search takes time by the line's square.
+        end = upper.rfind("]]") + 2
+        if (brackets := _DOUBLE.search(upper, 0, end)) is None:
             continue
         form = brackets[1].replace(" ", "")
         if (preference := (LEVELS | MIRRORED).get(form)) is not None:
@@ -255,12 +261,13 @@ def official_better(reply: str, loads: Callable[[str], Any]) -> Verdict | Unscor
     text = re.sub(r"\n?```\s*$", "", text.strip())
     try:
         choice = loads(text)["better_response"]
+        word = str(choice)
     except Exception as error:
         # The released program goes on after any.
         return Unscored(f"the released program fails with {type(error).__name__}: {error}")
     if not choice:
         return Unscored(f"the released program takes {choice!r} for no judgement")
-    return Verdict(str(choice), CHOICES.get(choice, 0) if isinstance(choice, str) else 0)
+    return Verdict(word, CHOICES.get(choice, 0) if isinstance(choice, str) else 0)
 
 
 LEANS = {"A": 2, "Tie(A)": 1, "Tie": 0, "Tie(B)": -1, "B": -2}

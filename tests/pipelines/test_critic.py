@@ -234,7 +234,11 @@ def test_a_probability_is_that_of_an_answer(
         ('<answer>{"previous_step_success": true}</answer>', 1.0, ""),
         *((reply, None, "") for reply in ('{"score": 11}', '{"score": true}')),
         *((reply, None, "") for reply in ('{"score": NaN}', "8 of 10", "")),
-        ('{"previous_step_success": "yes"}', None, ""),
+        ('{"previous_step_success": "yes"}', 1.0, ""),
+        ('<think>{"score": 2}</think>Better: {"score": "8"}', 0.8, ""),
+        ('{"score": 2}\n{"score": 8}', None, ""),
+        ('{"score": 2, "score": 8}', None, ""),
+        ('{"score": "1_0"}', None, ""),
         ("<answer>True</answer>", None, ""),
     ],
 )

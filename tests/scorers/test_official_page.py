@@ -175,8 +175,6 @@ def told(reading: object) -> str:
             return f"{score.value:.0f} ({each})"
         case bool():
             return "met" if reading else "not met"
-        case None:
-            return "not sure"
         case str():
             return reading
         case float():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from generators.document import Sample
 from generators.errors import PlaitError
 from generators.unicode import trouble
 
@@ -45,6 +46,8 @@ class RowError(Exception):
         super().__init__(f"{rule.value}: {detail}")
         self.rule = rule
         self.detail = detail
+        self.released: Sample | None = None
+        """See `Malformed.released`."""
 
 
 def shown(value: Any, width: int = 60) -> str:

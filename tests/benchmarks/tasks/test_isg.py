@@ -6,11 +6,15 @@ import json
 
 import pytest
 from endpoint_helpers import MODEL, Answer, completion
+from judging_helpers import chat_spec
 from task_rows import ISG, isg_text, read, served_run, write_isg
 
-from generators.base import Failure
-from generators.document import Image
-from scorers.judging.isg import BLOCK, IMAGE, LAST
+from cluster.local import LocalStages
+from cluster.walks import drive
+from generators.base import Result, Unscored
+from generators.document import Document, Image
+from scorers import resolve_scorer
+from scorers.judging.isg import BLOCK, IMAGE, LAST, IsgJudge
 
 VQA = {
     **ISG,
@@ -53,8 +57,32 @@ def test_answers_of_others_are_systems(tmp_path):
     answers = read("isg", place).answers
     made = answers["a"]["0000"]
     assert (made.text, len(made.images)) == ("It falls.", 1)
-    assert isinstance(answers["a"]["0001"], Failure)
+    assert answers["a"]["0001"] == Document()
     assert "b" not in answers, "its only answer belongs to no query"
+
+
+@pytest.mark.parametrize("output", [{}, {"output": None}, {"output": []}])
+def test_an_answer_without_output_counts_in_official_mode(output, tmp_path):
+    """As `analyze_data` does: structure 0, block 1, image 0, whole 1."""
+    good = {"id": "0000", "output": ISG["Golden"]}
+    place = write_isg(
+        tmp_path, [ISG, VQA, ISG | {"id": "0002"}], a=[good, {"id": "0001"} | output]
+    )
+    task = read("isg", place)
+    query, answer = task.samples[1], task.answers["a"]["0001"]
+    counted = {"isg-structure": 0, "isg-block": 1, "isg-image": 0, "isg-holistic": 1}
+    for name, value in counted.items():
+        for mode in ("official", "corrected"):
+            if name == "isg-structure":
+                scorer = resolve_scorer(name, "tiny", {"mode": mode})
+            else:
+                scorer = IsgJudge(name=f"{name}:any", stage=chat_spec(), mode=mode)
+            outcome = drive(scorer.judge(query, answer), LocalStages().outcomes)
+            if mode == "corrected":
+                assert isinstance(outcome, Unscored)
+            else:
+                assert isinstance(outcome, Result)
+                assert outcome.value.value == value
 
 
 @pytest.mark.usefixtures("worker_threads")

@@ -109,6 +109,38 @@ def scored(body):
 
 
 @pytest.mark.usefixtures("worker_threads")
+@pytest.mark.parametrize("mode", ["corrected", "official"])
+def test_a_query_without_its_picture_is_judged_officially(tmp_path, monkeypatch, mode):
+    """As `main_evaluate_output_directory` does: the text stays, without the image's tag.
+
+    No system is asked such a question, and no other scorer judges its answers.
+    """
+    asked = row("1", item("<BEGIN> Bake. <image>", "./images/gone.jpg"), item("And?"))
+    root = place(tmp_path, asked, row("2"), Some={"1.json": answer(item("Done."))})
+    (prompt := tmp_path / "detailed_score_system.txt").write_text("Judge.")
+    monkeypatch.setattr(aspects, "_DIGEST", hashlib.sha256(b"Judge.").hexdigest())
+    scorer = f"aspects:{JUDGE}"
+    words = ("--set", f'models."{scorer}".mode="{mode}"')
+    words += ("--set", f'models."{scorer}".rubric="official:{prompt}"')
+    systems, scorers = ("published:Some", "gt"), [scorer, "isg-structure"]
+    out = tmp_path / "run"
+    _, _, bodies = served_run(out, f"opening:{root}", systems, scorers, scored, *words)
+    judged = [json.dumps(body) for body in bodies if "Judge." in json.dumps(body)]
+    lines = (out / "failures.csv").read_text().splitlines()
+    lacking = [line.split(",") for line in lines if "missing picture" in line]
+    named = {(r[0], r[1], r[5]) for r in lacking}
+    lost = "1 (row 0)"
+    if mode == "corrected":
+        assert not judged
+        assert named == {(s, lost, "") for s in systems}
+        return
+    (body,) = judged
+    assert "INPUT:  Bake. " in body
+    assert "<IMG_" not in body
+    assert named == {("gt", lost, ""), ("published:Some", lost, "isg-structure")}
+
+
+@pytest.mark.usefixtures("worker_threads")
 @pytest.mark.parametrize(
     ("mode", "means", "images"), [("corrected", (40, 40), 11), ("official", (40, None), 7)]
 )

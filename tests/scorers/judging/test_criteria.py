@@ -57,19 +57,20 @@ def judge_of(**about: Any) -> CriteriaJudge:
     [
         (MET, True, True),
         (NOT_MET, False, False),
-        (UNSURE, None, False),
+        (UNSURE, False, False),
         ('```json\n{"criteria_met": "No"}\n```', False, False),
         ('{"criteria_met": " YES "}', True, True),
         # Vectors of the released reader, run; corrected mode guesses nothing.
-        ('{"criteria_met": 1}', "unread", False),
+        ('{"criteria_met": 1}', True, False),
         ('{"criteria_met": null}', "unread", False),
-        ('{"criteria_met": "Yes."}', "unread", False),
+        ('{"criteria_met": "Yes."}', True, False),
         ('{"met": true}', "unread", False),
-        ('{"result": {"criteria_met": true}}', "unread", True),
+        ('{"result": {"criteria_met": true}}', True, True),
         (f"{NOT_MET} or rather {MET}", "unread", False),
-        ('A word {x}. {"criteria_met": "y"}', "unread", True),
-        (r'{"explanation": "\d", "criteria_met": true}', "unread", True),
-        ('{"a": {"b": 1}, "criteria_met": "1"', "unread", "unread"),
+        ('A word {x}. {"criteria_met": "y"}', True, True),
+        (r'{"explanation": "\d", "criteria_met": true}', True, True),
+        ('{"a": {"b": 1}, "criteria_met": "1"', True, "unread"),
+        ('{"a": {"b": 1}, "criteria_met": "1', "unread", "unread"),
         ("[]", "unread", "unread"),
         ("", "unread", "unread"),
     ],
@@ -86,11 +87,10 @@ def test_a_reply_is_read(reply: str, corrected: object, official: object) -> Non
     ("texts", "images", "replies", "rates", "counts", "value"),
     [
         (2, 0, [MET, NOT_MET], {"text": 0.5}, (1, 1, 0), 50),
-        (2, 1, [MET, UNSURE, NOT_MET], {"text": 1, "image": 0}, (1, 1, 1), 50),
+        (2, 1, [MET, UNSURE, NOT_MET], {"text": 0.5, "image": 0}, (1, 2, 0), 25),
         (0, 3, [MET, MET, NOT_MET], {"image": 2 / 3}, (2, 1, 0), 200 / 3),
         # The second criterion is asked about again, alone.
         (1, 1, [MET, "hm", NOT_MET], {"text": 1, "image": 0}, (1, 1, 0), 50),
-        (2, 0, [MET, "hm", "hm"], {"text": 1}, (1, 0, 1), 100),
     ],
 )
 def test_a_score_is_the_mean_of_what_is_met_about_text_and_images(
@@ -135,9 +135,12 @@ def test_what_cannot_be_read_has_no_score(mode: Any) -> None:
     _, outcome = converse(judge, query(2, 1), ANSWER, [MET, MET, "hm"])
     assert isinstance(outcome, Unread)
     assert "1 of 1 criteria about the image" in outcome.reason
-    # In official mode the program would ask for this one until it is an object.
+    assert [r["met"] for r in outcome.parts["rulings"]] == [True, True, None]
+    assert outcome.parts["rulings"][2]["reason"]
+    assert (outcome.parts["met"], outcome.parts["unscored"]) == (2, 1)
+    # The share of the others is not the answer's.
     _, outcome = converse(judge, query(2), ANSWER, [MET, "hm"])
-    assert isinstance(outcome, Result if mode == "corrected" else Unread)
+    assert isinstance(outcome, Unread)
 
 
 def test_a_failure_is_the_outcome_and_a_query_without_criteria_is_not_judged() -> None:

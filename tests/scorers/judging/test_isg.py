@@ -128,10 +128,12 @@ YES, NO = '{"Judge": "Yes"}', '```json\n{"Judge": "no."}\n```'
         ("image", [YES, YES, '{"Judge": true}'], 1),
         # Without the first of them, nothing is known of the others.
         ("image", ["hm", YES, YES, "hm"], "unread"),
-        ("image", [YES, YES, "hm", "hm"], 1),
+        ("image", [YES, YES, "hm", "hm"], "unread"),
+        ("image", [NO, "hm", YES, "hm"], 0),
         ("block", ['{"Judge": "8"}'], 8),
         ("block", ['{"Judge": 0}', '{"Judge": 1.5}'], 1.5),
-        ("block", ['{"Judge": true}', "8"], "unread"),
+        ("block", ['{"Judge": true}', "8"], 8),
+        ("block", ['{"Judge": true}', "8 or 9"], "unread"),
         ("holistic", ['{"overall_score": 6, "coherence": 3}'], 6),
         ("holistic", ['{"overall_score": 12}', '{"overall": 6}'], "unread"),
     ],
@@ -144,6 +146,7 @@ def test_corrected_mode_guesses_nothing(
     jobs, outcome = converse(judge, query, answer, replies)
     if value == "unread":
         assert isinstance(outcome, Unread)
+        assert outcome.parts or level == "holistic"
     else:
         assert isinstance(outcome, Result)
         assert outcome.value.value == pytest.approx(value)

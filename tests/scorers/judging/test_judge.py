@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 from contents import document
 from judging_helpers import GOOD, chat_spec, converse, judge_of, picture, sample, shown
 
-from generators.base import Failure, Fault, Result, Skip
+from generators.base import Failure, Fault, Result, Skip, StageSpec
 from generators.document import Draft, Text
 from generators.errors import UsageError
+from pipelines.chat.settings import EndpointSettings
 from scorers import resolve_scorer
 from scorers.judging.judge import RubricJudge
+from scorers.judging.replies import Unreadable
 from scorers.judging.rubrics import OWN
 
 STORY = document("So it went.", picture("a0"))
@@ -97,8 +102,65 @@ def test_only_a_stage_that_draws_at_random_is_given_a_seed():
         ({"max_images": 0}, "greater than or equal to 1"),
         ({"retires": 1}, "did you mean 'retries'"),
         ({"rubric": "official:/nowhere/prompts.py"}, "No such file"),
+        ({"structured": True}, "by a rubric they reply with text"),
     ],
 )
 def test_wrong_settings_are_refused(options, why):
     with pytest.raises(UsageError, match=why):
         resolve_scorer("judge:chatty", "tiny", options, chat=lambda name: chat_spec())
+
+
+def endpoint(model: str) -> StageSpec:
+    return EndpointSettings(model=model, base_url="http://127.0.0.1:9/v1").spec(
+        f"openai:{model}", "pretrained"
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", ["criteria", "aspects", "isg-block", "isg-image", "isg-holistic"]
+)
+def test_a_schema_is_asked_of_the_server_where_the_settings_say_so(kind):
+    name = f"{kind}:openai:m"
+    plain, off, on = (
+        resolve_scorer(name, "pretrained", options, chat=lambda name: endpoint("m"))
+        for options in ({}, {"structured": False}, {"structured": True})
+    )
+    assert plain.stage.digest == off.stage.digest == endpoint("m").digest
+    assert on.stage.digest != plain.stage.digest
+    body = on.stage.settings["extra_body"]["response_format"]
+    schema = body["json_schema"]["schema"]
+    assert (body["type"], body["json_schema"]["strict"]) == ("json_schema", True)
+    assert {*schema["required"]} == {*schema["properties"]}
+    reply = json.dumps(example(schema))
+    assert not isinstance(on.read_reply(reply), Unreadable)
+
+
+def example(schema):
+    """The least that a schema allows."""
+    if schema["type"] == "object":
+        return {name: example(of) for name, of in schema["properties"].items()}
+    plain = {"boolean": False, "number": 5, "integer": 5, "string": "so"}
+    return schema.get("enum", [plain[schema["type"]]])[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "stage", "why"),
+    [
+        ({}, chat_spec(), "needs a judge behind an OpenAI-compatible endpoint"),
+        (
+            {},
+            replace(endpoint("m"), settings={"extra_body": {"response_format": {}}}),
+            "leave one of them out",
+        ),
+        (
+            {"mode": "official", "rubric": "official:x"},
+            endpoint("m"),
+            "asks for no schema",
+        ),
+    ],
+)
+def test_a_schema_is_refused_where_none_can_be_asked_for(options, stage, why):
+    with pytest.raises(UsageError, match=why):
+        resolve_scorer(
+            "criteria:m", "pretrained", {"structured": True} | options, chat=lambda _: stage
+        )
