@@ -37,6 +37,7 @@ from benchmarks.options import (
     Rubric,
     Run,
     RunOrAnswers,
+    SameCode,
     Scorers,
     Settings,
     Systems,
@@ -116,7 +117,8 @@ def run_command(options: dict[str, Any]) -> int:
     """
     from benchmarks import commands
 
-    return commands.run(console=_console(), **asked_of(options)).exit_status
+    asked, same_code = asked_of(options), options["same_code"]
+    return commands.run(console=_console(), same_code=same_code, **asked).exit_status
 
 
 @app.command("plan")
@@ -134,7 +136,8 @@ def plan_command(options: dict[str, Any]) -> int:
     console = _console()
     plan = commands.plan(console=console, **asked_of(options))
     plan.show(console)
-    return 0 if plan.ready(remake=options["remake"]) else 2
+    asked = {name: options[name] for name in ("remake", "same_code")}
+    return 0 if plan.ready(**asked) else 2
 
 
 @app.command()
@@ -180,6 +183,7 @@ def score(
     rubric: Rubric = None,
     set_: Settings = None,
     remake: Remake = False,
+    same_code: SameCode = False,
 ) -> int:
     """Score a run's documents, or anybody's answers to the queries of --data.
 
@@ -192,7 +196,8 @@ def score(
 
     flags: dict[str, Any] = {"data": data, "weights": weights, "out": out}
     flags |= {"executor": executor, "address": address}
-    flags |= {"set": set_ or (), "mode": mode, "rubric": rubric, "remake": remake}
+    flags |= {"set": set_ or (), "mode": mode, "rubric": rubric}
+    flags |= {"remake": remake, "same_code": same_code}
     return commands.score(places, scorer or (), flags, _console())
 
 

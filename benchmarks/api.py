@@ -134,6 +134,7 @@ def run(
     config: str | PathLike[str] | None = None,
     *,
     remake: bool = False,
+    same_code: bool = False,
     quiet: bool = True,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: str | None = None,
@@ -144,6 +145,8 @@ def run(
     Args:
         config: TOML file; `options` override it.
         remake: Make records of an earlier version of a stage again.
+        same_code: Keep records of your own classes whose source was edited, since its
+            results are the same.
         quiet: Print nothing; otherwise what the command prints.
         forecast: Machines that it is for, and a budget.
         shard: `K/N`, to answer only this part of the queries.
@@ -156,7 +159,9 @@ def run(
     printed = io.StringIO()
     console = _silent(printed) if quiet else PlainConsole()
     part = Shard.of(shard)
-    finished = commands.run(asked, console, remake=remake, forecast=forecast, shard=part)
+    finished = commands.run(
+        asked, console, remake=remake, same_code=same_code, forecast=forecast, shard=part
+    )
     result = finished.result
     return RunSummary(
         results=RunData.at(asked.root),

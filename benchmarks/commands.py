@@ -88,20 +88,29 @@ def run(
     console: Console,
     *,
     remake: bool = False,
+    same_code: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: Shard | None = None,
 ) -> ExecutedRun:
     """Answer, score, report.
 
-    With `remake`, records of an earlier version of a stage are made again. With `shard`,
-    only that part of the queries is answered, and the shard that ends last reports.
+    With `remake`, records of an earlier version of a stage are made again. With
+    `same_code`, those of the user's classes stay though their source has changed. With
+    `shard`, only that part of the queries is answered, and the shard that ends last
+    reports.
     """
     planned = plan(config, console, remake=remake, forecast=forecast, shard=shard)
-    return execute_plan(planned, console, remake=remake)
+    return execute_plan(planned, console, remake=remake, same_code=same_code)
 
 
-def execute_plan(planned: RunPlan, console: Console, *, remake: bool) -> ExecutedRun:
-    """Answer, score, report; UsageError where records would be made again unasked."""
+def execute_plan(
+    planned: RunPlan, console: Console, *, remake: bool, same_code: bool = False
+) -> ExecutedRun:
+    """Answer, score, report.
+
+    UsageError where records would be made again unasked, or were made by code that was
+    edited since.
+    """
     if planned.made_again and not remake:
         lines = "\n".join(f"  {change}" for change in planned.made_again)
         raise UsageError(
@@ -109,6 +118,8 @@ def execute_plan(planned: RunPlan, console: Console, *, remake: bool) -> Execute
             "To make them again, add --remake; to keep them, name another folder with "
             "--out. `plait report` and `plait export` still read them."
         )
+    if not same_code:
+        planned.refuse_edited()
     return _execute(planned, console, only_scorers=False)
 
 
@@ -120,15 +131,16 @@ def score(
 ) -> int:
     """Score existing documents: a run's, or answers at `places`, `[NAME=][FORMAT:]PLACE`.
 
-    `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set` and
-    `remake`; a run keeps its data, weights, directory and former scorers.
+    `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set`,
+    `remake` and `same_code`; a run keeps its data, weights, directory and former scorers.
     """
     named = answers.named_places(places)
     first, *others = named.values()
     if not others and is_run(first.path) and flags.get("data") is None:
         experiment = _to_score_again(first.path, scorers, flags)
     else:
-        values = {k: v for k, v in flags.items() if k not in ("set", "remake")}
+        ours = ("set", "remake", "same_code")
+        values = {k: v for k, v in flags.items() if k not in ours}
         values["answers"] = {name: str(place) for name, place in named.items()}
         values["scorers"] = tuple(scorers)
         asked: AnyPath | None = None
@@ -146,6 +158,8 @@ def score(
             f"{planned.root} was scored by another version of {', '.join(names)}; name the "
             "scorer and add --remake to score all documents with today's"
         )
+    if not flags.get("same_code"):
+        planned.refuse_edited()
     return _execute(planned, console, only_scorers=True).exit_status
 
 
@@ -234,7 +248,9 @@ def _execute_whole(
 ) -> ExecutedRun:
     """Make what is missing, unless it `makes` nothing, and write tables and page."""
     experiment, root = plan.experiment, plan.root
-    options = experiment.engine_options(only_scorers=only_scorers, makes=makes)
+    options = experiment.engine_options(
+        only_scorers=only_scorers, makes=makes, sources=plan.sources
+    )
     about = experiment.about() | kept_forecast(plan.forecast if makes else None, root)
     reader = ResultReader(experiment)
     with closing(Display(console, meanwhile=_import_for_tables)) as display:
@@ -256,7 +272,7 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     they have made.
     """
     experiment, root = plan.experiment, plan.root
-    options = experiment.engine_options(shard=plan.shard)
+    options = experiment.engine_options(shard=plan.shard, sources=plan.sources)
     about = experiment.about() | kept_forecast(None, root)
     with closing(Display(console)) as display:
         result = execute(plan.plan, root, options, about, display)

@@ -96,6 +96,14 @@ Protocol = Annotated[
 Remake = Annotated[
     bool, Option("--remake", help="Make records of an earlier version of a stage again.")
 ]
+SameCode = Annotated[
+    bool,
+    Option(
+        "--same-code",
+        help="Keep records of your own classes whose source was edited: its results are "
+        "the same.",
+    ),
+]
 Run = Annotated[str, Argument(help="A run directory, or its URL.")]
 RunOrAnswers = Annotated[
     list[str],
@@ -135,6 +143,7 @@ def run_options(
     rubric: Rubric = None,
     set_: Settings = None,
     remake: Remake = False,
+    same_code: SameCode = False,
     on: Annotated[
         str | None,
         Option(
@@ -250,7 +259,7 @@ def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
 
 
 def asked_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `commands.run` and `commands.plan` are to do; UsageError."""
+    """Return what `commands.plan`, and with it `commands.run`, is to do; UsageError."""
     from benchmarks.runs.config import load_config
     from cluster.shard import Shard
 

@@ -64,7 +64,8 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     # What the options name must be there before anything runs.
     _metrics(options, planned.experiment.scorers), _people(options["human"])
     _ = options["sheet"] and form_of(options["sheet"])
-    finished = commands.execute_plan(planned, console, remake=remake)
+    same = bool(options.get("same_code"))
+    finished = commands.execute_plan(planned, console, remake=remake, same_code=same)
     if (board := finished.board) is not None:
         _show(board, config.root, options, console)
     return finished.exit_status

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from cluster.executors.base import Executor, ExecutorName
 from cluster.records import decode
 from cluster.shard import Shard
+from cluster.sources import StageSource
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, noted, read, together
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, Walk
@@ -200,6 +201,8 @@ class EngineOptions:
     """The `run_digest` in the manifest when the run was planned, if there was one."""
     makes: bool = True
     """Make what is missing, before the run directory is compacted and read."""
+    sources: Sequence[StageSource] = ()
+    """Of the user's own stages, what is noted beside their records."""
 
 
 def lookup_in(store: Store, *, notes: bool = False) -> Lookup:

@@ -29,6 +29,7 @@ from cluster.manifest import (
 )
 from cluster.plan import EngineOptions, Evaluation, Plan, compared, evaluations
 from cluster.shard import SHARD_FILE
+from cluster.sources import keep_sources
 from cluster.store import DamagedPart, Store, StoreError
 from cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
 from cluster.tracing.summary import traced
@@ -148,6 +149,7 @@ def execute(
         known = read_entries(root / MANIFEST)
         if known.get(RUN_DIGEST, "") not in ("", options.joins, about.get(RUN_DIGEST)):
             raise RunInUse(f"{root} has changed since this command began; give it again")
+        keep_sources(root, options.sources if options.makes else ())
         if shard is not None and known.get(RUN_DIGEST) != about[RUN_DIGEST]:
             # All shards share it: the lock admits only those that write the same.
             former = {name: known[name] for name in (TIMING, FAILURES) if name in known}

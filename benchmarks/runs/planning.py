@@ -20,7 +20,9 @@ from benchmarks.runs.forecast.rates import Sources
 from cluster.counts import StageCount, count
 from cluster.plan import Plan
 from cluster.shard import Shard
+from cluster.sources import StageSource, sources_of
 from cluster.store import Store
+from generators.base import StageSpec
 from generators.buckets import AnyPath
 from generators.errors import UsageError
 from pipelines.presets import retirements
@@ -69,6 +71,8 @@ class RunPlan:
     """API keys and weights without which `run` would refuse to start."""
     made_again: Sequence[str] = ()
     """Records of earlier versions of stages, which `run` refuses to make again unasked."""
+    sources: Sequence[StageSource] = ()
+    """The source of the user's own stages."""
     retired: Sequence[str] = ()
     """Models that their makers no longer serve."""
     trimmed: str = ""
@@ -122,6 +126,7 @@ class RunPlan:
             plan,
             missing=missing_in(missing_keys(left), weights),
             made_again=[str(change) for change in superseded(experiment, store)],
+            sources=sources_of(_making(experiment.plan, only_scorers), store),
             retired=list(retirements(experiment.plan.stages, date.today())),
         )
 
@@ -169,10 +174,27 @@ class RunPlan:
         """At most this many jobs are left; what later stages get is an upper bound."""
         return sum(tally.to_run for tally in self.counts)
 
-    def ready(self, *, remake: bool = False) -> bool:
+    @property
+    def edited(self) -> Sequence[str]:
+        """The user's stages whose source has changed since their records were made."""
+        return [str(source) for source in self.sources if source.changed]
+
+    def refuse_edited(self) -> None:
+        """UsageError where a class was edited and its version is that of its records."""
+        if self.edited:
+            lines = "\n".join(f"  {line}" for line in self.edited)
+            raise UsageError(
+                f"{self.root} holds records of classes whose code was edited since, in "
+                f"the modules named here:\n{lines}\n"
+                "Where a class's results change, raise its `version` and add --remake; "
+                "where they are the same, add --same-code (from Python, same_code=True)."
+            )
+
+    def ready(self, *, remake: bool = False, same_code: bool = False) -> bool:
         """Return whether `run` would start."""
-        refused = self.missing or self.over_budget
-        return not refused and (remake or not self.made_again)
+        if self.missing or self.over_budget:
+            return False
+        return (remake or not self.made_again) and (same_code or not self.edited)
 
     @property
     def table(self) -> ResultTable:
@@ -189,6 +211,7 @@ class RunPlan:
         for heading, colour, texts in (
             ("missing", "red", self.missing),
             ("would be made again", "yellow", self.made_again),
+            ("edited since its records were made", "yellow", self.edited),
             ("retired model", "yellow", self.retired),
             ("malformed rows", "yellow", self.malformed),
             ("over budget", "red", [self.over_budget]),
@@ -242,6 +265,11 @@ def _need(tally: StageCount) -> str:
         return ", ".join(parts)
     parts.append(f"{placement.concurrency} at a time")
     return f"server {placement.server.name}: {', '.join(parts)}"
+
+
+def _making(plan: Plan, only_scorers: bool) -> Sequence[StageSpec]:
+    """The stages that may make records."""
+    return replace(plan, systems=()).stages if only_scorers else plan.stages
 
 
 # ------------------------------------------------------------------------------ budget
