@@ -44,7 +44,7 @@ from benchmarks.runs.run_directory import (
     refuse_unless_writable,
 )
 from benchmarks.tasks import answers
-from benchmarks.terminal import progress
+from benchmarks.terminal import command_text, progress
 from cluster.counts import totals_of
 from cluster.lock import RunInUse, drivers_of
 from cluster.plan import evaluations
@@ -284,7 +284,7 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     elif left := totals_of(evaluations(experiment.plan, Store(root)))["missing"]:
         console.print(
             f"{left:,} documents of other shards are missing. The last shard to end writes "
-            f"tables and page; `plait report {root}` does at any time."
+            f"tables and page; `{command_text('plait', 'report', root)}` does at any time."
         )
     elif result.made or read_manifest(root).get("status") != "finished":
         with suppress(RunInUse):  # by another shard that does this, or that has just begun
@@ -351,7 +351,8 @@ def write_page(
             page = write_report(board, root, manifest, read, queries, show)
     except (KeyboardInterrupt, SystemExit):
         console.print(
-            f"The page is not finished, all tables are; `plait report {root}` writes it."
+            "The page is not finished, all tables are; "
+            f"`{command_text('plait', 'report', root)}` writes it."
         )
         raise
     for damage in read.damage.values():
@@ -479,14 +480,19 @@ def annotate(
 
     folder = _annotated(root, out)
     study.annotate(root, folder, options, console)
+    place = ("--out", folder.absolute()) if out is not None else ()
+    collecting = command_text("plait", "annotate", root, *place, "--collect")
     if port is None:
         page = folder / study.PAGE / "index.html"
         console.print(f"page        {page}")
         console.print(
-            f"Hand out the folder {page.parent}, and nothing else of {folder}; "
-            f"`plait annotate {root} --collect FILES` reads what comes back."
+            f"Hand out the folder {page.parent}, and nothing else of {folder}. Put the "
+            f"files that come back into {folder / study.ANSWERS}; then this reads them:"
         )
+        console.print(collecting)
         return FINISHED
+    console.print("This reads the answers that raters have given:")
+    console.print(collecting)
     from benchmarks.studies import annotation_server
 
     server = annotation_server.server_of(folder, port)
