@@ -273,8 +273,9 @@ def verify(
 ) -> int:
     """Check every part and image of a run.
 
-    Names what is damaged and how many records a repair would make again. Nothing is
-    changed without --repair. Exit status 1 when damage is left.
+    Names what is damaged and how many records a repair would make again, and how many are
+    missing that were there at the end of the run. Nothing is changed without --repair.
+    Exit status 1 when damage is left or records are missing.
     """
     from benchmarks.runs import integrity
 

@@ -18,6 +18,7 @@ from cluster.counts import count, totals_of
 from cluster.executors.base import ClusterError, Executor, ExecutorName
 from cluster.lock import RunInUse, RunLock
 from cluster.manifest import (
+    RECORDS,
     TIMING,
     environment,
     former_entries,
@@ -27,6 +28,7 @@ from cluster.manifest import (
     timing,
     write_json,
 )
+from cluster.parts import stage_folders
 from cluster.plan import EngineOptions, Evaluation, Plan, compared, evaluations
 from cluster.shard import SHARD_FILE
 from cluster.sources import keep_sources
@@ -152,11 +154,12 @@ def execute(
         keep_sources(root, options.sources if options.makes else ())
         if shard is not None and known.get(RUN_DIGEST) != about[RUN_DIGEST]:
             # All shards share it: the lock admits only those that write the same.
-            former = {name: known[name] for name in (TIMING, FAILURES) if name in known}
+            names = (TIMING, FAILURES, RECORDS)
+            former = {name: known[name] for name in names if name in known}
             shared = {**about, **environment(), "started": now(), **former}
             write_json(root / MANIFEST, shared | {"status": "started"})
         path = own / (SHARD_FILE if shard else MANIFEST)
-        former = former_entries(path, (TIMING, FAILURES))
+        former = former_entries(path, (TIMING, FAILURES, RECORDS))
         manifest = {} if shard else {**about, **of_shards(root)}
         manifest |= environment() | {"started": now()} | former
         write_json(path, manifest | {"status": "started"})
@@ -179,6 +182,7 @@ def execute(
             "counts": work.totals,
             "usage": work.usage,
             FAILURES: log.all_failures(former.get(FAILURES)),
+            RECORDS: _records(store, plan, former.get(RECORDS, {})),
         }
         earlier, seconds = manifest.get(TIMING, {}), time.monotonic() - began
         if entry := timing(earlier, seconds, work.scheduling_s, log.ready):
@@ -195,6 +199,14 @@ def execute(
         stopped_by=work.stopped_by,
         traced=journal.active,
     )
+
+
+def _records(store: Store, plan: Plan, former: Mapping[str, int]) -> dict[str, int]:
+    """Return how many records each stage has, those of other plans as they were noted."""
+    there = {folder.name for folder in stage_folders(store.root)}
+    others = {name: n for name, n in former.items() if name in there}
+    counts = {spec.folder: len(store.rows(spec)) for spec in plan.stages}
+    return others | {name: n for name, n in counts.items() if n}
 
 
 def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
