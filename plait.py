@@ -13,10 +13,13 @@ imported when it is first used.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import errno
 import os
 import signal
 import sys
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -37,6 +40,7 @@ from benchmarks.options import (
     Rubric,
     Run,
     RunOrAnswers,
+    SameCode,
     Scorers,
     Settings,
     Systems,
@@ -180,6 +184,7 @@ def score(
     rubric: Rubric = None,
     set_: Settings = None,
     remake: Remake = False,
+    same_code: SameCode = False,
 ) -> int:
     """Score a run's documents, or anybody's answers to the queries of --data.
 
@@ -192,7 +197,8 @@ def score(
 
     flags: dict[str, Any] = {"data": data, "weights": weights, "out": out}
     flags |= {"executor": executor, "address": address}
-    flags |= {"set": set_ or (), "mode": mode, "rubric": rubric, "remake": remake}
+    flags |= {"set": set_ or (), "mode": mode, "rubric": rubric}
+    flags |= {"remake": remake, "same_code": same_code}
     return commands.score(places, scorer or (), flags, _console())
 
 
@@ -268,8 +274,9 @@ def verify(
 ) -> int:
     """Check every part and image of a run.
 
-    Names what is damaged and how many records a repair would make again. Nothing is
-    changed without --repair. Exit status 1 when damage is left.
+    Names what is damaged and how many records a repair would make again, and how many are
+    missing that were there at the end of the run. Nothing is changed without --repair.
+    Exit status 1 when damage is left or records are missing.
     """
     from benchmarks.runs import integrity
 
@@ -644,15 +651,39 @@ def main() -> None:
     """Entry point: errors that the user can fix are printed without a traceback."""
     # What is open is closed, as after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    ending = _Ending()
+    if getattr(sys.modules["__main__"], "main", None) is main:  # not called by a program
+        atexit.register(ending)  # the first one registered is the last one called
     try:
         app()
+    except SystemExit as end:
+        ending.status = end.code if isinstance(end.code, int) else int(bool(end.code))
+        raise
     except Exception as error:
         status = _status_of(error)
         if status is None:
             print_error(error)
         else:
             print(f"plait: {visible(without_keys(str(error)))}", file=sys.stderr)
-        sys.exit(1 if status is None else status)
+        ending.status = 1 if status is None else status
+        sys.exit(ending.status)
+
+
+class _Ending:
+    """Ends the process without Python's own end where threads are left behind.
+
+    Before 3.14, Python ends a thread that comes back from C++, such as a batch that torch
+    still computes, in a way that aborts the process.
+    """
+
+    status = 1
+
+    def __call__(self) -> None:
+        if any(thread.daemon for thread in threading.enumerate()):
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(self.status)
 
 
 def _status_of(error: Exception) -> int | None:

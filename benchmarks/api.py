@@ -134,6 +134,7 @@ def run(
     config: str | PathLike[str] | None = None,
     *,
     remake: bool = False,
+    same_code: bool = False,
     quiet: bool = True,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: str | None = None,
@@ -145,6 +146,8 @@ def run(
         config: TOML file; `options` override it.
         remake: Make records of an earlier version of a stage again, and answers that hold
             a thought.
+        same_code: Keep records of your own classes whose source was edited, since its
+            results are the same.
         quiet: Print nothing; otherwise what the command prints.
         forecast: Machines that it is for, and a budget.
         shard: `K/N`, to answer only this part of the queries.
@@ -157,7 +160,9 @@ def run(
     printed = io.StringIO()
     console = _silent(printed) if quiet else PlainConsole()
     part = Shard.of(shard)
-    finished = commands.run(asked, console, remake=remake, forecast=forecast, shard=part)
+    finished = commands.run(
+        asked, console, remake=remake, same_code=same_code, forecast=forecast, shard=part
+    )
     result = finished.result
     return RunSummary(
         results=RunData.at(asked.root),
@@ -174,14 +179,21 @@ def plan(
     config: str | PathLike[str] | None = None,
     *,
     remake: bool = False,
+    same_code: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: str | None = None,
     **options: Unpack[RunOptions],
 ) -> RunPlan:
     """What `run` would do with the same arguments. Starts nothing and writes nothing."""
     asked = load_config(None if config is None else Path(config), {**options})
-    console, part = _silent(io.StringIO()), Shard.of(shard)
-    return commands.plan(asked, console, remake=remake, forecast=forecast, shard=part)
+    return commands.plan(
+        asked,
+        _silent(io.StringIO()),
+        remake=remake,
+        same_code=same_code,
+        forecast=forecast,
+        shard=Shard.of(shard),
+    )
 
 
 def _silent(file: io.StringIO) -> PlainConsole:

@@ -44,7 +44,7 @@ from benchmarks.runs.run_directory import (
     refuse_unless_writable,
 )
 from benchmarks.tasks import answers
-from benchmarks.terminal import progress
+from benchmarks.terminal import command_text, progress
 from cluster.counts import totals_of
 from cluster.lock import RunInUse, drivers_of
 from cluster.plan import evaluations
@@ -88,21 +88,34 @@ def run(
     console: Console,
     *,
     remake: bool = False,
+    same_code: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: Shard | None = None,
 ) -> ExecutedRun:
     """Answer, score, report.
 
     With `remake`, records of an earlier version of a stage are made again, and answers that
-    hold a thought. With `shard`, only that part of the queries is answered, and the shard
-    that ends last reports.
+    hold a thought. With `same_code`, those of the user's classes stay though their source
+    has changed. With `shard`, only that part of the queries is answered, and the shard that
+    ends last reports.
     """
-    planned = plan(config, console, remake=remake, forecast=forecast, shard=shard)
+    planned = plan(
+        config,
+        console,
+        remake=remake,
+        same_code=same_code,
+        forecast=forecast,
+        shard=shard,
+    )
     return execute_plan(planned, console)
 
 
 def execute_plan(planned: RunPlan, console: Console) -> ExecutedRun:
-    """Answer, score, report; UsageError where records would be made again unasked."""
+    """Answer, score, report.
+
+    UsageError where records would be made again unasked, or were made by code that was
+    edited since.
+    """
     if planned.made_again and not planned.remake:
         lines = "\n".join(f"  {change}" for change in planned.made_again)
         raise UsageError(
@@ -110,6 +123,7 @@ def execute_plan(planned: RunPlan, console: Console) -> ExecutedRun:
             "To make them again, add --remake; to keep them, name another folder with "
             "--out. `plait report` and `plait export` still read them."
         )
+    planned.refuse_edited()
     return _execute(planned, console, only_scorers=False)
 
 
@@ -121,15 +135,16 @@ def score(
 ) -> int:
     """Score existing documents: a run's, or answers at `places`, `[NAME=][FORMAT:]PLACE`.
 
-    `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set` and
-    `remake`; a run keeps its data, weights, directory and former scorers.
+    `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set`,
+    `remake` and `same_code`; a run keeps its data, weights, directory and former scorers.
     """
     named = answers.named_places(places)
     first, *others = named.values()
     if not others and is_run(first.path) and flags.get("data") is None:
         experiment = _to_score_again(first.path, scorers, flags)
     else:
-        values = {k: v for k, v in flags.items() if k not in ("set", "remake")}
+        ours = ("set", "remake", "same_code")
+        values = {k: v for k, v in flags.items() if k not in ours}
         values["answers"] = {name: str(place) for name, place in named.items()}
         values["scorers"] = tuple(scorers)
         asked: AnyPath | None = None
@@ -140,13 +155,15 @@ def score(
         experiment = _opened(config, console, remake=flags["remake"])
         if asked is not None:
             refuse_changed_data(asked, read_manifest(asked), experiment.task)
-    planned = RunPlan.of(experiment, only_scorers=True)
+    same_code = bool(flags.get("same_code"))
+    planned = RunPlan.of(experiment, only_scorers=True, same_code=same_code)
     # New records would be filed under a former version of a stage.
     if names := [c.spec.name for c in planned.counts if c.spec.recorded and c.to_run]:
         raise UsageError(
             f"{planned.root} was scored by another version of {', '.join(names)}; name the "
             "scorer and add --remake to score all documents with today's"
         )
+    planned.refuse_edited()
     return _execute(planned, console, only_scorers=True).exit_status
 
 
@@ -236,7 +253,7 @@ def _execute_whole(
     """Make what is missing, unless it `makes` nothing, and write tables and page."""
     experiment, root = plan.experiment, plan.root
     options = experiment.engine_options(
-        only_scorers=only_scorers, makes=makes, remake=plan.remake
+        only_scorers=only_scorers, makes=makes, remake=plan.remake, sources=plan.sources
     )
     about = experiment.about() | kept_forecast(plan.forecast if makes else None, root)
     reader = ResultReader(experiment)
@@ -259,7 +276,9 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     they have made.
     """
     experiment, root = plan.experiment, plan.root
-    options = experiment.engine_options(shard=plan.shard, remake=plan.remake)
+    options = experiment.engine_options(
+        shard=plan.shard, remake=plan.remake, sources=plan.sources
+    )
     about = experiment.about() | kept_forecast(None, root)
     with closing(Display(console)) as display:
         result = execute(plan.plan, root, options, about, display)
@@ -271,7 +290,7 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     elif left := totals_of(evaluations(experiment.plan, Store(root)))["missing"]:
         console.print(
             f"{left:,} documents of other shards are missing. The last shard to end writes "
-            f"tables and page; `plait report {root}` does at any time."
+            f"tables and page; `{command_text('plait', 'report', root)}` does at any time."
         )
     elif result.made or read_manifest(root).get("status") != "finished":
         with suppress(RunInUse):  # by another shard that does this, or that has just begun
@@ -338,7 +357,8 @@ def write_page(
             page = write_report(board, root, manifest, read, queries, show)
     except (KeyboardInterrupt, SystemExit):
         console.print(
-            f"The page is not finished, all tables are; `plait report {root}` writes it."
+            "The page is not finished, all tables are; "
+            f"`{command_text('plait', 'report', root)}` writes it."
         )
         raise
     for damage in read.damage.values():
@@ -380,12 +400,14 @@ def plan(
     console: Console,
     *,
     remake: bool = False,
+    same_code: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: Shard | None = None,
 ) -> RunPlan:
     """Return what `run` would do. Starts nothing and writes nothing."""
     experiment = _opened(config, console, remake=remake)
-    return RunPlan.of(experiment, forecast, shard=shard, remake=remake)
+    asked = {"remake": remake, "same_code": same_code}
+    return RunPlan.of(experiment, forecast, shard=shard, **asked)
 
 
 # ------------------------------------------------------------- report and export
@@ -467,14 +489,19 @@ def annotate(
 
     folder = _annotated(root, out)
     study.annotate(root, folder, options, console)
+    place = ("--out", folder.absolute()) if out is not None else ()
+    collecting = command_text("plait", "annotate", root, *place, "--collect")
     if port is None:
         page = folder / study.PAGE / "index.html"
         console.print(f"page        {page}")
         console.print(
-            f"Hand out the folder {page.parent}, and nothing else of {folder}; "
-            f"`plait annotate {root} --collect FILES` reads what comes back."
+            f"Hand out the folder {page.parent}, and nothing else of {folder}. Put the "
+            f"files that come back into {folder / study.ANSWERS}; then this reads them:"
         )
+        console.print(collecting)
         return FINISHED
+    console.print("This reads the answers that raters have given:")
+    console.print(collecting)
     from benchmarks.studies import annotation_server
 
     server = annotation_server.server_of(folder, port)

@@ -101,6 +101,14 @@ Remake = Annotated[
         "made, those that hold a model's thought.",
     ),
 ]
+SameCode = Annotated[
+    bool,
+    Option(
+        "--same-code",
+        help="Keep records of your own classes whose source was edited: its results are "
+        "the same.",
+    ),
+]
 Run = Annotated[str, Argument(help="A run directory, or its URL.")]
 RunOrAnswers = Annotated[
     list[str],
@@ -140,6 +148,7 @@ def run_options(
     rubric: Rubric = None,
     set_: Settings = None,
     remake: Remake = False,
+    same_code: SameCode = False,
     on: Annotated[
         str | None,
         Option(
@@ -255,13 +264,14 @@ def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
 
 
 def asked_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `commands.run` and `commands.plan` are to do; UsageError."""
+    """Return what `commands.plan`, and with it `commands.run`, is to do; UsageError."""
     from benchmarks.runs.config import load_config
     from cluster.shard import Shard
 
     return {
         "config": load_config(options["config"], flags_of(options), options["set_"] or ()),
         "remake": options["remake"],
+        "same_code": options["same_code"],
         "forecast": forecast_of(options),
         "shard": Shard.of(options["shard"]),
     }

@@ -57,8 +57,13 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")
     config = matrix_config({**options, "config": place})
-    remake, forecast = options["remake"], forecast_of(options)
-    planned = commands.plan(config, console, remake=remake, forecast=forecast)
+    planned = commands.plan(
+        config,
+        console,
+        remake=options["remake"],
+        same_code=bool(options.get("same_code")),
+        forecast=forecast_of(options),
+    )
     if not matrices_of(planned.experiment.systems):
         raise _no_matrix(str(config.root))
     # What the options name must be there before anything runs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,11 @@ def console() -> PlainConsole:
     # A file or a pipe has no width of its own, and 80 columns would cut tables.
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return PlainConsole(width=160 if piped else None)
+
+
+def command_text(*words: object) -> str:
+    """Return a command as a shell takes it: paths may hold spaces."""
+    return shlex.join(map(str, words))
 
 
 @contextmanager

@@ -124,6 +124,8 @@ TIMING = "timing"
 LOADS, TAKEOVERS = "load_seconds", "takeover_seconds"
 """and what it holds of workers that became ready, new ones and those that had hosted
 another stage."""
+RECORDS = "records"
+"""The entry on how many records the folder of each stage had at the end of a run."""
 _MOST_LOADS = 8
 """Loads of one stage that the manifest keeps, the latest ones."""
 

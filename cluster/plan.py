@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from cluster.executors.base import Executor, ExecutorName
 from cluster.records import decode
 from cluster.shard import Shard
+from cluster.sources import StageSource
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, noted, read, together
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, Walk
@@ -220,6 +221,8 @@ class EngineOptions:
     """Make what is missing, before the run directory is compacted and read."""
     remake: bool = False
     """Make answers again whose stored text begins with a thought."""
+    sources: Sequence[StageSource] = ()
+    """Of the user's own stages, what is noted beside their records."""
 
 
 def lookup_in(store: Store, *, notes: bool = False) -> Lookup:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from generators.base import (
     outcome_name,
 )
 from generators.document import Draft, Embedding, Image, ImageRequest, Payload, Score, Text
+from generators.images import Drawing
 from generators.unicode import valid_text, with_valid_text
 
 _COMMON = [
@@ -157,6 +158,26 @@ class Item(NamedTuple):
     input: StageInput
 
 
+_VALUES: dict[Kind, tuple[type, ...]] = {
+    Kind.DRAFT: (Draft,),
+    Kind.CONDITION: (Payload,),
+    Kind.RENDER: (Image, Drawing),
+    Kind.SCORE: (Score,),
+    Kind.EMBED: (Embedding,),
+}
+"""What results of each kind of stage hold."""
+
+
+def refuse_other_types(kind: Kind, outcomes: Iterable[Any]) -> None:
+    """TypeError where one is no outcome, or the result of another kind of stage."""
+    for outcome in outcomes:
+        if not isinstance(outcome, Result | Skip | Failure | Unscored | NotApplicable):
+            raise TypeError(f"returned {type(outcome).__name__}, not an outcome")
+        if isinstance(outcome, Result) and not isinstance(outcome.value, _VALUES[kind]):
+            valid, given = _VALUES[kind][0].__name__, type(outcome.value).__name__
+            raise TypeError(f"returned a Result of {given}, not of {valid}")
+
+
 def encode(
     kind: Kind, items: Sequence[Item], outcomes: Sequence[Outcome[Any]], seconds: float
 ) -> pa.Table:
@@ -164,8 +185,6 @@ def encode(
     now = time.time_ns() // 1000
     rows = []
     for item, outcome in zip(items, map(with_valid_text, outcomes), strict=True):
-        if not isinstance(outcome, Result | Skip | Failure | Unscored | NotApplicable):
-            raise TypeError(f"a stage returned {type(outcome).__name__}, not an outcome")
         row = {
             "key": item.key,
             "label": item.label,
@@ -220,6 +239,8 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
         if isinstance(segment, Image):
             segments.append({"type": "picture", "digest": segment.digest})
             continue
+        if not isinstance(segment, ImageRequest):
+            raise TypeError(f"a Draft holds {type(segment).__name__}, which is no segment")
         if segment.context or segment.seed is not None:
             raise TypeError("a drafting stage sets neither context nor seed of a request")
         about = {"type": "image", "prompt": segment.prompt, "payload": None}

@@ -21,6 +21,7 @@ from cluster.executors.base import ClusterError, Executor, ExecutorName
 from cluster.executors.probe import is_inside_job, is_local, locate, use_token
 from cluster.lock import RunInUse, RunLock
 from cluster.manifest import (
+    RECORDS,
     TIMING,
     environment,
     former_entries,
@@ -30,6 +31,7 @@ from cluster.manifest import (
     timing,
     write_json,
 )
+from cluster.parts import stage_folders
 from cluster.plan import (
     EngineOptions,
     Evaluation,
@@ -39,6 +41,7 @@ from cluster.plan import (
     thinking_drafts,
 )
 from cluster.shard import SHARD_FILE
+from cluster.sources import keep_sources
 from cluster.store import DamagedPart, Store, StoreError
 from cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
 from cluster.tracing.summary import traced
@@ -160,13 +163,15 @@ def execute(
         known = read_entries(root / MANIFEST)
         if known.get(RUN_DIGEST, "") not in ("", options.joins, about.get(RUN_DIGEST)):
             raise RunInUse(f"{root} has changed since this command began; give it again")
+        keep_sources(root, options.sources if options.makes else ())
         if shard is not None and known.get(RUN_DIGEST) != about[RUN_DIGEST]:
             # All shards share it: the lock admits only those that write the same.
-            former = {name: known[name] for name in (TIMING, FAILURES) if name in known}
+            names = (TIMING, FAILURES, RECORDS)
+            former = {name: known[name] for name in names if name in known}
             shared = {**about, **environment(), "started": now(), **former}
             write_json(root / MANIFEST, shared | {"status": "started"})
         path = own / (SHARD_FILE if shard else MANIFEST)
-        former = former_entries(path, (TIMING, FAILURES))
+        former = former_entries(path, (TIMING, FAILURES, RECORDS))
         manifest = {} if shard else {**about, **of_shards(root)}
         manifest |= environment() | {"started": now()} | former
         write_json(path, manifest | {"status": "started"})
@@ -189,6 +194,7 @@ def execute(
             "counts": work.totals,
             "usage": work.usage,
             FAILURES: log.all_failures(former.get(FAILURES)),
+            RECORDS: _records(store, plan, former.get(RECORDS, {})),
         }
         earlier, seconds = manifest.get(TIMING, {}), time.monotonic() - began
         if entry := timing(earlier, seconds, work.scheduling_s, log.ready):
@@ -205,6 +211,14 @@ def execute(
         stopped_by=work.stopped_by,
         traced=journal.active,
     )
+
+
+def _records(store: Store, plan: Plan, former: Mapping[str, int]) -> dict[str, int]:
+    """Return how many records each stage has, those of other plans as they were noted."""
+    there = {folder.name for folder in stage_folders(store.root)}
+    others = {name: n for name, n in former.items() if name in there}
+    counts = {spec.folder: len(store.rows(spec)) for spec in plan.stages}
+    return others | {name: n for name, n in counts.items() if n}
 
 
 def open_executor(

@@ -1,4 +1,4 @@
-"""Whether parts are intact: every byte of every column, and the digests inside them.
+"""Whether a store is whole: every byte of every column, the digests inside, the numbers.
 
 for stage in verify(Path("runs/mine")):
     print(stage.name, stage.records, [str(p.part) for p in stage.damaged])
@@ -140,6 +140,8 @@ class StageCheck:
     name: str
     """The folder of the stage."""
     checks: Sequence[PartCheck]
+    noted: int = 0
+    """Records that it had at the end of a run; 0 where that was not noted."""
 
     @property
     def records(self) -> int:
@@ -170,6 +172,15 @@ class StageCheck:
         return len(frozenset().union(*named) - frozenset().union(*intact)) + unnamed
 
     @property
+    def missing(self) -> int:
+        """Records that were there at the end of a run and are in no part of any kind."""
+        if self.uncounted:
+            return 0
+        named = [check.keys for check in self.checks if check.keys is not None]
+        unnamed = sum(c.records or 0 for c in self.checks if c.keys is None)
+        return max(0, self.noted - len(frozenset().union(*named)) - unnamed)
+
+    @property
     def unsigned(self) -> int:
         """Parts of earlier versions, which carry no checksums."""
         return sum(named_digest(check.part) is None for check in self.checks)
@@ -180,17 +191,30 @@ class StageCheck:
         return sum(check.records is None for check in self.damaged)
 
 
-def verify(root: AnyPath) -> Iterator[StageCheck]:
-    """Check all parts under `root`, stage by stage; StoreError where one cannot be read."""
-    stages: dict[str, list[AnyPath]] = defaultdict(list)
-    for folder in stage_folders(root):
+def verify(root: AnyPath, noted: Mapping[str, int] | None = None) -> Iterator[StageCheck]:
+    """Check all parts under `root`, stage by stage; StoreError where one cannot be read.
+
+    `noted` is how many records the folder of each stage had at the end of a run.
+    """
+    noted, stages = noted or {}, defaultdict[str, dict[str, AnyPath]](dict)
+    gone = [root / "stages" / name for name in noted]
+    for folder in (*stage_folders(root), *gone):
         # A stage that was renamed has its records in several folders.
-        stages[folder.name.rpartition("-")[2]].append(folder)
+        stages[folder.name.rpartition("-")[2]].setdefault(folder.name, folder)
     for folders in stages.values():
-        if parts := [part for folder in folders for part in parts_in(folder)]:
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                checks = pool.map(_check, parts)
-                yield StageCheck(folders[0].name, [c for c in checks if c is not None])
+        most = max(noted.get(name, 0) for name in folders)
+        checks = _checks([*folders.values()])
+        if checks or most:
+            yield StageCheck(next(iter(folders)), checks, most)
+
+
+def _checks(folders: Sequence[AnyPath]) -> list[PartCheck]:
+    """Check all parts, those too that others have been joined to meanwhile."""
+    found: dict[AnyPath, PartCheck | None] = {}
+    while left := [p for f in folders for p in parts_in(f) if p not in found]:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found |= zip(left, pool.map(_check, left), strict=True)
+    return [check for check in found.values() if check is not None]
 
 
 def _check(part: AnyPath) -> PartCheck | None:

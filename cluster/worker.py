@@ -30,7 +30,7 @@ import pyarrow as pa
 from cluster.energy import EnergyMeter
 from cluster.loading import error_text, load_stage, stage_fault
 from cluster.parts import Committer
-from cluster.records import Item, RecordRow, encode, rows_of
+from cluster.records import Item, RecordRow, encode, refuse_other_types, rows_of
 from cluster.server_process import ServerProcess, bypass_proxies, log_path
 from cluster.store import DamagedPart, StoreError, with_bytes
 from cluster.tracing.journal import Span, SpanList
@@ -104,6 +104,7 @@ class _ServerEnded(Exception):
 
 @dataclass
 class _TimedCall:
+    spec: StageSpec
     stage: Any
     inputs: list[StageInput]
     spans: SpanList
@@ -118,13 +119,9 @@ class _TimedCall:
         before = self.meter.joules() if self.meter else None
         began = time.perf_counter()
         with self.spans.phase("compute"):
-            outcomes: list[Outcome[Any]] = self.stage(self.inputs)
+            returned = self.stage(self.inputs)
         self.busy_s = time.perf_counter() - began
-        if len(outcomes) != len(self.inputs):
-            raise ValueError(
-                f"the stage returned {len(outcomes)} outcomes for {len(self.inputs)} inputs"
-            )
-        outcomes = without_keys_in(outcomes)
+        outcomes = without_keys_in(_one_for_each(self.inputs, returned, self.spec))
         after = self.meter.joules() if self.meter else None
         if before is None or after is None:
             return outcomes
@@ -134,6 +131,27 @@ class _TimedCall:
             replace(o, usage={**o.usage, **share}) if isinstance(o, Result | Failure) else o
             for o in outcomes
         ]
+
+
+def _one_for_each(
+    inputs: Sequence[StageInput], returned: Any, spec: StageSpec
+) -> Sequence[Outcome[Any]]:
+    """What a stage returned, where it is an outcome for each input; TypeError.
+
+    Where their numbers differ, nobody knows which outcome is of which input, and a failure
+    stands for each. The batch is not bisected: of one input alone, a stage that looks at
+    the first only would seem to be right.
+    """
+    given = len(returned) if isinstance(returned, list | tuple) else type(returned).__name__
+    if given == len(inputs):
+        try:
+            refuse_other_types(spec.kind, returned)
+        except TypeError as error:
+            raise TypeError(f"{spec.target} {error}") from None
+        return returned  # type: ignore[no-any-return]
+    many = "1 input" if len(inputs) == 1 else f"{len(inputs)} inputs"
+    reason = f"{spec.target} returned {given} for {many}; it must return a list with one "
+    return [Failure(f"{reason}outcome for each, in order", Fault.ERROR) for _ in inputs]
 
 
 class Lane(Executor):
@@ -350,7 +368,7 @@ class Worker:
     ) -> tuple[list[Outcome[Any]], float]:
         if not inputs:
             return [], 0.0
-        call = _TimedCall(self._stage, [value for _, value in inputs], spans)
+        call = _TimedCall(self.spec, self._stage, [value for _, value in inputs], spans)
         if self._server is not None:
             return self._asked(call, self._server)
         if getattr(self._stage, "concurrent", False):

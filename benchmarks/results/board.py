@@ -15,6 +15,7 @@ wherever there is no score, and `reason` says why. All tables and plots are made
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -195,12 +196,19 @@ def score_value(outcome: Outcome[Score] | None) -> float | None:
 
 
 def _criteria(outcome: Outcome[Score] | None) -> dict[str, float]:
-    """A judge's rulings, 0 or 1, in the rubric's order, and its score before scaling."""
+    """A judge's rulings, 0 or 1, in the rubric's order, and its score before scaling.
+
+    Of a user's scorer, its numbers under `criteria`, whatever their scale.
+    """
     parts = outcome.value.parts if isinstance(outcome, Result) else {}
-    if "criteria" not in parts:
+    if not isinstance(criteria := parts.get("criteria"), Mapping):
         return {}
-    rulings = {**parts["criteria"], PENALTY: parts.get(PENALTY), RAW: parts.get(RAW)}
-    return {name: float(value) for name, value in rulings.items() if value is not None}
+    rulings = {**criteria, PENALTY: parts.get(PENALTY), RAW: parts.get(RAW)}
+    return {name: float(value) for name, value in rulings.items() if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 class Query(NamedTuple):

@@ -43,7 +43,7 @@ from benchmarks.tasks.controls import is_reference
 from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName, StageSpec
 from generators.buckets import AnyPath
 from generators.files import write_whole
-from scorers.base import Scorer, ends_of
+from scorers.base import CustomScorer, Scorer, ends_of
 from scorers.judging.aspects import ASPECTS, OVERALL, TOP, AspectsJudge, official_summary
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released, averages, percent
@@ -389,14 +389,17 @@ def released_table(board: Board, scorer: Scorer) -> ResultTable | None:
 def criteria_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
     """Say how often each criterion is met, one table per category.
 
-    The penalty is not a criterion and comes last.
+    Of a user's scorer, the mean of each criterion, on a scale that only the user knows. The
+    penalty is not a criterion and comes last.
     """
+    share = not isinstance(scorer, CustomScorer)
     where = board.rulings(scorer.name) & ~board.column["criterion"].is_(RAW)
     columns = ("category", "system", "criterion")
     shares: dict[str, dict[str, dict[str, str]]] = {}
     for category, system, criterion, n, met in board.grouped(where, columns, "value"):
         own = shares.setdefault(category, {}).setdefault(system, {})
-        own[criterion] = f"{100 * (met / n):.0f}% n={n}"
+        mean = f"{100 * (met / n):.0f}%" if share else NumberForm().number(met / n)
+        own[criterion] = f"{mean} n={n}"
     for category, systems in shares.items():
         criteria = dict.fromkeys(name for own in systems.values() for name in own)
         order = sorted(criteria, key=PENALTY.__eq__)

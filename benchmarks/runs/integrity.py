@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.results.table import ResultTable
+from benchmarks.terminal import command_text
 from cluster.lock import RunLock
+from cluster.manifest import RECORDS, read_entries
 from cluster.run import MANIFEST
 from cluster.store import Store
 from cluster.verify import StageCheck, verify
@@ -20,15 +22,18 @@ _MOST_KEYS = 5
 
 
 def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
-    """Check every part and image of a run, its comparisons included.
+    """Check every part and image of a run, its comparisons included, and their numbers.
 
     Changes nothing without `repair`. With it, damaged parts are set aside, so that running
-    again makes their records again. Exit status 0 when no damage is left, else 1.
+    again makes their records again. Exit status 0 when no damage is left and nothing that
+    was there at the end of a run is missing, else 1.
     """
     if not (root / MANIFEST).exists():
         raise UsageError(f"{root} is not a run directory: it has no {MANIFEST}")
-    stores = [root, *(p.parent for p in matching(root, "compare/*/stages"))]
-    checked = {store: list(verify(store)) for store in stores}
+    inner = (f"compare/*/{name}" for name in ("stages", MANIFEST))
+    found = (path.parent for pattern in inner for path in matching(root, pattern))
+    stores = dict.fromkeys((root, *found))
+    checked = {store: list(verify(store, _noted(store))) for store in stores}
     stages = [stage for checks in checked.values() for stage in checks]
     console.print(_table(stages).rich)
     for line in _remarks(root, stages, repair):
@@ -37,15 +42,21 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
         for store, checks in checked.items():
             _set_aside(store, checks, console)
     wrong = [c for stage in stages for c in stage.checks if c.damage or c.undecodable]
-    return DAMAGED if any(check.part.exists() for check in wrong) else INTACT
+    missing = any(stage.missing for stage in stages)
+    return DAMAGED if missing or any(c.part.exists() for c in wrong) else INTACT
+
+
+def _noted(store: AnyPath) -> dict[str, int]:
+    noted = read_entries(store / MANIFEST).get(RECORDS)
+    return noted if isinstance(noted, dict) else {}
 
 
 def _table(stages: Sequence[StageCheck]) -> ResultTable:
     rows = []
     for stage in stages:
         numbers = (len(stage.checks), stage.records, stage.images, len(stage.damaged))
-        rows.append((stage.name, *(f"{n:,}" for n in numbers)))
-    head = ("stage", "parts", "records", "images", "damaged")
+        rows.append((stage.name, *(f"{n:,}" for n in (*numbers, stage.missing))))
+    head = ("stage", "parts", "records", "images", "damaged", "missing")
     return ResultTable.of("Parts by stage", head, rows)
 
 
@@ -55,6 +66,12 @@ def _remarks(
     for stage in stages:
         for check in stage.damaged:
             yield Text.assemble(("damaged", "red"), f" {check.part}: {check.damage}")
+        if stage.missing:
+            text = (
+                f" {stage.missing:,} of {stage.noted:,} records of {stage.name}, in parts "
+                "that are gone or set aside; the run's command makes them again"
+            )
+            yield Text.assemble(("missing", "red"), text)
         if keys := stage.undecodable:
             shown = ", ".join(keys[:_MOST_KEYS]) + (", ..." if keys[_MOST_KEYS:] else "")
             text = f" {len(keys):,} of {stage.name}, as the stage made them: {shown}"
@@ -64,6 +81,8 @@ def _remarks(
             f"{unsigned:,} parts of an earlier version carry no checksums: images and "
             "payloads were compared with their digests, text was only read."
         )
+    if RECORDS not in read_entries(root / MANIFEST):
+        yield "How many records there should be was not noted: the run's command tells."
     if not any(stage.damaged for stage in stages):
         yield "No part is damaged."
         return
@@ -72,9 +91,10 @@ def _remarks(
     more = f", and those of {uncounted:,} parts that cannot be counted" if uncounted else ""
     yield f"A repair makes {lost:,} records again{more}."
     if not repair:
+        repairing = command_text("plait", "verify", root, "--repair")
         yield (
-            f"Nothing was changed. `plait verify {root} --repair` sets the "
-            "damaged parts aside; then run the run's command again."
+            f"Nothing was changed. `{repairing}` sets the damaged parts aside; then run "
+            "the run's command again."
         )
 
 

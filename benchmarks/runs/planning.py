@@ -20,7 +20,9 @@ from benchmarks.runs.forecast.rates import Sources
 from cluster.counts import StageCount, count
 from cluster.plan import Plan, thinking_drafts
 from cluster.shard import Shard
+from cluster.sources import StageSource, sources_of
 from cluster.store import Store
+from generators.base import StageSpec
 from generators.buckets import AnyPath
 from generators.errors import UsageError
 from pipelines.presets import retirements
@@ -71,6 +73,10 @@ class RunPlan:
     """Records of earlier versions of stages, which `run` refuses to make again unasked."""
     remake: bool = False
     """Whether they are made again, and so are answers that hold a model's thought."""
+    sources: Sequence[StageSource] = ()
+    """The source of the user's own stages."""
+    same_code: bool = False
+    """Whether records of stages whose source has changed are kept."""
     retired: Sequence[str] = ()
     """Models that their makers no longer serve."""
     trimmed: str = ""
@@ -89,6 +95,7 @@ class RunPlan:
         only_scorers: bool = False,
         shard: Shard | None = None,
         remake: bool = False,
+        same_code: bool = False,
     ) -> RunPlan:
         """Return what running `experiment` would do, trimmed where the options say so.
 
@@ -128,6 +135,8 @@ class RunPlan:
             missing=[*key_problems(left), *weights],
             made_again=[str(change) for change in superseded(experiment, store)],
             remake=remake,
+            sources=sources_of(_making(experiment.plan, only_scorers), store),
+            same_code=same_code,
             retired=list(retirements(experiment.plan.stages, date.today())),
         )
 
@@ -175,10 +184,29 @@ class RunPlan:
         """At most this many jobs are left; what later stages get is an upper bound."""
         return sum(tally.to_run for tally in self.counts)
 
+    @property
+    def edited(self) -> Sequence[str]:
+        """The user's stages whose source has changed since their records were made."""
+        return [str(source) for source in self.sources if source.changed]
+
+    def refuse_edited(self) -> None:
+        """UsageError where a class was edited and its version is that of its records."""
+        if self.edited and not self.same_code:
+            lines = "\n".join(f"  {line}" for line in self.edited)
+            raise UsageError(
+                f"{self.root} holds records of classes whose code was edited since, in "
+                f"the modules named here:\n{lines}\n"
+                "Where a class's results change, raise its `version` and add --remake; "
+                "where they are the same, add --same-code (from Python, same_code=True)."
+            )
+
     def ready(self) -> bool:
         """Return whether `run` would start."""
-        refused = self.missing or self.over_budget
-        return not refused and (self.remake or not self.made_again)
+        if self.missing or self.over_budget:
+            return False
+        if self.made_again and not self.remake:
+            return False
+        return self.same_code or not self.edited
 
     @property
     def table(self) -> ResultTable:
@@ -195,6 +223,7 @@ class RunPlan:
         for heading, colour, texts in (
             ("missing", "red", self.missing),
             ("would be made again", "yellow", self.made_again),
+            ("edited since its records were made", "yellow", self.edited),
             ("retired model", "yellow", self.retired),
             ("malformed rows", "yellow", self.malformed),
             ("over budget", "red", [self.over_budget]),
@@ -248,6 +277,11 @@ def _need(tally: StageCount) -> str:
         return ", ".join(parts)
     parts.append(f"{placement.concurrency} at a time")
     return f"server {placement.server.name}: {', '.join(parts)}"
+
+
+def _making(plan: Plan, only_scorers: bool) -> Sequence[StageSpec]:
+    """The stages that may make records."""
+    return replace(plan, systems=()).stages if only_scorers else plan.stages
 
 
 # ------------------------------------------------------------------------------ budget

@@ -31,6 +31,7 @@ from benchmarks.studies.annotations import (
     read_ratings,
     read_scores,
 )
+from benchmarks.terminal import command_text
 from generators.buckets import AnyPath
 from generators.errors import UsageError
 from scorers.base import bounds
@@ -101,7 +102,7 @@ def _with_truth(
         names = ", ".join(sorted(ratings.raters)) or "none"
         raise UsageError(
             f"{path} has no scores of {name!r}; its scorers: {names}; "
-            f"`plait score {path} --scorer {name}` adds it"
+            f"`{command_text('plait', 'score', path, '--scorer', name)}` adds it"
         )
     others = (set(scorers) or ratings.raters) - {name}
     if not others:

@@ -137,3 +137,37 @@ def test_answers_of_another_tool_are_scored(truth_run: Path, tmp_path: Path) -> 
     theirs = json.loads((out / "leaderboard.json").read_text())
     ours = json.loads((truth_run / "leaderboard.json").read_text())
     assert theirs[0]["scores"] == ours[0]["scores"]
+
+
+ENDLESS = """
+import shutil
+from pathlib import Path
+import torch
+from generators.base import Placement, Result
+from generators.document import Draft, Text
+
+class Endless:  # no record of its first batch can be written while the second computes
+    kind, placement = "draft", Placement(batch_size=1)
+    def __init__(self, **_):
+        self.batches = 0
+    def __call__(self, requests):
+        self.batches += 1
+        if self.batches == 1:
+            (folder,) = Path("run").glob("stages/Endless-*")
+            shutil.rmtree(folder)
+            folder.write_text("no folder")
+            return [Result(Draft((Text("text"),))) for _ in requests]
+        while True:
+            torch.ones(64, 64) @ torch.ones(64, 64)
+"""
+
+
+def test_a_run_that_cannot_go_on_ends_in_order_while_a_batch_is_computed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    words = ["--system", "endless:Endless@text", "--weights", "tiny", "--limit", "4"]
+    words += ["--executor", "local", "--set", "scorers=[]", "--out", "run"]
+    command = [sys.executable, str(CHECKOUT / "plait.py"), "run", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, "cannot write" in done.stderr) == (1, True), done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from typer.testing import CliRunner
 import plait
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.integrity import DAMAGED, INTACT, verify_run
+from cluster import verify as verifying
 from cluster.records import Item, encode
 from cluster.store import Store
 from cluster.verify import verify
@@ -60,6 +63,71 @@ def test_an_intact_run_is_counted_and_left_as_it_is(finished: Path) -> None:
     counts = {name: (len(s.checks), s.records, s.images) for name, s in stages.items()}
     assert counts == {"writer": (2, 6, 0), "painter0": (1, 3, 3)}
     assert contents(finished) == before
+
+
+def drop_part(root: Path) -> None:
+    (part, _) = Store(root).parts(SPEC)
+    part.unlink()
+
+
+def drop_stage(root: Path) -> None:
+    shutil.rmtree(root / "stages" / painter().folder)
+
+
+def drop_all(root: Path) -> None:
+    shutil.rmtree(root / "stages")
+
+
+def damage_and_drop(root: Path) -> None:
+    drop_stage(root)
+    damage(Store(root).parts(SPEC)[0], "text")
+
+
+@pytest.mark.parametrize("place", ["", "compare/creation"])
+@pytest.mark.parametrize(
+    ("harm", "missing"),
+    [
+        (drop_part, {"writer": 2}),
+        (drop_stage, {"painter0": 3}),
+        (drop_all, {"writer": 5, "painter0": 3}),
+        (damage_and_drop, {"painter0": 3}),
+    ],
+)
+def test_records_that_are_gone_are_counted(
+    finished: Path, place: str, harm: Callable[[Path], None], missing: dict[str, int]
+) -> None:
+    """Records of two parts count once, as c does, and may be more than were noted."""
+    folders = {SPEC.folder: 5, painter().folder: 3}
+    if place:
+        inner = ("stages", "manifest.json")
+        (finished / place).mkdir(parents=True)
+        for name in inner:
+            (finished / name).rename(finished / place / name)
+        (finished / "manifest.json").write_text("{}")
+    root = finished / place
+    for fewer in (1, 0):
+        noted = {name: n - fewer for name, n in folders.items()}
+        (root / "manifest.json").write_text(json.dumps({"records": noted}))
+        assert verified(finished)[0] == INTACT
+    harm(root)
+    assert verified(finished)[0] == DAMAGED
+    found = {s.name.partition("-")[0]: s.missing for s in verify(root, folders)}
+    assert {name: n for name, n in found.items() if n} == missing
+
+
+def test_parts_that_others_are_joined_to_meanwhile_are_not_missed(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, once = verifying.check_part, iter([True])
+
+    def joining(part: Path, **options: bool) -> verifying.PartCheck:
+        if next(once, False):
+            Store(finished).compact(SPEC)
+        return check(part, **options)
+
+    monkeypatch.setattr(verifying, "check_part", joining)
+    noted = {SPEC.folder: 5, painter().folder: 3}
+    assert [stage.missing for stage in verify(finished, noted)] == [0, 0]
 
 
 def empty(part: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ from cluster.loading import load_class
 from cluster.records import Item
 from cluster.worker import Receipt, Worker
 from generators.base import Placement, Result
-from generators.document import Draft, Image, Request, Text, Turn
+from generators.document import Draft, Image, Request, Score, Text, Turn
 
 ITEMS = [Item("k", "label", Request(()))]
 DRAFT = Result(Draft((Text("seen"),)), {"tokens": 3.0})
@@ -121,9 +122,40 @@ def test_a_batch_that_did_not_fit_is_let_go_before_memory_is_released(
     assert held[0]() is None
 
 
-def test_a_result_that_is_no_outcome_is_an_error(tmp_path: Path, monkeypatch) -> None:
-    receipt = loaded(tmp_path, monkeypatch, lambda: "text").run(ITEMS)
-    assert (receipt.status, "returned str" in receipt.error) == ("raised", True)
+@pytest.mark.parametrize(
+    ("outcome", "named"),
+    [
+        ("text", "returned str"),
+        (DRAFT.value, "returned Draft"),
+        (Result("text"), "Result of str"),
+        (Result(Score(1.0)), "Result of Score"),
+        (Result(Draft("text")), "holds str"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_result_that_is_no_outcome_is_an_error(
+    tmp_path: Path, monkeypatch, outcome: Any, named: str
+) -> None:
+    receipt = loaded(tmp_path, monkeypatch, lambda: outcome).run(ITEMS)
+    assert (receipt.status, named in receipt.error) == ("raised", True)
+
+
+@pytest.mark.parametrize("concurrent", [False, True])
+@pytest.mark.parametrize(
+    "returned", [[], [DRAFT], [DRAFT] * 3, (DRAFT,), DRAFT, None, iter([DRAFT] * 2)]
+)
+def test_a_stage_that_returns_other_than_one_outcome_for_each_input_fails(
+    tmp_path: Path, monkeypatch, returned: Any, concurrent: bool
+) -> None:
+    """Not `raised`, after which the batch would be bisected: alone, one is one for each."""
+    worker = loaded(tmp_path, monkeypatch, concurrent=concurrent)
+    monkeypatch.setattr(Acting, "__call__", lambda self, inputs: returned)
+    receipt = worker.run([Item(key, "label", Request(())) for key in "ab"])
+    assert receipt.status == "done"
+    number = len(returned) if isinstance(returned, list | tuple) else "[A-Za-z_]+"
+    for row in receipt.rows.values():
+        assert (row.outcome, row.fault, row.final) == ("failed", "error", False)
+        assert re.search(rf":Acting returned {number} for 2 inputs", str(row.reason))
+    assert len(receipt.rows) == 2
 
 
 def test_a_picture_that_changed_since_the_plan_is_not_taken_for_the_old_one(

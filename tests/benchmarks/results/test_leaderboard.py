@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -39,6 +40,7 @@ from benchmarks.results.leaderboard import (
 from benchmarks.results.reasons import failures_csv
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from generators.document import Malformed, Score
+from scorers.base import CustomScorer
 
 SA, PBL, MSR = MMIE
 FIELD = {SA: "literature", PBL: "art", MSR: "physics"}
@@ -333,6 +335,23 @@ def test_criteria_are_counted_by_category_and_system() -> None:
     ]
     assert reasoning == [["system", "Clarity", "penalty"], ["a", "100% n=1", "0% n=1"]]
     assert list(criteria_tables(board_of({"a": [1, 2]}), Judge())) == []
+
+
+def test_sub_scores_of_a_users_scorer_are_no_shares() -> None:
+    """Their scale is the user's; what is no number is left out."""
+    scorer = CustomScorer("m:Parts", stage("parts"), "0-10")
+    odd = {"word": "good", "list": [1], "none": None, "endless": math.inf, "long": 10**400}
+    parts = [{"criteria": {"colour": n, **odd}, "raw": "r", "penalty": []} for n in (10, 3)]
+    parts += [{"criteria": ["colour"]}, {"criteria": "colour"}]
+    judged = [Result(Score(8.0, own)) for own in parts]
+    asked = [sample(i) for i in range(4)]
+    answers = [
+        evaluation("a", query, outcome, scorer="m:Parts")
+        for query, outcome in zip(asked, judged, strict=True)
+    ]
+    (table,) = criteria_tables(board(answers, scorers=(scorer,)), scorer)
+    assert [c.heading for c in table.columns] == ["system", "colour"]
+    assert [[c.text for c in row] for row in table.rows] == [["a", "6.50 n=2"]]
 
 
 @pytest.mark.parametrize("weights", ["pretrained", "mini"])

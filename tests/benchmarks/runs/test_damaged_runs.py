@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 from cli_helpers import invoke as plait
+from cli_helpers import manifest
 from pairings_helpers import pairing_board, scores_of
 from store_helpers import damage
 
 from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.pairings.tables import FILES
+from cluster import run as run_module
 from cluster.store import DamagedPart, StoreError
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
@@ -112,3 +114,33 @@ def test_a_damaged_picture_is_a_failure_of_the_command_and_the_tables_are_right(
     assert plait("report", str(root)).exit_code == 1
     assert tables(root)["leaderboard.json"] == before["leaderboard.json"]
     assert plait("report", str(root), "--damaged").exit_code == 0
+
+
+def test_a_part_that_was_deleted_is_missed_until_its_records_are_there_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "run"
+    words = ["--system", "gt", "--weights", "tiny", "--limit", "6", "--out", str(root)]
+    command = ["run", *words, "--scorer", "stages:Constant"]
+    assert plait(*command).exit_code == 0
+    (part,) = root.glob("stages/Constant*/part-*")
+    assert manifest(root)["records"] == {part.parent.name: 6}
+    assert plait("verify", str(root)).exit_code == 0
+    part.unlink()
+    # What was noted stays, where a command ends before its end.
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "evaluations", raising)
+        with pytest.raises(StoreError, match="full"):
+            plait(*command)
+    assert manifest(root)["status"] == "interrupted"
+    shutil.rmtree(root / "stages")
+    assert plait("verify", str(root)).exit_code == 1
+    assert plait(*command).exit_code == 0
+    assert plait("verify", str(root)).exit_code == 0
+    # Scorers that are named later do not take the place of what was noted of others.
+    assert plait("score", str(root), "--scorer", "bleu").exit_code == 0
+    assert len(manifest(root)["records"]) == 2
+
+
+def raising(*_: object, **__: object) -> None:
+    raise StoreError("the disk is full")

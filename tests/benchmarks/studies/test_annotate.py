@@ -6,6 +6,8 @@ import csv
 import hashlib
 import http.client
 import json
+import shlex
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -260,6 +262,26 @@ def test_two_raters_one_of_whom_closes_the_window(
         found = krippendorff([(u[0], by) for u, by in disputed.items()], "nominal")
         assert alpha[name]["value"] == pytest.approx(found.value, abs=1e-6)
     assert alpha["score"]["value"] < 1
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_the_command_that_is_shown_collects_answers(
+    root: Path, tmp_path: Path, elsewhere: bool
+) -> None:
+    """Given as it is printed, also where a path holds a space."""
+    copy = shutil.copytree(root, tmp_path / "my run")
+    out = tmp_path / "for raters" if elsewhere else copy / "annotate"
+    more = ["--out", str(out)] if elsewhere else []
+    said = run("annotate", copy, "--items", "3", "--repeated", "0", *more)
+    study = json.loads((out / "key.json").read_text())["study"]
+    (out / "answers").mkdir()
+    state = {"study": study, "rater": "ann", "order": [], "log": []}
+    (out / "answers" / "answers-ann.json").write_text(json.dumps(state))
+    assert str(out / "answers") in said
+    name, *words = shlex.split(said.splitlines()[-1])
+    assert name == "plait"
+    run(*words)
+    assert (out / "annotations.csv").exists()
 
 
 @in_browser

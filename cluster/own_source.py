@@ -1,0 +1,144 @@
+"""Digests of the source of a user's own class, which tell that it has been edited.
+
+They are of syntax trees: comments, layout and strings that stand alone (docstrings) do
+not count. Nothing here enters a key.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import inspect
+import sysconfig
+import textwrap
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+from generators.base import imported
+
+_PLAIT = Path(__file__).resolve().parents[1]
+_ROOMS = ("generators", "pipelines", "scorers", "cluster", "benchmarks", "plait.py")
+_INSTALLED = {"site-packages", "dist-packages"}
+_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
+
+
+def own_source(target: str) -> Mapping[str, str]:
+    """Return by module the digest of the source of a user's class, `module:Class`.
+
+    The class's module, and what it imports, at any depth, from files that are neither the
+    standard library's, nor installed, nor plait's. Of a class of a script or notebook,
+    that of the class alone. Empty where there is no source, or no such class here.
+    """
+    try:
+        cls = imported(target)
+    except Exception:  # whatever a user's module raises
+        return {}
+    module = target.partition(":")[0]
+    if module == "__main__":
+        return _of_class(target, cls)
+    found: dict[str, str] = {}
+    left, seen = [module, getattr(cls, "__module__", module)], set[str]()
+    while left:
+        name = left.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        spec = _found(name)
+        tree = None if spec is None else _parsed(spec)
+        if spec is not None and tree is not None:
+            found[name] = _digest(tree)
+            left += _imports(tree, spec)
+    return dict(sorted(found.items()))
+
+
+def _of_class(target: str, cls: Any) -> dict[str, str]:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    return {target: _digest(tree)}
+
+
+def _found(name: str) -> ModuleSpec | None:
+    """Where a module is, without running it or a package that it is in."""
+    first, *others = name.split(".")
+    try:
+        spec = importlib.util.find_spec(first)
+        for i in range(len(others)):
+            if spec is None:
+                return None
+            inner = ".".join((first, *others[: i + 1]))
+            spec = PathFinder.find_spec(inner, spec.submodule_search_locations or [])
+    except (ImportError, ValueError):
+        return None
+    return spec
+
+
+def _parsed(spec: ModuleSpec) -> ast.Module | None:
+    """The syntax tree of a module of the user's; None for any other."""
+    if not spec.has_location or spec.origin is None:
+        return None
+    file = Path(spec.origin).resolve()
+    if file.suffix != ".py" or not _INSTALLED.isdisjoint(file.parts):
+        return None
+    if any(file.is_relative_to(p) for p in (_LIBRARY, *(_PLAIT / r for r in _ROOMS))):
+        return None
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def _imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
+    """Yield the names of modules that may be imported, and of packages they are in."""
+    for name in _imported_names(tree, spec):
+        words = name.split(".")
+        yield from (".".join(words[: i + 1]) for i in range(len(words)))
+
+
+def _imported_names(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            try:
+                relative = "." * node.level + (node.module or "")
+                base = importlib.util.resolve_name(relative, spec.parent)
+            except ImportError:  # beyond the outermost package
+                continue
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _digest(tree: ast.Module) -> str:
+    return hashlib.sha256("\n".join(_tokens(tree)).encode("utf-8")).hexdigest()[:32]
+
+
+def _tokens(tree: ast.Module) -> Iterator[str]:
+    """Yield what a tree says, alike in all versions of Python: its empty fields differ."""
+    left: list[Any] = [tree]
+    while left:  # trees may be deeper than Python's stack
+        item = left.pop()
+        if isinstance(item, ast.AST):
+            fields = {n: v for n, v in ast.iter_fields(item) if v is not None and v != []}
+            yield f"{type(item).__name__} {' '.join(fields)}"
+            left += fields.values()
+        elif isinstance(item, list):
+            counted = list(_without_strings(item))
+            yield f"{len(counted)} items"
+            left += counted
+        else:
+            yield repr(item)
+
+
+def _without_strings(items: Iterable[Any]) -> Iterator[Any]:
+    """Leave out statements that are nothing but a string."""
+    for item in items:
+        value = item.value if isinstance(item, ast.Expr) else None
+        if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
+            yield item

@@ -1,0 +1,69 @@
+"""Whether the source of a user's own stages is still what made their records.
+
+Digests of it are kept beside the records, in `source.json`, and enter no key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cluster.lock import RunInUse, drivers_of
+from cluster.manifest import read_entries, write_json
+from cluster.own_source import own_source
+from cluster.store import Store
+from generators.base import StageSpec
+from generators.buckets import AnyPath
+
+SOURCE_FILE = "source.json"
+"""Of the folder of a user's own stage: by module, the digest of its source."""
+Digests = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSource:
+    """The source of one of a user's stages."""
+
+    spec: StageSpec
+    today: Digests
+    kept: Digests
+    """What its records were made by; empty where no command has noted it."""
+    matters: bool
+    """Whether there are records that stay, or another driver is making some."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether records that stay were made by other source than today's."""
+        return self.matters and bool(self.kept) and self.kept != self.today
+
+    def __str__(self) -> str:
+        modules = {name for name, _ in self.kept.items() ^ self.today.items()}
+        version = f"version {self.spec.version}"
+        return f"{self.spec.target} ({version}): {', '.join(sorted(modules))}"
+
+
+def sources_of(stages: Iterable[StageSpec], store: Store) -> list[StageSource]:
+    """Return the source of those of `stages` that are a user's own and have some here."""
+    found, others_work = [], bool(drivers_of(store.root))
+    for spec in stages:
+        # One under a recorded digest is a former version, and makes no records.
+        today = {} if spec.stage or spec.recorded else own_source(spec.target)
+        if today:
+            kept = read_entries(store.folder(spec) / SOURCE_FILE)
+            stay = any(row.final for row in store.rows(spec).values())
+            found.append(StageSource(spec, today, kept, stay or others_work))
+    return found
+
+
+def keep_sources(root: AnyPath, sources: Sequence[StageSource]) -> None:
+    """Note today's source; RunInUse where another driver has meanwhile noted its own."""
+    for source in sources:
+        file = root / "stages" / source.spec.folder / SOURCE_FILE
+        noted = read_entries(file)
+        if noted not in (source.kept, source.today):
+            raise RunInUse(
+                f"another command runs {source.spec.target} in {root} with other source; "
+                "give both the same"
+            )
+        if noted != source.today:
+            write_json(file, source.today)
