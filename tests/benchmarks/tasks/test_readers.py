@@ -389,6 +389,35 @@ def test_a_file_that_cannot_be_read_is_one_error_that_names_it(reader, tmp_path)
         assert Path(reader.where).name in str(caught.value)
 
 
+MARK = "question?"
+PROSE = ("text", "content", "value", "question", "prompt", "evaluation_prompt")
+
+
+def with_marks(value, key=""):
+    """A row whose prose, or what begins a list with "text", is MARK."""
+    if isinstance(value, dict):
+        return {name: with_marks(own, name) for name, own in value.items()}
+    if isinstance(value, list) and value[:1] == ["text"]:
+        return ["text", MARK]
+    if isinstance(value, list):
+        return [with_marks(own) for own in value]
+    return MARK if isinstance(value, str) and key in PROSE else value
+
+
+def test_a_byte_that_is_no_utf8_breaks_its_row_alone(reader, tmp_path):
+    rows = [reader.row(90), with_marks(reader.row(91)), reader.row(92)]
+    data = reader.write(tmp_path / "d", rows)
+    file = tmp_path / "d" / reader.where
+    content = file.read_bytes()
+    assert MARK.encode() in content
+    file.write_bytes(content.replace(MARK.encode(), MARK.encode()[:-1] + b"\xe9"))
+    first, broken, last = load(data, cache=tmp_path / "cache").samples
+    assert [first.id, last.id] == [reader.id.format(i) for i in (90, 92)]
+    assert isinstance(broken, Malformed)
+    assert "text is not Unicode" in broken.reason
+    assert "0xe9" in broken.reason
+
+
 def test_data_that_is_not_there(reader, tmp_path):
     data = reader.write(tmp_path / "d", [reader.row(90)])
     with pytest.raises(TaskError, match="no data at"):
