@@ -16,6 +16,7 @@ from benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
 from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type, shown
 from benchmarks.tasks.reading.sources import Located, load_table, located, read_text
 from generators.document import Sample, Text, Turn
+from generators.numerals import number_of
 from scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
 from scorers.vqa.geneval2 import ATOMS
 
@@ -172,11 +173,12 @@ def _propositions(item: DpgItem) -> Sample:
 
 def _numbers(text: str, column: str) -> list[int]:
     """Return the numbers of a cell such as `1, 3`."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
+    numbers = [number_of(part) for part in text.split(",")]
+    whole = [int(n) for n in numbers if n is not None and n.is_integer()]
+    if len(whole) < len(numbers):
         detail = f"{column} is {shown(text)}, no numbers with commas between them"
-        raise RowError(Rule.WRONG_TYPE, detail) from None
+        raise RowError(Rule.WRONG_TYPE, detail)
+    return whole
 
 
 def _categorised(line: Line) -> Sample:
