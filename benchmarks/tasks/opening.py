@@ -104,10 +104,7 @@ def _content(
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of answers: some that are named .jsonl are JSON as well.
-
-    Of two for one query, that named .json comes last.
-    """
+    """Return the files of answers: some that are named .jsonl are JSON as well."""
     return sorted(
         (p for p in folder.iterdir() if p.suffix in (".json", ".jsonl")), reverse=True
     )
@@ -144,7 +141,9 @@ def _answers(
 
     images.check_all(PurePosixPath(path).name for path in image_paths([*files.values()]))
     answers: dict[str, Answer] = {}
-    for path, rows in files.items():
+    # The released programs leave out files named .jsonl: of two, .json is the answer.
+    for path in sorted(files, key=lambda path: path.suffix == ".json"):
+        rows = files[path]
         try:
             if len(rows) != 1 or not isinstance(rows[0], dict):
                 said = rows[0] if isinstance(rows[0], str) else shown(rows)

@@ -233,6 +233,29 @@ def load_lines(path: Path) -> list[Any]:
     return values
 
 
+def load_any_rows(path: AnyPath) -> list[Any]:
+    """Return the rows of a JSON list, of a JSON object (one), or of lines of JSON.
+
+    A line that is not JSON is a row that is a string, which names it.
+    """
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        lines = enumerate(text.split("\n"), 1)
+        content = [_value(number, line) for number, line in lines if line.strip()]
+        if not any(isinstance(row, dict) for row in content):
+            raise TaskError(f"{path} is neither JSON nor lines of it: {error}") from None
+    return content if isinstance(content, list) else [content]
+
+
+def _value(number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return f"line {number}: {line}"
+
+
 def read_text(path: AnyPath) -> str:
     """Return the text of a file of data; TaskError where it cannot be read.
 

@@ -27,7 +27,8 @@ from benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR
 from benchmarks.tasks.published import published
 from benchmarks.tasks.reading.rules import TaskError
 from benchmarks.tasks.task_set import load
-from generators.document import Image, Malformed, Sample, Text
+from generators.base import Failure
+from generators.document import Document, Image, Malformed, Sample, Text
 from generators.errors import UsageError
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.creation import FACTUALITY, TRUTH
@@ -115,6 +116,8 @@ def test_mllm_bench_rows_and_answer_files(tmp_path):
     answer = {"gen_model_id": "llava-v1.5-13b", "answer": "a cup"}
     rows = [mllm_row(0), mllm_row(7, reference="object: a cup")]
     anchor = [{"unique_idx": 7} | answer, {"unique_idx": 99} | answer]
+    twice = [{"unique_idx": 7, "gen_model_id": "x", "answer": a} for a in ("a cup", "tea")]
+    anchor += [{"unique_idx": 7} | answer, *twice]
     root = write_mllm(tmp_path / "repo", rows, {"anchor.json": anchor, "notes.json": {}})
     task = load(f"mllm-bench:{root}", cache=tmp_path / "cache")
     first, sample = task.samples
@@ -122,7 +125,9 @@ def test_mllm_bench_rows_and_answer_files(tmp_path):
     assert shown(sample) == [f"user <{RED[:6]}> what is 7?"]
     assert (first.criteria, sample.criteria) == (None, "object: a cup")
     assert sample.metadata[QUESTION_TYPE] == "close-ended"
-    assert {w: set(a) for w, a in task.answers.items()} == {"llava-v1.5-13b": {"7"}}
+    made = {writer: by_id["7"] for writer, by_id in task.answers.items()}
+    assert isinstance(made["llava-v1.5-13b"], Document)
+    assert isinstance(made["x"], Failure), "two answers to one query"
     assert list(task.about["unread_answers"]) == ["notes.json"]
 
 
