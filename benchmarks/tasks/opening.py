@@ -9,11 +9,11 @@ id, and systems by the name MODEL.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from benchmarks.tasks.published import Answer, RowGroup, TaskSet, task_set
-from benchmarks.tasks.reading.images import ImageFolder, image_paths
+from benchmarks.tasks.reading.images import ImageFolder, file_name, image_paths
 from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
 from benchmarks.tasks.reading.sources import load_json, load_lines, located
 from generators.base import Failure, Fault
@@ -137,9 +137,9 @@ def _answers(
 
     def image(path: str) -> Image:
         """As the released programs: whatever folder is named, in the folder of answers."""
-        return images.image(PurePosixPath(path).name)
+        return images.image(file_name(path))
 
-    images.check_all(PurePosixPath(path).name for path in image_paths([*files.values()]))
+    images.check_all(map(file_name, image_paths([*files.values()])))
     answers: dict[str, Answer] = {}
     # The released programs leave out files named .jsonl: of two, .json is the answer.
     for path in sorted(files, key=lambda path: path.suffix == ".json"):

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.tasks.reading.rules import TaskError, shown
 from generators.buckets import AnyPath
+from generators.images import LFS_POINTER
 
 T = TypeVar("T")
 HUB = "hf:"
@@ -273,14 +274,20 @@ def _bytes_of(path: AnyPath) -> bytes:
 
 
 def _decoded(path: AnyPath, data: bytes) -> str:
-    refuse_wide(path, data)
+    refuse_other_text(path, data)
     return data.decode("utf-8-sig", "surrogateescape")
 
 
-def refuse_wide(path: AnyPath, data: bytes) -> None:
-    """Raise TaskError where `data`, the file's first bytes, are UTF-16 or UTF-32."""
+def refuse_other_text(path: AnyPath, data: bytes) -> None:
+    """Raise TaskError where the bytes with which a file begins are no text in UTF-8."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4]:
         raise TaskError(f"{path} is UTF-16 or no text; save it as UTF-8")
+    _refuse_pointer(path, data)
+
+
+def _refuse_pointer(path: AnyPath, data: bytes) -> None:
+    if data.startswith(LFS_POINTER):
+        raise TaskError(f"{path} is a Git LFS pointer: run git lfs pull")
 
 
 def _text_of(path: Path) -> tuple[str, str]:
@@ -349,7 +356,7 @@ def load_table(
     strict = delimiter == "\t"
     try:
         with path.open("rb") as binary, cells_of_any_length():
-            refuse_wide(path, binary.peek(4))
+            refuse_other_text(path, binary.peek(len(LFS_POINTER)))
             file = io.TextIOWrapper(binary, "utf-8-sig", "surrogateescape", newline="")
             table = csv.DictReader(
                 file, delimiter=delimiter, restkey=_MORE, restval="", strict=strict
@@ -387,6 +394,8 @@ def parquet_rows(paths: Iterable[Path]) -> Iterator[Any]:
 
     for path in paths:
         try:
+            with path.open("rb") as file:
+                _refuse_pointer(path, file.read(len(LFS_POINTER)))
             for batch in pq.ParquetFile(path).iter_batches(_PARQUET_ROWS):
                 yield from _plain_rows(batch)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
