@@ -246,7 +246,8 @@ def answered(
     told: dict[str, Any] = {}
     ids = dict.fromkeys(sample.id for sample in task.samples)
     for label, text in places.items():
-        here = found(AnswerPlace.of(text))
+        place = AnswerPlace.of(text)
+        here = found(place)
         read: Callable[..., Mapping[str, Mapping[str, Answer]]] = imported(here.format.read)
         answers = read(here.files, cache or default_folder())
         own = {
@@ -255,7 +256,7 @@ def answered(
         }
         counts: dict[str, Any] = {}
         for name, by_id in own.items():
-            every = {id: answer_to(id, by_id) for id in ids}
+            every = {id: answer_to(id, by_id, place.path.name) for id in ids}
             given = dict(by_id) | {id: a for id, a in every.items() if a is not None}
             systems.append(System(name=name, draft=None, answers=given))
             counts[name] = _counted(given, ids)

@@ -143,7 +143,7 @@ def gathered(
             broken[error.rule.value] += 1
             continue
         queries.append(query)
-        given = {w: answer_to(query.id, by_id) for w, by_id in answers.items()}
+        given = {w: answer_to(query.id, by_id, w) for w, by_id in answers.items()}
         for writer, answer in {**given, **own}.items():
             if answer is not None:
                 published.setdefault(writer, {})[query.id] = answer
@@ -185,15 +185,18 @@ def add_answer(answers: dict[str, Answer], id: str, given: Answer, again: str) -
         answers[id] = Failure(again, Fault.BAD_INPUT)
 
 
-def answer_to(id: str, answers: Mapping[str, Answer]) -> Answer | None:
-    """Return the answer to a query; a failure where it may be in a row without an id."""
+def answer_to(id: str, answers: Mapping[str, Answer], source: str) -> Answer | None:
+    """Return the answer to a query; a failure where a row without an id may hold it.
+
+    `source` names what the answers were read from.
+    """
     if id in answers:
         return answers[id]
     broken = broken_rows(answers)
     if not broken:
         return None
     more = f" (and {len(broken) - 1:,} rows more)" if broken[1:] else ""
-    reason = f"no answer is given for it, but a row is broken: {broken[0]}{more}"
+    reason = f"no answer is given, but {source} has a broken row: {broken[0]}{more}"
     return Failure(reason, Fault.BAD_INPUT)
 
 

@@ -269,11 +269,9 @@ def read_answers(
                 row.text("model")
                 given: Answer = _answer(row, images)
             except RowError as error:
-                reason = malformed(i, group, error).reason
-                place = "" if group.id else f"{path.name}, "
-                given = Failure(f"{place}{reason}", Fault.BAD_INPUT)
+                given = Failure(malformed(i, group, error).reason, Fault.BAD_INPUT)
             again = malformed(i, group, _AGAIN).reason
-            add_answer(own, group.id or RowPlace(f"{path.name} row {i}"), given, again)
+            add_answer(own, group.id or RowPlace(f"row-{i}"), given, again)
     if not answers:
         return {"": of_all}
     return {model: of_all | own for model, own in answers.items()}

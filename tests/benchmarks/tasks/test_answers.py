@@ -171,7 +171,7 @@ def test_rows_without_their_query_or_broken_are_counted(task):
     assert (counts["answers"], counts["failed"], counts["without"]) == (1, 3, 0)
     assert counts["unknown"] == ["SA-404"]
     starts = [reason.split(":")[0] for reason in counts["broken"]]
-    assert starts == ["data.json, row 6", "data.json, row 3"]
+    assert starts == ["row 6", "row 3"]
     assert isinstance(system.answers["SA-1"], Document)
     assert isinstance(system.answers["SA-1"].segments[1], Image)
 
@@ -235,7 +235,7 @@ def test_a_broken_row_is_a_failure_of_every_query_without_an_answer(given, broke
     rows = [("SA-1", "a"), broken, ("SA-2", "b"), ("MSR-4", "c")]
     counts, answers = given(rows)
     assert (answers["SA-1"], answers["SA-2"]) == ("a", "b")
-    assert re.search(r"x\.jsonl?, (row|answer) 1", answers["SA-3"])
+    assert re.search(r"x\.jsonl?.* (row|answer) 1: ", answers["SA-3"])
     assert [counts[k] for k in ("answers", "failed", "without")] == [3, 1, 0]
     assert len(counts["broken"]) == 1
     counts, answers = given([*rows, ("SA-3", "d")])
