@@ -237,24 +237,23 @@ def load_lines(path: Path) -> list[Any]:
 def load_any_rows(path: AnyPath) -> list[Any]:
     """Return the rows of a JSON list, of a JSON object (one), or of lines of JSON.
 
-    A line that is not JSON is a row that is a string, which names it.
+    A line that is not JSON is a row that is a string.
     """
     text = read_text(path)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        lines = enumerate(text.split("\n"), 1)
-        content = [_value(number, line) for number, line in lines if line.strip()]
+        content = [_value(line) for line in text.split("\n") if line.strip()]
         if not any(isinstance(row, dict) for row in content):
             raise TaskError(f"{path} is neither JSON nor lines of it: {error}") from None
     return content if isinstance(content, list) else [content]
 
 
-def _value(number: int, line: str) -> Any:
+def _value(line: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
-        return f"line {number}: {line}"
+        return line
 
 
 def read_text(path: AnyPath) -> str:
@@ -368,7 +367,7 @@ def load_table(
                     f"it has {', '.join(names) or 'none'}"
                 )
             for row in table:
-                if any(row.pop(_MORE, ())):
+                if _MORE in row:
                     raise csv.Error(f"line {table.line_num} has more cells than the header")
                 yield row
     except (OSError, csv.Error) as error:

@@ -51,8 +51,8 @@ class TextTable(NamedTuple):
 def table_of(text: str, path: Path) -> TextTable:
     """Return the table in the text of a file.
 
-    A column without a name and without a value is left out, and so are empty cells beyond
-    the header's. Raises TaskError, which names the line, where quotation marks are open.
+    Last columns without a name and without a value are left out. Raises TaskError, which
+    names the line, where quotation marks are open.
     """
     stated = _SEPARATOR.match(text)
     before = 0 if stated is None else 1
@@ -69,11 +69,14 @@ def table_of(text: str, path: Path) -> TextTable:
         last = rows[-1].line if rows else before
         raise TaskError(f"{path}, after line {last}: {error}") from None
     names = [name.strip() for name in rows[0].cells] if rows else []
-    while names and not names[-1] and not any(any(r.cells[len(names) - 1 :]) for r in rows):
+    width = len(names)
+    while names and not names[-1]:
         names.pop()
+    if any(any(row.cells[len(names) :]) for row in rows):
+        names += [""] * (width - len(names))
     for row in rows[1:]:
-        if not any(row.cells[len(names) :]):
-            del row.cells[len(names) :]
+        # Not those beyond: an empty cell there tells of a separator inside another.
+        del row.cells[len(names) : width]
     return TextTable(names, rows[1:])
 
 

@@ -61,7 +61,7 @@ def told(task):
         ("p.csv", f'id,PROMPT\n0001,{CUBE}\n0002, "{CATS}"\n0003,{SIGN}\n'),
         ("p.csv", f'n;text\n1;{CUBE}\n2;"{CATS}"\n\n;\n3;{SIGN}\n'),
         ("p.csv", f"sep=;\ntext;n\n{CUBE};1\n{CATS};2\n{SIGN};3\n"),
-        ("p.csv", f'caption,note,\n{CUBE},x,\n"{CATS}",,\n{SIGN},,,\n'),
+        ("p.csv", f'caption,note,\n{CUBE},x,\n"{CATS}",,\n{SIGN},,\n'),
         ("p.tsv", PARTI),
         ("p.TSV", PARTI.replace("\n", "\r\n")),
         (
@@ -123,6 +123,16 @@ def test_prompts_of_parquet(tmp_path):
             "p.tsv",
             'prompt\tn\n"A sign\t1\nA cat\t2\n"B" says\t3\nA\tB\tC\n',
             {"0001": '"A sign', "0002": "A cat", "0003": '"B" says', "row-3": "wrong type"},
+        ),
+        (
+            "p.tsv",
+            "prompt\tn\tnote\nA\tcat\t1\t\nA dog\t2\t\n",
+            {"row-0": "wrong type", "0002": "A dog"},
+        ),
+        (
+            "p.csv",
+            "prompt,n,,\nA, cat,1,,\nA dog,2,,\n",
+            {"row-0": "wrong type", "0002": "A dog"},
         ),
         ("p.tsv", 'prompt\tn\n"Stop"\t1\nGo\t2\n', {"0001": '"Stop"', "0002": "Go"}),
         (

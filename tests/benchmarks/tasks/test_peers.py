@@ -84,6 +84,19 @@ def test_a_creation_row_has_its_images_before_the_question(tmp_path):
         published("published:gpt-5", task)
 
 
+def test_a_cell_that_takes_in_others_is_an_error(tmp_path):
+    """A tab that is not quoted, and a quotation mark that is left open."""
+    rows = [creation_row(i, question=f"what\tis {i}?") for i in (1, 2, 3)]
+    file = write_tsv(tmp_path / "Creation.tsv", rows)
+    text = file.read_text().replace('"what\tis 2?"', "what\tis 2?")
+    file.write_text(text)
+    with pytest.raises(TaskError, match=r"Creation\.tsv cannot be read as a table: line 3"):
+        load(f"creation:{file}", cache=tmp_path / "cache")
+    file.write_text(text.replace("what\tis 2?", '"what is 2?'))
+    with pytest.raises(TaskError, match=r"Creation\.tsv cannot be read as a table"):
+        load(f"creation:{file}", cache=tmp_path / "cache")
+
+
 @pytest.mark.parametrize(
     ("criteria", "wanted"),
     [
