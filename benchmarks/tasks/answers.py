@@ -18,8 +18,8 @@ from benchmarks.tasks.published import (
     Answer,
     RowPlace,
     TaskSet,
-    answer_to,
     broken_rows,
+    lost_answer,
 )
 from benchmarks.tasks.reading.images import default_folder
 from benchmarks.tasks.reading.rules import TaskError, shown
@@ -256,8 +256,8 @@ def answered(
         }
         counts: dict[str, Any] = {}
         for name, by_id in own.items():
-            every = {id: answer_to(id, by_id, place.path.name) for id in ids}
-            given = dict(by_id) | {id: a for id, a in every.items() if a is not None}
+            lost = lost_answer(by_id, place.path.name)
+            given = {**dict.fromkeys(ids, lost), **by_id} if lost else by_id
             systems.append(System(name=name, draft=None, answers=given))
             counts[name] = _counted(given, ids)
         about = {"place": text, "format": here.name, "evidence": here.evidence}

@@ -126,11 +126,12 @@ def gathered(
     """Make queries of `values`; one that breaks a rule becomes a failure, the others run.
 
     `make` raises RowError, `known` gives what can be told of any value. Of values with the
-    same id only the first is used, and of `answers` those to the queries (`answer_to`).
+    same id only the first is used, and of `answers` those to the queries (`lost_answer`).
     """
     queries: list[Sample | Malformed] = []
     published: dict[str, dict[str, Answer]] = {}
     broken, first = Counter[str](), dict[str, int]()
+    lost = {writer: lost_answer(by_id, writer) for writer, by_id in answers.items()}
     for i, value in enumerate(values):
         group = known(value)
         try:
@@ -143,7 +144,7 @@ def gathered(
             broken[error.rule.value] += 1
             continue
         queries.append(query)
-        given = {w: answer_to(query.id, by_id, w) for w, by_id in answers.items()}
+        given = {w: by_id.get(query.id, lost[w]) for w, by_id in answers.items()}
         for writer, answer in {**given, **own}.items():
             if answer is not None:
                 published.setdefault(writer, {})[query.id] = answer
@@ -185,13 +186,11 @@ def add_answer(answers: dict[str, Answer], id: str, given: Answer, again: str) -
         answers[id] = Failure(again, Fault.BAD_INPUT)
 
 
-def answer_to(id: str, answers: Mapping[str, Answer], source: str) -> Answer | None:
-    """Return the answer to a query; a failure where a row without an id may hold it.
+def lost_answer(answers: Mapping[str, Answer], source: str) -> Failure | None:
+    """Return what queries without an answer have, where a row without an id may hold it.
 
     `source` names what the answers were read from.
     """
-    if id in answers:
-        return answers[id]
     broken = broken_rows(answers)
     if not broken:
         return None
