@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,11 @@ MAX_PIXELS = 89_478_485
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are read. Pillow knows more, but passes some to other programs (EPS)."""
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""How a file begins that stands for one which Git LFS has not fetched."""
+
+# `decode` refuses what Pillow warns of, with a reason that names the image.
+warnings.filterwarnings("ignore", category=Pillow.DecompressionBombWarning)
 
 _PNG, _SMALL = b"\x89PNG", 1 << 16
 
@@ -57,12 +63,19 @@ def decode(image: Image | bytes) -> Pillow.Image:
         # Pillow's own limit is higher, and its message begins with the count.
         raise BombError(_bomb(re.findall(r"\d+", str(error))[0])) from None
     except UnidentifiedImageError:
-        known = ", ".join(FORMATS)
-        raise ImageError(f"the bytes are in no known image format ({known})") from None
+        raise ImageError(_unknown(data)) from None
     except Exception as error:
         # Pillow's decoders raise whatever their format raises: struct.error,
         # SyntaxError, EOFError, zlib.error, OSError.
         raise ImageError(f"the image cannot be decoded: {error}") from error
+
+
+def _unknown(data: bytes) -> str:
+    if not data:
+        return "the file is empty"
+    if data.startswith(LFS_POINTER):
+        return "the file is a Git LFS pointer: run git lfs pull"
+    return f"the bytes are in no known image format ({', '.join(FORMATS)})"
 
 
 def _bomb(size: str) -> str:

@@ -83,7 +83,7 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "geneval2:PLACE": "GenEval 2: geneval2_data.jsonl, its folder or hf:ORG/NAME",
         "dpg:PLACE": "DPG-Bench: dpg_bench.csv, its folder or hf:ORG/NAME",
         "t2i-compbench:PLACE": "T2I-CompBench: a checkout, its dataset folder or one file",
-        "prompts:FILE": "prompts of your own: one a line, or JSON lines with `prompt`",
+        "prompts:FILE": "your own: .txt (one a line), .json, .jsonl, .csv, .tsv, .parquet",
         "probench:PLACE": "ProBench: hf:ORG/NAME@REVISION or a local copy",
         "realunify:PLACE": "RealUnify: hf:ORG/NAME@REVISION or a local copy",
         "ueval:PLACE": "UEval: hf:ORG/NAME@REVISION or a local copy",

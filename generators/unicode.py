@@ -15,6 +15,8 @@ from generators.base import Failure, Outcome, Result, Skip
 from generators.document import changed
 
 _LONE = re.compile("[\ud800-\udfff]")
+_ESCAPED = 0xDC00
+"""Less a byte that is not UTF-8, the surrogate of Python's `surrogateescape`."""
 REPLACED = "replaced_characters"
 """Name of the note that says how many characters of a result were replaced."""
 
@@ -22,7 +24,11 @@ REPLACED = "replaced_characters"
 def trouble(text: str) -> str | None:
     """Return what is wrong with a text; None where it is valid."""
     lone = _LONE.search(text)
-    return None if lone is None else f"a lone surrogate at character {lone.start()}"
+    if lone is None:
+        return None
+    byte = ord(lone[0]) - _ESCAPED
+    what = f"the byte {byte:#x}, no UTF-8," if 0x80 <= byte <= 0xFF else "a lone surrogate"
+    return f"{what} at character {lone.start()}"
 
 
 def valid_text(text: str) -> str:

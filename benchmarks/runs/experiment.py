@@ -372,7 +372,7 @@ def _selection(
 
 def _ids(file: Path) -> list[str]:
     try:
-        lines = [line.strip() for line in file.read_text().splitlines()]
+        lines = [line.strip() for line in file.read_text("utf-8-sig").split("\n")]
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"--ids {file}: {reason}") from None

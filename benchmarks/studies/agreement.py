@@ -122,6 +122,11 @@ def compared(
     pairs = {unit for unit in people.about if unit.baseline}
     if judges.form == "score" and people.form == "vote" and pairs:
         judges = judges.votes(pairs)
+    if judges.form == "score" and people.form == "vote":
+        raise UsageError(
+            "a vote needs the column baseline, the system beside which the answer was "
+            "shown, to be compared with scores of both"
+        )
     if judges.form != people.form:
         raise UsageError(
             f"people gave each a {people.form} and judges a {judges.form}; both files need "

@@ -5,13 +5,9 @@ Errors name the place, the value and the rule.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -22,12 +18,16 @@ from benchmarks.results.board import Board
 from benchmarks.runs.experiment import reopen
 from benchmarks.tasks.controls import TRUTH, is_control
 from benchmarks.tasks.mmie.categories import category_of
-from benchmarks.tasks.reading.rules import RowError, shown
+from benchmarks.tasks.reading.rules import RowError, TaskError, shown
+from benchmarks.tasks.reading.sources import read_text
+from benchmarks.tasks.reading.tables import SUFFIXES, table_of
 from cluster.store import Store
 from generators.base import OutcomeName
 from generators.buckets import AnyPath, BucketPath
 from generators.errors import UsageError
 from generators.names import unknown
+from generators.numerals import number_of
+from generators.unicode import trouble
 from scorers.base import bounds
 from scorers.judging.rubrics import OWN
 from scorers.statistics.means import paired
@@ -234,13 +234,14 @@ class RatingRow:
 
     def number(self, column: str, low: float, high: float) -> float:
         """Return a finite number from `low` to `high`."""
-        value, number = self.values[column], math.nan
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            with suppress(ValueError, OverflowError):
-                number = float(value)
-        if not low <= number <= high:
+        value, number = self.values[column], None
+        if isinstance(value, str):
+            number = number_of(value)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            number = value
+        if number is None or not low <= number <= high:
             raise self.wrong(column, f"it must be a number from {low:g} to {high:g}")
-        return number
+        return float(number)
 
     def whole(self, column: str, default: int) -> int:
         """Return a whole number from 0."""
@@ -253,23 +254,20 @@ class RatingRow:
 
 
 def read_rows(path: Path) -> list[RatingRow]:
-    """Return the rows of a .csv, .tsv, .json or .jsonl file.
+    """Return the rows of a .csv, .tsv, .json, .jsonl or .ndjson file, in UTF-8.
 
-    A CSV file has a header, and commas or semicolons. A JSON file holds a list of
-    objects, or one object by document, as the MMIE authors' annotation tool writes it
+    A table has a header (`reading.tables`). A JSON file holds a list of objects, or one
+    object by document, as the MMIE authors' annotation tool writes it
     (github.com/Lillianwei-h/Viewer, viewer.py: "<id>_<model>"). Raises UsageError for
     other files and for rows without the form of a row.
     """
-    readers = {".csv": _csv, ".tsv": _csv, ".json": _json, ".jsonl": _json_lines}
+    readers = dict.fromkeys(SUFFIXES, _table) | {".json": _json}
+    readers |= dict.fromkeys((".jsonl", ".ndjson"), _json_lines)
     kind = path.suffix.lower()
     if kind not in readers:
         raise unknown("kind of file", path.name, readers)
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     rows = []
-    for place, value in readers[kind](path, text):
+    for place, value in readers[kind](path, _text(path)):
         if not isinstance(value, dict):
             raise UsageError(f"{place} is {shown(value)}; it must be an object")
         rows.append(RatingRow(place, value))
@@ -278,18 +276,30 @@ def read_rows(path: Path) -> list[RatingRow]:
     return rows
 
 
-def _csv(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    header = text.partition("\n")[0]
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=header.count)
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    names = [name.strip() for name in next(lines, [])]
+def _text(path: Path) -> str:
+    try:
+        text = read_text(path)
+    except TaskError as error:
+        raise UsageError(str(error)) from None
+    for number, line in enumerate(text.split("\n"), 1):
+        if wrong := trouble(line):
+            raise UsageError(f"{path.name} line {number} has {wrong}; save it as UTF-8")
+    return text
+
+
+def _table(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    try:
+        table = table_of(text, path)
+    except TaskError as error:
+        raise UsageError(str(error)) from None
+    names = table.names
     if len(set(names)) < len(names) or "" in names:
         raise UsageError(f"{path}: a column is named twice or not at all: {names}")
-    for cells in filter(any, lines):
-        place = f"{path.name} line {lines.line_num}"
-        if len(cells) != len(names):
-            raise UsageError(f"{place} has {len(cells)} cells; the header has {len(names)}")
-        yield place, dict(zip(names, cells, strict=True))
+    for row in table.rows:
+        place = f"{path.name} line {row.line}"
+        if fault := table.fault(row):
+            raise UsageError(f"{place} {fault}")
+        yield place, dict(zip(names, row.cells, strict=True))
 
 
 def _json(path: Path, text: str) -> Iterator[tuple[str, Any]]:
@@ -302,7 +312,7 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield (place := f"{path.name} line {number}"), _parsed(place, line)
 
@@ -310,7 +320,7 @@ def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 def _parsed(place: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{place} is not valid JSON: {error}") from None
 
 
@@ -319,11 +329,15 @@ def _form(path: Path, rows: Sequence[RatingRow]) -> Form:
     forms = [form for form in FORMS if form in columns]
     if not forms and CRITERIA in columns:
         forms = ["score"]
-    if len(forms) == 1 and (DOCUMENT in columns or {"id", "system"} <= columns):
+    lacking = (
+        [] if DOCUMENT in columns else [c for c in ("id", "system") if c not in columns]
+    )
+    if len(forms) == 1 and not lacking:
         return forms[0]
+    named = f"lacks {' and '.join(lacking)}; it " if lacking else ""
     rule = "exactly one of score (or criteria), preference and vote"
     has = ", ".join(sorted(columns)) or "none"
-    raise UsageError(f"{path} needs the columns id, system and {rule}; it has {has}")
+    raise UsageError(f"{path} {named}needs the columns id, system and {rule}; it has {has}")
 
 
 def _unit(row: RatingRow, known: Mapping[str, Unit]) -> Unit:

@@ -118,7 +118,10 @@ def write_rulings(rulings: Iterable[Ruling], path: AnyPath) -> None:
 
 def read_rulings(path: AnyPath) -> Iterator[Ruling]:
     """Yield the rulings in a file; UsageError where it holds anything else."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    # What judges say may hold other characters at which `str.splitlines` ends a line.
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not line:
+            continue
         try:
             row = json.loads(line)
             sides = {side: Side(**row[side]) for side in ("first", "second")}

@@ -9,15 +9,21 @@ NAME/ITS-OWN. A format is one entry of `FORMATS`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.tasks.published import Answer, TaskSet
+from benchmarks.tasks.published import (
+    Answer,
+    RowPlace,
+    TaskSet,
+    broken_rows,
+    lost_answer,
+)
 from benchmarks.tasks.reading.images import default_folder
 from benchmarks.tasks.reading.rules import TaskError, shown
+from benchmarks.tasks.reading.sources import load_any_rows
 from generators.base import Failure, imported
 from generators.buckets import AnyPath, BucketPath, any_path
 from generators.document import Document
@@ -196,32 +202,6 @@ def _match(
     )
 
 
-def load_any_rows(file: AnyPath) -> list[Any]:
-    """Return the rows of a JSON list, of a JSON object (one), or of lines of JSON.
-
-    A line that is not JSON is a row that is a string.
-    """
-    try:
-        text = file.read_bytes().decode("utf-8-sig")
-        content = json.loads(text)
-    except OSError as error:
-        raise TaskError(f"{file} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise TaskError(f"{file} is not UTF-8: {error}") from None
-    except (ValueError, RecursionError) as error:
-        content = [_row(line) for line in text.split("\n") if line.strip()]
-        if not any(isinstance(row, dict) for row in content):
-            raise TaskError(f"{file} is neither JSON nor lines of it: {error}") from None
-    return content if isinstance(content, list) else [content]
-
-
-def _row(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return line
-
-
 def _described(rows: list[Any]) -> str:
     if not rows:
         return "no rows"
@@ -264,17 +244,22 @@ def answered(
     """
     systems: list[System] = []
     told: dict[str, Any] = {}
-    ids = {sample.id for sample in task.samples}
+    ids = dict.fromkeys(sample.id for sample in task.samples)
     for label, text in places.items():
-        here = found(AnswerPlace.of(text))
+        place = AnswerPlace.of(text)
+        here = found(place)
         read: Callable[..., Mapping[str, Mapping[str, Answer]]] = imported(here.format.read)
         answers = read(here.files, cache or default_folder())
         own = {
             label if len(answers) == 1 else f"{label}/{name}": by_id
             for name, by_id in answers.items()
         }
-        systems += [System(name=n, draft=None, answers=by_id) for n, by_id in own.items()]
-        counts = {name: _counted(by_id, ids) for name, by_id in own.items()}
+        counts: dict[str, Any] = {}
+        for name, by_id in own.items():
+            lost = lost_answer(by_id, place.path.name)
+            given = {**dict.fromkeys(ids, lost), **by_id} if lost else by_id
+            systems.append(System(name=name, draft=None, answers=given))
+            counts[name] = _counted(given, ids)
         about = {"place": text, "format": here.name, "evidence": here.evidence}
         about["digest"] = digest({n: _content(by_id) for n, by_id in answers.items()})
         told[label] = about | {"systems": counts}
@@ -302,7 +287,7 @@ def changed_answers(
 def _counted(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, Any]:
     """Count the answers of a system to the queries `ids`, and name those to none.
 
-    A row without a usable id is named with what is wrong with it.
+    And tell what is wrong with rows that have no id.
     """
     known = [answer for id, answer in answers.items() if id in ids]
     done = sum(isinstance(answer, Document) for answer in known)
@@ -310,10 +295,11 @@ def _counted(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, A
     unknown = [
         f"{id} ({answer.reason})" if isinstance(answer, Failure) else id
         for id, answer in answers.items()
-        if id not in ids
+        if id not in ids and not isinstance(id, RowPlace)
     ]
     without = len(ids) - done - failed
-    return {"answers": done, "failed": failed, "without": without, "unknown": unknown}
+    counts = {"answers": done, "failed": failed, "without": without, "unknown": unknown}
+    return counts | {"broken": broken_rows(answers)}
 
 
 def remarks(about: Mapping[str, Any]) -> Iterator[str]:
@@ -327,7 +313,11 @@ def remarks(about: Mapping[str, Any]) -> Iterator[str]:
                 f"  {name}: {done:,} answers, {failed:,} failed; {without:,} of the data's "
                 f"{done + failed + without:,} queries without one"
             )
-            if unknown := counts["unknown"]:
-                more = ", ..." if len(unknown) > _MOST_NAMED else ""
-                named = ", ".join(unknown[:_MOST_NAMED])
-                yield f"    {len(unknown):,} not to a query of the data: {named}{more}"
+            for what, told in (
+                ("not to a query of the data", counts["unknown"]),
+                ("in broken rows without an id", counts.get("broken", [])),
+            ):
+                more = ", ..." if len(told) > _MOST_NAMED else ""
+                if told:
+                    named = ", ".join(told[:_MOST_NAMED])
+                    yield f"    {len(told):,} {what}: {named}{more}"

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.tasks.published import Answer, RowGroup, TaskSet, answers_by_query, task_set
 from benchmarks.tasks.reading.images import ImageFolder, image_paths
 from benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
-from benchmarks.tasks.reading.sources import load_lines, located
+from benchmarks.tasks.reading.sources import load_any_rows, load_lines, located
 from generators.document import Content, Document, Image, Sample, Text, Turn
 from scorers.judging.isg import BLOCK, IMAGE, LAST
 
@@ -66,7 +66,7 @@ def load(place: str, cache: Path) -> TaskSet:
         enumerate(values),
         lambda value: _query(Row.of(value[1]), images, value[0] == last),
         _group,
-        answers=read_answers({path: load_lines(path) for path in given}, cache),
+        answers=read_answers({path: load_any_rows(path) for path in given}, cache),
         categories=dict.fromkeys(GROUPS, 1),
     )
 

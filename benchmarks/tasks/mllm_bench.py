@@ -10,9 +10,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import RowGroup, TaskSet, stated, task_set
+from benchmarks.tasks.published import (
+    Answer,
+    RowGroup,
+    TaskSet,
+    add_answer,
+    stated,
+    task_set,
+)
 from benchmarks.tasks.reading.images import ImageFolder, image_paths
-from benchmarks.tasks.reading.rules import Row, RowError, TaskError
+from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError
 from benchmarks.tasks.reading.sources import load_rows, located
 from generators.document import Document, Sample, Text, Turn
 from scorers.pairwise.mllm_bench import QUESTION_TYPE
@@ -78,9 +85,9 @@ def _answer_files(folder: Path) -> list[Path]:
     return [p for p in sorted(folder.glob("*.json")) if p.name != QUESTIONS.name]
 
 
-def _published(folder: Path) -> tuple[dict[str, dict[str, Document]], dict[str, str]]:
+def _published(folder: Path) -> tuple[dict[str, dict[str, Answer]], dict[str, str]]:
     """Return answers by model and id, and by name of file why it holds none."""
-    answers, unread = dict[str, dict[str, Document]](), dict[str, str]()
+    answers, unread = dict[str, dict[str, Answer]](), dict[str, str]()
     for path in _answer_files(folder):
         try:
             rows = [Row.of(row) for row in load_rows(path)[0]]
@@ -92,5 +99,7 @@ def _published(folder: Path) -> tuple[dict[str, dict[str, Document]], dict[str, 
             unread[path.name] = str(error)
             continue
         for writer, id, text in read:
-            answers.setdefault(writer, {})[id] = Document((Text(text),) if text else ())
+            answer = Document((Text(text),) if text else ())
+            again = f"{path.name}: {Rule.DUPLICATE}: another answer to {id!r}"
+            add_answer(answers.setdefault(writer, {}), id, answer, again)
     return answers, unread

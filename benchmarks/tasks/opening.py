@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from benchmarks.tasks.published import Answer, RowGroup, TaskSet, task_set
-from benchmarks.tasks.reading.images import ImageFolder, image_paths
+from benchmarks.tasks.reading.images import ImageFolder, file_name, image_paths
 from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
 from benchmarks.tasks.reading.sources import load_json, load_lines, located
 from generators.base import Failure, Fault
@@ -126,10 +126,7 @@ def _content(
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of answers: some that are named .jsonl are JSON as well.
-
-    Of two for one query, that named .json comes last.
-    """
+    """Return the files of answers: some that are named .jsonl are JSON as well."""
     return sorted(
         (p for p in folder.iterdir() if p.suffix in (".json", ".jsonl")), reverse=True
     )
@@ -162,11 +159,13 @@ def _answers(
 
     def image(path: str) -> Image:
         """As the released programs: whatever folder is named, in the folder of answers."""
-        return images.image(PurePosixPath(path).name)
+        return images.image(file_name(path))
 
-    images.check_all(PurePosixPath(path).name for path in image_paths([*files.values()]))
+    images.check_all(map(file_name, image_paths([*files.values()])))
     answers: dict[str, Answer] = {}
-    for path, rows in files.items():
+    # The released programs leave out files named .jsonl: of two, .json is the answer.
+    for path in sorted(files, key=lambda path: path.suffix == ".json"):
+        rows = files[path]
         try:
             if len(rows) != 1 or not isinstance(rows[0], dict):
                 said = rows[0] if isinstance(rows[0], str) else shown(rows)

@@ -1,4 +1,4 @@
-"""Prompts for text-to-image models: GenEval 2, DPG-Bench, T2I-CompBench, and your own.
+"""Prompts for text-to-image models: GenEval 2, DPG-Bench and T2I-CompBench.
 
 A query is one prompt and asks for an image of it. What the scorers `geneval2:LVLM` and
 `dpg:LVLM` ask about the image comes with the query.
@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
 from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type, shown
-from benchmarks.tasks.reading.sources import Located, load_table, located
+from benchmarks.tasks.reading.sources import Located, load_table, located, read_text
 from generators.document import Sample, Text, Turn
+from generators.numerals import number_of
 from scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
 from scorers.vqa.geneval2 import ATOMS
 
@@ -93,18 +94,6 @@ def load_compbench(place: str, cache: Path) -> TaskSet:
     return _of_lines("t2i-compbench", place, found, paths, _categorised)
 
 
-def load_prompts(place: str, cache: Path) -> TaskSet:
-    """Return the prompts in a file: one a line, or JSON lines with `prompt` (`.jsonl`).
-
-    A JSON line may have an `id` and a `category`; else the line's number is the id.
-    """
-    found = located(place, ("*.jsonl", "*.txt"))
-    if not found.path.is_file():
-        raise TaskError(f"prompts:FILE is a file, unlike {found.path}")
-    make = _own if found.path.suffix == ".jsonl" else _plain
-    return _of_lines(found.path.stem, place, found, [found.path], make)
-
-
 def _file(found: Located, name: str) -> Path:
     """Return the file of a data set, wherever it is in the folder found."""
     if found.path.is_file():
@@ -116,11 +105,7 @@ def _file(found: Located, name: str) -> Path:
 
 def _lines(paths: Iterable[Path]) -> Iterator[Line]:
     for path in paths:
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TaskError(f"{path} cannot be read: {error}") from None
-        for number, line in enumerate(text.split("\n"), 1):
+        for number, line in enumerate(read_text(path).split("\n"), 1):
             if line.strip():
                 yield Line(number, line.strip(), path.stem)
 
@@ -136,7 +121,8 @@ def _of_lines(
     return task_set(name, place, found, paths, _lines(paths), make, lambda _: unknown)
 
 
-def _query(id: str, prompt: str, category: str = UNKNOWN, **metadata: str) -> Sample:
+def prompt_query(id: str, prompt: str, category: str = UNKNOWN, **metadata: str) -> Sample:
+    """Return the query that asks for an image of a prompt; RowError where it is blank."""
     if not prompt.strip():
         raise RowError(Rule.EMPTY, "prompt is empty")
     turns = (Turn("user", (Text(prompt),)),)
@@ -166,7 +152,7 @@ def _atoms(line: Line) -> Sample:
         atoms.append([of_type(t, str, f"text of atom {i}") for t in (*pair, skill)])
     category = f"{row.get('atom_count', int)} atoms"
     metadata = {ATOMS: json.dumps(atoms)}
-    return _query(f"{line.number:04d}", row.text("prompt"), category, **metadata)
+    return prompt_query(f"{line.number:04d}", row.text("prompt"), category, **metadata)
 
 
 def _propositions(item: DpgItem) -> Sample:
@@ -182,29 +168,19 @@ def _propositions(item: DpgItem) -> Sample:
     ]
     metadata = {PROPOSITIONS: json.dumps(propositions)}
     metadata |= {FIRST_ROW: "1"} if is_first else {}
-    return _query(Row(rows[0]).id("item_id"), rows[0]["text"], **metadata)
+    return prompt_query(Row(rows[0]).id("item_id"), rows[0]["text"], **metadata)
 
 
 def _numbers(text: str, column: str) -> list[int]:
     """Return the numbers of a cell such as `1, 3`."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
+    numbers = [number_of(part) for part in text.split(",")]
+    whole = [int(n) for n in numbers if n is not None and n.is_integer()]
+    if len(whole) < len(numbers):
         detail = f"{column} is {shown(text)}, no numbers with commas between them"
-        raise RowError(Rule.WRONG_TYPE, detail) from None
+        raise RowError(Rule.WRONG_TYPE, detail)
+    return whole
 
 
 def _categorised(line: Line) -> Sample:
     category = line.file.removesuffix(_VALIDATION)
-    return _query(f"{category}-{line.number:03d}", line.text, category)
-
-
-def _plain(line: Line) -> Sample:
-    return _query(f"{line.number:04d}", line.text)
-
-
-def _own(line: Line) -> Sample:
-    row = _object(line)
-    id = row.id() if "id" in row.values else f"{line.number:04d}"
-    category = of_type(row.values.get("category", UNKNOWN), str, "category")
-    return _query(id, row.text("prompt"), category)
+    return prompt_query(f"{category}-{line.number:03d}", line.text, category)

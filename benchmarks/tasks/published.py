@@ -67,6 +67,10 @@ class TaskSet:
     """Answers published with the queries, by model and query."""
 
 
+class RowPlace(str):
+    """Stands in place of the id of an answer whose row has none, and says which row."""
+
+
 class RowGroup(NamedTuple):
     """Id and group as a row states them, whether or not it keeps the rules."""
 
@@ -122,11 +126,12 @@ def gathered(
     """Make queries of `values`; one that breaks a rule becomes a failure, the others run.
 
     `make` raises RowError, `known` gives what can be told of any value. Of values with the
-    same id only the first is used, and of `answers` those to the queries.
+    same id only the first is used, and of `answers` those to the queries (`lost_answer`).
     """
     queries: list[Sample | Malformed] = []
     published: dict[str, dict[str, Answer]] = {}
     broken, first = Counter[str](), dict[str, int]()
+    lost = {writer: lost_answer(by_id, writer) for writer, by_id in answers.items()}
     for i, value in enumerate(values):
         group = known(value)
         try:
@@ -142,9 +147,10 @@ def gathered(
             query, own = error.released, {}
         else:
             queries.append(query)
-        given = {w: by_id[query.id] for w, by_id in answers.items() if query.id in by_id}
+        given = {w: by_id.get(query.id, lost[w]) for w, by_id in answers.items()}
         for writer, answer in {**given, **own}.items():
-            published.setdefault(writer, {})[query.id] = answer
+            if answer is not None:
+                published.setdefault(writer, {})[query.id] = answer
     return TaskRows(tuple(queries), published, dict(sorted(broken.items())))
 
 
@@ -155,19 +161,54 @@ def answers_by_query(
     *,
     numbers: bool = False,
 ) -> dict[str, Answer]:
-    """Return the answers in the file `source` by query; a broken rule is a failure."""
+    """Return the answers in the file `source` by query; a broken rule is a failure.
+
+    Where the row has no id, it stands under a `RowPlace`.
+    """
     answers = dict[str, Answer]()
+    again = RowError(Rule.DUPLICATE, "an earlier answer has the id already")
     for i, value in enumerate(rows):
-        id = f"row-{i}"
+        id: str = RowPlace(f"row-{i}")
+        where = f"{source}, answer {i}"
         try:
             row = Row(of_type(value, dict, "the answer"))
             id = row.id(numbers=numbers)
-            if id in answers:
-                raise RowError(Rule.DUPLICATE, "an earlier answer has the id already")
-            answers[id] = answer(row)
+            given: Answer = answer(row)
         except RowError as error:
-            answers[id] = Failure(f"{source}, answer {i}: {error}", Fault.BAD_INPUT)
+            given = Failure(f"{where}: {error}", Fault.BAD_INPUT)
+        add_answer(answers, id, given, f"{where}: {again}")
     return answers
+
+
+def add_answer(answers: dict[str, Answer], id: str, given: Answer, again: str) -> None:
+    """Add an answer; where the query has another one, both become the failure `again`.
+
+    The same answer again counts once.
+    """
+    if answers.setdefault(id, given) != given:
+        answers[id] = Failure(again, Fault.BAD_INPUT)
+
+
+def lost_answer(answers: Mapping[str, Answer], source: str) -> Failure | None:
+    """Return what queries without an answer have, where a row without an id may hold it.
+
+    `source` names what the answers were read from.
+    """
+    broken = broken_rows(answers)
+    if not broken:
+        return None
+    more = f" (and {len(broken) - 1:,} rows more)" if broken[1:] else ""
+    reason = f"no answer is given, but {source} has a broken row: {broken[0]}{more}"
+    return Failure(reason, Fault.BAD_INPUT)
+
+
+def broken_rows(answers: Mapping[str, Answer]) -> list[str]:
+    """Return what is wrong with each row that has no id."""
+    return [
+        answer.reason
+        for id, answer in answers.items()
+        if isinstance(id, RowPlace) and isinstance(answer, Failure)
+    ]
 
 
 def _claim(first: dict[str, int], id: str | None, row: int) -> None:

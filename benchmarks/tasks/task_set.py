@@ -38,7 +38,7 @@ READERS: Mapping[str, str] = {
     "opening": "benchmarks.tasks.opening:load",
     "probench": "benchmarks.tasks.probench:load",
     "realunify": "benchmarks.tasks.realunify:load",
-    "prompts": "benchmarks.tasks.prompt_sets:load_prompts",
+    "prompts": "benchmarks.tasks.own_prompts:load",
     "t2i-compbench": "benchmarks.tasks.prompt_sets:load_compbench",
     "ueval": "benchmarks.tasks.ueval:load",
     "uni-mmmu": "benchmarks.tasks.uni_mmmu:load",

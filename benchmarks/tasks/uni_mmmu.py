@@ -14,6 +14,7 @@ there is told by the demonstration.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -86,9 +87,10 @@ class _Data(NamedTuple):
 
     def image(self, folder: str, path: Any) -> Image:
         """Return an image named from its task's folder, from `data`, or from its parent."""
-        name = of_type(path, str, "the path of an image").removeprefix("./")
+        named = of_type(path, str, "the path of an image")
+        name = named.replace("\\", "/").removeprefix("./")
         inside = f"{folder}/{name}"
-        found = (self.root / inside).is_file()
+        found = os.path.isfile(self.root / inside)  # False, too, for what no path can be
         return self.images.image(inside if found else name.removeprefix("data/"))
 
 

@@ -96,7 +96,7 @@ JUDGED = ["compare", ".", "--judge", "y", "--protocol"]
         (["run", "--ids", "."], ": Is a directory"),
         (["run", *TRUTH, "--ids", "no_ids"], "holds no sample id"),
         (["run", *TRUTH, "--ids", "bytes"], "can't decode"),
-        (["run", *TRUTH, "--ids", "ids"], "SA-404"),
+        (["run", *TRUTH, "--ids", "ids"], "no query 'SA-404'"),
         (["run", *TRUTH, "--out", "ids"], "--out"),
         (["report", "."], "not a run directory: it has no manifest.json"),
         (["report", "newer"], "has format 2, and this version of plait reads format 1"),
@@ -130,7 +130,8 @@ def test_wrong_use_is_explained(
     folder(here / "d", [])
     (here / "newer").mkdir()
     (here / "newer" / "manifest.json").write_text('{"plait": 2, "config": {}}')
-    for name, content in {"no_ids": b"", "bytes": b"SA-\xff", "ids": b"SA-404"}.items():
+    marked = b"\xef\xbb\xbfSA-404"
+    for name, content in {"no_ids": b"", "bytes": b"SA-\xff", "ids": marked}.items():
         (here / name).write_bytes(content)
     there = {*here.iterdir()}
     assert said in refusal(*words)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from paths import CHECKOUT
 from picture_helpers import NOISE, png_header, saved
 from PIL import Image as Pillow
 
@@ -156,6 +159,31 @@ def test_other_bytes_are_refused(data):
 def test_bombs_are_refused_before_they_go_off(size):
     with pytest.raises(BombError, match=f"{MAX_PIXELS:,}"):
         decode(png_header(*size))
+
+
+def test_pillow_warns_nobody_of_bombs(tmp_path):
+    (tmp_path / "x.png").write_bytes(png_header(9000, MAX_PIXELS // 9000 + 1))
+    program = (
+        "import pathlib, sys\nfrom generators.images import BombError, decode\n"
+        "try: decode(pathlib.Path(sys.argv[1]).read_bytes())\n"
+        "except BombError: print('refused')"
+    )
+    command = [sys.executable, "-W", "always", "-c", program, str(tmp_path / "x.png")]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("refused\n", "")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "the file is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"<html>", "no known image format"),
+    ],
+)
+def test_files_that_hold_no_image_say_why(data, said):
+    with pytest.raises(ImageError, match=said):
+        decode(data)
 
 
 def test_decoding_from_several_threads_leaves_the_warning_filters_alone():

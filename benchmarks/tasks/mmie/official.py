@@ -36,7 +36,7 @@ from benchmarks.tasks.mmie.reader import (
     group_of,
     stated_categories,
 )
-from benchmarks.tasks.published import Answer, TaskSet, malformed
+from benchmarks.tasks.published import Answer, RowPlace, TaskSet, add_answer, malformed
 from benchmarks.tasks.reading.images import ImageFolder, default_folder, image_paths
 from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type
 from benchmarks.tasks.reading.sources import load_rows
@@ -61,6 +61,7 @@ _SIGNATURES = {
 _ANOTHER = Failure(
     "the row's question is not that of the first row with its id", Fault.BAD_INPUT
 )
+_AGAIN = RowError(Rule.DUPLICATE, "an earlier row has it already")
 
 
 def export(
@@ -183,6 +184,8 @@ class Broken(NamedTuple):
     row: Malformed
     model: str | None
     """The model it names, if any."""
+    again: str | None = None
+    """The id, where the model has another answer to it."""
 
 
 def read_outputs(folder: Path, *, cache: Path | None = None) -> list[Output | Broken]:
@@ -195,25 +198,24 @@ def read_outputs(folder: Path, *, cache: Path | None = None) -> list[Output | Br
     values, _ = load_rows(path)
     images = ImageFolder(path.absolute().parent, cache or default_folder())
     images.check_all(image_paths(values))
-    first: dict[tuple[str, str], int] = {}
+    first: dict[tuple[str, str], Output] = {}
     return [_read(i, value, images, first) for i, value in enumerate(values)]
 
 
 def _read(
-    row: int, value: Any, images: ImageFolder, first: dict[tuple[str, str], int]
+    row: int, value: Any, images: ImageFolder, first: dict[tuple[str, str], Output]
 ) -> Output | Broken:
     try:
         output = _output(Row.of(value), images)
-        known = first.setdefault((output.query.id, output.model), row)
-        if known != row:
-            raise RowError(
-                Rule.DUPLICATE, f"row {known} has it for {output.model!r} already"
-            )
-        return output
     except RowError as error:
         model = value.get("model") if isinstance(value, dict) else None
         named = model if isinstance(model, str) and model.strip() else None
         return Broken(malformed(row, group_of(value), error), named)
+    id, model = output.query.id, output.model
+    if first.setdefault((id, model), output) == output:
+        return output
+    again = RowError(Rule.DUPLICATE, f"an earlier row has it for {model!r} already")
+    return Broken(malformed(row, group_of(value), again), model, id)
 
 
 def _output(row: Row, images: ImageFolder) -> Output:
@@ -247,7 +249,8 @@ def read_answers(
     """Return what each model answered in the rows of `files`, by query id.
 
     Questions and ground truths are not looked at: their images may be elsewhere. A row that
-    breaks a rule is a failure of the model it names, otherwise of every model.
+    breaks a rule is a failure of the model it names, otherwise of every model; where it has
+    no id, it stands under a `RowPlace`.
     """
     answers: dict[str, dict[str, Answer]] = {}
     of_all: dict[str, Answer] = {}
@@ -259,15 +262,16 @@ def read_answers(
         for i, value in enumerate(values):
             model = value.get("model") if isinstance(value, dict) else None
             own = answers.setdefault(model, {}) if isinstance(model, str) else of_all
+            group = group_of(value)
             try:
                 row = Row.of(value)
-                id, _ = row.id(), row.text("model")
-                if id in own:
-                    raise RowError(Rule.DUPLICATE, "an earlier row has it already")
-                own[id] = _answer(row, images)
+                row.id()
+                row.text("model")
+                given: Answer = _answer(row, images)
             except RowError as error:
-                broken = malformed(i, group_of(value), error)
-                own[broken.id] = Failure(broken.reason, Fault.BAD_INPUT)
+                given = Failure(malformed(i, group, error).reason, Fault.BAD_INPUT)
+            again = malformed(i, group, _AGAIN).reason
+            add_answer(own, group.id or RowPlace(f"row-{i}"), given, again)
     if not answers:
         return {"": of_all}
     return {model: of_all | own for model, own in answers.items()}
@@ -278,7 +282,7 @@ def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
 
     Raises TaskError when there is no readable `data.json`. A row that breaks a rule is a
     failure of the model it names where another row has the query; otherwise of every model,
-    since it may have been any model's row.
+    since it may have been any model's row. Two answers of a model to a query are a failure.
     """
     rows = read_outputs(folder)
     known: dict[str, Sample] = {}
@@ -289,8 +293,10 @@ def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
         answers[output.model][query.id] = output.document if same else _ANOTHER
     faults = [row for row in rows if isinstance(row, Broken)]
     queries: dict[str, Sample | Malformed] = dict(known)
-    for row, model in faults:
-        if model is not None and row.id in known:
+    for row, model, again in faults:
+        if model is not None and again is not None:
+            answers[model][again] = Failure(row.reason, Fault.BAD_INPUT)
+        elif model is not None and row.id in known:
             fault = Failure(row.reason, Fault.BAD_INPUT)
             answers[model].setdefault(row.id, fault)
         else:

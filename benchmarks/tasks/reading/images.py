@@ -1,7 +1,8 @@
 """Images of a task set: confined to its folder, really decoded, identified by digest.
 
 `ImageFolder` reads image files that rows name; `ImageCache` keeps images that come inside a
-file, so that every worker can read them.
+file, so that every worker can read them. Paths may have the separators of Windows, and the
+accents of a name may be coded in another normal form than those of the file.
 
 The images of twenty thousand queries take minutes to decode, so the results are kept: a
 file whose path, size and modification time are unchanged is not read again. A worker still
@@ -10,11 +11,12 @@ compares the digest when it reads the bytes.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import json
 import os
+import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -34,13 +36,16 @@ from generators.images import BombError, ImageError, decode
 Progress = Callable[[int, int], None]
 """Called with how many images have been checked, and of how many."""
 
-VERSION = f"1 Pillow {PIL.__version__}"
+VERSION = f"2 Pillow {PIL.__version__}"
 """Another version of the decoder may read what this one cannot."""
 MAX_BYTES = 1 << 28
 """Larger files are not read at all."""
 _KEYS = ("image", "image_path", "path")
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """A string of a row under such a key, or with such an end, is the path of an image."""
+_URL_SAFE = str.maketrans("-_", "+/")
+"""From the alphabet of base64 for URLs."""
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 
 
 def default_folder() -> Path:
@@ -93,7 +98,7 @@ class ImageFolder:
 
     def check_all(self, paths: Iterable[str], on_progress: Progress | None = None) -> None:
         """Read and decode in threads all images that have not been checked before."""
-        for path in set(paths):
+        for path in {path for path in paths if not _is_data_url(path)}:
             with contextlib.suppress(RowError, ValueError):  # ValueError: a lone surrogate
                 self.places[path] = self.place(path)
         places, known = set(self.places.values()), self._known()
@@ -112,7 +117,12 @@ class ImageFolder:
                 self._keep(known | self.checked)
 
     def image(self, path: str) -> Image:
-        """Return the image by its digest and place; RowError names the rule it breaks."""
+        """Return the image by its digest and place; RowError names the rule it breaks.
+
+        In place of a path there may be a data URL.
+        """
+        if _is_data_url(path):
+            return ImageCache(self.cache / "inline").add(from_base64(path, "the image"))
         place = self.places.get(path) or self.place(path)
         check = self.checked.get(place) or _check_file(place)
         if check.rule:
@@ -121,14 +131,17 @@ class ImageFolder:
 
     def place(self, path: str) -> str:
         """Return the file that `path` names, links resolved; RowError if outside."""
-        parts = PureWindowsPath(path)  # which knows the separators of both systems
+        parts = PureWindowsPath(path.strip())  # which knows the separators of both systems
         if parts.anchor:
             raise RowError(Rule.OUTSIDE, f"{shown(path)} is an absolute path")
         if ".." in parts.parts:
             raise RowError(Rule.OUTSIDE, f"{shown(path)} contains '..'")
         if "\0" in path:
             raise RowError(Rule.NOT_FOUND, f"{shown(path)} contains a null character")
-        real = os.path.realpath(self.root / path)
+        if _URL.match(path):
+            raise RowError(Rule.NOT_FOUND, f"{shown(path)} is a URL, which is not fetched")
+        spelled = (os.path.realpath(self.root / own) for own in _spellings(path))
+        real = next(filter(os.path.exists, spelled), os.path.realpath(self.root / path))
         if not real.startswith(self._folders):
             raise RowError(Rule.OUTSIDE, f"{shown(path)} is a link to {shown(real)}")
         return real
@@ -158,6 +171,23 @@ class ImageFolder:
         content = {"version": VERSION, "root": str(self.root), "checks": checks}
         with contextlib.suppress(WriteError):
             write_whole(self._file, json.dumps(content), durable=False)
+
+
+def _is_data_url(path: str) -> bool:
+    return path[:5].lower() == "data:"
+
+
+def _spellings(path: str) -> Iterator[str]:
+    """Yield a path as it is, then as other systems spell it."""
+    yield path
+    own = path.strip().replace("\\", "/")
+    yield own
+    yield from (unicodedata.normalize(form, own) for form in ("NFC", "NFD"))
+
+
+def file_name(path: str) -> str:
+    """Return the last part of a path of either system; a data URL as it is."""
+    return path if _is_data_url(path) else re.split(r"[\\/]", path)[-1]
 
 
 def _is_of(path: str, check: ImageCheck) -> bool:
@@ -198,11 +228,16 @@ def inline(data: bytes) -> Image:
 
 
 def from_base64(text: str, what: str) -> bytes:
-    """Return the bytes that `what` holds; RowError where it is not base64."""
+    """Return the bytes that `what` holds as base64, in any form, or as a data URL.
+
+    Raises RowError where it is neither.
+    """
+    from pipelines.endpoints.media import Media, MediaError, embedded
+
     try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        detail = f"{what} is not base64: {shown(text, 40)}"
+        return embedded(Media(text if _is_data_url(text) else text.translate(_URL_SAFE)))
+    except MediaError as error:
+        detail = f"{what} is not base64: {shown(text, 40)} ({error})"
         raise RowError(Rule.UNDECODABLE, detail) from None
 
 
@@ -236,14 +271,17 @@ def images_of(
 ) -> Iterator[Image]:
     """Yield one image or several: `{"bytes": ..., "path": ...}` each, or paths.
 
-    Bytes are kept in `kept`, paths are those of `files`. RowError for anything else.
+    Bytes, in JSON as base64, are kept in `kept`, paths are those of `files`. RowError for
+    anything else.
     """
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, str):
             yield files.image(item)
             continue
         image = Row.of(item, what)
-        if image.values.get("bytes") is not None:
+        if isinstance(image.values.get("bytes"), str):
+            yield kept.add(from_base64(image.text("bytes"), image.path("bytes")))
+        elif image.values.get("bytes") is not None:
             yield kept.add(image.get("bytes", bytes))
         else:
             yield files.image(image.text("path"))

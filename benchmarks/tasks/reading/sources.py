@@ -1,14 +1,18 @@
 """Data brought to a local folder, and the rows of its files.
 
-Paths, snapshots of Hub data sets and unpacked archives; JSON, lines of it, and tables.
+Paths, snapshots of Hub data sets and unpacked archives; JSON, lines of it, and tables. A
+byte that is not UTF-8 becomes a lone surrogate, so that it is the row which has it that
+breaks a rule, and no other.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import gzip
 import hashlib
+import io
 import json
 import os
 import re
@@ -22,11 +26,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.tasks.reading.rules import TaskError, shown
+from generators.buckets import AnyPath
+from generators.images import LFS_POINTER
 
 T = TypeVar("T")
 HUB = "hf:"
 _PARQUET_ROWS = 64
 """That are read at once."""
+_MORE = "\0more"
+"""Where cells beyond the header's stand; no column is called so."""
 _BEGIN = re.compile(r"[ \t\n\r]*\[[ \t\n\r]*(\][ \t\n\r]*)?")
 _BETWEEN = re.compile(r"[ \t\n\r]*([,\]])[ \t\n\r]*")
 """Marks of a JSON list before its first item, and after each."""
@@ -217,12 +225,8 @@ def load_rows(path: Path) -> tuple[Rows, str]:
 
 def load_lines(path: Path) -> list[Any]:
     """Return the values of a file of JSON lines; TaskError names a line that is none."""
-    try:
-        lines = path.read_text("utf-8-sig").split("\n")
-    except (OSError, ValueError) as error:
-        raise TaskError(f"{path} cannot be read: {error}") from None
     values = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         try:
             values += [json.loads(line)] if line.strip() else []
         except (ValueError, RecursionError) as error:
@@ -230,13 +234,64 @@ def load_lines(path: Path) -> list[Any]:
     return values
 
 
-def _text_of(path: Path) -> tuple[str, str]:
+def load_any_rows(path: AnyPath) -> list[Any]:
+    """Return the rows of a JSON list, of a JSON object (one), or of lines of JSON.
+
+    A line that is not JSON is a row that is a string.
+    """
+    text = read_text(path)
     try:
-        data = path.read_bytes()
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        content = [_value(line) for line in text.split("\n") if line.strip()]
+        if not any(isinstance(row, dict) for row in content):
+            raise TaskError(f"{path} is neither JSON nor lines of it: {error}") from None
+    return content if isinstance(content, list) else [content]
+
+
+def _value(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+
+
+def read_text(path: AnyPath) -> str:
+    """Return the text of a file of data; TaskError where it cannot be read.
+
+    A mark of byte order is left out. Split it at line feeds alone: `str.splitlines` also
+    ends lines at characters that JSON and tables may hold, such as U+2028.
+    """
+    return _decoded(path, _bytes_of(path))
+
+
+def _bytes_of(path: AnyPath) -> bytes:
+    try:
+        return path.read_bytes()
     except OSError as error:
         raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
-    with _decoding(path):
-        return data.decode("utf-8-sig"), hashlib.sha256(data).hexdigest()
+
+
+def _decoded(path: AnyPath, data: bytes) -> str:
+    refuse_other_text(path, data)
+    return data.decode("utf-8-sig", "surrogateescape")
+
+
+def refuse_other_text(path: AnyPath, data: bytes) -> None:
+    """Raise TaskError where the bytes with which a file begins are no text in UTF-8."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4]:
+        raise TaskError(f"{path} is UTF-16 or no text; save it as UTF-8")
+    _refuse_pointer(path, data)
+
+
+def _refuse_pointer(path: AnyPath, data: bytes) -> None:
+    if data.startswith(LFS_POINTER):
+        raise TaskError(f"{path} is a Git LFS pointer: run git lfs pull")
+
+
+def _text_of(path: Path) -> tuple[str, str]:
+    data = _bytes_of(path)
+    return _decoded(path, data), hashlib.sha256(data).hexdigest()
 
 
 @contextlib.contextmanager
@@ -277,18 +332,34 @@ class Rows:
                 raise json.JSONDecodeError("Extra data", self.text, at)
 
 
+@contextlib.contextmanager
+def cells_of_any_length() -> Iterator[None]:
+    """Lift the limit of the module `csv` within."""
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 def load_table(
     path: Path, columns: Iterable[str], delimiter: str = ","
 ) -> Iterator[dict[str, str]]:
     """Yield the rows of a table by column; missing cells are empty.
 
-    Cells may be of any length. Raises TaskError when it cannot be read or lacks one of
-    `columns`.
+    Cells may be of any length. Raises TaskError when it cannot be read, lacks one of
+    `columns`, or has a row of more cells than the header.
     """
-    before = csv.field_size_limit(2**31 - 1)
+    # In published tables of tabs every cell is quoted; where one is not, its quotation mark
+    # would take in the rows that follow.
+    strict = delimiter == "\t"
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            table = csv.DictReader(file, delimiter=delimiter, restval="")
+        with path.open("rb") as binary, cells_of_any_length():
+            refuse_other_text(path, binary.peek(len(LFS_POINTER)))
+            file = io.TextIOWrapper(binary, "utf-8-sig", "surrogateescape", newline="")
+            table = csv.DictReader(
+                file, delimiter=delimiter, restkey=_MORE, restval="", strict=strict
+            )
             names = table.fieldnames or ()
             if lacking := [name for name in columns if name not in names]:
                 raise TaskError(
@@ -296,11 +367,11 @@ def load_table(
                     f"it has {', '.join(names) or 'none'}"
                 )
             for row in table:
-                yield {name: value for name, value in row.items() if name is not None}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+                if _MORE in row:
+                    raise csv.Error(f"line {table.line_num} has more cells than the header")
+                yield row
+    except (OSError, csv.Error) as error:
         raise TaskError(f"{path} cannot be read as a table: {error}") from None
-    finally:
-        csv.field_size_limit(before)
 
 
 def parquet_files(root: Path, split: str) -> list[Path]:
@@ -322,7 +393,36 @@ def parquet_rows(paths: Iterable[Path]) -> Iterator[Any]:
 
     for path in paths:
         try:
+            with path.open("rb") as file:
+                _refuse_pointer(path, file.read(len(LFS_POINTER)))
             for batch in pq.ParquetFile(path).iter_batches(_PARQUET_ROWS):
-                yield from batch.to_pylist()
-        except (pa.ArrowInvalid, OSError) as error:
+                yield from _plain_rows(batch)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise TaskError(f"{path} cannot be read: {error}") from None
+
+
+def _plain_rows(batch: Any) -> Iterator[dict[str, Any]]:
+    try:
+        yield from batch.to_pylist()
+    except UnicodeDecodeError:
+        columns = [[_plain(cell) for cell in column] for column in batch.columns]
+        for cells in zip(*columns, strict=True):
+            yield dict(zip(batch.schema.names, cells, strict=True))
+
+
+def _plain(scalar: Any) -> Any:
+    """Return an Arrow scalar as `as_py` does, bytes that are no UTF-8 as surrogates."""
+    import pyarrow as pa
+
+    if not scalar.is_valid:
+        return None
+    if isinstance(scalar, pa.DictionaryScalar):
+        return _plain(scalar.value)
+    if isinstance(scalar, pa.StructScalar):
+        return {name: _plain(value) for name, value in scalar.items()}
+    if isinstance(scalar, pa.ListScalar | pa.LargeListScalar | pa.FixedSizeListScalar):
+        return [_plain(value) for value in scalar.values]
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return scalar.as_buffer().to_pybytes().decode("utf-8", "surrogateescape")

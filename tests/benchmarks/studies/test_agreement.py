@@ -106,6 +106,76 @@ def test_spreadsheets_csv(tmp_path):
     assert found.values == {"people": {Unit("SA-1", "anole"): 3.0}}
 
 
+TABLE = "id\tsystem\tscore\nSA-1\ta\t0.5\nSA-2\ta\t+3\n"
+
+
+def joined_by(separator: str) -> str:
+    return TABLE.replace("\t", separator)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("h.csv", f"\ufeff{joined_by(',')}".replace("\n", "\r\n")),
+        ("h.CSV", f"sep=;\r\n{joined_by(';')}"),
+        ("h.csv", f'"sep=|"\n{joined_by("|")}'),
+        ("h.csv", TABLE),
+        ("h.csv", joined_by(",").replace("\n", ",\n")),
+        ("h.csv", joined_by(";").replace("\n", ";;\n")),
+        ("h.csv", joined_by(",").replace("SA-1", ' "SA-1"')),
+        ("h.tsv", TABLE),
+        ("h.tsv", 'id\tnote\tsystem\tscore\nSA-1\t"so\ta\t0.5\nSA-2\tsaid "x"\ta\t3\n'),
+        ("h.tsv", 'id\tnote\tsystem\tscore\nSA-1\t"so\nso"\ta\t.5\nSA-2\t\ta\t3\n'),
+        ("h.csv", 'id,note,system,score\nSA-1,"so\u2028\nso",a,0.5\nSA-2,\u2029,a,3e0\n'),
+        (
+            "h.jsonl",
+            '{"id": "SA-1", "system": "a", "score": 0.5, "note": "so\u2028\x85so"}\r\n'
+            '\n{"id": "SA-2", "system": "a", "score": "3.0"}',
+        ),
+        (
+            "h.ndjson",
+            '\ufeff{"id": "SA-1", "system": "a", "score": 5e-1}\n'
+            '{"id": "SA-2", "system": "a", "score": 3, "note": "\u2029"}\n',
+        ),
+    ],
+)
+def test_ratings_as_programs_save_them(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content.encode())
+    wanted = {Unit("SA-1", "a"): 0.5, Unit("SA-2", "a"): 3.0}
+    assert human(tmp_path / name).values == {"people": wanted}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        *(
+            (joined_by(",").replace("0.5", number).encode(), f"line 2: score is {number!r}")
+            for number in ("0_5", "\uff15", "nan", "inf", "1e999", "0x1", "1 2", "--1")
+        ),
+        (joined_by(";").replace("0.5", "0,5").encode(), "line 2: score is '0,5'"),
+        (TABLE.encode("utf-16"), "save it as UTF-8"),
+        (TABLE.encode("utf-16-be"), "save it as UTF-8"),
+        (
+            TABLE.replace("SA-2", "ca\xe9").encode("latin-1"),
+            "line 3 has the byte 0xe9.*UTF-8",
+        ),
+        (b"id,system,score\nSA-1,a,1,5\n", "line 2 has 4 cells; the header has 3"),
+        (b"id,system,score\nSA-1,a,1,\n", "line 2 has 4 cells; the header has 3"),
+        (b'id,system,score\n"SA-1,a,1\nSA-2,a,2\n', "h.csv, after line 1"),
+        (b'id,system,score\n"SA"-1,a,1\n', "h.csv, after line 1"),
+        (b"id,score\nSA-1,1\n", "lacks system"),
+        (b"name,score\nSA-1,1\n", "lacks id and system"),
+        (b"id,system,score,\nSA-1,a,1,x\n", "named twice or not at all"),
+        (b"", "needs the columns|holds no row|not at all"),
+    ],
+)
+def test_tables_that_cannot_be_read_say_what_to_do(tmp_path, content, said):
+    (tmp_path / "h.csv").write_bytes(content)
+    with pytest.raises(UsageError, match=said) as refused:
+        human(tmp_path / "h.csv")
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("columns", "value"),
     [
@@ -340,7 +410,7 @@ def test_scores_are_votes_where_people_compared(tmp_path):
 def test_nothing_in_common_and_other_forms_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"SA-9 of anole / SA-0 of"):
         both(tmp_path, rows(IDS, score=SCORED), rows(["SA-9"], score=[1]))
-    with pytest.raises(UsageError, match=r"vote .*score"):
+    with pytest.raises(UsageError, match=r"vote needs the column baseline"):
         both(tmp_path, rows(IDS, score=SCORED), rows(IDS[:1], vote=["tie"]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +38,10 @@ from benchmarks.studies.bias import (
     rewording,
     self_preference,
 )
-from benchmarks.studies.rulings import Ruling, Side, write_rulings
+from benchmarks.studies.rulings import Ruling, Side, read_rulings, write_rulings
 from benchmarks.tasks.published import as_asked
 from benchmarks.tasks.task_set import TaskSet
+from generators.errors import UsageError
 from generators.keys import derived_seed
 from generators.system import System
 from scorers.judging import released
@@ -252,6 +254,16 @@ GREEDY = chat_spec(target="comparing_helpers:Grader")
 SAMPLES = [sample(f"SA-{i}") for i in range(6)]
 SHOWN = (picture("one"), picture("two"))
 ONE_RUBRIC = ([], ["judge:chatty: scores by one rubric only"])
+
+
+def test_lines_of_rulings_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    (one,) = both("1", 2, None)[:1]
+    said = replace(one, said="A\u2028is\x85better\x1c")
+    write_rulings([said, one], tmp_path / "judgements-1.jsonl")
+    assert list(read_rulings(tmp_path / "judgements-1.jsonl")) == [said, one]
+    (tmp_path / "broken.jsonl").write_bytes(b'{"said": "\xe9"}\n')
+    with pytest.raises(UsageError, match=r"broken\.jsonl, line 1"):
+        list(read_rulings(tmp_path / "broken.jsonl"))
 
 
 @pytest.fixture

@@ -165,17 +165,99 @@ def test_rows_without_their_query_or_broken_are_counted(task):
     ]
     told, (system,) = answered(task, {"x": str(folder(Path("x"), rows))})
     outcomes = {id: type(a).__name__ for id, a in system.answers.items() if id in IDS}
-    assert outcomes == {"SA-1": "Document", "SA-2": "Failure", "SA-3": "Failure"}
+    broken = dict.fromkeys(("SA-2", "SA-3", "MSR-4"), "Failure")
+    assert outcomes == {"SA-1": "Document"} | broken
     counts = told.about["answers"]["x"]["systems"]["x"]
-    assert (counts["answers"], counts["failed"], counts["without"]) == (1, 2, 1)
-    assert {text.partition(" ")[0] for text in counts["unknown"]} == {
-        "SA-404",
-        "row-3",
-        "row-4",
-        "row-6",
-    }
+    assert (counts["answers"], counts["failed"], counts["without"]) == (1, 3, 0)
+    assert counts["unknown"] == ["SA-404"]
+    starts = [reason.split(":")[0] for reason in counts["broken"]]
+    assert starts == ["row 6", "row 3"]
     assert isinstance(system.answers["SA-1"], Document)
     assert isinstance(system.answers["SA-1"].segments[1], Image)
+
+
+def mmie_answer(id, text):
+    return theirs(id, answer=[{"text": text, "image": None}])
+
+
+def ueval_answer(id, text):
+    return {"id": id, "text_answer": text}
+
+
+def isg_answer(id, text):
+    return {"id": id, "output": [{"type": "text", "content": text}]}
+
+
+OF_FORMAT = [(mmie_answer, "json"), (ueval_answer, "json"), (ueval_answer, "jsonl")]
+OF_FORMAT += [(isg_answer, "jsonl"), (mmie_answer, "jsonl")]
+
+
+@pytest.fixture(params=OF_FORMAT)
+def given(request, task):
+    """What is told of rows in a format, and the answers: texts, or reasons of failures."""
+    make, suffix = request.param
+
+    def read(rows):
+        made = [make(*row) if isinstance(row, tuple) else row for row in rows]
+        lines = "\n".join(r if isinstance(r, str) else json.dumps(r) for r in made)
+        content = lines if suffix == "jsonl" else json.dumps(made)
+        place = written(Path(f"x.{suffix}"), content)
+        place.write_bytes(place.read_bytes().replace(b"BYTE", b"\xe9"))
+        told, (system,) = answered(task, {"x": str(place)})
+        answers = {id: system.answers.get(id) for id in IDS}
+        counts = told.about["answers"]["x"]["systems"]["x"]
+        return counts, {
+            id: a.text if isinstance(a, Document) else getattr(a, "reason", None)
+            for id, a in answers.items()
+        }
+
+    return read
+
+
+def test_the_same_answer_twice_counts_once(given):
+    counts, answers = given([("SA-1", "a"), ("SA-2", "b"), ("SA-1", "a")])
+    assert answers == {"SA-1": "a", "SA-2": "b", "SA-3": None, "MSR-4": None}
+    assert [counts[k] for k in ("answers", "failed", "without")] == [2, 0, 2]
+    assert counts["unknown"] == counts["broken"] == []
+
+
+@pytest.mark.parametrize("texts", [("a", "b"), ("a", "b", "a"), ("a", 5), (5, "a")])
+def test_two_answers_to_one_query_are_a_failure(given, texts):
+    counts, answers = given([*(("SA-1", text) for text in texts), ("SA-2", "c")])
+    assert "duplicate id: an earlier" in answers["SA-1"]
+    assert answers["SA-2"] == "c"
+    assert [counts[k] for k in ("answers", "failed", "without")] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("broken", ['{"id": "SA-3", ', 7, ("", "a"), ("\u2028", "a")])
+def test_a_broken_row_is_a_failure_of_every_query_without_an_answer(given, broken):
+    """Of which query it is the answer cannot be told; its place can."""
+    rows = [("SA-1", "a"), broken, ("SA-2", "b"), ("MSR-4", "c")]
+    counts, answers = given(rows)
+    assert (answers["SA-1"], answers["SA-2"]) == ("a", "b")
+    assert re.search(r"x\.jsonl?.* (row|answer) 1: ", answers["SA-3"])
+    assert [counts[k] for k in ("answers", "failed", "without")] == [3, 1, 0]
+    assert len(counts["broken"]) == 1
+    counts, answers = given([*rows, ("SA-3", "d")])
+    assert [counts[k] for k in ("answers", "failed", "without")] == [4, 0, 0]
+    assert len(counts["broken"]) == 1
+
+
+def test_a_byte_that_is_no_utf8_is_a_failure_of_its_answer(given):
+    counts, answers = given([("SA-1", "BYTE"), ("SA-2", "b")])
+    assert "0xe9" in answers["SA-1"]
+    assert answers["SA-2"] == "b"
+    assert [counts[k] for k in ("answers", "failed", "without")] == [1, 1, 2]
+
+
+def test_of_two_files_for_a_query_of_opening_json_is_the_answer(task):
+    place = in_opening(Path("x"))
+    said = [{"input": []}, {"output": [{"text": "another"}]}]
+    row = {"meta_task_name": "m", "subtask_name": "s", "conversations": said}
+    for name in ("SA-1.jsonl", "SA-2.json"):
+        written(place / name, row)
+    _, (system,) = answered(task, {"x": str(place)})
+    assert (system.answers["SA-1"].text, system.answers["SA-2"].text) == ("t", "another")
 
 
 def test_models_in_one_file_are_systems(task):

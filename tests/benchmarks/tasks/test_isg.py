@@ -58,7 +58,11 @@ def test_answers_of_others_are_systems(tmp_path):
     made = answers["a"]["0000"]
     assert (made.text, len(made.images)) == ("It falls.", 1)
     assert answers["a"]["0001"] == Document()
-    assert "b" not in answers, "its only answer belongs to no query"
+    lines = tmp_path / "answers" / "a.jsonl"
+    lines.write_text(lines.read_text() + '\n{"id": "0000", "out\n')
+    assert read("isg", place).answers["a"] == answers["a"], "a broken line stops no other"
+    assert set(answers["b"]) == {"0000", "0001"}, "its only answer may be to either"
+    assert all("b.jsonl, answer 0" in answer.reason for answer in answers["b"].values())
 
 
 @pytest.mark.parametrize("output", [{}, {"output": None}, {"output": []}])

@@ -27,7 +27,8 @@ from benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR
 from benchmarks.tasks.published import published
 from benchmarks.tasks.reading.rules import TaskError
 from benchmarks.tasks.task_set import load
-from generators.document import Image, Malformed, Sample, Text
+from generators.base import Failure
+from generators.document import Document, Image, Malformed, Sample, Text
 from generators.errors import UsageError
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.creation import FACTUALITY, TRUTH
@@ -83,6 +84,19 @@ def test_a_creation_row_has_its_images_before_the_question(tmp_path):
         published("published:gpt-5", task)
 
 
+def test_a_cell_that_takes_in_others_is_an_error(tmp_path):
+    """A tab that is not quoted, and a quotation mark that is left open."""
+    rows = [creation_row(i, question=f"what\tis {i}?") for i in (1, 2, 3)]
+    file = write_tsv(tmp_path / "Creation.tsv", rows)
+    text = file.read_text().replace('"what\tis 2?"', "what\tis 2?")
+    file.write_text(text)
+    with pytest.raises(TaskError, match=r"Creation\.tsv cannot be read as a table: line 3"):
+        load(f"creation:{file}", cache=tmp_path / "cache")
+    file.write_text(text.replace("what\tis 2?", '"what is 2?'))
+    with pytest.raises(TaskError, match=r"Creation\.tsv cannot be read as a table"):
+        load(f"creation:{file}", cache=tmp_path / "cache")
+
+
 @pytest.mark.parametrize(
     ("criteria", "wanted"),
     [
@@ -115,6 +129,8 @@ def test_mllm_bench_rows_and_answer_files(tmp_path):
     answer = {"gen_model_id": "llava-v1.5-13b", "answer": "a cup"}
     rows = [mllm_row(0), mllm_row(7, reference="object: a cup")]
     anchor = [{"unique_idx": 7} | answer, {"unique_idx": 99} | answer]
+    twice = [{"unique_idx": 7, "gen_model_id": "x", "answer": a} for a in ("a cup", "tea")]
+    anchor += [{"unique_idx": 7} | answer, *twice]
     root = write_mllm(tmp_path / "repo", rows, {"anchor.json": anchor, "notes.json": {}})
     task = load(f"mllm-bench:{root}", cache=tmp_path / "cache")
     first, sample = task.samples
@@ -122,7 +138,9 @@ def test_mllm_bench_rows_and_answer_files(tmp_path):
     assert shown(sample) == [f"user <{RED[:6]}> what is 7?"]
     assert (first.criteria, sample.criteria) == (None, "object: a cup")
     assert sample.metadata[QUESTION_TYPE] == "close-ended"
-    assert {w: set(a) for w, a in task.answers.items()} == {"llava-v1.5-13b": {"7"}}
+    made = {writer: by_id["7"] for writer, by_id in task.answers.items()}
+    assert isinstance(made["llava-v1.5-13b"], Document)
+    assert isinstance(made["x"], Failure), "two answers to one query"
     assert list(task.about["unread_answers"]) == ["notes.json"]
 
 

@@ -121,7 +121,7 @@ def test_prompts_of_ones_own_are_lines_or_json(tmp_path):
         ("0001", "unknown", "a cat"),
         ("dog", "pets", "a dog"),
         ("row-2", "unknown", "missing key"),
-        ("row-3", "unknown", "wrong type"),
+        ("3", "unknown", "x"),
     ]
 
 

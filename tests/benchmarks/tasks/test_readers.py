@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -387,6 +388,138 @@ def test_a_file_that_cannot_be_read_is_one_error_that_names_it(reader, tmp_path)
         with pytest.raises(TaskError) as caught:
             load(data, cache=tmp_path / "cache")
         assert Path(reader.where).name in str(caught.value)
+
+
+MARK = "question?"
+PROSE = ("text", "content", "value", "question", "prompt", "evaluation_prompt")
+
+
+def with_marks(value, key=""):
+    """A row whose prose, or what begins a list with "text", is MARK."""
+    if isinstance(value, dict):
+        return {name: with_marks(own, name) for name, own in value.items()}
+    if isinstance(value, list) and value[:1] == ["text"]:
+        return ["text", MARK]
+    if isinstance(value, list):
+        return [with_marks(own) for own in value]
+    return MARK if isinstance(value, str) and key in PROSE else value
+
+
+def test_a_byte_that_is_no_utf8_breaks_its_row_alone(reader, tmp_path):
+    rows = [reader.row(90), with_marks(reader.row(91)), reader.row(92)]
+    data = reader.write(tmp_path / "d", rows)
+    file = tmp_path / "d" / reader.where
+    content = file.read_bytes()
+    assert MARK.encode() in content
+    file.write_bytes(content.replace(MARK.encode(), MARK.encode()[:-1] + b"\xe9"))
+    first, broken, last = load(data, cache=tmp_path / "cache").samples
+    assert [first.id, last.id] == [reader.id.format(i) for i in (90, 92)]
+    assert isinstance(broken, Malformed)
+    assert "text is not Unicode" in broken.reason
+    assert "0xe9" in broken.reason
+
+
+def with_images(value, change):
+    """A row with every path of an image, or image in base64, changed."""
+    if isinstance(value, dict):
+        return {name: with_images(own, change) for name, own in value.items()}
+    if isinstance(value, list):
+        return [with_images(own, change) for own in value]
+    is_image = isinstance(value, str) and value.endswith((".png", ".jpg", PNG64))
+    return change(value) if is_image else value
+
+
+PNG64 = base64_of(png())
+LINES64 = "".join(f"{PNG64[i : i + 76]}\n" for i in range(0, len(PNG64), 76))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.replace("/", "\\"),
+        lambda path: f".\\{path}".replace("/", "\\") if path != PNG64 else path,
+        lambda path: f"data:image/png;base64,{PNG64}",
+        lambda path: f"DATA:image/PNG;name=a.png;charset=utf-8;BASE64,\n{LINES64}",
+        lambda path: LINES64 if path == PNG64 else path,
+    ],
+    ids=["backslashes", "from here", "data URL", "data URL in lines", "base64 in lines"],
+)
+def test_images_as_other_systems_name_them(reader, tmp_path, change):
+    rows = [reader.row(90), with_images(reader.row(91), change)]
+    first, second = load(
+        reader.write(tmp_path / "d", rows), cache=tmp_path / "cache"
+    ).samples
+    assert isinstance(second, Sample), second
+    assert digests(first) == digests(second) != []
+
+
+def digests(sample):
+    """Of the images of a query and of its ground truth."""
+    parts = [s for turn in sample.turns for s in turn.content]
+    parts += sample.reference.segments if sample.reference else ()
+    return [s.digest for s in parts if isinstance(s, Image)]
+
+
+NFC, NFD = (unicodedata.normalize(form, "caf\u00e9.png") for form in ("NFC", "NFD"))
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        (NFC, f"images/{NFD}"),
+        (NFD, f".\\images\\{NFC}"),
+        ("a\\b.png", "images/a\\b.png"),
+        ("a.png", " ./images/a.png\n"),
+        ("a.png", {"bytes": PNG64.translate(str.maketrans("+/", "-_")).rstrip("=")}),
+        ("data:x.png", "./images/data:x.png"),
+        ("a.png", {"bytes": f"data:image/png;base64,{PNG64}"}),
+        ("a.png", {"bytes": None, "path": "images\\a.png"}),
+        ("a.png", {"path": f"data:;base64,{PNG64}"}),
+    ],
+)
+def test_images_are_found_by_names_as_people_have_them(tmp_path, file, named):
+    root = folder(tmp_path / "d", [mmie_row("SA-1", image=named)], {file: png()})
+    (sample,) = load(str(root), cache=tmp_path / "cache").samples
+    assert isinstance(sample, Sample), sample
+    assert Image.of(png()).digest in digests(sample)
+
+
+@pytest.mark.parametrize(
+    ("content", "named", "said"),
+    [
+        (b"", "images/a.png", "the file is empty"),
+        (POINTER, "images/a.png", "run git lfs pull"),
+        (b"<html>", "images/a.png", "in no known image format"),
+        (png(), "https://example.org/a.png", "not fetched"),
+        (png(), "file:///a.png", "not fetched"),
+        (png(), "images\\b.png", "No such file"),
+        (png(), "images\\..\\a.png", "contains '..'"),
+        (png(), "\\\\host\\a.png", "an absolute path"),
+        (png(), "c:images\\a.png", "an absolute path"),
+        (png(), " ../d-secret.png", "contains '..'"),
+        (png(), " /etc/passwd", "an absolute path"),
+        (png(), "data:text/html;base64,AAAA", "not an image"),
+        (png(), "data:image/png;base64,*", "not valid base64"),
+        (png(), "data:image/png;base64", "no comma"),
+        (png(), f"data:image/png;base64,{base64_of(POINTER)}", "run git lfs pull"),
+        (png(), {"bytes": ""}, "the file is empty"),
+    ],
+)
+def test_what_is_no_image_says_why(tmp_path, content, named, said):
+    root = folder(tmp_path / "d", [mmie_row("SA-1", image=named)], {"a.png": content})
+    (broken,) = load(str(root), cache=tmp_path / "cache").samples
+    assert said in broken.reason
+
+
+@pytest.mark.parametrize("prefix", ["mmie", "parquet", "prompts"])
+def test_data_that_git_lfs_has_not_fetched(tmp_path, prefix):
+    names = {"mmie": "data.json", "parquet": "x.parquet", "prompts": "p.jsonl"}
+    forms = {"mmie": "", "parquet": "probench:", "prompts": "prompts:"}
+    file = tmp_path / names[prefix]
+    file.write_bytes(POINTER)
+    with pytest.raises(TaskError, match=rf"{file.name} is a Git LFS pointer"):
+        load(f"{forms[prefix]}{file}", cache=tmp_path / "cache")
 
 
 def test_data_that_is_not_there(reader, tmp_path):

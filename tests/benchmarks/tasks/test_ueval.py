@@ -73,7 +73,7 @@ def place(tmp_path):
         "c": [
             {"id": 7, "emu_text": "", "emu_image": ["gone.png"]},
             {"id": "8"},
-            {"id": "8"},
+            {"id": "8", "emu_text": "Another."},
         ],
     }
     for name, rows in models.items():

@@ -227,7 +227,7 @@ BROKEN = [
         "picture path leaves the data folder",
     ),
     (output("VIST-9"), "unreadable category"),
-    (output("MSR-1"), "duplicate id"),
+    (output("MSR-1", answer="another"), "duplicate id"),
     (3, "wrong type"),
 ]
 
@@ -236,12 +236,23 @@ def test_broken_answers_name_row_and_rule(tmp_path):
     rows = [output("MSR-1"), *(value for value, _ in BROKEN)]
     first, *broken = read_outputs(folder(tmp_path / "d", rows), cache=tmp_path / "cache")
     assert not isinstance(first, Broken)
-    assert [f.row for f, _ in broken] == list(range(1, len(rows)))
-    assert [f.reason.split(": ")[1] for f, _ in broken] == [rule for _, rule in BROKEN]
+    assert [f.row for f, *_ in broken] == list(range(1, len(rows)))
+    assert [f.reason.split(": ")[1] for f, *_ in broken] == [rule for _, rule in BROKEN]
     named = [v.get("model") if isinstance(v, dict) else None for v in rows[1:]]
-    assert [model for _, model in broken] == named
+    assert [model for _, model, _ in broken] == named
     with pytest.raises(TaskError):
         read_outputs(tmp_path)
+
+
+def test_two_answers_of_a_model_to_a_query_are_a_failure(tmp_path):
+    """The same one twice is one."""
+    rows = [output(model=m, answer=a) for m, a in zip("aabbc", "xyxxx", strict=True)]
+    task, systems = answered(folder(tmp_path / "d", rows))
+    assert [s.id for s in task.samples] == ["MSR-1"]
+    said = {s.name: s.answers["MSR-1"] for s in systems}
+    assert isinstance(said["a"], Failure)
+    assert "duplicate id" in said["a"].reason
+    assert (said["b"].text, said["c"].text) == ("x", "x")
 
 
 def test_a_broken_row_is_the_failure_of_the_model_it_names(tmp_path):
