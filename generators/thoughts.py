@@ -245,8 +245,13 @@ def _lone_closing(text: str) -> tuple[_Marks, re.Match[str]] | None:
 
 def _is_mentioned(text: str, mark: re.Match[str]) -> bool:
     """Return whether a mark is quoted or part of a code block, not used."""
-    fences = len(_FENCE.findall(text, 0, mark.start()))
-    return text[: mark.start()].endswith(_QUOTES) or fences % 2 == 1
+    is_quoted = text[: mark.start()].endswith(_QUOTES)
+    return is_quoted or is_in_code_block(text, mark.start())
+
+
+def is_in_code_block(text: str, place: int) -> bool:
+    """Return whether a place of a Markdown text is inside a fenced block."""
+    return len(_FENCE.findall(text, 0, place)) % 2 == 1
 
 
 def _unwrapped(marks: _Marks, text: str) -> str:
