@@ -192,6 +192,7 @@ class ResultReader:
             repeats=made.config.repeats,
             costs=self._builder.documents,
             spent=self._builder.spent,
+            cut=self._builder.cut,
             damaged=len(self._store.damage),
             agreement=made.config.report.agreement,
             reading=self._again,
