@@ -222,13 +222,18 @@ def _closing(marks: _Marks, text: str, start: int) -> re.Match[str] | None:
     It is the one of the outermost thought where thoughts are nested; where marks do not
     pair (a thought that mentions its own opening mark), the first.
     """
-    closings = list(marks.closing.finditer(text, start))
-    openings = [m.start() for m in marks.opening.finditer(text, start)]
-    for number, closing in enumerate(closings, start=1):
-        before = sum(place < closing.start() for place in openings)
+    first, before = None, 0
+    # Not a list: a text of many short thoughts is read once for each of them.
+    openings = marks.opening.finditer(text, start)
+    opening = next(openings, None)
+    for number, closing in enumerate(marks.closing.finditer(text, start), start=1):
+        first = first or closing
+        while opening is not None and opening.start() < closing.start():
+            before += 1
+            opening = next(openings, None)
         if number == before + 1:
             return closing
-    return closings[0] if closings else None
+    return first
 
 
 def _lone_closing(text: str) -> tuple[_Marks, re.Match[str]] | None:
@@ -246,12 +251,12 @@ def _lone_closing(text: str) -> tuple[_Marks, re.Match[str]] | None:
 def _is_mentioned(text: str, mark: re.Match[str]) -> bool:
     """Return whether a mark is quoted or part of a code block, not used."""
     is_quoted = text[: mark.start()].endswith(_QUOTES)
-    return is_quoted or is_in_code_block(text, mark.start())
+    return is_quoted or fences(text, 0, mark.start()) % 2 == 1
 
 
-def is_in_code_block(text: str, place: int) -> bool:
-    """Return whether a place of a Markdown text is inside a fenced block."""
-    return len(_FENCE.findall(text, 0, place)) % 2 == 1
+def fences(text: str, start: int, end: int) -> int:
+    """Return how many lines between two places of a Markdown text open or end a block."""
+    return len(_FENCE.findall(text, start, end))
 
 
 def _unwrapped(marks: _Marks, text: str) -> str:

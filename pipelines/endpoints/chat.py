@@ -88,7 +88,7 @@ class ChatEndpoint(CompletionEndpoint):
 
     async def outcome(self, reply: EndpointReply) -> Outcome[Draft]:
         """Return the one text; a reply with images is a failure, never its text."""
-        reply = replace(reply, notes={**reply.notes, **reply.usage})
+        reply = replace(reply, notes={**reply.usage, **reply.notes})
         if failure := reply.problem():
             return failure
         if not reply.images:

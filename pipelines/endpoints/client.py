@@ -141,13 +141,12 @@ class EndpointClient:
                 reply, attempts = await self._tried(attempt, {Meaning.REJECTED: most}, used)
             except ERRORS as error:
                 failure = self._failure(error, notes)
-                return (
-                    replace(failure, usage=self._ceiling.spend(used)) if used else failure
-                )
+                spent = self._ceiling.spend(used) if any(used.values()) else {}
+                return replace(failure, usage=spent)
             self._answered, self._rejected = True, 0
             about = {**notes, **reply.notes, "attempts": attempts}
-            add_usage(used, reply.usage)
-            return replace(reply, usage=self._ceiling.spend(used), notes=about)
+            spent = self._ceiling.spend(_sum(reply.usage, used))
+            return replace(reply, usage=spent, notes=about)
 
     async def begin(self, attempt: Callable[[], Awaitable[EndpointReply | None]]) -> None:
         """Send a first, small request as any other; EndpointError without an answer.
@@ -155,8 +154,8 @@ class EndpointClient:
         The usage of its reply counts.
         """
         limits = {Meaning.REJECTED: _REJECTIONS, Meaning.UNREACHABLE: _REJECTIONS}
+        used: dict[str, float] = {}
         try:
-            used: dict[str, float] = {}
             reply, _ = await self._tried(attempt, limits, used)
         except ERRORS as error:
             if is_cut_short(error):
@@ -164,8 +163,7 @@ class EndpointClient:
             # An error holds the request, and the request the key.
             raise EndpointError(self._explained(error)) from None
         if reply is not None:
-            add_usage(used, reply.usage)
-            self._ceiling.spend(used)
+            self._ceiling.spend(_sum(reply.usage, used))
 
     async def _tried(
         self,
@@ -228,6 +226,12 @@ class EndpointClient:
         advice = remedy(error, s, bool(self._key))
         said = described(error).rstrip(".")
         return f"endpoint {s.url}, model {s.model!r}: {said}. {advice}"
+
+
+def _sum(usage: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
+    total = dict(usage)
+    add_usage(total, more)
+    return total
 
 
 class UsageCeiling:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from generators.base import Failure, Fault
 from generators.document import Text
-from generators.thoughts import Reply, begins_thought, is_in_code_block, separate
+from generators.thoughts import Reply, begins_thought, fences, separate
 from pipelines.chat.endings import (
     CUT,
     CUT_NOTE,
@@ -256,7 +256,8 @@ class EndpointReply:
         """
         self.notes["thoughts"] = self.notes.get("thoughts", 0) + 1
         known = self.notes.get(THOUGHT, "")
-        if (words := _DATA.sub(r"\1...", words).strip()) and words not in known:
+        # Some servers give it both in the text and apart.
+        if (words := _DATA.sub(r"\1...", words).strip()) and words != known:
             self.notes[THOUGHT] = f"{known}\n\n{words}".strip()
 
     def add_part(self, part: Any) -> None:
@@ -381,7 +382,8 @@ def answer_of(reply: EndpointReply, *, opened: bool = False) -> EndpointReply:
 
     With `opened`, the prompt has ended inside a thought. An image of a thought stays.
     """
-    whole = with_images(without_thoughts(reply, opened=opened))
+    is_open = opened and reply.thought_field is None
+    whole = with_images(without_thoughts(reply, opened=is_open))
     usage = dict(whole.usage)
     if whole.images:
         usage["images"] = float(len(whole.images))
@@ -394,7 +396,9 @@ def without_thoughts(reply: EndpointReply, *, opened: bool = False) -> EndpointR
     """Return a reply without a thought at its beginning, or after one of its images."""
     texts = "".join(s.text for s in reply.segments if isinstance(s, Text))
     # A character without a meaning, which stands for an image.
-    mark = next(char for char in map(chr, range(0xE000, 0xF900)) if char not in texts)
+    unused = (char for char in map(chr, range(0xE000, 0xF900)) if char not in texts)
+    if (mark := next(unused, None)) is None:
+        return reply
     rest = "".join(s.text if isinstance(s, Text) else mark for s in reply.segments)
     images = iter(reply.images)
     bare = replace(reply, segments=[], notes=dict(reply.notes))
@@ -416,12 +420,12 @@ def without_thoughts(reply: EndpointReply, *, opened: bool = False) -> EndpointR
     return reply if bare.notes == reply.notes else bare
 
 
-_ADDRESS = r"""(?P<{0}>data:[^\s()"'<>]*+;base64,[\w+/=\-\s]*+
+_ADDRESS = r"""(?P<{0}>data:[^\s()"'<>,]*;base64,[\w+/=\-\s]*+
     |(?:data:|https?://)(?:[^\s()"'<>]++|\([^\s()"'<>]*+\))++)"""
 _IMAGE_IN_TEXT = re.compile(
-    rf"""!\[(?:\\.|[^\]\\])*+\]\(\s*<?{_ADDRESS.format("markdown")}>?
+    rf"""!\[(?:\\.|[^\]\\]){{0,300}}+\]\(\s*<?{_ADDRESS.format("markdown")}>?
         (?:\s*(?:"[^"]*+"|'[^']*+'))?\s*\)
-    |<img\b[^>]*?\bsrc\s*=\s*["']?{_ADDRESS.format("html")}["']?[^>]*+>
+    |<img\b[^>]{{0,300}}?\bsrc\s*=\s*["']?{_ADDRESS.format("html")}["']?[^>]*+>
     |(?P<bare>data:image/[\w.+-]++;base64,[A-Za-z0-9+/=_-]{{100,}}+)""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -456,10 +460,12 @@ def with_images(reply: EndpointReply) -> EndpointReply:
 
 def _shown_in(text: str) -> list[Text | Media]:
     parts: list[Text | Media] = []
-    end = 0
+    end = before = in_block = 0
     for found in _IMAGE_IN_TEXT.finditer(text):
         line = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
-        if line.count("`") % 2 or is_in_code_block(text, found.start()):
+        in_block ^= fences(text, before, found.start()) % 2
+        before = found.start()
+        if line.count("`") % 2 or in_block:
             continue
         address = next(filter(None, found.groups()))
         parts += [Text(text[end : found.start()]), Media(address.strip())]

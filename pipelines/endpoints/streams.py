@@ -11,6 +11,7 @@ from pipelines.endpoints.errors import MalformedReply
 _FIELDS = ("data:", "event:", "id:", "retry:", ":")
 """How lines of an event stream begin (WHATWG HTML, section 9.2.6)."""
 _END = "[DONE]"
+_LOOKED_AT = 64
 _RESPONSE_ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -56,12 +57,12 @@ def _events(body: bytes) -> list[Mapping[str, Any]] | None:
 
     Some servers end a plain JSON body with the mark of a stream's end.
     """
-    text = body.decode("utf-8-sig", errors="replace").strip()
-    if text.startswith("{") and text.endswith(_END):
-        text = f"data: {text}"
-    if not text.startswith(_FIELDS):
+    start = body[:_LOOKED_AT].decode("utf-8-sig", errors="replace").lstrip()
+    ends_alike = start.startswith("{") and _has_end(body)
+    if not (ends_alike or start.startswith(_FIELDS)):
         return None
-    return list(_objects(text))
+    text = body.decode("utf-8-sig", errors="replace").strip()
+    return list(_objects(f"data: {text}" if ends_alike else text))
 
 
 def _objects(text: str) -> Iterator[Mapping[str, Any]]:

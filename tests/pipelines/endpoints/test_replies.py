@@ -366,6 +366,7 @@ def test_what_failed_attempts_took_is_counted():
     with CHAT.serving() as server:
         server.in_turn(Answer(half(502)), Answer(half(502)))
         assert CHAT.once(server).usage["output_tokens"] == 3 * 7
+        assert server.preflights == 1
         server.always(half(502))
         failure = CHAT.once(server)
     assert failure.usage["output_tokens"] == 3 * 7
@@ -440,6 +441,13 @@ def test_an_image_in_the_text_is_an_image_in_its_place(api, reply, form, expecte
     assert "order" not in result.notes
 
 
+def test_base64_in_lines_is_read_too():
+    lines = "\n".join(re.findall(".{1,20}", base64_of(RED)))
+    with CHAT_IMAGES.serving() as server:
+        server.always(completion(f"Look: ![a](data:image/png;base64,{lines}) there"))
+        assert shown(CHAT_IMAGES.once(server)) == ["Look:", "RED", "there"]
+
+
 def test_an_image_in_the_text_and_apart_is_one():
     with CHAT_IMAGES.serving() as server:
         words = f"Look: ![a]({url_of(RED)}) there"
@@ -484,7 +492,10 @@ def test_an_image_by_an_address_in_the_text_is_fetched_from_listed_hosts_alone()
         f"Write:\n```\n![a]({ADDRESS})\n```\nfor an image.",
         "Data URLs begin with data:image/png;base64, and the bytes.",
         "![a](" * 3000,
+        "![" * 5000,
+        "<img\n" * 5000 + "a",
     ],
+    ids=range(8),
 )
 def test_links_names_and_code_are_text(words):
     for api in (CHAT, CHAT_IMAGES):
