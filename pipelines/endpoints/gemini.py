@@ -118,9 +118,7 @@ def generated(body: Mapping[str, Any]) -> EndpointReply:
     """Return what generateContent gave; MalformedReply without candidates or a reason."""
     reply, counts = EndpointReply(), _counts(body.get("usageMetadata"))
     candidates = of_type(body.get("candidates") or [], list, "candidates")
-    if error := body.get("error"):
-        reply.add_error(error, counts[0])
-    if not candidates and not error:
+    if not candidates and not body.get("error"):
         if (reason := text_at(body, "promptFeedback.blockReason")) is None:
             raise MalformedReply("neither candidates nor a block reason")
         reply.blocked.append(f"the prompt was blocked ({reason})")
@@ -130,6 +128,7 @@ def generated(body: Mapping[str, Any]) -> EndpointReply:
         _add_part(reply, of_type(part, Mapping, "a part"))
     finish = finish_at(candidate, "finishReason")
     reply.add_finish(finish, text_at(candidate, "finishMessage"))
+    reply.add_error(body.get("error"), counts[0])
     return reply.ended(counts, finish, text_at(body, "modelVersion"))
 
 

@@ -36,11 +36,17 @@ from endpoint_apis import (
     url_of,
 )
 from endpoint_helpers import MODEL, Answer, completion
+from hypothesis import given
+from hypothesis import strategies as st
 from picture_helpers import png_header, saved
 from PIL import Image as Pillow
 
 from generators.base import Failure, Fault, Result
 from generators.document import Text
+from pipelines.endpoints import responses
+from pipelines.endpoints.errors import ERRORS, described
+from pipelines.endpoints.gemini import generated
+from pipelines.endpoints.replies import chat_completion, placed, read_reply
 
 JPEG = picture("green", (64, 48), "JPEG")
 
@@ -502,6 +508,48 @@ def test_links_names_and_code_are_text(words):
         with api.serving() as server:
             server.always(completion(words))
             assert shown(api.once(server)) == [words]
+
+
+NAMES_OF = st.sampled_from(
+    ["content", "text", "type", "error", "code", "message", "images", "reasoning", "data"]
+)
+TEXTS = [
+    "text",
+    "<think>",
+    "</think>",
+    "![a](data:image/png;base64,AA==)",
+    "",
+    "stop",
+    "429",
+]
+LEAVES = st.sampled_from([None, True, 0, 429, 10**400, -1.5, *TEXTS])
+VALUES = st.recursive(
+    LEAVES, lambda v: st.lists(v, max_size=3) | st.dictionaries(NAMES_OF, v, max_size=4)
+)
+
+
+def placed_completion(body):
+    return placed(chat_completion(body))
+
+
+@given(VALUES, VALUES, VALUES, st.booleans())
+def test_any_json_is_a_reply_or_an_error_that_is_told(message, error, finish, is_open):
+    choice = {"message": message, "finish_reason": finish, "error": error}
+    bodies = {
+        chat_completion: {"choices": [choice], "error": error},
+        placed_completion: {"choices": [choice, message], "usage": message},
+        responses.response: {"output": message, "status": finish, "error": error},
+        generated: {"candidates": [message], "error": error},
+    }
+    for read, body in bodies.items():
+        try:
+            reply = read_reply(read, json.dumps(body).encode(), opened=is_open)
+        except ERRORS as error:
+            reason = described(error)
+        else:
+            problem = reply.problem()
+            reason = problem.reason if problem else "none"
+        assert reason
 
 
 # Streams
