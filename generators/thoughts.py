@@ -30,6 +30,15 @@ class Reply:
     unfinished: bool = False
     """Whether the words end inside the thought, so that the reply never began."""
 
+    @property
+    def loss(self) -> str | None:
+        """Why the words hold no reply, where a thought stands in its place."""
+        if self.unfinished:
+            return "the reply ends inside its thought"
+        if self.thought and not self.text:
+            return "the reply is a thought that nothing follows"
+        return None
+
 
 class _Marks:
     """How one family of models marks a thought.
@@ -70,10 +79,33 @@ def _tag(name: str) -> _Marks:
 _FINAL = r"(?:<\|start\|>assistant)?<\|channel\|>\s*final\b[^<]*<\|message\|>"
 _FAMILIES = (
     *map(_tag, ("think", "thinking", "thought", "reasoning", "seed:think")),
-    # Magistral, then Kimi-VL.
+    # Hunyuan (its names end in one of the release), MiniMax M3, LongCat, K2 Horizon.
+    *map(_tag, (r"think:\w+", "mm:think", "longcat_think", r"ifm\|think\w*")),
+    # Magistral, Kimi-VL, Pangu, Apertus, Solar Open.
     _Marks(r"\[THINK\]", r"\[/THINK\]"),
     _Marks("\u25c1think\u25b7", "\u25c1/think\u25b7"),
-    # OpenThinker, Command A, Gemma 4.
+    _Marks(r"\[unused16\]", r"\[unused17\]"),
+    _Marks(r"<\|inner_prefix\|>", r"<\|inner_suffix\|>"),
+    _Marks(r"<\|think:start\|>", r"<\|think:end\|>"),
+    # Kimi K3, Inkling.
+    _Marks(
+        r"<\|open\|>think<\|sep\|>",
+        r"<\|close\|>think<\|sep\|>",
+        (
+            r"<\|open\|>response<\|sep\|>",
+            r"<\|close\|>response<\|sep\|>(?:<\|close\|>message<\|sep\|>)?",
+        ),
+    ),
+    _Marks(
+        r"(?:<\|message_model\|>)?<\|content_thinking\|>",
+        r"<\|end_message\|>",
+        (
+            r"(?:<\|message_model\|>)?<\|content_text\|>",
+            r"<\|end_message\|>(?:<\|content_model_end_sampling\|>)?",
+        ),
+        lone=False,
+    ),
+    # OpenThinker, Command A, Gemma 4, MedGemma 1.5.
     _Marks(
         r"<\|begin_of_thought\|>",
         r"<\|end_of_thought\|>",
@@ -82,9 +114,10 @@ _FAMILIES = (
     _Marks(
         r"<\|START_THINKING\|>",
         r"<\|END_THINKING\|>",
-        (r"<\|START_RESPONSE\|>", r"<\|END_RESPONSE\|>"),
+        (r"<\|START_(?:RESPONSE|TEXT)\|>", r"<\|END_(?:RESPONSE|TEXT)\|>"),
     ),
-    _Marks(r"<\|channel>thought\b", r"<channel\|>"),
+    _Marks(r"<\|channel>(?:thought\b)?", r"<channel\|>"),
+    _Marks(r"<unused94>(?:thought\b)?", r"<unused95>"),
     # gpt-oss (harmony), and what is left of it where its special tokens were dropped.
     _Marks(
         r"(?:<\|start\|>assistant)?<\|channel\|>\s*(?:analysis|commentary)\b",
@@ -107,6 +140,10 @@ _FAMILIES = (
     ),
 )
 _FINAL_ALONE = re.compile(_BLANK + _FINAL)
+_PARTS = re.compile(
+    r"<\|(?:start|channel|message|open|close|sep|message_model|content_text)\|>"
+)
+"""Tokens of which marks are made; the others are tokens themselves."""
 
 
 def separate(text: str, *, opened: bool = False) -> Reply:
@@ -146,9 +183,23 @@ def holds_thought(text: str) -> bool:
     return separate(text).text != text
 
 
+def begins_thought(text: str) -> bool:
+    """Return whether a text begins with the opening mark of a thought."""
+    return _opened_by(text) is not None
+
+
 def opens_thought(prompt: str) -> bool:
     """Return whether a prompt ends with the opening mark of a thought."""
     return any(marks.end_of_prompt.search(prompt) for marks in _FAMILIES)
+
+
+def is_mark(token: str) -> bool:
+    """Return whether a token is a mark, or a part of one.
+
+    Such tokens must not be dropped from a text before `separate` has read it.
+    """
+    patterns = (p for marks in _FAMILIES for p in (marks.opening, marks.closing))
+    return any(p.fullmatch(token) for p in (_PARTS, *patterns))
 
 
 _HARMONY_END = re.compile(r"<\|(?:return|end)\|>\s*\Z")
@@ -175,13 +226,18 @@ def _closing(marks: _Marks, text: str, start: int) -> re.Match[str] | None:
     It is the one of the outermost thought where thoughts are nested; where marks do not
     pair (a thought that mentions its own opening mark), the first.
     """
-    closings = list(marks.closing.finditer(text, start))
-    openings = [m.start() for m in marks.opening.finditer(text, start)]
-    for number, closing in enumerate(closings, start=1):
-        before = sum(place < closing.start() for place in openings)
+    first, before = None, 0
+    # Not a list: a text of many short thoughts is read once for each of them.
+    openings = marks.opening.finditer(text, start)
+    opening = next(openings, None)
+    for number, closing in enumerate(marks.closing.finditer(text, start), start=1):
+        first = first or closing
+        while opening is not None and opening.start() < closing.start():
+            before += 1
+            opening = next(openings, None)
         if number == before + 1:
             return closing
-    return closings[0] if closings else None
+    return first
 
 
 def _lone_closing(text: str) -> tuple[_Marks, re.Match[str]] | None:
@@ -198,8 +254,13 @@ def _lone_closing(text: str) -> tuple[_Marks, re.Match[str]] | None:
 
 def _is_mentioned(text: str, mark: re.Match[str]) -> bool:
     """Return whether a mark is quoted or part of a code block, not used."""
-    fences = len(_FENCE.findall(text, 0, mark.start()))
-    return text[: mark.start()].endswith(_QUOTES) or fences % 2 == 1
+    is_quoted = text[: mark.start()].endswith(_QUOTES)
+    return is_quoted or fences(text, 0, mark.start()) % 2 == 1
+
+
+def fences(text: str, start: int, end: int) -> int:
+    """Return how many lines between two places of a Markdown text open or end a block."""
+    return len(_FENCE.findall(text, start, end))
 
 
 def _unwrapped(marks: _Marks, text: str) -> str:

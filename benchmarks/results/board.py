@@ -43,6 +43,7 @@ from generators.base import (
 from generators.document import Score, key_of
 from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import TRIES, System
+from pipelines.chat.endings import CUT
 from scorers.base import Scorer
 from scorers.statistics.estimate import Estimate, Floats
 
@@ -91,6 +92,8 @@ class TableBuilder:
         self._documents: list[DocumentCost] = []
         self.thoughts = Counter[str]()
         """By system, its answers that begin with a thought."""
+        self.cut = Counter[str]()
+        """By system its answers, by scorer its judgements, with a reply that was cut."""
         self.spent = defaultdict[str, dict[str, float]](dict)
         """What the records of each system, of each scorer and, as "", of all took.
 
@@ -154,6 +157,9 @@ class TableBuilder:
             self._counted[name].update(new)
             self.spent[name] = total((self.spent[name], *(r.amounts for r in new)))
         amounts = total(record.amounts for record in records.values())
+        made = e.scores[scorer] if scorer else e.document
+        if CUT in amounts and isinstance(made, Result):
+            self.cut[scorer or e.system] += 1
         tokens = [amounts[n] for n in ("input_tokens", "output_tokens") if n in amounts]
         return amounts.get("seconds"), sum(tokens) if tokens else None, amounts.get("cost")
 
@@ -276,6 +282,8 @@ class Board:
     """Of the documents of composed systems; None where no records are at hand."""
     spent: Mapping[str, Amounts] = field(default_factory=dict)
     """By the names of systems and scorers, and of all as "", what their records took."""
+    cut: Mapping[str, int] = field(default_factory=dict)
+    """By system its answers, by scorer its judgements, with a reply that was cut."""
     figures: Mapping[str, Sequence[Estimate]] = field(default_factory=dict)
     """By the name of a scorer of sets, the figure of each of `systems`."""
     thoughts: Mapping[str, int] = field(default_factory=dict)
@@ -309,6 +317,13 @@ class Board:
             for s in self.scorers
             for text in (*filter(None, [s.manner]), *map(str, known(s, self.agreement)))
         ]
+
+    @cached_property
+    def about_replies(self) -> list[str]:
+        """How many answers and judgements hold a reply that was cut; a line at most."""
+        names = [*(s.name for s in self.systems), *(s.name for s in self.scorers)]
+        counts = [f"{name} {self.cut[name]:,}" for name in names if self.cut.get(name)]
+        return [f"Cut at the maximum length: {', '.join(counts)}."] if counts else []
 
     @cached_property
     def column(self) -> Mapping[str, Names]:

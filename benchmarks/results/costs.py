@@ -20,6 +20,7 @@ from cluster.store import DamagedPart, Store
 from generators.base import Job, Kind, Result, StageSpec
 from generators.document import key_of
 from generators.system import TRIES
+from pipelines.chat.endings import CUT
 
 MEASURES: Mapping[str, str] = {
     "seconds": "seconds",
@@ -32,7 +33,7 @@ MEASURES: Mapping[str, str] = {
 }
 """What is measured, with its heading. Seconds are those that stages were busy."""
 Amounts = Mapping[str, float]
-"""By the names of `MEASURES`; what was not measured is left out."""
+"""By the names of `MEASURES`, and replies that were `CUT`; without what is not known."""
 _NOT_SHOWN = "What documents cost is not shown."
 
 
@@ -60,7 +61,7 @@ class RecordCost:
         """
         usage, place = json.loads(row["usage"]), spec.placement
         seconds = row["seconds"] or 0.0
-        own = ("input_tokens", "output_tokens", "joules", "cost")
+        own = ("input_tokens", "output_tokens", "joules", "cost", CUT)
         amounts = {"seconds": seconds, "gpu_seconds": seconds * place.num_gpus}
         amounts |= {name: float(usage[name]) for name in own if name in usage}
         amounts |= {"pictures": 1.0} if spec.kind is Kind.RENDER else {}

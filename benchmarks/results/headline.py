@@ -157,7 +157,8 @@ def terminal_table(board: Board) -> RenderableType:
     table = headline_table(board)
     table = replace(table, notes=[outcomes_note(board), *table.notes])
     parts: list[RenderableType] = [table.rich]
-    parts += [Text(printable(text), style="dim") for text in board.about_scorers]
+    about = [*board.about_replies, *board.about_scorers]
+    parts += [Text(printable(text), style="dim") for text in about]
     if board.warning:
         parts.append(Text(printable(f"Warning: {board.warning}."), style="yellow"))
     reasons = most_frequent("system", reasons_of(board), FAILURES)

@@ -510,10 +510,11 @@ def legend(board: Board) -> str:
         if weights
         else ""
     )
+    about = " ".join([*board.about_replies, *board.about_scorers])
     return (
         "The best first, the ground truth and its controls last. "
         f"Means with 95% intervals by query{by}; n is the number of scored queries. "
-        f"{fixed}Per query: mean over all scored queries. {' '.join(board.about_scorers)}"
+        f"{fixed}Per query: mean over all scored queries. {about}"
     ).strip()
 
 

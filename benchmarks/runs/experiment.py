@@ -194,6 +194,7 @@ class ResultReader:
             costs=self._builder.documents,
             spent=self._builder.spent,
             thoughts=self._builder.thoughts,
+            cut=self._builder.cut,
             damaged=len(self._store.damage),
             agreement=made.config.report.agreement,
             reading=self._again,

@@ -303,7 +303,8 @@ class RunData:
         board = self.board
         table = headline_table(board)
         warning = [f"Warning: {board.warning}."] if board.warning else []
-        notes = (*warning, outcomes_note(board), *table.notes, *board.about_scorers)
+        about = (*board.about_replies, *board.about_scorers)
+        notes = (*warning, outcomes_note(board), *table.notes, *about)
         return replace(table, notes=notes)
 
     @property

@@ -330,6 +330,8 @@ class EngineChatSettings(EndpointSettings):
     checkpoint: str = unkeyed("")
     """Folder or Hub id: its processor tells which tokens are the chat template's."""
     revision: str | None = unkeyed(None)
+    parses_thoughts: bool = unkeyed(False)
+    """Whether the engine tells thoughts from replies, by a parser that it was given."""
 
 
 def plain_url(url: str) -> str:

@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 
 from generators.base import Failure, Fault, Outcome, Result, Skip, Weights
 from generators.document import Draft, Request, Text, Turn
+from generators.thoughts import is_mark
 from pipelines.chat.settings import EndpointSettings, EngineChatSettings
 from pipelines.chat.turns import ControlTokens
 from pipelines.endpoints.errors import StatusError
-from pipelines.endpoints.replies import EndpointReply, chat_completion, placed, read_body
+from pipelines.endpoints.media import Media
+from pipelines.endpoints.replies import EndpointReply, chat_completion, placed, read_reply
 from pipelines.endpoints.settings import ChatImagesSettings, KitSettings
 from pipelines.endpoints.stage import (
     ConversationEndpoint,
@@ -20,6 +22,7 @@ from pipelines.endpoints.stage import (
     SentImage,
     given,
 )
+from pipelines.endpoints.streams import completion_body
 
 _FIRST = [{"role": "user", "content": "Reply with the word: ready"}]
 _FIRST_TOKENS = 16
@@ -30,6 +33,8 @@ class CompletionEndpoint(ConversationEndpoint):
     """Asks for chat completions."""
 
     settings: EndpointSettings | ChatImagesSettings
+    _opened = False
+    """Whether the model's chat template ends its prompts inside a thought."""
 
     def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
         """Return what `/chat/completions` is sent, without what is left to the server.
@@ -41,6 +46,7 @@ class CompletionEndpoint(ConversationEndpoint):
         body = given(
             model=s.model,
             messages=list(messages),
+            stream=False,
             temperature=s.temperature,
             top_p=s.top_p,
             seed=self.seed(request),
@@ -57,7 +63,11 @@ class CompletionEndpoint(ConversationEndpoint):
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange("/chat/completions", body)
-        return read_body(chat_completion, content)
+        return read_reply(self.read, completion_body(content), opened=self._opened)
+
+    def read(self, body: Mapping[str, Any]) -> EndpointReply:
+        """Return what a chat completion says."""
+        return chat_completion(body)
 
 
 class ChatEndpoint(CompletionEndpoint):
@@ -78,14 +88,15 @@ class ChatEndpoint(CompletionEndpoint):
 
     async def outcome(self, reply: EndpointReply) -> Outcome[Draft]:
         """Return the one text; a reply with images is a failure, never its text."""
-        reply = replace(reply, notes={**reply.notes, **reply.usage})
+        reply = replace(reply, notes={**reply.usage, **reply.notes})
         if failure := reply.problem():
             return failure
         if not reply.images:
             return Result(Draft((Text(reply.text),)), reply.usage, reply.notes)
         reason = (
-            f"the reply holds {len(reply.images)} image(s), which an LVLM's answer "
-            "cannot keep; as a system of its own, chat-images:MODEL, the model keeps them"
+            f"the reply holds {len(reply.images)} image(s) (the first is "
+            f"{reply.images[0].shown}), which an LVLM's answer cannot keep; as a system of "
+            "its own, chat-images:MODEL, the model keeps them"
         )
         return reply.failure(reason, Fault.ERROR)
 
@@ -103,12 +114,44 @@ class EngineChat(ChatEndpoint):
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
         """As for every endpoint."""
         from generators.loading.strict import published_processor
-        from pipelines.vlm.prompts import control_tokens
+        from pipelines.vlm.prompts import (
+            control_tokens,
+            ends_in_thought,
+            special_tokens,
+        )
 
         own = self.settings_class.model_validate(settings)
         processor = published_processor(own.checkpoint, own.revision)
         self._control = ControlTokens(control_tokens(processor))
+        special = special_tokens(processor.tokenizer).values()
+        self._has_marks = not own.parses_thoughts and any(map(is_mark, special))
+        self._dropped = [token for token in special if not is_mark(token)]
+        self._opened = not own.parses_thoughts and ends_in_thought(processor)
         super().__init__(weights, **settings)
+
+    def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
+        """As for every chat endpoint.
+
+        An engine drops special tokens from its replies. Where they mark a thought, it must
+        be told from the reply before they are dropped, here.
+        """
+        marks = {"skip_special_tokens": False} if self._has_marks else {}
+        return marks | super().body(messages, request)
+
+    def read(self, body: Mapping[str, Any]) -> EndpointReply:
+        """Return what a chat completion says, without the special tokens of its text."""
+        reply = super().read(body)
+        if self._has_marks:
+            reply.segments = [self._without_special(s) for s in reply.segments]
+        return reply
+
+    def _without_special(self, segment: Text | Media) -> Text | Media:
+        if isinstance(segment, Media):
+            return segment
+        text = segment.text
+        for token in self._dropped:
+            text = text.replace(token, "")
+        return Text(text)
 
 
 class ChatImagesEndpoint(CompletionEndpoint):
@@ -187,9 +230,9 @@ class KitEndpoint(ChatImagesEndpoint):
             body = _with(body, path, seed)
         return body
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
-        """Return the server's reply."""
-        return placed(await super().sent(body))
+    def read(self, body: Mapping[str, Any]) -> EndpointReply:
+        """Return what a chat completion says, with images where the text has a mark."""
+        return placed(super().read(body))
 
 
 def _with(body: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from generators.base import Failure, Fault
+from generators.base import Failure, Fault, add_usage
 from generators.secrets import key_trouble
 from pipelines.chat.settings import ServerSettings
 from pipelines.endpoints.errors import (
@@ -23,6 +23,7 @@ from pipelines.endpoints.errors import (
     EndpointError,
     Meaning,
     Redirected,
+    SaidError,
     StatusError,
     certificates,
     described,
@@ -159,13 +160,17 @@ class EndpointClient:
                 return Failure(reason, Fault.BUDGET, notes=notes)
             # What was accepted once will most likely be accepted again.
             most = self.settings.max_attempts if self._answered else _REJECTIONS
+            used: dict[str, float] = {}
             try:
-                reply, attempts = await self._tried(attempt, {Meaning.REJECTED: most})
+                reply, attempts = await self._tried(attempt, {Meaning.REJECTED: most}, used)
             except ERRORS as error:
-                return self._failure(error, notes)
+                failure = self._failure(error, notes)
+                spent = self._ceiling.spend(used) if any(used.values()) else {}
+                return replace(failure, usage=spent)
             self._answered, self._rejected = True, 0
             about = {**notes, **reply.notes, "attempts": attempts}
-            return replace(reply, usage=self._ceiling.spend(reply.usage), notes=about)
+            spent = self._ceiling.spend(_sum(reply.usage, used))
+            return replace(reply, usage=spent, notes=about)
 
     async def begin(self, attempt: Callable[[], Awaitable[EndpointReply | None]]) -> None:
         """Send a first, small request as any other; EndpointError without an answer.
@@ -173,25 +178,28 @@ class EndpointClient:
         The usage of its reply counts.
         """
         limits = {Meaning.REJECTED: _REJECTIONS, Meaning.UNREACHABLE: _REJECTIONS}
+        used: dict[str, float] = {}
         try:
-            reply, _ = await self._tried(attempt, limits)
+            reply, _ = await self._tried(attempt, limits, used)
         except ERRORS as error:
             if is_cut_short(error):
                 return
             # An error holds the request, and the request the key.
             raise EndpointError(self._explained(error)) from None
         if reply is not None:
-            self._ceiling.spend(reply.usage)
+            self._ceiling.spend(_sum(reply.usage, used))
 
     async def _tried(
         self,
         attempt: Callable[[], Awaitable[T]],
         most_in_a_row: Mapping[Meaning, int],
+        used: dict[str, float],
     ) -> tuple[T, int]:
         """Return the result of `attempt` and how many attempts it took.
 
-        Raises the last error: also that of so many in a row of one meaning. The time limit
-        is one of the whole attempt, which a byte now and then cannot stretch.
+        What failed attempts took is added to `used`. Raises the last error: also that of
+        so many in a row of one meaning. The time limit is one of the whole attempt, which a
+        byte now and then cannot stretch.
         """
         s, number, alike, before = self.settings, 0, 0, None
         began = time.monotonic()
@@ -201,6 +209,8 @@ class EndpointClient:
                 async with asyncio.timeout(s.timeout_s):
                     return await attempt(), number
             except ERRORS as error:
+                if isinstance(error, SaidError):
+                    add_usage(used, error.usage)
                 what = meaning(error)
                 alike = alike + 1 if what is before else 1
                 pause = self._pause(error, number)
@@ -231,6 +241,8 @@ class EndpointClient:
             reason = f"given up: {reason}"
             if isinstance(error, StatusError) and error.pause is not None:
                 reason += f" (it asks to wait {error.pause:.0f} s)"
+        if isinstance(error, SaidError) and error.text:
+            notes = {**notes, "text": error.text}
         return Failure(reason, _FAULTS.get(what, Fault.ENDPOINT), notes=notes)
 
     def _explained(self, error: Exception) -> str:
@@ -243,6 +255,12 @@ class EndpointClient:
                 f"what answers: set NO_PROXY={s.host} where it needs none. {advice}"
             )
         return f"endpoint {s.url}, model {s.model!r}: {said}. {advice}"
+
+
+def _sum(usage: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
+    total = dict(usage)
+    add_usage(total, more)
+    return total
 
 
 class UsageCeiling:

@@ -22,10 +22,24 @@ from pipelines.chat.settings import ServerSettings
 
 _SHOWN_OF_MESSAGE = 300
 _SHOWN_OF_URL = 120
-REFUSAL_CODES = ("content_filter", "content_policy_violation", "moderation_blocked")
+REFUSAL_CODES = (
+    "content_filter",
+    "content_policy_violation",
+    "image_content_policy_violation",
+    "moderation_blocked",
+)
 """Error codes by which a provider's filter blocks a request."""
 _REFUSAL_WORDS = "safety system"
 """Of OpenAI's message; LiteLLM's proxy passes it on without the code."""
+_CODED = {
+    "rate_limit_exceeded": 429,
+    "RESOURCE_EXHAUSTED": 429,
+    "overloaded_error": 529,
+    "UNAVAILABLE": 503,
+    "insufficient_quota": 429,
+    "billing_hard_limit_reached": 400,
+}
+"""Codes of errors, and the HTTP status that they have where they come alone."""
 _ACCOUNT_CODES = ("insufficient_quota", "billing_hard_limit_reached")
 """No credit is left; OpenAI says the second with status 400."""
 _STATUSES = {"API_KEY_INVALID": 401, "FAILED_PRECONDITION": 403}
@@ -91,6 +105,23 @@ class StatusError(Exception):
         """How long the server asks to wait, in seconds."""
 
 
+class SaidError(StatusError):
+    """An error that stands inside a reply of status 200, classed as its code says.
+
+    `usage` is what the reply took nevertheless, `text` what came of an answer.
+    """
+
+    def __init__(self, said: Any) -> None:
+        body = json.dumps({"error": said}).encode()
+        super().__init__(httpx2.Response(_status_said(said)), body)
+        self.coded = _status_coded(said) is not None
+        """Whether its code says what it means."""
+        raw = _raw_words(said)
+        self.args = (f"{self} ({raw})" if raw and raw not in str(self) else str(self),)
+        self.usage: Mapping[str, float] = {}
+        self.text = ""
+
+
 ERRORS: tuple[type[Exception], ...] = (
     StatusError,
     ReplyTooLarge,
@@ -100,6 +131,32 @@ ERRORS: tuple[type[Exception], ...] = (
     TimeoutError,
 )
 """What a request to an endpoint may raise; anything else is a bug."""
+
+
+def _status_coded(said: Any) -> int | None:
+    """Return the HTTP status that an error's code stands for; None for another code."""
+    about = said if isinstance(said, Mapping) else {}
+    codes = [str(about.get(name)) for name in ("code", "status", "type")]
+    if any(code in REFUSAL_CODES for code in codes):
+        return 400
+    for code in codes:
+        if code in _CODED:
+            return _CODED[code]
+        if len(code) == 3 and code.isdecimal() and 400 <= int(code) < 600:
+            return int(code)
+    return None
+
+
+def _status_said(said: Any) -> int:
+    # Without a code, it is like a server's error: the next attempt may succeed.
+    return _status_coded(said) or 500
+
+
+def _raw_words(said: Any) -> str:
+    """Return what the provider behind a gateway said (OpenRouter)."""
+    metadata = said.get("metadata") if isinstance(said, Mapping) else None
+    raw = metadata.get("raw") if isinstance(metadata, Mapping) else None
+    return raw if isinstance(raw, str) else ""
 
 
 def _listed(value: Any) -> list[Any]:
@@ -211,6 +268,10 @@ def is_cut_short(error: Exception) -> bool:
 def described(error: Exception) -> str:
     """Return the error as users should read it."""
     match error:
+        case SaidError():
+            codes = f" ({', '.join(sorted(error.codes))})" if error.codes else ""
+            said = start_of(str(error), _SHOWN_OF_MESSAGE)
+            return f"the reply holds an error{codes}: {said}"
         case StatusError():
             return f"HTTP {error.status}: {start_of(str(error), _SHOWN_OF_MESSAGE)}"
         case MalformedReply():

@@ -17,17 +17,13 @@ from pipelines.endpoints.replies import (
     finish_at,
     of_type,
     read_body,
+    read_reply,
     text_at,
+    words_of,
 )
 from pipelines.endpoints.settings import GeminiSettings
 from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
 
-_WHOLE = (None, "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED")
-"""Finish reasons of answers that are as whole as they get."""
-_FINAL = {"SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION"}
-_FINAL |= {"MODEL_ARMOR", "ESCALATION"}
-_FINAL |= {"IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"}
-"""Finish reasons by which the provider refuses: asking again is no use."""
 _BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution")
 """Fields of a part that say something about its content."""
 _NO_ROUTE = (404, 405, 501)
@@ -99,7 +95,7 @@ class GeminiEndpoint(ConversationEndpoint):
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange(f"{self._path}:generateContent", body)
-        return read_body(generated, content)
+        return read_reply(generated, content)
 
 
 def _content(message: Message) -> dict[str, Any]:
@@ -122,19 +118,17 @@ def generated(body: Mapping[str, Any]) -> EndpointReply:
     """Return what generateContent gave; MalformedReply without candidates or a reason."""
     reply, counts = EndpointReply(), _counts(body.get("usageMetadata"))
     candidates = of_type(body.get("candidates") or [], list, "candidates")
-    if not candidates:
+    if not candidates and not body.get("error"):
         if (reason := text_at(body, "promptFeedback.blockReason")) is None:
             raise MalformedReply("neither candidates nor a block reason")
         reply.blocked.append(f"the prompt was blocked ({reason})")
         return reply.ended(counts, reason, None)
-    candidate = of_type(candidates[0], Mapping, "a candidate")
+    candidate = of_type(candidates[0] if candidates else {}, Mapping, "a candidate")
     for part in of_type(at(candidate, "content.parts") or [], list, "parts"):
         _add_part(reply, of_type(part, Mapping, "a part"))
     finish = finish_at(candidate, "finishReason")
-    if finish not in _WHOLE:
-        said = text_at(candidate, "finishMessage") or ""
-        why = f"the answer was stopped ({finish}) {said}".strip()
-        (reply.blocked if finish in _FINAL else reply.stopped).append(why)
+    reply.add_finish(finish, text_at(candidate, "finishMessage"))
+    reply.add_error(body.get("error"), counts[0])
     return reply.ended(counts, finish, text_at(body, "modelVersion"))
 
 
@@ -153,7 +147,7 @@ def _counts(usage: Any) -> tuple[dict[str, float], dict[str, Any]]:
 
 def _add_part(reply: EndpointReply, part: Mapping[str, Any]) -> None:
     if part.get("thought"):
-        reply.add_thought()
+        reply.add_thought(words_of(part.get("text")))
         return
     inline, file = part.get("inlineData"), part.get("fileData")
     if isinstance(part.get("text"), str):

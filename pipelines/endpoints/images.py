@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
@@ -18,9 +19,11 @@ from pipelines.endpoints.replies import (
     at,
     counted,
     is_count,
+    list_at,
     of_type,
     read_body,
     text_at,
+    without_error,
 )
 from pipelines.endpoints.settings import DIALECTS, ImagesSettings
 from pipelines.endpoints.stage import NO_SEED, EndpointStage, PreparedCall, given
@@ -36,7 +39,7 @@ _COUNTS = {
 
 def images_reply(body: Mapping[str, Any], prompt: str) -> EndpointReply:
     """Return the images drawn for `prompt`, and what the server says besides."""
-    data = of_type(body.get("data"), list, "data")
+    data = list_at(body, "data")
     counts, refused = counted(body, _COUNTS, positive=["server_seconds", "peak_memory_mb"])
     # Of vLLM-Omni, by the name of a method; those inside the whole are not counted twice.
     given_s = at(body, "metrics.stage_durations") or {}
@@ -51,7 +54,7 @@ def images_reply(body: Mapping[str, Any], prompt: str) -> EndpointReply:
     # SGLang repeats the prompt as it was.
     changed = None if revised == prompt else revised
     about = {"revised_prompt": changed, "stage_durations": durations}
-    return EndpointReply(
+    reply = EndpointReply(
         segments=[
             Media(text_at(image, "b64_json") or text_at(image, "url") or "")
             for image in data
@@ -60,6 +63,8 @@ def images_reply(body: Mapping[str, Any], prompt: str) -> EndpointReply:
         usage=counts | {"images": len(data)},
         notes=refused | {name: value for name, value in about.items() if value},
     )
+    reply.add_error(body.get("error"), counts)
+    return reply
 
 
 def _models(body: Mapping[str, Any]) -> list[str]:
@@ -144,11 +149,14 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
     async def _drawn(self, body: Mapping[str, Any], form: str | None) -> EndpointReply:
         own = {} if form is None else {"response_format": form}
         content = await self._client.exchange("/images/generations", {**own, **body})
-        return read_body(lambda reply: images_reply(reply, body["prompt"]), content)
+        read = partial(images_reply, prompt=body["prompt"])
+        return without_error(read_body(read, content))
 
     async def outcome(self, reply: EndpointReply) -> Outcome[Image]:
         """Return the one image asked for, or the failure that any other reply is."""
         self._accepted = True
+        if failure := reply.stop():
+            return failure
         if len(reply.images) != 1:
             count = len(reply.images) or "no"
             reason = f"the reply holds {count} images; one was asked for"

@@ -7,17 +7,37 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
 from typing import Any, TypeVar
 
 from generators.base import Failure, Fault
 from generators.document import Text
-from pipelines.endpoints.errors import MalformedReply, start_of
+from generators.thoughts import Reply, begins_thought, fences, separate
+from pipelines.chat.endings import (
+    CUT,
+    CUT_NOTE,
+    THOUGHT,
+    THOUGHT_CHARACTERS,
+    Ending,
+    ending,
+)
+from pipelines.endpoints.errors import (
+    MalformedReply,
+    Meaning,
+    SaidError,
+    described,
+    meaning,
+    start_of,
+)
 from pipelines.endpoints.media import Media
 
 ORDER_UNKNOWN = "unknown: the server gives images apart from the text"
 
 _TEXTS = ("text", "output_text", "input_text")
 _THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text")
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning")
+"""Of a message, by a server that has a parser for thoughts."""
+_THOUGHT_WORDS = ("text", "thinking", "reasoning", "content", "summary")
 _IMAGES = ("image_url", "image", "output_image", "input_image")
 _SOURCES = ("image_url", "url", "b64_json", "image", "data", "source", "result")
 _TYPES = ("mime_type", "media_type", "mimeType")
@@ -74,6 +94,16 @@ def finish_at(value: Any, path: str) -> str | None:
     return found if found is None else str(of_type(found, str, path))
 
 
+def list_at(body: Mapping[str, Any], name: str) -> list[Any]:
+    """Return a body's list, which is empty where an error takes its place.
+
+    MalformedReply for anything else.
+    """
+    found = body.get(name)
+    has_failed = found is None and bool(body.get("error"))
+    return [] if has_failed else list(of_type(found, list, name))
+
+
 def is_count(value: Any) -> bool:
     """Return whether a server's number can count anything."""
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -98,6 +128,12 @@ class EndpointReply:
     """Why the answer is not whole."""
     unreadable: list[str] = field(default_factory=list)
     """What is neither text nor an image, or an image without its bytes."""
+    lost: str | None = None
+    """Why a thought stands in the place of an answer."""
+    thought_field: str | None = None
+    """Where the server gave the thought, apart from the text."""
+    error: SaidError | None = None
+    """An error that the reply holds, and whose code says what follows from it."""
 
     @property
     def text(self) -> str:
@@ -116,20 +152,40 @@ class EndpointReply:
 
     def problem(self) -> Failure | None:
         """Return the failure that a refused, broken or empty reply is."""
-        if self.blocked:
-            return self.failure("; ".join(self.blocked), Fault.REFUSED)
-        if self.unreadable:
+        if self.unreadable and not self.blocked:
             parts = ", ".join(dict.fromkeys(self.unreadable))
             reason = f"the reply holds what is neither text nor an image: {parts}"
             return self.failure(reason, Fault.ERROR)
-        if self.stopped:
-            return self.failure("; ".join(self.stopped), Fault.ERROR)
-        if self.text or self.images:
+        if failure := self.stop():
+            return failure
+        if self.lost or not (self.text or self.images):
+            return self.failure(self._empty(), Fault.ERROR)
+        return None
+
+    def stop(self) -> Failure | None:
+        """Return the failure of a reply that was refused, or broken off by the server."""
+        if self.blocked:
+            return self.failure("; ".join(self.blocked), Fault.REFUSED)
+        if not self.stopped:
             return None
-        reason = f"the reply is empty (finish reason {self.finish})"
-        if self.finish in ("length", "MAX_TOKENS", "max_output_tokens"):
-            reason += ": all tokens went into reasoning; raise max_tokens"
-        return self.failure(reason, Fault.ERROR)
+        is_final = self.error is not None and meaning(self.error) is Meaning.RECORD
+        fault = Fault.BAD_INPUT if is_final else Fault.ENDPOINT
+        return self.failure("; ".join(dict.fromkeys(self.stopped)), fault)
+
+    def _empty(self) -> str:
+        """Say why there is no answer, and what helps."""
+        what = self.lost or "the reply is empty"
+        what += f" (finish reason {self.finish})"
+        is_cut = ending(self.finish) is Ending.CUT
+        if self.lost:
+            return f"{what}; raise max_tokens, or give the server a reasoning parser"
+        if name := self.thought_field:
+            parser = "start the server without its reasoning parser, or with another one"
+            advice = "raise max_tokens" if is_cut else parser
+            return f"{what}: the text is in {name}; {advice}"
+        return (
+            f"{what}: all tokens went into reasoning; raise max_tokens" if is_cut else what
+        )
 
     def ended(
         self,
@@ -142,7 +198,34 @@ class EndpointReply:
         drawn = {"images": float(len(self.images))} if self.images else {}
         about = {"finish": finish, "model": model}
         notes = {**about, **self.notes, **refused}
+        if ending(finish) is Ending.CUT:
+            notes[CUT], usage = CUT_NOTE, {**usage, CUT: 1}
         return replace(self, usage={**usage, **drawn}, notes=notes, finish=finish)
+
+    def add_finish(self, finish: str | None, said: str | None = None) -> None:
+        """Add why an answer ended, and what the server says of it."""
+        kind = ending(finish)
+        why = f"the answer was stopped ({finish}) {said or ''}".strip()
+        if kind is Ending.BROKEN:
+            self.stopped.append(why)
+        elif kind is Ending.REFUSED and not self.blocked:
+            self.blocked.append(why)
+
+    def add_error(self, said: Any, usage: Mapping[str, float]) -> None:
+        """Add the error that a reply holds beside an answer or in its place, if any.
+
+        Where its code says nothing and something was paid for, as the reply's `usage` says,
+        it is not tried again at once.
+        """
+        if not said:
+            return
+        error = SaidError(said)
+        if meaning(error) is Meaning.REFUSED:
+            self.blocked.append(described(error))
+            return
+        self.stopped.append(described(error))
+        if error.coded or not (self.text or self.images or usage.get("output_tokens")):
+            self.error = self.error or error
 
     def add_text(self, text: Any) -> None:
         """Add text; what is not a string cannot be read."""
@@ -166,9 +249,16 @@ class EndpointReply:
             self.notes["order"] = ORDER_UNKNOWN
         self.add_image(media, what)
 
-    def add_thought(self) -> None:
-        """Count a thought of the model, which is no part of its answer."""
+    def add_thought(self, words: str = "") -> None:
+        """Count and note a thought of the model, which is no part of its answer.
+
+        `words` is empty where the server does not give them.
+        """
         self.notes["thoughts"] = self.notes.get("thoughts", 0) + 1
+        known = self.notes.get(THOUGHT, "")
+        # Some servers give it both in the text and apart.
+        if (words := _DATA.sub(r"\1...", words).strip()) and words != known:
+            self.notes[THOUGHT] = f"{known}\n\n{words}".strip()
 
     def add_part(self, part: Any) -> None:
         """Add a part of a list `content`."""
@@ -183,7 +273,7 @@ class EndpointReply:
         elif kind == "refusal":
             self.blocked.append(f"refused: {part.get('refusal')}")
         elif kind in _THOUGHTS:
-            self.add_thought()
+            self.add_thought(words_of(part))
         else:
             self.unreadable.append(f"a part of type {kind!r}")
 
@@ -207,6 +297,11 @@ class EndpointReply:
         """
         ordered = of_type(message.get("segments") or segments or [], list, "segments")
         content = message.get("content")
+        given = {name: words_of(message.get(name)) for name in _THOUGHT_FIELDS}
+        for name, words in given.items():
+            if words.strip() and self.thought_field is None:
+                self.thought_field = name
+                self.add_thought(words)
         for segment in ordered:
             self.add_segment(segment)
         if ordered:
@@ -250,34 +345,132 @@ def of_type(value: Any, kind: Any, what: str) -> Any:
     return value
 
 
+def words_of(thought: Any) -> str:
+    """Return the words of a thought, in whatever shape a server gives them."""
+    if isinstance(thought, str):
+        return thought
+    if isinstance(thought, list):
+        return "\n\n".join(filter(None, map(words_of, thought)))
+    if isinstance(thought, Mapping):
+        found = (words_of(thought.get(name)) for name in _THOUGHT_WORDS)
+        return next(filter(None, found), "")
+    return ""
+
+
 _MARK = "<image>"
-_THOUGHT = re.compile(r"<think>(.*?)(?:</think>|\Z)", re.DOTALL)
 
 
 def placed(reply: EndpointReply) -> EndpointReply:
-    """Return a reply without its thoughts, its images where the text has a mark for each.
+    """Return a reply with its images where the text has a mark for each.
 
-    So SenseNova-U1's server answers (LightLLM): `<image>` in the text, the images apart. An
-    image of a thought stays; where marks and images are not as many, the order is unknown.
+    So SenseNova-U1's server answers (LightLLM): `<image>` in the text, the images apart.
+    Where marks and images are not as many, the order is unknown.
     """
     texts = "".join(s.text for s in reply.segments if isinstance(s, Text))
-    bare, thoughts = _THOUGHT.subn(lambda found: _MARK * found[1].count(_MARK), texts)
-    notes = {**reply.notes, "thoughts": thoughts} if thoughts else dict(reply.notes)
-    pieces = bare.split(_MARK)
-    segments: list[Text | Media]
-    if "order" not in notes:
-        segments = [
-            s if isinstance(s, Media) else Text(_THOUGHT.sub("", s.text))
-            for s in reply.segments
-        ]
-    elif len(pieces) == len(reply.images) + 1:
-        del notes["order"]
-        segments = [Text(pieces[0])]
-        for image, piece in zip(reply.images, pieces[1:], strict=True):
-            segments += [image, Text(piece)]
-    else:
-        segments = [Text(bare), *reply.images]
+    pieces = texts.split(_MARK)
+    if "order" not in reply.notes or len(pieces) != len(reply.images) + 1:
+        return reply
+    notes = {name: note for name, note in reply.notes.items() if name != "order"}
+    segments: list[Text | Media] = [Text(pieces[0])]
+    for image, piece in zip(reply.images, pieces[1:], strict=True):
+        segments += [image, Text(piece)]
     return replace(reply, segments=segments, notes=notes)
+
+
+def answer_of(reply: EndpointReply, *, opened: bool = False) -> EndpointReply:
+    """Return a reply without its thoughts, and with the images that its text holds.
+
+    With `opened`, the prompt has ended inside a thought. An image of a thought stays.
+    """
+    is_open = opened and reply.thought_field is None
+    whole = with_images(without_thoughts(reply, opened=is_open))
+    usage = dict(whole.usage)
+    if whole.images:
+        usage["images"] = float(len(whole.images))
+    if thought := whole.notes.get(THOUGHT):
+        usage[THOUGHT_CHARACTERS] = len(thought)
+    return replace(whole, usage=usage)
+
+
+def without_thoughts(reply: EndpointReply, *, opened: bool = False) -> EndpointReply:
+    """Return a reply without a thought at its beginning, or after one of its images."""
+    texts = "".join(s.text for s in reply.segments if isinstance(s, Text))
+    # A character without a meaning, which stands for an image.
+    unused = (char for char in map(chr, range(0xE000, 0xF900)) if char not in texts)
+    if (mark := next(unused, None)) is None:
+        return reply
+    rest = "".join(s.text if isinstance(s, Text) else mark for s in reply.segments)
+    images = iter(reply.images)
+    bare = replace(reply, segments=[], notes=dict(reply.notes))
+    said, losses = separate(rest, opened=opened), list[str]()
+    while True:
+        if said.unfinished or said.text != rest:
+            bare.add_thought(said.thought.replace(mark, ""))
+            losses += [said.loss] if said.loss else []
+        # An image of a thought stays.
+        bare.segments += islice(images, said.thought.count(mark))
+        text, found, rest = said.text.partition(mark)
+        bare.segments += [Text(text), *islice(images, len(found))]
+        if said.unfinished or not found:
+            break
+        said = separate(rest) if begins_thought(rest) else Reply(rest)
+    bare.segments += images
+    if said.unfinished or not (bare.text or bare.images):
+        bare.lost = next(iter(losses), None)
+    return reply if bare.notes == reply.notes else bare
+
+
+_ADDRESS = r"""(?P<{0}>data:[^\s()"'<>,]*;base64,[\w+/=\-\s]*+
+    |(?:data:|https?://)(?:[^\s()"'<>]++|\([^\s()"'<>]*+\))++)"""
+_IMAGE_IN_TEXT = re.compile(
+    rf"""!\[(?:\\.|[^\]\\]){{0,300}}+\]\(\s*<?{_ADDRESS.format("markdown")}>?
+        (?:\s*(?:"[^"]*+"|'[^']*+'))?\s*\)
+    |<img\b[^>]{{0,300}}?\bsrc\s*=\s*["']?{_ADDRESS.format("html")}["']?[^>]*+>
+    |(?P<bare>data:image/[\w.+-]++;base64,[A-Za-z0-9+/=_-]{{100,}}+)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_DATA = re.compile(r"(data:[\w/.+-]*+;base64,)[A-Za-z0-9+/=_-]+")
+
+
+def with_images(reply: EndpointReply) -> EndpointReply:
+    """Return a reply with the images that its text shows, each in its place.
+
+    A text shows an image by its data or its address, in Markdown or HTML. A link that only
+    leads to one, a file's name and what stands in code are text.
+    """
+    segments: list[Text | Media] = []
+    in_text: list[Media] = []
+    for is_text, run in groupby(reply.segments, lambda s: isinstance(s, Text)):
+        if is_text:
+            parts = _shown_in("".join(s.text for s in run if isinstance(s, Text)))
+            in_text += (part for part in parts if isinstance(part, Media))
+            segments += parts
+        else:
+            segments += run
+    if not in_text:
+        return reply
+    # Some servers give it apart from the text as well.
+    again = [image for image in reply.images if image in in_text]
+    kept = [s for s in segments if not any(s is image for image in again)]
+    notes = dict(reply.notes)
+    if len(again) == len(reply.images):
+        notes.pop("order", None)
+    return replace(reply, segments=kept, notes=notes)
+
+
+def _shown_in(text: str) -> list[Text | Media]:
+    parts: list[Text | Media] = []
+    end = before = in_block = 0
+    for found in _IMAGE_IN_TEXT.finditer(text):
+        line = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+        in_block ^= fences(text, before, found.start()) % 2
+        before = found.start()
+        if line.count("`") % 2 or in_block:
+            continue
+        address = next(filter(None, found.groups()))
+        parts += [Text(text[end : found.start()]), Media(address.strip())]
+        end = found.end()
+    return [*parts, Text(text[end:])]
 
 
 _CHAT_USAGE = {
@@ -292,21 +485,50 @@ _CHAT_USAGE = {
 def chat_completion(body: Mapping[str, Any]) -> EndpointReply:
     """Return what a chat completion says; MalformedReply where it has another shape."""
     reply, finish = EndpointReply(), None
-    choices = of_type(body.get("choices"), list, "choices")
+    # An old form of vLLM's errors.
+    body = {"error": body, **body} if body.get("object") == "error" else body
+    choices = list_at(body, "choices")
     # SGLang-Omni's, where they do not stand in the message.
     segments = body.get("segments")
-    if not choices and not segments:
+    if not (choices or segments or body.get("error")):
         reply.stopped.append("the reply has no choices")
+    errors = [body.get("error")]
     # One answer is asked for: vLLM-Omni gives what each of its stages adds as a choice.
     for choice in choices or [{}]:
         said = of_type(choice, Mapping, "a choice").get("message")
         message = of_type(said or {}, Mapping, "a message")
         reply.add_message(message, segments)
-        finish = finish or finish_at(choice, "finish_reason")
-    if (finish or "").startswith("content_filter") and not reply.blocked:
-        reply.blocked.append(f"stopped by the content filter ({finish})")
+        own = finish_at(choice, "finish_reason")
+        reply.add_finish(own)
+        errors.append(choice.get("error"))
+        finish = finish or own
     counts = counted(body.get("usage"), _CHAT_USAGE)
+    for one in errors:
+        reply.add_error(one, counts[0])
     return reply.ended(counts, finish, text_at(body, "model"))
+
+
+def read_reply(
+    read: Callable[[Mapping[str, Any]], EndpointReply],
+    body: bytes,
+    *,
+    opened: bool = False,
+) -> EndpointReply:
+    """Return the answer that a body holds, as `answer_of` does.
+
+    MalformedReply as for `read_body`; SaidError where it holds an error that another
+    attempt may mend, or that all requests will meet.
+    """
+    return without_error(answer_of(read_body(read, body), opened=opened))
+
+
+def without_error(reply: EndpointReply) -> EndpointReply:
+    """Return a reply; raise the SaidError of one that may be mended by another attempt."""
+    error = None if reply.blocked else reply.error
+    if error is None or meaning(error) is Meaning.RECORD:
+        return reply
+    error.usage, error.text = reply.usage, reply.text
+    raise error
 
 
 def read_body(read: Callable[[Mapping[str, Any]], T], body: bytes) -> T:

@@ -6,18 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from generators.document import Request
+from pipelines.chat.endings import Ending, ending
 from pipelines.endpoints.errors import REFUSAL_CODES
 from pipelines.endpoints.media import Media
 from pipelines.endpoints.replies import (
     EndpointReply,
     counted,
     finish_at,
+    list_at,
     of_type,
-    read_body,
+    read_reply,
     text_at,
+    words_of,
 )
 from pipelines.endpoints.settings import ResponsesSettings
 from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
+from pipelines.endpoints.streams import response_body
 
 _SILENT = ("compaction", "web_search_call", "file_search_call")
 """Items that are no part of the answer."""
@@ -44,7 +48,7 @@ class ResponsesEndpoint(ConversationEndpoint):
         """Return what `/responses` is sent, without what is left to the server."""
         s = self.settings
         # Nothing of a benchmark is to be kept by the provider.
-        body = {"model": s.model, "input": list(messages), "store": False}
+        body = {"model": s.model, "input": list(messages), "store": False, "stream": False}
         body |= given(
             temperature=s.temperature, top_p=s.top_p, max_output_tokens=s.max_tokens
         )
@@ -66,27 +70,29 @@ class ResponsesEndpoint(ConversationEndpoint):
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange("/responses", body)
-        return read_body(response, content)
+        return read_reply(response, response_body(content))
 
 
 def response(body: Mapping[str, Any]) -> EndpointReply:
     """Return what a response says; MalformedReply where an item has another shape."""
     reply = EndpointReply()
-    for item in of_type(body.get("output"), list, "output"):
-        _add_item(reply, of_type(item, Mapping, "an item"))
+    items = [of_type(item, Mapping, "an item") for item in list_at(body, "output")]
+    status = finish_at(body, "status")
     reason = finish_at(body, "incomplete_details.reason")
-    if reason == "content_filter":
-        reply.blocked.append("stopped by the content filter (content_filter)")
-    if body.get("error") is not None:
-        said = text_at(body, "error.message") or text_at(body, "error")
-        message = said or "the response failed"
-        _add_problem(reply, text_at(body, "error.code"), message)
+    for item in items:
+        _add_item(reply, item)
+        # The message at which the whole reply is cut is not complete either.
+        if item.get("type") == "message" and ending(reason) is not Ending.CUT:
+            reply.add_finish(finish_at(item, "status"))
+    for ended in [reason or status] if status == "incomplete" else [reason, status]:
+        reply.add_finish(ended)
     tools = of_type(body.get("tool_usage") or {}, Mapping, "tool_usage")
     drawing = of_type(tools.get("image_gen") or {}, Mapping, "image_gen")
     tool = {"input_tokens": 0, "output_tokens": 0, **drawing}
     used = {"model": body.get("usage"), "tool": tool}
     counts = counted(used, _USAGE, positive=["image_output_tokens"])
-    return reply.ended(counts, reason or finish_at(body, "status"), text_at(body, "model"))
+    reply.add_error(body.get("error"), counts[0])
+    return reply.ended(counts, reason or status, text_at(body, "model"))
 
 
 def _add_problem(reply: EndpointReply, code: str | None, reason: str) -> None:
@@ -103,7 +109,7 @@ def _add_item(reply: EndpointReply, item: Mapping[str, Any]) -> None:
     elif kind == "image_generation_call":
         _add_image(reply, item)
     elif kind == "reasoning":
-        reply.add_thought()
+        reply.add_thought(words_of(item))
     elif kind not in _SILENT:
         reply.unreadable.append(f"an item of type {kind!r}")
 

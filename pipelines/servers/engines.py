@@ -230,6 +230,7 @@ def _chat_question(
         extra_body=more,
         checkpoint=model["model"],
         revision=model["revision"],
+        parses_thoughts=any("reasoning-parser" in a for a in settings.engine_arguments),
         **model["limits"],
     )
     told = {"context": context, "max_images": settings.max_images, "pixels": pixels or None}

@@ -14,6 +14,7 @@ from generators.base import Failure, Skip
 from generators.content import unseeded
 from generators.document import Request, Text, Turn
 from generators.images import ImageError, decode
+from generators.thoughts import opens_thought
 from pipelines.chat.settings import ChatSettings
 from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 
@@ -105,6 +106,24 @@ def control_tokens(processor: Any) -> set[str]:
     names = ("image_token", "video_token", "audio_token")
     media = {getattr(processor, name, None) for name in names}
     return tokens | {t for t in media if isinstance(t, str)} | set(_PLACEHOLDERS)
+
+
+def special_tokens(tokenizer: Any) -> dict[int, str]:
+    """Return the tokens that are no part of a text, by their ids."""
+    added = tokenizer.added_tokens_decoder.items()
+    return {id: token.content for id, token in added if token.special}
+
+
+def ends_in_thought(processor: Any) -> bool:
+    """Return whether a checkpoint's chat template ends its prompts inside a thought."""
+    asked = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+    try:
+        prompt = processor.apply_chat_template(
+            asked, tokenize=False, add_generation_prompt=True
+        )
+    except (jinja2.TemplateError, ValueError):
+        return False
+    return opens_thought(prompt)
 
 
 def _message(turn: Turn) -> dict[str, Any]:

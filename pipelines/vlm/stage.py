@@ -17,9 +17,11 @@ from generators.document import Draft, Request, Text
 from generators.errors import CheckpointError
 from generators.loading.strict import published_model, published_processor
 from generators.overflow import SCORES, no_numbers
+from generators.thoughts import Reply, is_mark, opens_thought, separate
+from pipelines.chat.endings import CUT, CUT_NOTE, THOUGHT, THOUGHT_CHARACTERS
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm.decoding import PromptBatch, plain_generation, writer_of
-from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
+from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter, special_tokens
 
 P = TypeVar("P", bound=ChatPrompt)
 V = TypeVar("V")
@@ -39,6 +41,8 @@ class PromptedModel(Generic[P, V]):
         self.settings = ChatSettings.model_validate(settings)
         self._model, processor = load(self.settings, weights)
         self._tokenizer = processor.tokenizer
+        special = special_tokens(processor.tokenizer)
+        self._dropped = {id for id, token in special.items() if not is_mark(token)}
         self._prompts = ChatPromptWriter(processor, self.settings)
         self._write = writer_of(self._model, self.settings)
         text_config = self._model.config.get_text_config()
@@ -116,9 +120,7 @@ class VisionLanguageModel(PromptedModel[ChatPrompt, Draft]):
     ) -> Result[Draft] | Failure:
         if track.stop == NO_NUMBERS:
             return no_numbers(SCORES, self._model.dtype)
-        text = self._tokenizer.decode(
-            track.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        reply = self._reply(prompt, track)
         usage = {"input_tokens": length, "output_tokens": track.tokens}
         notes: dict[str, Any] = {
             "finish": track.stop,
@@ -126,13 +128,39 @@ class VisionLanguageModel(PromptedModel[ChatPrompt, Draft]):
             "images": len(prompt.images),
             **usage,
         }
+        if track.stop == "length":
+            usage[CUT], notes[CUT] = 1, CUT_NOTE
+        if reply.thought:
+            usage[THOUGHT_CHARACTERS] = len(reply.thought)
+            notes[THOUGHT] = reply.thought
         if prompt.images:
             notes["image_sizes"] = [list(image.size) for image in prompt.images]
         if prompt.neutralised:
             notes["neutralised"] = list(prompt.neutralised)
         if track.limit < self._longest(prompt):
             notes["context"] = {"tokens": self._context, "room": track.limit}
-        return Result(Draft((Text(text.strip()),)), usage, notes)
+        if reply.loss:
+            reason = f"{reply.loss} (finish reason {track.stop}); raise max_new_tokens"
+            return Failure(reason, Fault.ERROR, usage, notes)
+        return Result(Draft((Text(reply.text.strip()),)), usage, notes)
+
+    def _reply(self, prompt: ChatPrompt, track: TextTrack) -> Reply:
+        """Return what the model said, apart from a thought before it.
+
+        Special tokens are no part of a text, but some of them mark a thought.
+        """
+        kept = [token for token in track.ids if token not in self._dropped]
+        text = self._decoded(kept, skip_special_tokens=False)
+        reply = separate(text, opened=opens_thought(prompt.text))
+        if reply.unfinished or reply.text != text:
+            return reply
+        return Reply(self._decoded(track.ids, skip_special_tokens=True))
+
+    def _decoded(self, ids: Sequence[int], **options: Any) -> str:
+        text: str = self._tokenizer.decode(
+            ids, clean_up_tokenization_spaces=False, **options
+        )
+        return text
 
 
 def load(settings: ChatSettings, weights: Weights) -> tuple[Any, Any]:

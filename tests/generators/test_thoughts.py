@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.thoughts import Reply, holds_thought, opens_thought, separate
+from generators.thoughts import (
+    Reply,
+    begins_thought,
+    holds_thought,
+    is_mark,
+    opens_thought,
+    separate,
+)
 
 THOUGHT = "First I would say A. Score: 2"
 REPLY = "C is right.\nScore: 6"
@@ -23,6 +30,19 @@ MARKED = {
     f"<|begin_of_solution|>{REPLY}<|end_of_solution|>",
     "command a": f"<|START_THINKING|>{THOUGHT}<|END_THINKING|>"
     f"<|START_RESPONSE|>{REPLY}<|END_RESPONSE|>",
+    "command a plus": f"{THOUGHT}<|END_THINKING|><|START_TEXT|>{REPLY}<|END_TEXT|>",
+    "hunyuan": f"<think:release>{THOUGHT}</think:release>\n<answer>{REPLY}</answer>",
+    "minimax m3": f"<mm:think>{THOUGHT}</mm:think>{REPLY}",
+    "longcat": f"<longcat_think>{THOUGHT}</longcat_think>{REPLY}",
+    "k2 horizon": f"<ifm|think_fast>{THOUGHT}</ifm|think_fast>{REPLY}",
+    "pangu": f"[unused16]{THOUGHT}[unused17]{REPLY}",
+    "apertus": f"<|inner_prefix|>{THOUGHT}<|inner_suffix|>{REPLY}",
+    "solar": f"{THOUGHT}<|think:end|>{REPLY}",
+    "kimi k3": f"<|open|>think<|sep|>{THOUGHT}<|close|>think<|sep|>"
+    f"<|open|>response<|sep|>{REPLY}<|close|>response<|sep|><|close|>message<|sep|>",
+    "inkling": f"<|message_model|><|content_thinking|>{THOUGHT}<|end_message|>"
+    f"<|message_model|><|content_text|>{REPLY}<|end_message|><|content_model_end_sampling|>",
+    "medgemma": f"<unused94>thought\n{THOUGHT}<unused95>{REPLY}",
     "gemma": f"<|channel>thought\n{THOUGHT}<channel|>{REPLY}",
     "granite": f"Here is my thought process:\n{THOUGHT}\nHere is my response:\n{REPLY}",
     "apriel": f"Here are my reasoning steps:\n{THOUGHT}\n[BEGIN FINAL RESPONSE]\n{REPLY}\n"
@@ -113,6 +133,40 @@ def test_a_prompt_may_open_the_thought():
     assert not opens_thought("What does <think> mean? <|assistant|>")
     assert separate(THOUGHT, opened=True) == Reply("", THOUGHT, unfinished=True)
     assert separate(f"{THOUGHT}</think>{REPLY}", opened=True) == SEPARATED
+
+
+def test_a_thought_may_take_the_place_of_a_reply():
+    assert separate(f"<think>{THOUGHT}").loss != separate(f"<think>{THOUGHT}</think>").loss
+    assert separate(f"<think>{THOUGHT}</think> ").loss
+    assert [separate(text).loss for text in (MARKED["think"], REPLY, "")] == [None] * 3
+
+
+def test_beginnings():
+    assert begins_thought(MARKED["kimi"])
+    assert not begins_thought(MARKED["never opened"])
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ("[THINK]", True),
+        ("[/THINK]", True),
+        ("\u25c1/think\u25b7", True),
+        ("<think>", True),
+        ("<|channel|>", True),
+        ("<|message|>", True),
+        ("<|START_THINKING|>", True),
+        ("<|channel>", True),
+        ("<unused94>", True),
+        ("<|sep|>", True),
+        ("<|im_end|>", False),
+        ("<s>", False),
+        ("[INST]", False),
+        ("<|image_pad|>", False),
+    ],
+)
+def test_tokens_that_are_marks(token, expected):
+    assert is_mark(token) is expected
 
 
 MARKS = ["<think>", "</think>", "[THINK]", "[/THINK]", "`", "\n```\n", "a", " ", "<answer>"]

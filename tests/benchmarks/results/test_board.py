@@ -12,7 +12,7 @@ from report_helpers import Judge, board, evaluation, mixed_board, sample, stage,
 
 from benchmarks.results.board import SCHEMA, Board, TableBuilder
 from benchmarks.results.costs import RecordCost
-from benchmarks.results.leaderboard import differences, leaderboard, spent_table
+from benchmarks.results.leaderboard import differences, leaderboard, legend, spent_table
 from benchmarks.results.reasons import failures_csv
 from cluster.plan import Evaluation
 from generators.base import (
@@ -105,6 +105,32 @@ def test_answers_and_judgements_have_what_their_records_took():
     assert builder.spent["w"] == {"seconds": 10.0, **Costs.answers}
     assert builder.spent["judge"] == {"seconds": 10.0}
     assert builder.spent[""] == {**builder.spent["w"], "seconds": 20.0}
+
+
+class CutCosts(Costs):
+    """Every reply ended at its maximum length."""
+
+    records: ClassVar = {
+        name: RecordCost.of(stage(name), {"usage": '{"cut": 1}', "seconds": 1.0})
+        for name in ("w", "judge")
+    }
+
+
+def test_answers_and_judgements_that_were_cut_are_counted_where_they_count():
+    builder = TableBuilder([system("w")], CutCosts())
+    one, judge = (Job(stage(name), Request(()), "Q") for name in ("w", "judge"))
+    jobs = {"": [one], "judge": [judge]}
+    done = evaluation("w", sample(0), 4)
+    unread = evaluation("w", sample(1), Unread("what?"))
+    failed = evaluation("w", sample(2), None, document=Failure("no", Fault.ERROR))
+    for made in (done, unread, failed):
+        builder.add(replace(made, jobs=jobs), ["judge"])
+    assert builder.cut == {"w": 2, "judge": 1}
+    whole = board([done], scorers=(Judge(),))
+    (line,) = replace(whole, cut=builder.cut).about_replies
+    assert "w 2, judge 1" in line
+    assert line in legend(replace(whole, cut=builder.cut))
+    assert whole.about_replies == []
 
 
 def test_images_that_a_critic_discarded_are_counted_with_what_a_run_took():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 
 import pytest
@@ -35,10 +36,17 @@ from endpoint_apis import (
     url_of,
 )
 from endpoint_helpers import MODEL, Answer, completion
+from hypothesis import given
+from hypothesis import strategies as st
 from picture_helpers import png_header, saved
 from PIL import Image as Pillow
 
 from generators.base import Failure, Fault, Result
+from generators.document import Text
+from pipelines.endpoints import responses
+from pipelines.endpoints.errors import ERRORS, described
+from pipelines.endpoints.gemini import generated
+from pipelines.endpoints.replies import chat_completion, placed, read_reply
 
 JPEG = picture("green", (64, 48), "JPEG")
 
@@ -142,6 +150,482 @@ SHAPES = [
     (RESPONSES, "RED|revised_prompts", response(drawn(RED, revised_prompt="redder"))),
     (RESPONSES, "b", response(said("b"), {"type": "web_search_call"})),
 ]
+
+
+# Thoughts
+
+WHY = "First I would say A. Score: 2"
+THOUGHT_IN_TEXT = f"<think>{WHY}</think>\n\nC it is."
+PARTS = [{"type": "thinking", "thinking": [text(WHY)]}, text("C it is.")]
+SUMMARY = {"type": "reasoning", "summary": [{"type": "summary_text", "text": WHY}]}
+WITH_THOUGHT = {
+    "in the text": (CHAT, completion(THOUGHT_IN_TEXT)),
+    "opened by the prompt": (CHAT, completion(f"{WHY}[/THINK]C it is.")),
+    "in a field": (CHAT, completion("C it is.", reasoning_content=WHY, reasoning=WHY)),
+    "in a new field": (CHAT, completion("C it is.", reasoning=WHY)),
+    "in a field and the text": (CHAT, completion(THOUGHT_IN_TEXT, reasoning=WHY)),
+    "in parts": (CHAT, completion(PARTS)),
+    "in two parts": (CHAT, completion([text("<think>" + WHY[:9]), text(WHY[9:])])),
+    "of a system": (CHAT_IMAGES, completion(THOUGHT_IN_TEXT)),
+    "of a kit": (SENSENOVA, completion(THOUGHT_IN_TEXT)),
+    "of Gemini": (GEMINI, gemini(text(WHY) | {"thought": True}, text("C it is."))),
+    "in Gemini's text": (GEMINI, gemini(text(THOUGHT_IN_TEXT))),
+    "of Responses": (RESPONSES, response(SUMMARY, said("C it is."))),
+    "in Responses' text": (RESPONSES, response(said(THOUGHT_IN_TEXT))),
+}
+WITH_THOUGHT["in two parts"][1]["choices"][0]["message"]["content"].append(
+    text("</think>C it is.")
+)
+
+
+@pytest.mark.parametrize("where", WITH_THOUGHT)
+def test_a_thought_is_noted_and_no_part_of_an_answer(where):
+    api, reply = WITH_THOUGHT[where]
+    with api.serving() as server:
+        server.always(reply)
+        result = api.once(server)
+    assert shown(result) == ["C it is."]
+    assert result.notes["thought"] == WHY
+    assert result.notes["thoughts"] >= 1
+    assert result.usage["thought_characters"] == len(WHY)
+
+
+def test_a_thought_after_an_image_of_an_answer_is_none_of_it():
+    parts = [text(f"<think>{WHY}</think>one"), part(RED), text("<think>x"), part(BLUE)]
+    later = [text("</think>two, and </think> or <think>")]
+    with CHAT_IMAGES.serving() as server:
+        server.always(completion([*parts, *later]))
+        result = CHAT_IMAGES.once(server)
+    assert shown(result) == ["one", "RED", "BLUE", "two, and </think> or <think>"]
+    assert result.notes["thought"] == f"{WHY}\n\nx"
+    assert result.notes["thoughts"] == 2
+
+
+def test_no_image_data_are_noted_of_a_thought():
+    with CHAT.serving() as server:
+        server.always(completion(f"<think>![a]({url_of(RED)})</think>C it is."))
+        result = CHAT.once(server)
+    assert shown(result) == ["C it is."]
+    assert result.notes["thought"] == "![a](data:image/png;base64,...)"
+
+
+INSIDE, AFTER = "ends inside its thought", "that nothing follows"
+LOST = [
+    (CHAT, completion(f"<think>{WHY}", "length"), INSIDE, "raise max_tokens"),
+    (CHAT, completion(f"<think>{WHY}", "stop"), INSIDE, "reasoning parser"),
+    (CHAT, completion(f"<think>{WHY}</think>\n"), AFTER, "reasoning parser"),
+    (CHAT_IMAGES, completion(f"<think>{WHY}", "length"), INSIDE, "raise max_tokens"),
+    (GEMINI, gemini(text(f"<think>{WHY}")), INSIDE, "raise max_tokens"),
+    (RESPONSES, response(said(f"<think>{WHY}")), INSIDE, "raise max_tokens"),
+    (CHAT, completion("", reasoning_content=WHY), "in reasoning_content", "parser"),
+    (CHAT, completion(None, "length", reasoning=WHY), "in reasoning", "raise max_tokens"),
+    (
+        CHAT_IMAGES,
+        completion([part(RED), text(f"<think>{WHY}")], "length"),
+        INSIDE,
+        "max_tokens",
+    ),
+]
+
+
+@pytest.mark.parametrize(("api", "reply", "what", "advice"), LOST)
+def test_a_thought_in_the_place_of_an_answer_is_a_failure_that_says_so(
+    api, reply, what, advice
+):
+    with api.serving() as server:
+        server.always(reply)
+        failure = api.once(server)
+    assert isinstance(failure, Failure)
+    assert (failure.fault, failure.fault.final) == (Fault.ERROR, False)
+    assert what in failure.reason
+    assert advice in failure.reason
+    assert failure.notes["thought"] == WHY
+    assert failure.usage["thought_characters"] == len(WHY)
+
+
+# Endings
+
+CUT = [
+    (CHAT, completion("Half an", "length")),
+    (CHAT, completion("Half an", "MAX_TOKENS")),
+    (CHAT_IMAGES, completion("Half an", "max_tokens")),
+    (GEMINI, gemini(text("Half an"), finish="MAX_TOKENS")),
+    (
+        RESPONSES,
+        response(
+            said("Half an") | {"status": "incomplete"},
+            status="incomplete",
+            incomplete_details={"reason": "max_output_tokens"},
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("api", "reply"), CUT)
+def test_an_answer_cut_at_its_maximum_is_done_and_counted(api, reply):
+    with api.serving() as server:
+        server.always(reply)
+        cut = api.once(server)
+        server.script = server.default
+        whole = api.once(server)
+    assert shown(cut) == ["Half an"]
+    assert cut.usage["cut"] == 1
+    assert cut.notes["cut"]
+    assert not {*whole.usage, *whole.notes} & {"cut"}
+
+
+@pytest.mark.parametrize("finish", ["stop", "end_turn", "eos", "stop_sequence", None, ""])
+def test_known_endings_of_whole_answers(finish):
+    with CHAT.serving() as server:
+        server.always(completion("Whole.", finish))
+        assert shown(CHAT.once(server)) == ["Whole."]
+
+
+STOPS = ("error", "abort", "network_error", "other", "unknown", "cancelled", "in_progress")
+STATUSES = ("failed", "cancelled", "in_progress", "queued", "incomplete")
+HALF = [
+    *((CHAT, completion("Half an", finish)) for finish in STOPS),
+    *((CHAT_IMAGES, completion("Half an", finish)) for finish in STOPS[:2]),
+    *((RESPONSES, response(said("Half an"), status=status)) for status in STATUSES),
+    (RESPONSES, response(said("Half an") | {"status": "incomplete"})),
+    (GEMINI, gemini(text("Half an"), finish="OTHER")),
+]
+
+
+@pytest.mark.parametrize(("api", "reply"), HALF)
+def test_half_an_answer_is_a_failure_that_may_pass(api, reply):
+    with api.serving() as server:
+        server.always(reply)
+        failure = api.once(server)
+    assert isinstance(failure, Failure)
+    assert failure.fault is Fault.ENDPOINT
+    assert failure.notes["text"] == "Half an"
+    assert "stopped (" in failure.reason
+
+
+@pytest.mark.parametrize("finish", ["sensitive", "safety", "SAFETY", "recitation"])
+def test_answers_that_a_provider_stops_are_refused(finish):
+    with CHAT.serving() as server:
+        server.always(completion("Half an", finish))
+        assert CHAT.once(server).fault is Fault.REFUSED
+
+
+# Errors in replies of status 200
+
+NOTHING = {"prompt_tokens": 5, "completion_tokens": 0}
+
+
+def failed(code: object = None, usage: object = NOTHING, **about: object) -> object:
+    """A chat completion with an error of OpenRouter's form."""
+    error = {"message": "Provider says no", "code": code, **about}
+    return {"choices": [], "model": MODEL, "usage": usage, "error": error}
+
+
+def half(code: object) -> dict[str, object]:
+    whole = completion("Half an", "error")
+    whole["choices"][0]["error"] = {"message": "Provider died", "code": code}
+    return whole
+
+
+def of_responses(code: object) -> dict[str, object]:
+    error = {"message": "no", "code": code}
+    return response(status="failed", error=error, usage={"input_tokens": 5})
+
+
+def of_images(code: object) -> dict[str, object]:
+    return {"data": [], "error": {"message": "out of memory", "code": code}}
+
+
+AGAIN = [
+    (CHAT, failed(429)),
+    (CHAT, failed("rate_limit_exceeded")),
+    (CHAT, failed(502, metadata={"raw": "Too many"})),
+    (CHAT, failed()),
+    (CHAT, failed(503) | {"choices": None}),
+    (CHAT, {"error": {"message": "no", "code": 503}}),
+    (CHAT, {"object": "error", "message": "no", "code": 503}),
+    (CHAT, half(502)),
+    (CHAT_IMAGES, half(503)),
+    (RESPONSES, of_responses("rate_limit_exceeded")),
+    (RESPONSES, of_responses("server_error")),
+    (GEMINI, {"error": {"message": "no", "code": 503, "status": "UNAVAILABLE"}}),
+    (IMAGES["openai"], of_images(503)),
+    (IMAGES["openai"], of_images(None)),
+    (IMAGES["openai"], of_images(None) | {"data": None}),
+]
+
+
+@pytest.mark.parametrize(("api", "reply"), AGAIN)
+def test_an_error_in_a_reply_that_may_pass_is_tried_again_at_once(api, reply):
+    with api.serving() as server:
+        server.in_turn(Answer(reply), Answer(reply))
+        result = api.once(server)
+        assert isinstance(result, Result), result
+        assert result.notes["attempts"] == len(server.bodies) == 3
+        server.always(reply)
+        failure = api.once(server)
+    assert (failure.fault, failure.fault.final) == (Fault.ENDPOINT, False)
+    assert "holds an error" in failure.reason
+
+
+def test_what_failed_attempts_took_is_counted():
+    with CHAT.serving() as server:
+        server.in_turn(Answer(half(502)), Answer(half(502)))
+        assert CHAT.once(server).usage["output_tokens"] == 3 * 7
+        assert server.preflights == 1
+        server.always(half(502))
+        failure = CHAT.once(server)
+    assert failure.usage["output_tokens"] == 3 * 7
+    assert failure.notes["text"] == "Half an"
+    assert "Provider died" in failure.reason
+
+
+@pytest.mark.parametrize(
+    ("api", "reply", "fault"),
+    [
+        (CHAT, failed(400), Fault.BAD_INPUT),
+        (CHAT, failed("content_filter"), Fault.REFUSED),
+        (CHAT, half("content_filter"), Fault.REFUSED),
+        (RESPONSES, of_responses("image_content_policy_violation"), Fault.REFUSED),
+        (IMAGES["openai"], of_images("moderation_blocked"), Fault.REFUSED),
+        # It was paid for, and its code says nothing.
+        (CHAT, half(None), Fault.ENDPOINT),
+        (CHAT, completion("Half an") | {"error": "died"}, Fault.ENDPOINT),
+    ],
+)
+def test_an_error_in_a_reply_is_classed_as_its_code_says(api, reply, fault):
+    with api.serving() as server:
+        assert isinstance(api.once(server), Result)
+        before = len(server.bodies)
+        server.always(reply)
+        with api.asking(server) as stage:
+            stage._accepted = True
+            failure = api.one(stage)
+        assert len(server.bodies) == before + 1
+    assert failure.fault is fault
+    assert "holds an error" in failure.reason
+
+
+@pytest.mark.parametrize("error", [None, {}, "", []])
+def test_a_field_for_errors_may_be_empty(error):
+    with CHAT.serving() as server:
+        server.always(completion("Whole.") | {"error": error})
+        assert shown(CHAT.once(server)) == ["Whole."]
+
+
+# Images in the text
+
+ADDRESS = "https://pictures.example/a_(1).png"
+SHOWN = [
+    ("Look: ![a red one]({}) and so on.", ["Look:", "RED", "and so on."]),
+    ("![](<{}> 'red')", ["RED"]),
+    ('<p>Look: <img alt="x" src="{}"/></p>', ["<p>Look:", "RED", "</p>"]),
+    ("Look: {}", ["Look:", "RED"]),
+    ("One ![a]({0}), two\n![b]({0})", ["One", "RED", ", two", "RED"]),
+]
+
+
+@pytest.mark.parametrize(("form", "expected"), SHOWN)
+@pytest.mark.parametrize(
+    ("api", "reply"),
+    [
+        (CHAT_IMAGES, completion),
+        (SENSENOVA, completion),
+        (RESPONSES, lambda words: response(said(words))),
+        (GEMINI, lambda words: gemini(text(words))),
+    ],
+)
+def test_an_image_in_the_text_is_an_image_in_its_place(api, reply, form, expected):
+    # Bytes after a PNG's end mean nothing.
+    words = form.format(url_of(RED.read() + bytes(100)))
+    with api.serving() as server:
+        server.always(reply(words))
+        result = api.once(server)
+    texts = [s.text if isinstance(s, Text) else "RED" for s in result.value.segments]
+    assert texts == expected
+    assert result.usage["images"] == expected.count("RED")
+    assert "order" not in result.notes
+
+
+def test_base64_in_lines_is_read_too():
+    lines = "\n".join(re.findall(".{1,20}", base64_of(RED)))
+    with CHAT_IMAGES.serving() as server:
+        server.always(completion(f"Look: ![a](data:image/png;base64,{lines}) there"))
+        assert shown(CHAT_IMAGES.once(server)) == ["Look:", "RED", "there"]
+
+
+def test_an_image_in_the_text_and_apart_is_one():
+    with CHAT_IMAGES.serving() as server:
+        words = f"Look: ![a]({url_of(RED)}) there"
+        server.always(completion(words, images=[part(RED)]))
+        result = CHAT_IMAGES.once(server)
+        assert shown(result) == ["Look:", "RED", "there"]
+        assert "order" not in result.notes
+        server.always(completion(words, images=[part(RED), part(BLUE)]))
+        result = CHAT_IMAGES.once(server)
+        assert shown(result) == ["Look:", "RED", "there", "BLUE"]
+        assert "order" in result.notes
+
+
+@pytest.mark.parametrize("words", [form for form, _ in SHOWN[:3]])
+@pytest.mark.parametrize("address", [url_of(RED), ADDRESS, "data:image/svg+xml,x"])
+def test_an_image_in_an_lvlms_text_is_a_failure(words, address):
+    with CHAT.serving() as server:
+        server.always(completion(words.format(address)))
+        failure = CHAT.once(server)
+    assert isinstance(failure, Failure)
+    assert "1 image(s)" in failure.reason
+    assert "chat-images:MODEL" in failure.reason
+
+
+def test_an_image_by_an_address_in_the_text_is_fetched_from_listed_hosts_alone():
+    with CHAT_IMAGES.serving() as server:
+        usual = server.get
+        server.get = lambda path: Answer(RED.read()) if "red" in path else usual(path)
+        server.always(completion(f"Look: ![a]({server.root}/red.png) there"))
+        failure = CHAT_IMAGES.once(server)
+        assert "image_hosts" in failure.reason
+        result = CHAT_IMAGES.once(server, image_hosts=["127.0.0.1"])
+    assert shown(result) == ["Look:", "RED", "there"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"See [the picture]({ADDRESS}) or {ADDRESS}.",
+        "Then comes ![a cat](cat.png) and ![](/tmp/x.png).",
+        f"Write `![a]({ADDRESS})` for an image.",
+        f"Write:\n```\n![a]({ADDRESS})\n```\nfor an image.",
+        "Data URLs begin with data:image/png;base64, and the bytes.",
+        "![a](" * 3000,
+        "![" * 5000,
+        "<img\n" * 5000 + "a",
+    ],
+    ids=range(8),
+)
+def test_links_names_and_code_are_text(words):
+    for api in (CHAT, CHAT_IMAGES):
+        with api.serving() as server:
+            server.always(completion(words))
+            assert shown(api.once(server)) == [words]
+
+
+NAMES_OF = st.sampled_from(
+    ["content", "text", "type", "error", "code", "message", "images", "reasoning", "data"]
+)
+TEXTS = [
+    "text",
+    "<think>",
+    "</think>",
+    "![a](data:image/png;base64,AA==)",
+    "",
+    "stop",
+    "429",
+]
+LEAVES = st.sampled_from([None, True, 0, 429, 10**400, -1.5, *TEXTS])
+VALUES = st.recursive(
+    LEAVES, lambda v: st.lists(v, max_size=3) | st.dictionaries(NAMES_OF, v, max_size=4)
+)
+
+
+def placed_completion(body):
+    return placed(chat_completion(body))
+
+
+@given(VALUES, VALUES, VALUES, st.booleans())
+def test_any_json_is_a_reply_or_an_error_that_is_told(message, error, finish, is_open):
+    choice = {"message": message, "finish_reason": finish, "error": error}
+    bodies = {
+        chat_completion: {"choices": [choice], "error": error},
+        placed_completion: {"choices": [choice, message], "usage": message},
+        responses.response: {"output": message, "status": finish, "error": error},
+        generated: {"candidates": [message], "error": error},
+    }
+    for read, body in bodies.items():
+        try:
+            reply = read_reply(read, json.dumps(body).encode(), opened=is_open)
+        except ERRORS as error:
+            reason = described(error)
+        else:
+            problem = reply.problem()
+            reason = problem.reason if problem else "none"
+        assert reason
+
+
+# Streams
+
+
+def event(delta: object = None, finish: str | None = None, **about: object) -> str:
+    choice = {"index": 0, "delta": delta or {}, "finish_reason": finish}
+    whole = {"object": "chat.completion.chunk", "model": MODEL, "choices": [choice]}
+    return f"data: {json.dumps(whole | about)}\n\n"
+
+
+USAGE = {"prompt_tokens": 3, "completion_tokens": 2}
+PIECES = [
+    ": keep-alive\n\n",
+    event({"role": "assistant", "content": ""}),
+    event({"reasoning_content": "Let me "}),
+    event({"reasoning_content": "think."}),
+    event({"role": "assistant", "content": "Hel"}),
+    event({"content": "lo.", "images": [part(RED)]}),
+    event({"content": None}, "stop"),
+    event(choices=[], usage=USAGE),
+    "data: [DONE]\n\n",
+]
+STREAM = {"content-type": "text/event-stream"}
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_a_stream_that_nobody_asked_for_is_one_completion(ends):
+    body = "".join(PIECES).replace("\n", ends).encode()
+    with CHAT_IMAGES.serving() as server:
+        server.always(body, headers=STREAM)
+        result = CHAT_IMAGES.once(server)
+        assert server.bodies[0]["stream"] is False
+    assert shown(result) == ["Hello.", "RED"]
+    assert result.notes["thought"] == "Let me think."
+    assert result.notes["finish"] == "stop"
+    assert (result.usage["input_tokens"], result.usage["output_tokens"]) == (3, 2)
+
+
+def test_a_whole_reply_may_end_as_a_stream_does():
+    with CHAT.serving() as server:
+        body = json.dumps(completion("Hello."), indent=1)
+        for form in ("{}\n\ndata: [DONE]\n\n", "data: {}\n\n", "\ufeff{}"):
+            one_line = form.replace("{}", json.dumps(json.loads(body)))
+            server.always((form.replace("{}", body) if "[" in form else one_line).encode())
+            assert shown(CHAT.once(server)) == ["Hello."]
+
+
+def test_a_stream_that_breaks_off_is_tried_again():
+    broken = "".join(PIECES[:5]).encode()
+    failing = "".join([*PIECES[:5], event({}, "error", error={"code": 502})]).encode()
+    with CHAT.serving() as server:
+        server.in_turn(Answer(broken, headers=STREAM), Answer(failing, headers=STREAM))
+        assert CHAT.once(server).notes["attempts"] == 3
+        server.always(broken, headers=STREAM)
+        failure = CHAT.once(server)
+    assert failure.fault is Fault.ENDPOINT
+    assert "breaks off" in failure.reason
+
+
+def test_a_stream_of_responses_is_one_response():
+    whole = {"type": "response.completed", "response": response(said("b"), drawn(RED))}
+    events = [{"type": "response.output_text.delta", "delta": "b"}, whole]
+    body = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events)
+    with RESPONSES.serving() as server:
+        server.in_turn(Answer(body[:60].encode()), Answer(body.encode()))
+        result = RESPONSES.once(server)
+    assert shown(result) == ["b", "RED"]
+    assert result.notes["attempts"] == 2
+
+
+def test_users_may_ask_for_a_stream():
+    with CHAT.serving() as server:
+        server.always("".join(PIECES[:5] + PIECES[6:]).encode(), headers=STREAM)
+        assert shown(CHAT.once(server, extra_body={"stream": True})) == ["Hel"]
+        assert server.bodies[0]["stream"] is True
 
 
 @pytest.mark.parametrize(("api", "expected", "reply"), SHAPES)

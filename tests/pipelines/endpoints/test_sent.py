@@ -120,13 +120,14 @@ def test_a_chat_endpoint_is_sent_what_its_settings_say(server):
         ]
 
     about = {"temperature": 0.7, "top_p": 0.9, "max_completion_tokens": 5, "seed": 3}
+    about |= {"stream": False}
     sent = messages(lambda image: part(image, detail="low"))
     assert server.bodies == [{"model": MODEL, "messages": sent, "top_k": 4, **about}]
     noted = messages(lambda image: {"type": "image", "sha256": image.digest})
     assert result.notes["prompt"] == noted
     assert server.keys == [KEY] * 2
     CHAT.once(server, says("a", seed=1), temperature=None, max_tokens=None)
-    assert set(server.bodies[1]) == {"model", "messages"}
+    assert set(server.bodies[1]) == {"model", "messages", "stream"}
 
 
 def test_the_first_request_asks_for_a_few_tokens_and_they_count(server):
@@ -191,6 +192,7 @@ def test_responses_is_sent_the_tool_and_takes_no_seed(server):
         "tools": [tool],
         "tool_choice": {"type": "image_generation"},
         "store": False,
+        "stream": False,
         "max_output_tokens": 99,
     }
 

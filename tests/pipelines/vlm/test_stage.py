@@ -3,15 +3,26 @@
 import json
 
 import pytest
-from endpoint_helpers import says
+from endpoint_helpers import Answer, asking, completion, says, serving
 from picture_helpers import saved
 from PIL import Image as Pillow
 from transformers import AutoProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
-from vlm_helpers import BLUE, GREEN, RED, checkpoint, loaded, picture, shared
+from vlm_helpers import (
+    BLUE,
+    GREEN,
+    RED,
+    checkpoint,
+    library,
+    loaded,
+    picture,
+    shared,
+)
 
 from generators.base import Failure, Fault, Result
+from generators.decoding.texts import TextTrack
 from generators.document import Image, Request, Text, Turn
+from pipelines.endpoints.chat import EngineChat
 
 pytestmark = pytest.mark.models
 
@@ -143,3 +154,114 @@ def test_the_budget_of_pixels_sets_the_number_of_tokens(low, high):
     size = smart_resize(200, 300, 28, (low or 1) * 784, (high or max(16, low or 0)) * 784)
     around = plain.usage["input_tokens"] + len(("<|vision_start|>", "<|vision_end|>"))
     assert result.usage["input_tokens"] == around + size[0] * size[1] // 784
+
+
+MARKS = ["[THINK]", "[/THINK]", "<|channel|>", "<|message|>", "<|start|>", "<|other|>"]
+FINAL = "<|start|>assistant<|channel|>final<|message|>"
+OPENED = "{{ messages[0].content[0].text }}<|im_start|>assistant\n<think>\n"
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory):
+    """A checkpoint whose tokenizer has the marks of thoughts as special tokens."""
+    folder = tmp_path_factory.mktemp("thinker") / "qwen2"
+    model, _ = library("qwen2")
+    marked = AutoProcessor.from_pretrained(checkpoint("qwen2"))
+    marked.tokenizer.add_special_tokens({"additional_special_tokens": MARKS})
+    model.save_pretrained(folder)
+    marked.save_pretrained(folder)
+    return folder
+
+
+def replied(stage, text, stop="stop"):
+    """What the stage makes of a reply of the model."""
+    ids = stage._tokenizer.encode(text, add_special_tokens=False)
+    stage._write = lambda prompts: [TextTrack(99, ids, stop) for _ in prompts.limits]
+    (outcome,) = stage([REQUESTS[1]])
+    return outcome
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[THINK]It is a.[/THINK]C it is.",
+        "<think>It is a.</think>\n\nC it is.",
+        "<|other|>[THINK]It is a.[/THINK]C it<|other|> is.",
+        "It is a.[/THINK]C it is.",
+        f"<|channel|>analysis<|message|>It is a.{FINAL}C it is.",
+    ],
+)
+def test_a_thought_is_told_apart_before_special_tokens_are_dropped(thinker, text):
+    result = replied(loaded(thinker), text)
+    assert result.value.text == "C it is."
+    assert "It is a." in result.notes["thought"]
+    assert result.usage["thought_characters"] == len(result.notes["thought"])
+
+
+def test_special_tokens_are_no_part_of_a_text_without_a_thought(thinker):
+    result = replied(loaded(thinker), "<|other|>C it[THINK] is.")
+    assert result.value.text == "C it is."
+    assert "thought" not in result.notes
+
+
+@pytest.mark.parametrize("text", ["[THINK]It is a.", "[THINK]It is a.[/THINK]\n"])
+@pytest.mark.parametrize("stop", ["length", "stop"])
+def test_a_thought_in_the_place_of_a_reply_is_a_failure(thinker, text, stop):
+    failure = replied(loaded(thinker), text, stop)
+    assert (failure.fault, failure.fault.final) == (Fault.ERROR, False)
+    assert "max_new_tokens" in failure.reason
+    assert failure.notes["thought"] == "It is a."
+    assert failure.usage["output_tokens"]
+
+
+def test_a_chat_template_may_open_the_thought(thinker):
+    stage = loaded(thinker)
+    assert replied(stage, "C it is.").value.text == "C it is."
+    stage._prompts._processor.chat_template = OPENED
+    assert replied(stage, "It is a.</think>C it is.").value.text == "C it is."
+    failure = replied(stage, "It is a", "length")
+    assert isinstance(failure, Failure)
+    assert failure.notes["thought"] == "It is a"
+
+
+def test_a_text_cut_at_its_maximum_is_counted():
+    stage = loaded("qwen2")
+    cut, whole = replied(stage, "C it", "length"), replied(stage, "C it is.")
+    assert (cut.value.text, cut.usage["cut"]) == ("C it", 1)
+    assert cut.notes["cut"]
+    assert not {*whole.usage, *whole.notes} & {"cut"}
+
+
+def test_an_engine_is_asked_for_the_marks_of_thoughts(thinker, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    text = "[THINK]It is a.[/THINK]C<|im_end|> it is.<|other|>"
+    with serving(lambda body: Answer(completion(text))) as server:
+        plain = {"checkpoint": str(checkpoint("qwen2"))}
+        marked = {"checkpoint": str(thinker)}
+        for options in (plain, marked, marked | {"parses_thoughts": True}):
+            with asking(server, EngineChat, **options) as stage:
+                (result,) = stage([REQUESTS[1]])
+            assert result.notes["thought"] == "It is a."
+        asked = [body.get("skip_special_tokens") for body in server.bodies]
+        assert asked == [None, False, None]
+        with asking(server, EngineChat, **marked) as stage:
+            (result,) = stage([REQUESTS[1]])
+        assert result.value.text == "C it is."
+
+
+def test_an_engine_may_stop_inside_a_thought_that_the_template_opens(
+    thinker, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    opening = AutoProcessor.from_pretrained(thinker)
+    opening.chat_template = OPENED
+    opening.save_pretrained(tmp_path)
+    with serving(lambda body: Answer(completion("It is a", "length"))) as server:
+        with asking(server, EngineChat, checkpoint=str(tmp_path)) as stage:
+            (failure,) = stage([REQUESTS[1]])
+        assert failure.notes["thought"] == "It is a"
+        server.always(completion("C it", "length", reasoning_content="It is a."))
+        parser = {"checkpoint": str(tmp_path), "parses_thoughts": True}
+        with asking(server, EngineChat, **parser) as stage:
+            (result,) = stage([REQUESTS[1]])
+    assert (result.value.text, result.notes["thought"]) == ("C it", "It is a.")
