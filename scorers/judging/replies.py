@@ -13,7 +13,7 @@ from generators import replies
 from generators.document import Content, Image
 from scorers.judging.rubrics import TOP, Rubric
 from scorers.judging.statements import SCORE, stated_values
-from scorers.judging.voice import own_words, plain_marks
+from scorers.judging.voice import own_texts, plain_marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,11 @@ def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
     What the reply quotes or supposes does not count (`voice`). Two verdicts on a criterion,
     or scores that differ and are not the sum, leave it unread.
     """
-    text = own_words(plain_marks(reply))
-    stated = stated_values(text, rubric.criteria, rubric.penalty)
+    stated: dict[str, list[str]] = {}
+    for text in own_texts(plain_marks(reply)):
+        stated = stated_values(text, rubric.criteria, rubric.penalty)
+        if any(stated.values()):
+            break
     verdicts = {name: _verdict(stated[name]) for name in rubric.criteria}
     penalty = _verdict(stated[rubric.penalty]) if rubric.penalty else 0
     summed = _summed([*verdicts.values(), penalty])

@@ -20,14 +20,6 @@ _CITED = re.compile(
     r"^[ \t]*(?:(?:[-*+\u2022]|\d{1,3}[.)])[ \t]+)?>.*(?:\n|\Z)", re.MULTILINE
 )
 """A line of a block quotation, also as an item of a list."""
-_OPENING = re.compile(
-    r"[\W_]*(?:(?:sure|certainly|okay|ok|here|below|is|are|my|the|this|final|overall|own"
-    r"|judge?ments?|verdicts?|evaluations?|assessments?|grading|scoring|scores?|ratings?"
-    r"|results?|output|answer|reply|in|required|requested|json|form|format|as|follows)"
-    r"[\W_]+)*",
-    re.IGNORECASE,
-)
-"""`Here is my evaluation:`, which says nothing itself."""
 _QUOTATION = re.compile(
     r'(?<![\w"\\])"[^"]+"(?![\w"])|\u201c[^\u201c\u201d]+\u201d|\u201e[^\u201e\u201c\u201d]+'
     r"[\u201c\u201d]|\xab[^\xab\xbb]+\xbb|\u300c[^\u300c\u300d]+\u300d"
@@ -48,17 +40,29 @@ def plain_marks(reply: str) -> str:
     return _TAGGED.sub(r"\g<tag>: \2", _BOXED.sub(r"\1", reply))
 
 
-def own_words(reply: str) -> str:
-    """Return a reply without its block quotations and fenced blocks.
+def own_texts(reply: str) -> list[str]:
+    """Return a reply without block quotations and fenced blocks, then its own block.
 
-    A reply that is nothing but one fenced block, at most with `Here is my verdict:` before
-    it, is what the block holds.
+    That is the only fenced block, unless the words around it say that it is a quotation.
+    It counts where the rest of the reply says nothing.
     """
-    blocks = [match["inside"] for match in _FENCED.finditer(reply)]
+    blocks = list(_FENCED.finditer(reply))
     outside = _CITED.sub("", _FENCED.sub("", reply)).strip()
-    if len(blocks) == 1 and _OPENING.fullmatch(f"{outside} "):
-        return _CITED.sub("", _FENCED.sub("", blocks[0])).strip()
-    return outside
+    if len(blocks) != 1:
+        return [outside]
+    before = reply[: blocks[0].start()].strip().rpartition("\n")[2]
+    after = reply[blocks[0].end() :].strip().partition("\n")[0]
+    shown = introduces_others(before) or (_SHOWN.search(before) and is_doubtful(before))
+    if shown or _CITED.match(before) or takes_back(after) or is_doubtful(after):
+        return [outside]
+    inside = _CITED.sub("", _FENCED.sub("", blocks[0]["inside"])).strip()
+    return [outside, inside] if outside else [inside]
+
+
+_SHOWN = re.compile(
+    r"\b(?:block|line|json|code|text|following|verdict|score|judge?ment|this)\b|[:\uff1a]$",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ def is_doubtful(text: str) -> bool:
 # ------------------------------------------------------------------- of several statements
 
 _CORRECTION = re.compile(
-    r"\b(?:on|upon|after) (?:second|further|closer|more careful|re-?)? ?"
+    r"\bor rather\b|\b(?:on|upon|after) (?:second|further|closer|more careful|re-?)? ?"
     r"(?:reflection|thoughts?|consideration|look|inspection|reading|review|reconsider\w*)\b"
     r"|\b(?:re-?consider|re-?evaluat|re-?assess|re-?check|re-?comput|re-?count)\w*"
     r"|\b(?:correct(?:ion|ed|ing)|revis(?:e|ed|ion|ing)|scratch that|strike that|wait"

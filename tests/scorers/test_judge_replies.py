@@ -14,6 +14,8 @@ from paths import DATA
 
 from scorers.judging.replies import Unreadable, read_reply
 from scorers.judging.rubrics import OWN
+from scorers.pairwise.games import FactualityScores, Verdict
+from scorers.pairwise.readers import better, lean, level, marks, vote
 
 ROWS = tomllib.loads((DATA / "judge_replies.toml").read_text(encoding="utf-8"))
 RUBRIC = OWN["SA"]
@@ -26,7 +28,29 @@ def rubric(reply: str) -> Any:
     return None if isinstance(result, Unreadable) else result.raw
 
 
-READERS: dict[str, Callable[[str], Any]] = {"rubric": rubric}
+def word(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def read_word(reply: str) -> Any:
+        result = read(reply)
+        return result.word if isinstance(result, Verdict) else None
+
+    return read_word
+
+
+def both_marks(reply: str) -> Any:
+    result = marks(reply)
+    if not isinstance(result, FactualityScores):
+        return None
+    return f"{result.first:g} {result.second:g}"
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    "rubric": rubric,
+    "opening": word(lean),
+    "mmrb2": word(better),
+    "level": word(level),
+    "mllm_bench": word(vote),
+    "marks": both_marks,
+}
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -41,6 +65,11 @@ def test_no_reply_is_read_as_something_else(reader: str) -> None:
     print(f"{reader}: {read} of {len(readable)} read, {len(wrong)} wrong, of {len(found)}")
     assert wrong == []
     assert read >= LEAST_SHARE * len(readable), unread
+
+
+def test_the_table_is_of_150_replies() -> None:
+    assert set(ROWS) == set(READERS)
+    assert sum(map(len, ROWS.values())) >= 150
 
 
 # --------------------------------------------------------------------------- quotations
