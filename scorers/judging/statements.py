@@ -40,7 +40,7 @@ _TOTAL = (
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.ASCII
 _SCORE = re.compile(
     rf"^[ \t#*_`|-]*{_KIND}{_TOTAL}(?P<before>[ ]*{_NOTE})?"
-    rf"[\s*_`:\uff1a=|<\[]*{_NUMBER}{_OF}"
+    rf"(?:[ ]+[-\u2013\u2014][ ]+)?[\s*_`:\uff1a=|<\[\u4e3a\u662f]*{_NUMBER}{_OF}"
     r"[*_`>\]]*(?:[ ]+points?(?: out of 6)?|[ ]*\u5206)?[ \t]*[.\u3002|]?[ \t]*"
     rf"(?P<after>{_NOTE}[.]?[ \t]*)?[*_`]*[ \t]*$",
     _FLAGS,
@@ -56,12 +56,13 @@ _SENTENCE = re.compile(
     rf"(?:(?:^{_MARKS}|[.!?;,][*_]*[ ]+)"
     r"(?:(?:so|thus|therefore|hence|overall|in total|in conclusion)[, ]+)*"
     rf"(?:i (?:give|assign|award)(?: (?:it|this))? )?(?:(?:an?|its) )?{_KIND}{_TOTAL}"
-    rf"(?: (?:for|of) (?:the|this) {_WHOLE})?[*_` ]*(?:is\b|:|\uff1a|=|of\b)"
+    rf"(?: (?:for|of) (?:the|this) {_WHOLE})?[*_` ]*(?:is(?: therefore| thus)?\b|:"
+    r"|\uff1a|=|of\b)"
     # I would give it 5 out of 6; it earns a 5/6.
     rf"|\bi(?:'d| would)? (?:give|rate|score|grade|award|assign){_GIVES}"
     rf"|\b{_WHOLE} (?:earns|deserves|receives|merits){_GIVES}"
     # Total: 5; and 5/6 alone in a line.
-    rf"|^{_MARKS}(?:final|overall|total|sum)(?: verdict)?[*_ ]*[:=\uff1a]"
+    rf"|^{_MARKS}(?:final|overall|total|sum)(?: verdict| points)?[*_ ]*[:=\uff1a]"
     rf"|^{_MARKS}(?=\d[*_ ]*(?:/|(?:out )?of\b)[*_ ]*6{_MARKS}$))"
     rf"[ \t*_`\[<]*{_NUMBER}{_OF}[*_`\]>]*(?:[ ]+points?)?"
     r"(?=[ \t]*$|[ \t]*[.,;:!](?!\d)|[ \t]*[()\uff08\u3002]"
@@ -199,7 +200,7 @@ def _line_end(text: str, position: int) -> int:
     return len(text) if newline < 0 else newline
 
 
-_LISTED = r"^[ \t#*_-]*(?:\d+[ ]*[.)])?[ \t*_]*"
+_LISTED = r"^[ \t#*_-]*(?:\d+[ ]*[.)][ \t*_]*)?"
 _ZERO_OR_ONE = rf"{_NUMBER}(?:[ ]*/[ ]*1\b)?[*_`>\]]*(?:[ ]+points?)?"
 _WORD = r"(?:score|verdict|rating|\u5f97\u5206|\u5224\u5b9a)"
 _ENDED = (
@@ -237,8 +238,8 @@ def _lines_of(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 _OF_ALL = re.compile(r"\b(?:my|final|overall|total)\b|\u6700\u7ec8|\u603b", re.IGNORECASE)
 _SECTION_VALUE = re.compile(
-    rf"^[ \t*_-]*(?:{_WORD}[*_]*[ \t]*[:=\uff1a]?)?[ \t*_`\[<]*{_ZERO_OR_ONE}[.]?[ \t*_]*"
-    rf"{_ENDED}",
+    rf"^(?:[ \t*_`\[<]|-(?=[ \t]))*(?:{_WORD}[*_]*[ \t]*[:=\uff1a]?[ \t*_`\[<]*)?"
+    rf"{_ZERO_OR_ONE}[.]?[ \t*_]*{_ENDED}",
     _FLAGS,
 )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 _FENCED = re.compile(
     r"^[ \t]*(?P<fence>`{3,}|~{3,})[^`\n]*\n(?P<inside>.*?)"
@@ -53,7 +54,7 @@ def own_texts(reply: str) -> list[str]:
     before = reply[: blocks[0].start()].strip().rpartition("\n")[2]
     after = reply[blocks[0].end() :].strip().partition("\n")[0]
     shown = introduces_others(before) or (_SHOWN.search(before) and is_doubtful(before))
-    if shown or _CITED.match(before) or takes_back(after) or is_doubtful(after):
+    if shown or _CITED.match(before) or takes_back(after) or _REPORTED.search(after):
         return [outside]
     inside = _CITED.sub("", _FENCED.sub("", blocks[0]["inside"])).strip()
     return [outside, inside] if outside else [inside]
@@ -73,9 +74,10 @@ class Span:
     end: int
 
 
-def quotations(text: str) -> list[Span]:
+@lru_cache(maxsize=8)
+def quotations(text: str) -> tuple[Span, ...]:
     """Return what stands between quotation marks, with the marks."""
-    return [Span(match.start(), match.end()) for match in _QUOTATION.finditer(text)]
+    return tuple(Span(match.start(), match.end()) for match in _QUOTATION.finditer(text))
 
 
 # ------------------------------------------------------------------------ of single lines
@@ -114,7 +116,7 @@ _JUDGING = re.compile(
     re.IGNORECASE,
 )
 _LEADING_ON = re.compile(
-    rf"(?:[:\uff1a]|,|\b(?:be|is|are|been|of|an?|the|as|with|lines?|words?|text|get|earn|to"
+    rf"(?:[:\uff1a,?]|\b(?:be|is|are|been|of|an?|the|as|with|lines?|words?|text|get|earn|to"
     rf"|higher|than|maximum|{_SAYING}))[*_ \t]*$",
     re.IGNORECASE,
 )
@@ -123,7 +125,8 @@ _TOLD_AFTER = re.compile(
     rf"[\W_]*(?:(?-i:is|was|which|as|says|but|so)\b[^\n]*?\b(?:{_AUTHOR}|I)\b"
     rf"|(?:this|that|these|those)\b(?:\W+(?:last|lines?|block|verdicts?|scores?|is|are|was"
     r"|were|comes?|came|from|part|of|what|the|in|by|quoted|copied|taken|claimed|written"
-    rf"|stated|\w+'s))+\W+{_AUTHOR}\b)",
+    rf"|stated|\w+'s))+\W+{_AUTHOR}\b"
+    r"|(?:no[,.;: ]+)?(?:this|that|it) (?:is|was) (?:wrong|incorrect|not (?:right|mine)))",
     re.IGNORECASE,
 )
 """A line that says of those before it that they are the answer's."""

@@ -27,20 +27,23 @@ _CONCESSION = re.compile(
     _FLAGS,
 )
 _REASON = re.compile(
-    r"^\W*(?:because|since|as|given|considering|due to|based on|after|for (?:these|this)"
-    r"|taking|comparing|having|looking|with both|\u7531\u4e8e|\u56e0\u4e3a)\b[^,\uff0c]*"
-    r"[,\uff0c]",
+    r"^\W*(?:because|since|as(?! far| regards| to\b| for\b)|given|due to|for (?:these|this)"
+    r"|unlike|contrary|instead of|\u7531\u4e8e|\u56e0\u4e3a)\b[^,\uff0c]*[,\uff0c]",
     _FLAGS,
 )
 _MINE = re.compile(
     r"\bI(?:'d| would| must| can| have to| will)?\s+(?:\w+ly\s+)?"
-    r"(?:say|argue|state|judge|conclude|suggest|claim|call it)\b",
+    r"(?:say|argue|state|judge|conclude|suggest|claim|call it)\b"
+    r"|^\W*(?:no \w+|(?:neither|none) (?:is|wins)[^:,;]*)\s*:\s*$"
+    r"|\bif I (?:had|have) to (?:choose|decide)\b"
+    r"|\b(?:no|without(?: an?y?)?) (?:doubt|question)\b",
     _FLAGS,
 )
+"""What sounds like doubt or another's claim, and is neither."""
 _DENIED = re.compile(
-    r"\b(?:not|never|neither|nor|no|hardly|cannot|without|doubt\w*|den(?:y|ies)|disagree"
-    r"|false|wrong|untrue|unclear|far from|instead of|rather than|refus\w+|reject\w*)\b"
-    r"|n't\b"
+    r"\b(?:not|never|neither|nor|no|hardly|cannot|without|doubt\w*|den(?:y|ies)"
+    r"|disagree|false|wrong|a lie|untrue|unclear|far from|instead of|rather than"
+    r"|refus\w+|reject\w*)\b|n't\b"
     r"|\u4e0d|\u5e76\u975e|\u6ca1\u6709|\u65e0\u6cd5|\u96be\u4ee5",
     _FLAGS,
 )
@@ -55,13 +58,15 @@ _ATTRIBUTED = re.compile(
     r"\b(?:claim|say|state|write|assert|insist|pretend|argue|declare|suggest|instruct"
     r"|demand|ask|quote|read|mention|beg|want)(?:s|d|ed|ing)?\b|\b(?:said|wrote|told|tells)\b"
     r"|\baccording to\b|\b(?:line|sentence|words?|phrase|statement|instruction|string"
-    r"|text)s?\W*$|\u58f0\u79f0|\u5199\u9053|\u5199\u7740|\u8bf4",
+    r"|text)s?\W*$|\b(?:contain|include|show|add|print|end|begin|start|close)s?\b"
+    r"[^,]*[:\uff1a(\"'\u201c]\W*$|\u58f0\u79f0|\u5199\u9053|\u5199\u7740|\u8bf4",
     _FLAGS,
 )
 _PART = re.compile(
-    r"^\W*(?:and |also |only |but )*(?:in|on|for|at|by|with|regarding|concerning|as for"
-    r"|as to|when|where|visually|textually|stylistically|technically|initially|at first"
-    r"|first|second|third)\b|\u5728.*(?:\u4e0a|\u65b9\u9762|\u4e2d)",
+    r"^\W*(?:and |also |only |but )*(?:in|on|for|at|by|with|from|regarding|concerning"
+    r"|as (?:for|to|far|regards)|when|where|looking|considering|judging|taking|based"
+    r"|\w+(?:ual|ic|ic[as]l|ist)ly|initially|at first|first|second|third)\b"
+    r"|\u5728.*(?:\u4e0a|\u65b9\u9762|\u4e2d)",
     _FLAGS,
 )
 _WHOLE = re.compile(
@@ -69,7 +74,9 @@ _WHOLE = re.compile(
     r"|that|final|overall|this case|comparison)|on (?:the whole|balance|all|every|both"
     r"|second|closer|further|reflection)|for (?:me|these|this|its|the (?:reason|following))"
     r"|at (?:the end|every|all)|by (?:far|a|every|all)|as a whole"
-    r"|when (?:all|everything)|with (?:all|everything|both|this))\b"
+    r"|when (?:all|everything)|with (?:all|everything|both|this)"
+    r"|(?:at|by|considering|on|taking|from) (?:both|all|every\w*|the (?:two|criteria|above"
+    r"|whole|evaluation|analysis|comparison|answers|responses)))\b"
     r"|\u603b\u4f53|\u7efc\u5408|\u6574\u4f53|\u603b\u7684",
     _FLAGS,
 )
@@ -100,12 +107,14 @@ _NOUN_OF_ALL = re.compile(
 _AFTER_PART = re.compile(
     r"^\W*(?:than\s+(?:that of\s+)?(?:(?:the )?(?:model|answer|response|assistant)\s+)?"
     r"[ab]\b)?\W*(?:\b(?:only|just|merely|mainly|mostly|partly)\s+)?\b(?=(?:at|in|on|for"
-    r"|with|regarding|concerning|when|where|as (?:far as|regards|to|for))\b)",
+    r"|with|regarding|concerning|when|where|here|there|sometimes|as (?:far as|regards|to"
+    r"|for)|\w+(?:ual|ic|ical|ist)ly)\b)",
     _FLAGS,
 )
 _AFTER_DENIED = re.compile(
     r"^[\W_]*(?:or\b|nor\b|/|(?:is|was|are|stands|appears)\b|(?:only )?(?:if|unless)\b"
-    r"|claims?\b|says\b|writes\b|states\b|than (?:\w+ )*is (?:not|false|wrong))"
+    r"|claims?\b|says\b|writes\b|states\b|than\s+(?!(?:that of |the (?:other|first|second)"
+    r"|(?:the )?(?:model|answer|response|assistant|option|output)?\s*[ab]\b)))"
     r"|^[^,.;:]*?\b(?:only if|unless|is (?:not true|false|wrong)|isn't)\b",
     _FLAGS,
 )
@@ -171,11 +180,13 @@ def _is_below_a_part(text: str, start: int) -> bool:
 
 def is_of_others(text: str, start: int, end: int) -> bool:
     """Return whether a verdict is part of a quotation, or in a line told of others."""
-    length = end - start
     for quoted in quotations(text):
-        inside = text[quoted.start : quoted.end].strip(_MARKS)
-        if quoted.start < start and end <= quoted.end and len(inside) > length + 9:
-            return True
+        if quoted.start < start and end <= quoted.end:
+            around = text[quoted.start : start] + text[end : quoted.end]
+            if re.sub(
+                r"\b(?:the|model|answer|response|assistant)\b|\W", "", around.lower()
+            ):
+                return True
     line_before, _, before = text[:start].rpartition("\n")
     if before.strip(_MARKS):
         return False

@@ -46,11 +46,11 @@ _SIGNS = str.maketrans({"\u226b": ">>", "\u226a": "<<", "\uff1e": ">", "\uff1c":
 _MARKUP = r"[\s*_:`\"'.\\\u201c\u201d]"
 _SIDE = r"(?:(?:assistant|response)\s*)?[ab]"
 _FORM = rf"{_SIDE}{_MARKUP}*[<>=][<>=\s\\]*{_MARKUP}*{_SIDE}"
-_PLAIN = re.compile(rf"(?:{_MARKUP}|-(?=\s)|is\b)*\[?\s*({_FORM})\b", re.IGNORECASE)
+_PLAIN = re.compile(rf"(?:{_MARKUP}|-(?=\s)|is\b)*(?:\[\s*)?({_FORM})\b", re.IGNORECASE)
 """A verdict with which a text begins, without double brackets."""
 _OTHER = re.compile(
     rf"(?:{_MARKUP}|\]|,|;|/|\||\b(?:or|and|to|maybe|perhaps|possibly|rather|even)\b)+"
-    rf"\[*\s*({_FORM})\b",
+    rf"(?:\[+\s*)?({_FORM})\b",
     re.IGNORECASE,
 )
 """A further verdict, right after one or joined to it by a word: `A>B or A>>B`."""
@@ -128,7 +128,7 @@ def _plain(text: str, after: int, holds: Holds) -> set[int]:
 
 def _joined(text: str, end: int) -> list[str]:
     forms: list[str] = []
-    while other := _OTHER.match(text, end):
+    while len(forms) < len(LEVELS) and (other := _OTHER.match(text, end)):
         forms.append(other[1])
         end = other.end()
     return forms
@@ -249,7 +249,7 @@ _VOTED = re.compile(
 
 def _vote(line: str) -> str | None:
     """Return the vote a line consists of, None for other words, empty for no words."""
-    bare = re.sub(r"[^a-z0-9]", "", _VOTED.sub("", line).lower())
+    bare = re.sub(r"[^a-z0-9?]", "", _VOTED.sub("", line).lower())
     if not bare:
         return ""
     named = {re.sub(r"[^a-z0-9]", "", v.lower()): v for v in VOTES}
@@ -330,9 +330,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-_BETTER = re.compile(
-    r"""["'*`]*\bbetter[_ ]response["'*`]*\s*[:=]\s*([^\n,}]*)""", re.IGNORECASE
-)
+_BETTER = re.compile(r"""\bbetter[_ ]response["'*`]*\s*[:=]\s*([^\n,}]*)""", re.IGNORECASE)
 _CHOICE = re.compile(r"(?:(?:response|answer|assistant|model)[ _-]?)?([ab])\W*")
 _NEITHER = frozenset(("tie", "equal", "both", "neither", "draw", "same", "none"))
 CHOICES = {"A": 1, "B": -1, "tie": 0}
@@ -404,8 +402,8 @@ _CLEARLY = (
 _TIE = r"(?:\btie\b|\bdraw\b|\u5e73\u5c40|\u5e73\u624b)"
 _TIED = re.compile(
     rf"{_TIE}\s*(?:[(\uff08\[:\uff1a,\uff0c;\u2013\u2014-]\s*)?"
-    r"(?:(?:but|leaning|leans|that|which|slightly|to|towards?|in|favou?r|favou?rs|of|with"
-    r"|the|still|just|edge|goes|for|a)\s+)*"
+    r"(?:(?:but|leaning|leans?|that|which|slight(?:ly)?|to|towards?|in|favou?rs?|of|with"
+    r"|the|still|just|edge|advantage|preference|goes|for|a)\s+)*"
     rf"{_NAME}(?P<side>[AB])(?![a-z])(?:\s+(?:is\s+|being\s+)?{_SOMEWHAT}"
     r"(?:better|ahead|preferred|preferable|stronger)\b|\s*(?:\u66f4\u597d|\u7565\u597d)"
     r"|(?=[\s*_]*(?:$|[.)\]\uff09\n])))",
@@ -413,22 +411,25 @@ _TIED = re.compile(
 )
 """A tie, and the answer to which it leans."""
 _EVEN = re.compile(
-    r"(?:^|[.!?:;\n])[\s*_#\"']*(?:(?:so|thus|overall|therefore|it is|it's|this is"
+    r"(?:^|[.!?:;\n])[\s*_#\"']{0,9}(?:(?:so|thus|overall|therefore|it is|it's|this is"
     r"|i call it|verdict|the verdict is|result|the result is)[\s:,*]+)*(?:an? )?"
     rf"(?:exact |complete |clear |perfect |true )?(?P<even>{_TIE})[\s*_\"']*(?=$|[.!\n])",
     re.IGNORECASE,
 )
 _WON = re.compile(
-    rf"(?<![a-z'])[*_\"']*{_NAME}(?P<side>[AB])[*_\"']*\s+(?:is\s+{_CLEARLY}"
-    r"(?:better|superior|stronger|preferable|preferred|winner)\b"
-    r"|(?:wins|prevails)\b)|(?:\u6a21\u578b|\u7b54\u6848|\u56de\u7b54)?\s*(?P<cjk>[AB])\s*"
+    rf"(?<![a-z']){_NAME}(?P<side>[AB])[*_\"']*\s+(?:is\s+{_CLEARLY}"
+    r"(?:better|superior|stronger|preferable|preferred|winner)\b(?=\s*(?:$|[^\w\s]|\n)"
+    r"|\s+(?:than|because|since|as|overall|for|in|at|on|with|regarding|concerning|due|given"
+    r"|and|but|or|by|when|where|here|answer|response|one|choice|option|of|al?though|though"
+    r"|while|whereas|so|if|unless|only|just|is|from|depending|to)\b)"
+    r"|(?:wins|prevails)\b)|(?P<cjk>[AB])\s*"
     r"(?:\u66f4\u597d|\u66f4\u4f18|\u8f83\u597d|\u80dc\u51fa|\u83b7\u80dc)(?!\u770b|\u5403)",
     re.IGNORECASE,
 )
 _CHOSEN = re.compile(
-    r"(?:^|[\n.;,]|\bbut\b|\band\b)[\s*_#\"'({]*"
+    r"(?:^|[\n.;,]|\bbut\b|\band\b)[\s*_#\"'({]{0,9}"
     r"(?:(?:so|thus|therefore|hence|and|my|the|final|overall)[\s,*_]+)*"
-    r"(?:i (?:would |will )?(?:choose|prefer|pick|select|vote for|go with|favou?r)\b"
+    r"(?:i(?: would| will|'d|'ll)? (?:choose|prefer|pick|select|vote for|go with|favou?r)\b"
     r"|(?:winner|verdict|choice|preference|decision|judge?ment|conclusion"
     r"|better(?: answer| response| one)?)[\"'*_]*(?:\s+is\b|\s*[:=\uff1a])"
     r"|answer[\"'*_]*\s*[:\uff1a]|overall\b)[\s,:=\uff1a*_\"'(\[]*"
