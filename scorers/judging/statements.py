@@ -322,7 +322,6 @@ def _table_verdicts(text: str, names: Sequence[str]) -> Iterator[_Line]:
 
 # ------------------------------------------------------------ sentences and structured data
 
-
 _BREAK = re.compile(r"[.!?][*_]*\s|\n")
 _SENTENCE_END = re.compile(r"[.!?](?!\d)|\n|\Z")
 _FAR = 400
@@ -348,17 +347,7 @@ def _sentences(text: str) -> list[_Line]:
     return lines
 
 
-_KEYS = frozenset(
-    (
-        "score",
-        "final score",
-        "overall score",
-        "total score",
-        "total",
-        "grade",
-        "final grade",
-    )
-)
+_TOTAL_KEY = re.compile(r"(?:(?:final|overall|total) )?(?:score|grade)|total")
 
 
 def _split_object(text: str, names: Sequence[str]) -> tuple[str, list[_Line]]:
@@ -372,12 +361,11 @@ def _split_object(text: str, names: Sequence[str]) -> tuple[str, list[_Line]]:
     comment = text[end:].lstrip().partition("\n")[0]
     lines: list[_Line] = []
     if not introduces_others(introduction) and not takes_back(comment):
-        wanted = {name.casefold(): name for name in names} | dict.fromkeys(_KEYS, SCORE)
-        lines = [
-            _Line(start.start(), end, value, label)
-            for key, each in _entries(content)
-            if (label := wanted.get(key)) and (value := _as_value(each, label)) is not None
-        ]
+        labels = {name.casefold(): name for name in names}
+        for key, each in _entries(content):
+            label = SCORE if _TOTAL_KEY.fullmatch(key) else labels.get(key, "")
+            if label and (value := _as_value(each, label)) is not None:
+                lines.append(_Line(start.start(), end, value, label))
     return text[: start.start()] + "\n" + text[end:], lines
 
 

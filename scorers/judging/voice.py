@@ -25,8 +25,6 @@ _QUOTATION = re.compile(
     r'(?<![\w"\\])"[^"]+"(?![\w"])|\u201c[^\u201c\u201d]+\u201d|\u201e[^\u201e\u201c\u201d]+'
     r"[\u201c\u201d]|\xab[^\xab\xbb]+\xbb|\u300c[^\u300c\u300d]+\u300d"
 )
-
-
 _BOXED = re.compile(r"\$*\\boxed\{(?:\\text\{)?([^{}\n]*)\}?\}\$*")
 _TAGGED = re.compile(
     r"<(?P<tag>(?:final_?|overall_?)?(?:score|verdict|answer))>[ \t]*([^<>\n]*?)[ \t]*"
@@ -116,8 +114,8 @@ _JUDGING = re.compile(
     re.IGNORECASE,
 )
 _LEADING_ON = re.compile(
-    rf"(?:[:\uff1a,?]|\b(?:be|is|are|been|of|an?|the|as|with|lines?|words?|text|get|earn|to"
-    rf"|higher|than|maximum|{_SAYING}))[*_ \t]*$",
+    r"(?:[:\uff1a,?]|\b(?:be|is|are|been|of|an?|the|as|with|lines?|get|earn|to|higher"
+    r"|than|maximum|(?:say|claim|state|write|read|contain|include|insist)s))[*_ \t]*$",
     re.IGNORECASE,
 )
 """The end of a line that goes on in the next."""

@@ -356,8 +356,12 @@ def better(reply: str) -> Verdict | Unscored:
 
 def _is_told(text: str, start: int) -> bool:
     """Return whether the words before an object say that it is quoted or supposed."""
-    opened = text.rfind("{", 0, start)
-    above, _, before = text[: opened if opened >= 0 else start].rpartition("\n")
+    depth = 1
+    opened = start
+    while depth and opened:
+        opened -= 1
+        depth += {"{": -1, "}": 1}.get(text[opened], 0)
+    above, _, before = text[: start if depth else opened].rpartition("\n")
     return is_doubtful(before) or introduces_others(above.rstrip().rpartition("\n")[2])
 
 
