@@ -5,15 +5,15 @@ Nothing is guessed: a value that is out of range, or stated in two ways, does no
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Literal, TypeVar
 
 from generators import replies
 from generators.document import Content, Image
 from scorers.judging.rubrics import TOP, Rubric
+from scorers.judging.statements import SCORE, stated_values
+from scorers.judging.voice import own_texts, plain_marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,6 @@ class RubricQuestion:
     def images(self) -> int:
         """Images the judge is shown."""
         return sum(isinstance(s, Image) for s in self.content)
-
-
-_NUMBER = r"(?P<value>[+-]?\d{1,9}(?:\.\d{1,9})?)"
-_SCORE = re.compile(
-    r"^[ \t#>*_`|-]*(?:(?:final|overall|total)[ ]+)?score\b(?:[ ]*\([^)\n]*\))?"
-    rf"[\s*_`:=|<]*{_NUMBER}"
-    r"(?:[ \t]*(?:/|out of)[ \t]*(?P<of>\d{1,3}))?"
-    r"[*_`>]*(?:[ ]+points?)?[ \t]*[.|]?[ \t]*(?:\([^)\n]*\)[.]?[ \t]*)?$",
-    re.IGNORECASE | re.MULTILINE | re.ASCII,
-)
-_VERDICTS = re.compile(r"^[ \t#>*_]*verdicts\b[\s*_:]*$", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,36 +135,44 @@ def shown(value: Any) -> str:
 
 
 def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
-    """The judgement in `reply`; the last score counts, and verdicts after their heading."""
-    reply = re.sub(r"\r\n?", "\n", reply)
-    stated, problem = _stated(reply)
-    verdicts = {name: _verdict(reply, name) for name in rubric.criteria}
-    penalty = _verdict(reply, rubric.penalty, signed=True) if rubric.penalty else 0
+    """The judgement in `reply`: the verdicts after their heading, and the score.
+
+    What the reply quotes or supposes does not count (`voice`). Two verdicts on a criterion,
+    or scores that differ and are not the sum, leave it unread.
+    """
+    stated: dict[str, list[str]] = {}
+    for text in own_texts(plain_marks(reply)):
+        stated = stated_values(text, rubric.criteria, rubric.penalty)
+        if any(stated.values()):
+            break
+    verdicts = {name: _verdict(stated[name]) for name in rubric.criteria}
+    penalty = _verdict(stated[rubric.penalty]) if rubric.penalty else 0
     summed = _summed([*verdicts.values(), penalty])
-    raw = stated if summed is None else summed
+    if str(summed) in stated[SCORE]:
+        stated[SCORE] = [str(summed)]
+    scores = stated[SCORE]
+    score = int(scores[-1]) if scores and scores[-1] in _ON_SCALE else None
+    raw = score if summed is None else summed
     if raw is None:
-        return Unreadable("; ".join([problem, *_missing(verdicts, rubric, penalty)]))
+        problem = (
+            f"the score {scores[-1]!r} is no integer from 0 to {TOP}" if scores else ""
+        )
+        missing = _missing(verdicts, rubric, penalty)
+        return Unreadable("; ".join([problem or "there is no score", *missing]))
+    several = [f"{name}: {' and '.join(v)}" for name, v in stated.items() if len(v) > 1]
+    if several:
+        return Unreadable(f"it says different things of {'; '.join(several)}")
     return RubricVerdict(
         raw=raw,
         source="score" if summed is None else "verdicts",
-        stated=stated,
+        stated=score,
         summed=summed,
         criteria=verdicts,
         penalty=penalty if rubric.penalty else None,
     )
 
 
-def _stated(reply: str) -> tuple[int | None, str]:
-    """Return the score of the last score line, and the problem where there is none."""
-    lines = list(_SCORE.finditer(reply))
-    if not lines:
-        return None, "there is no score"
-    value, of = lines[-1]["value"], lines[-1]["of"]
-    number, on_scale = float(value), of is None or int(of) == TOP
-    if on_scale and number.is_integer() and 0 <= number <= TOP:
-        return int(number), ""
-    text = value if of is None else f"{value}/{of}"
-    return None, f"the score {text!r} is no integer from 0 to {TOP}"
+_ON_SCALE = [str(i) for i in range(TOP + 1)]
 
 
 def _summed(values: list[int | None]) -> int | None:
@@ -186,27 +183,9 @@ def _summed(values: list[int | None]) -> int | None:
     return max(0, sum(criteria) - penalty)
 
 
-def _verdict(reply: str, name: str, *, signed: bool = False) -> int | None:
-    """0 or 1; a penalty (`signed`) may be written -1."""
-    headings = list(_VERDICTS.finditer(reply))
-    start = headings[-1].end() if headings else 0
-    values = {m["value"] for m in _line(name).finditer(reply, start)}
-    if signed:
-        values = {v.removeprefix("-") for v in values}
-    return int(values.pop()) if values in ({"0"}, {"1"}) else None
-
-
-@cache
-def _line(name: str) -> re.Pattern[str]:
-    """A line that gives a criterion its verdict: `1. **Name** (strict): 1/1 - because`."""
-    return re.compile(
-        rf"^[ \t#>*_|-]*(?:\d+[ ]*[.)])?[ \t*_|]*{re.escape(name)}(?:[ ]+score)?[*_]*"
-        r"(?:[ ]*\([^)\n]*\))?[*_]*"
-        rf"(?:[ \t]*[:=|]|[ \t]+-(?=[ \t]))[ \t*_`<]*{_NUMBER}(?:[ ]*/[ ]*1\b)?"
-        r"[*_`>]*(?:[ ]+points?)?"
-        r"(?=[ \t]*$|[ \t]*[.,;:](?!\d)|[ \t]*[(|]|[ \t]+(?:-|\u2013|\u2014)[ \t])",
-        re.IGNORECASE | re.MULTILINE | re.ASCII,
-    )
+def _verdict(values: list[str]) -> int | None:
+    """Return 0 or 1 where nothing else is stated."""
+    return int(values[0]) if values in (["0"], ["1"]) else None
 
 
 def _missing(

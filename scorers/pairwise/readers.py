@@ -13,13 +13,23 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar
 
+from generators import replies
 from generators.base import NotApplicable, Unscored
+from scorers.judging.voice import (
+    Statement,
+    agree_on,
+    introduces_others,
+    is_doubtful,
+    own_texts,
+)
+from scorers.pairwise.clauses import is_final, is_of_others, is_verdict
 from scorers.pairwise.games import FactualityScores, Verdict
 
+T = TypeVar("T")
 LEVELS = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 """Five-level verdicts by how much they prefer the answer shown first."""
 MIRRORED = {"B<<A": 2, "B<A": 1, "B=A": 0, "A<B": -1, "A<<B": -2}
@@ -36,11 +46,11 @@ _SIGNS = str.maketrans({"\u226b": ">>", "\u226a": "<<", "\uff1e": ">", "\uff1c":
 _MARKUP = r"[\s*_:`\"'.\\\u201c\u201d]"
 _SIDE = r"(?:(?:assistant|response)\s*)?[ab]"
 _FORM = rf"{_SIDE}{_MARKUP}*[<>=][<>=\s\\]*{_MARKUP}*{_SIDE}"
-_PLAIN = re.compile(rf"(?:{_MARKUP}|-(?=\s)|is\b)*\[?\s*({_FORM})\b", re.IGNORECASE)
+_PLAIN = re.compile(rf"(?:{_MARKUP}|-(?=\s)|is\b)*(?:\[\s*)?({_FORM})\b", re.IGNORECASE)
 """A verdict with which a text begins, without double brackets."""
 _OTHER = re.compile(
     rf"(?:{_MARKUP}|\]|,|;|/|\||\b(?:or|and|to|maybe|perhaps|possibly|rather|even)\b)+"
-    rf"\[*\s*({_FORM})\b",
+    rf"(?:\[+\s*)?({_FORM})\b",
     re.IGNORECASE,
 )
 """A further verdict, right after one or joined to it by a word: `A>B or A>>B`."""
@@ -71,30 +81,54 @@ def level(reply: str) -> Verdict | Unscored:
     that contradicts the ones in brackets leaves the reply unread.
     """
     reply = html.unescape(reply).translate(_SIGNS)
-    *before, after = _FINAL.split(reply)
-    plain = _plain(after) if before else set()
-    several = (_bracketed(after) or _bracketed(reply)) | plain
-    forms = [form for form, preference in LEVELS.items() if preference in several]
-    return _only(forms, LEVELS, "[[A>>B]] to [[B>>A]]")
+    texts = own_texts(reply)
+    text = next((t for t in texts if _preferences(t, _anything)), texts[0])
+    found = _preferences(text, _anything)
+    own = found & _preferences(text, is_verdict) if len(found) == 1 else set()
+    mentioned = _preferences(reply, _anything)
+    return _own_verdict(_forms(own), _forms(mentioned), LEVELS, "[[A>>B]] to [[B>>A]]")
 
 
-def _bracketed(text: str) -> set[int]:
+Holds = Callable[[str, int, int], bool]
+"""Whether what a text holds from a start to an end is a verdict."""
+
+
+def _anything(text: str, start: int, end: int) -> bool:
+    return True
+
+
+def _forms(preferences: Collection[int]) -> list[str]:
+    return [form for form, preference in LEVELS.items() if preference in preferences]
+
+
+def _preferences(text: str, holds: Holds) -> set[int]:
+    finals = list(_FINAL.finditer(text))
+    after = finals[-1].end() if finals else 0
+    plain = _plain(text, after, holds) if finals else set()
+    return (_bracketed(text, after, holds) or _bracketed(text, 0, holds)) | plain
+
+
+def _bracketed(text: str, start: int, holds: Holds) -> set[int]:
     """Verdicts in double brackets, with those that are joined to the last without them."""
     forms: list[str] = []
-    for match in _BRACKETS.finditer(text):
-        forms += [match[1], *(_joined(text, match.end()) if _known([match[1]]) else [])]
+    for match in _BRACKETS.finditer(text, start):
+        if holds(text, match.start(), match.end()):
+            joined = _joined(text, match.end()) if _known([match[1]]) else []
+            forms += [match[1], *joined]
     return _known(forms)
 
 
-def _plain(after: str) -> set[int]:
-    """Return the verdict with which a text begins, if it does, and others joined to it."""
-    begun = _PLAIN.match(after)
-    return _known([begun[1], *_joined(after, begun.end())]) if begun else set()
+def _plain(text: str, after: int, holds: Holds) -> set[int]:
+    """Return the verdict with which a text goes on, if it does, and others joined to it."""
+    begun = _PLAIN.match(text, after)
+    if begun is None or not holds(text, begun.start(1), begun.end(1)):
+        return set()
+    return _known([begun[1], *_joined(text, begun.end())])
 
 
 def _joined(text: str, end: int) -> list[str]:
     forms: list[str] = []
-    while other := _OTHER.match(text, end):
+    while len(forms) < len(LEVELS) and (other := _OTHER.match(text, end)):
         forms.append(other[1])
         end = other.end()
     return forms
@@ -107,6 +141,26 @@ def _known(forms: Iterable[str]) -> set[int]:
 def _preference(inside: str) -> int | None:
     form = re.sub(r"[\s*_`\\]|assistant|response", "", inside, flags=re.IGNORECASE).upper()
     return LEVELS.get(form, MIRRORED.get(form))
+
+
+def _first_of(found: Iterable[Collection[T]]) -> list[T]:
+    """Return the first that is not empty; empty where all are."""
+    return next((list(each) for each in found if each), [])
+
+
+def _own_verdict(
+    own: Sequence[str],
+    mentioned: Sequence[str],
+    preferences: Mapping[str, int],
+    wanted: str,
+) -> Verdict | Unscored:
+    """Return the verdict that a reply gives as its own, whatever else it mentions."""
+    if len(own) == 1 or len(mentioned) == 1 < len(own):
+        return _only(own, preferences, wanted)
+    if len(mentioned) == 1:
+        told = f"{mentioned[0]} is quoted, denied, supposed or said of a part"
+        return Unscored(f"no verdict on the whole; {told}; wanted {wanted}")
+    return _only(mentioned, preferences, wanted)
 
 
 def _only(
@@ -155,22 +209,53 @@ def official_probench(reply: str) -> Verdict | Unscored:
 def vote(reply: str) -> Verdict | Unscored:
     """Return the vote in the last line, else the only vote that is alone in its line.
 
-    A last line that only ends a list of the choices does not count.
+    A last line that only ends a list of the choices does not count, nor do quoted lines
+    and headings. Of two that differ the last counts only if it corrects the first.
     """
-    votes = [v for line in reply.splitlines() if (v := _vote(line)) != ""]
+    mentioned = {v for line in reply.splitlines() if (v := _vote(line))}
+    wanted = f"a last line with one of {', '.join(VOTES)}"
+    own = _first_of(_votes(_value_of(text)) for text in own_texts(reply))
+    return _own_verdict(own, sorted(mentioned), VOTES, wanted)
+
+
+def _votes(text: str) -> list[str]:
+    """Return the different votes that a text may give; one, where it is clear."""
+    lines = [(m, v) for m in re.finditer(r".+", text) if (v := _vote(m[0])) != ""]
+    votes = [v for _, v in lines]
     alone = {v for v in votes if v}
     last = votes[-1] if votes else None
     # The last vote follows another right away, or completes all four.
     run = set(takewhile(lambda v: v is not None, reversed(votes)))
     ends_a_list = len(run) > 1 or (alone == set(VOTES) and votes.count(last) == 1)
-    if last is not None and not ends_a_list:
-        return Verdict(last, VOTES[last])
-    return _only(sorted(alone), VOTES, f"a last line with one of {', '.join(VOTES)}")
+    if ends_a_list:
+        return sorted(alone)
+    own = [
+        Statement(m.start(), m.end(), v)
+        for m, v in lines
+        if v and not is_of_others(text, m.start(), m.end())
+    ]
+    if last is not None and own and own[-1].value == last:
+        # Both votes before it are headings of what is said of either answer.
+        headed = len({s.value for s in own[:-1]}) > 1
+        return [last] if headed else agree_on(text, own)
+    return sorted({s.value for s in own if not _is_heading(text, s)})
+
+
+def _is_heading(text: str, line: Statement) -> bool:
+    """Return whether a line is a title of the text below it."""
+    return re.match(r"\s*#|.*[:\uff1a][\s*_]*$", text[line.start : line.end]) is not None
+
+
+_VOTED = re.compile(
+    r"^\W*(?:(?:my|the|final)\s+)*(?:vote|verdict|choice|decision|judge?ment)"
+    r"(?:\s+(?:is|goes to)\b|\W*[:=])",
+    re.IGNORECASE,
+)
 
 
 def _vote(line: str) -> str | None:
     """Return the vote a line consists of, None for other words, empty for no words."""
-    bare = re.sub(r"[^a-z0-9]", "", line.lower())
+    bare = re.sub(r"[^a-z0-9?]", "", _VOTED.sub("", line).lower())
     if not bare:
         return ""
     named = {re.sub(r"[^a-z0-9]", "", v.lower()): v for v in VOTES}
@@ -187,11 +272,15 @@ def official_vote(reply: str) -> Verdict | Unscored:
 
 
 def marks(reply: str) -> FactualityScores | Unscored:
-    """Return the last visual factuality score of each response, out of 10.
+    """Return the visual factuality score of each response, out of 10.
 
-    The number is in the line of its name; sums, ranges and decimal commas are unread.
+    The number is in the line of its name; sums, ranges and decimal commas are unread. The
+    last counts, but of several numbers only if it corrects those before.
     """
-    stated = {m[1].upper(): m[2] for m in _STATED.finditer(reply)}
+    texts = own_texts(reply)
+    text = next((t for t in texts if _STATED.search(t)), texts[0])
+    found = [m for m in _STATED.finditer(text) if _is_own_mark(text, m.start())]
+    stated = {m[1].upper(): m[2] for m in found}
     if missing := [x for x in "AB" if x not in stated]:
         return Unscored(f"no visual factuality score of response {' and '.join(missing)}")
     matches = {letter: _MARK.match(text.strip()) for letter, text in stated.items()}
@@ -199,7 +288,26 @@ def marks(reply: str) -> FactualityScores | Unscored:
     if len(values) < 2 or not all(0 <= v <= 10 for v in values.values()):
         quoted = ", ".join(f"{x} {stated[x].strip()[:40]!r}" for x in sorted(stated))
         return Unscored(f"visual factuality scores are not out of 10: {quoted}")
+    for letter in "AB":
+        given = [
+            Statement(m.start(), m.end(), f"{float(mark[1]):g}")
+            for m in found
+            if m[1].upper() == letter and (mark := _MARK.match(m[2].strip()))
+        ]
+        if len(several := agree_on(text, given)) > 1:
+            told = " and ".join(several)
+            return Unscored(
+                f"several visual factuality scores of response {letter}: {told}"
+            )
     return FactualityScores(values["A"], values["B"])
+
+
+def _is_own_mark(text: str, start: int) -> bool:
+    """Return whether nothing before a mark says that it is quoted or supposed."""
+    above, _, before = text[:start].rpartition("\n")
+    return not (
+        is_doubtful(before) or introduces_others(above.rstrip().rpartition("\n")[2])
+    )
 
 
 def official_marks(reply: str) -> FactualityScores | Unscored | NotApplicable:
@@ -228,7 +336,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-_BETTER = re.compile(r"""["']better_response["']\s*:\s*([^\n,}]*)""")
+_BETTER = re.compile(r"""\bbetter[_ ]response["'*`]*\s*[:=]\s*([^\n,}]*)""", re.IGNORECASE)
 _CHOICE = re.compile(r"(?:(?:response|answer|assistant|model)[ _-]?)?([ab])\W*")
 _NEITHER = frozenset(("tie", "equal", "both", "neither", "draw", "same", "none"))
 CHOICES = {"A": 1, "B": -1, "tie": 0}
@@ -240,8 +348,27 @@ def better(reply: str) -> Verdict | Unscored:
     The rest of the reply need not be JSON: judges forget to escape quotes in their
     reasoning.
     """
-    stated = sorted({_choice(value) for value in _BETTER.findall(reply)})
-    return _only(stated, CHOICES, '"better_response": "A" or "B"')
+    texts = own_texts(reply)
+    text = next((t for t in texts if _BETTER.search(t)), texts[0])
+    found = [
+        Statement(m.start(), m.end(), _choice(m[1]))
+        for m in _BETTER.finditer(text)
+        if not _is_told(text, m.start())
+    ]
+    mentioned = sorted({_choice(m[1]) for m in _BETTER.finditer(reply)})
+    wanted = '"better_response": "A" or "B"'
+    return _own_verdict(agree_on(text, found), mentioned, CHOICES, wanted)
+
+
+def _is_told(text: str, start: int) -> bool:
+    """Return whether the words before an object say that it is quoted or supposed."""
+    depth = 1
+    opened = start
+    while depth and opened:
+        opened -= 1
+        depth += {"{": -1, "}": 1}.get(text[opened], 0)
+    above, _, before = text[: start if depth else opened].rpartition("\n")
+    return is_doubtful(before) or introduces_others(above.rstrip().rpartition("\n")[2])
 
 
 def _choice(value: str) -> str:
@@ -276,15 +403,124 @@ _LEAN = re.compile(
     r"|\b(?P<win>[AB])\s+is\s+(?:the\s+)?better\b"
     r"|^\W*(?:(?P<alone>[AB])|(?P<even>[Tt]ie|TIE))\W*$"
 )
+"""What looks like a verdict, whoever says it."""
+_NAME = r"(?:(?:model|answer|response|assistant|option|output|candidate)\s+)?"
+_SOMEWHAT = r"(?:(?:slightly|marginally|somewhat|a bit|a little|just|still|narrowly)\s+)*"
+_CLEARLY = (
+    r"(?:(?:clearly|much|definitely|significantly|considerably|far|overall|also|the|still"
+    r"|obviously|certainly|generally|indeed|therefore|thus|ultimately)\s+)*"
+)
+_TIE = r"(?:\btie\b|\bdraw\b|\u5e73\u5c40|\u5e73\u624b)"
+_TIED = re.compile(
+    rf"{_TIE}\s*(?:[(\uff08\[:\uff1a,\uff0c;\u2013\u2014-]\s*)?"
+    r"(?:(?:but|leaning|leans?|that|which|slight(?:ly)?|to|towards?|in|favou?rs?|of|with"
+    r"|the|still|just|edge|advantage|preference|goes|for|a)\s+)*"
+    rf"{_NAME}(?P<side>[AB])(?![a-z])(?:\s+(?:is\s+|being\s+)?{_SOMEWHAT}"
+    r"(?:better|ahead|preferred|preferable|stronger)\b|\s*(?:\u66f4\u597d|\u7565\u597d)"
+    r"|(?=[\s*_]*(?:$|[.)\]\uff09\n])))",
+    re.IGNORECASE,
+)
+"""A tie, and the answer to which it leans."""
+_EVEN = re.compile(
+    r"(?:^|[.!?:;\n])[\s*_#\"']{0,9}(?:(?:so|thus|overall|therefore|it is|it's|this is"
+    r"|i call it|verdict|the verdict is|result|the result is)[\s:,*]+)*(?:an? )?"
+    rf"(?:exact |complete |clear |perfect |true )?(?P<even>{_TIE})[\s*_\"']*(?=$|[.!\n])",
+    re.IGNORECASE,
+)
+_WON = re.compile(
+    rf"(?<![a-z']){_NAME}(?P<side>[AB])[*_\"']*\s+(?:is\s+{_CLEARLY}"
+    r"(?:better|superior|stronger|preferable|preferred|winner)\b(?=\s*(?:$|[^\w\s]|\n)"
+    r"|\s+(?:than|because|since|as|overall|for|in|at|on|with|regarding|concerning|due|given"
+    r"|and|but|or|by|when|where|here|answer|response|one|choice|option|of|al?though|though"
+    r"|while|whereas|so|if|unless|only|just|is|from|depending|to)\b)"
+    r"|(?:wins|prevails)\b)|(?P<cjk>[AB])\s*"
+    r"(?:\u66f4\u597d|\u66f4\u4f18|\u8f83\u597d|\u80dc\u51fa|\u83b7\u80dc)(?!\u770b|\u5403)",
+    re.IGNORECASE,
+)
+_CHOSEN = re.compile(
+    r"(?:^|[\n.;,]|\bbut\b|\band\b)[\s*_#\"'({]{0,9}"
+    r"(?:(?:so|thus|therefore|hence|and|my|the|final|overall)[\s,*_]+)*"
+    r"(?:i(?: would| will|'d|'ll)? (?:choose|prefer|pick|select|vote for|go with|favou?r)\b"
+    r"|(?:winner|verdict|choice|preference|decision|judge?ment|conclusion"
+    r"|better(?: answer| response| one)?)[\"'*_]*(?:\s+is\b|\s*[:=\uff1a])"
+    r"|answer[\"'*_]*\s*[:\uff1a]|overall\b)[\s,:=\uff1a*_\"'(\[]*"
+    rf"{_NAME}(?P<side>[AB])[\"'*_)\]}}\s]*(?:$|\n|[.;,](?:\s|$))",
+    re.IGNORECASE,
+)
+"""A choice in other words, which ends its line or its sentence."""
+_LETTER = re.compile(
+    rf"(?:^[\W_]*{_NAME}|\n[^\w\n]*)(?P<side>(?-i:[AB]))[^\w\n]*$|^\W*(?P<even>tie)\W*$",
+    re.IGNORECASE,
+)
+"""A letter that is the last line, or all there is."""
 
 
 def lean(reply: str) -> Verdict | Unscored:
-    """Return which answer is better, or to which a tie leans, if to any."""
-    words = {
+    """Return which answer is better, or to which a tie leans, if to any.
+
+    What is denied, quoted, supposed or said of a part does not count (`is_verdict`). Of
+    several the last counts if it corrects the others, or sums them up.
+    """
+    plain = [re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", t) for t in (reply, *own_texts(reply))]
+    mentioned = {
         f"Tie({m['tie']})" if m["tie"] else m["win"] or m["alone"] or "Tie"
-        for m in _LEAN.finditer(re.sub(r"[*_`]", "", reply))
+        for m in _LEAN.finditer(plain[0])
     }
-    return _only(sorted(words), LEANS, "A is better, or one of the other forms")
+    own = _first_of(_leanings(_value_of(text)) for text in plain[1:])
+    return _own_verdict(
+        own, sorted(mentioned), LEANS, "A is better, or one of the other forms"
+    )
+
+
+_KEYS = re.compile(
+    r"(?:final|overall)?[ _]*(?:verdict|answer|choice|winner|decision|judge?ment|result"
+    r"|better(?:[ _](?:answer|response|one))?|preference|vote)",
+    re.IGNORECASE,
+)
+
+
+def _value_of(text: str) -> str:
+    """Return the verdict of a text that is an object of JSON; any other as it is."""
+    content = replies.json_object(text) or {}
+    values = [v for key, v in content.items() if _KEYS.fullmatch(key)]
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else text
+
+
+def _leanings(text: str) -> list[str]:
+    """Return the different verdicts of a text on both answers as a whole."""
+    text = _NO_TIE.sub(lambda match: "\n" * len(match[0]), text)
+    seen: list[Statement] = []
+    found: list[Statement] = []
+    for pattern in (_TIED, _EVEN, _LETTER, _WON, _CHOSEN):
+        for match in pattern.finditer(text):
+            groups = match.groupdict()
+            name = next(n for n in ("side", "cjk", "even") if groups.get(n))
+            side = "" if name == "even" else match[name].upper()
+            word = f"Tie({side})" if pattern is _TIED else side or "Tie"
+            whole = pattern in (_TIED, _CHOSEN)
+            start = match.start() if whole else match.start(name)
+            stated = Statement(start, match.end(), word)
+            if any(s.start < stated.end and match.start(name) < s.end for s in seen):
+                continue
+            seen.append(stated)
+            if is_verdict(text, start, match.end()):
+                found.append(stated)
+    words = agree_on(text, found)
+    finals = {s.value for s in found if is_final(text, s.end)}
+    last = max(found, key=lambda s: s.start, default=None)
+    if last is None:
+        return []
+    # Doubtful as it is, what comes after a correction shows that the first is not meant.
+    for later in (s for s in seen if s.start > last.start):
+        if agree_on(text, (last, later)) == [later.value] != [last.value]:
+            return [last.value, later.value]
+    return [last.value] if finals == {last.value} else words
+
+
+_NO_TIE = re.compile(
+    rf"\b(?:not|no|isn't|never)\s+(?:an?\s+)?(?:\w+\s+)?{_TIE}[\s:,;.\u2013\u2014-]*",
+    re.IGNORECASE,
+)
 
 
 def official_lean(reply: str) -> Verdict | Unscored:
