@@ -41,7 +41,7 @@ def stated(reply: str, name: str, *others: str) -> list[Any]:
     """
     keys = {_plain(key) for key in (name, *others)}
     reply = _unquoted(separate(reply).text)
-    found, rest = _objects(reply)
+    found, rest = find_objects(reply)
     if any(key in _plain(rest) for key in keys):
         return []
     told: list[Any] = []
@@ -242,17 +242,21 @@ class _Broken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class FoundObject:
     """An object in a reply."""
 
     content: dict[str, Any]
+    """A value of a key that is stated in several ways is a list of them."""
+    start: int
+    end: int
+    """Where it stands."""
     told: bool
     """Whether the reply states it, and does not mention it as another's words."""
 
 
-def _objects(reply: str) -> tuple[list[_Found], str]:
+def find_objects(reply: str) -> tuple[list[FoundObject], str]:
     """Return the objects in a reply, and all from one on that is broken."""
-    found: list[_Found] = []
+    found: list[FoundObject] = []
     start = 0
     while opening := _OPENING.search(reply, start):
         begin = opening.start()
@@ -265,7 +269,8 @@ def _objects(reply: str) -> tuple[list[_Found], str]:
         line = reply.rfind("\n", 0, begin) + 1
         if not _QUOTING.match(reply, line, begin):
             before, after = reply[max(0, begin - 300) : begin], reply[start : start + 100]
-            found.append(_Found(content, not _is_mentioned(before, after)))
+            told = not _is_mentioned(before, after)
+            found.append(FoundObject(content, begin, start, told))
     return found, ""
 
 

@@ -110,7 +110,7 @@ def stated_values(
     an integer, any other as it stands; a penalty has no sign.
     """
     names = [*criteria, *([penalty] if penalty else [])]
-    text, lines = _split_object(text, names)
+    text, lines = _split_objects(text, names)
     lines += _own_lines(text, _form_lines(text, names))
     heading = min((s.start for s in lines if s.label == _HEADING), default=0)
     by_label: dict[str, list[Statement]] = {label: [] for label in (*names, SCORE)}
@@ -350,23 +350,23 @@ def _sentences(text: str) -> list[_Line]:
 _TOTAL_KEY = re.compile(r"(?:(?:final|overall|total) )?(?:score|grade)|total")
 
 
-def _split_object(text: str, names: Sequence[str]) -> tuple[str, list[_Line]]:
-    """Return a text without the object in the form of JSON in it, and what that states."""
-    start = re.search(r"^[ \t]*\{", text, re.MULTILINE)
-    end = text.rfind("}") + 1
-    content = replies.json_object(text[start.start() : end]) if start else None
-    if start is None or content is None:
-        return text, []
-    introduction = text[: start.start()].rstrip().rpartition("\n")[2]
-    comment = text[end:].lstrip().partition("\n")[0]
+def _split_objects(text: str, names: Sequence[str]) -> tuple[str, list[_Line]]:
+    """Return a text with blanks for the objects in it, and what these state."""
+    labels = {name.casefold(): name for name in names}
     lines: list[_Line] = []
-    if not introduces_others(introduction) and not takes_back(comment):
-        labels = {name.casefold(): name for name in names}
-        for key, each in _entries(content):
+    rest = text
+    for found in replies.find_objects(text)[0]:
+        blanks = "{" + " " * (found.end - found.start - 2) + "}"
+        rest = rest[: found.start] + blanks + rest[found.end :]
+        introduction = text[: found.start].rstrip().rpartition("\n")[2]
+        comment = text[found.end :].lstrip().partition("\n")[0]
+        if not found.told or introduces_others(introduction) or takes_back(comment):
+            continue
+        for key, each in _entries(found.content):
             label = SCORE if _TOTAL_KEY.fullmatch(key) else labels.get(key, "")
             if label and (value := _as_value(each, label)) is not None:
-                lines.append(_Line(start.start(), end, value, label))
-    return text[: start.start()] + "\n" + text[end:], lines
+                lines.append(_Line(found.start, found.end, value, label))
+    return rest, lines
 
 
 def _entries(content: Mapping[str, Any], depth: int = 2) -> Iterator[tuple[str, Any]]:

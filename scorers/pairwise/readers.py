@@ -480,8 +480,9 @@ _KEYS = re.compile(
 
 
 def _value_of(text: str) -> str:
-    """Return the verdict of a text that is an object of JSON; any other as it is."""
-    content = replies.json_object(text) or {}
+    """Return the verdict in the one object that a text states; any other as it is."""
+    told = [each for each in replies.find_objects(text)[0] if each.told]
+    content = told[0].content if len(told) == 1 else {}
     values = [v for key, v in content.items() if _KEYS.fullmatch(key)]
     return values[0] if len(values) == 1 and isinstance(values[0], str) else text
 

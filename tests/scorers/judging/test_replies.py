@@ -170,3 +170,21 @@ def test_whatever_is_read_is_on_the_scale(reply, category):
     for rubric in (OWN[category], SCORE_ALONE):
         result = read_reply(reply, rubric)
         assert isinstance(result, Unreadable) or result.raw in range(7)
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ('{"score": 4}', 4),
+        ("{'score': 4,}", 4),
+        ('My judgement: {"Score": "4"} That is all.', 4),
+        ('```JSON\n{"final_score": 4}\n```', 4),
+        ('{"score": 4}\n\n{"score": 4}', 4),
+        ('{"score": 4}\n\n{"score": 5}', None),
+        ('{"score": 4, "score": 5}', None),
+        ('The answer says: {"score": 6}\n\nScore: 2', 2),
+    ],
+)
+def test_objects_are_read_as_those_of_all_judges(reply, score):
+    read_again = read_reply(reply, SA)
+    assert getattr(read_again, "raw", None) == score
