@@ -64,7 +64,8 @@ class _Marks:
         self.wrapper: re.Pattern[str] | None = None
         if wrapper is not None:
             first, last = wrapper
-            whole = rf"{_BLANK}{first}(?P<reply>.*?)(?:{last}{_BLANK})?\Z"
+            # Several in a row (`<answer>A</answer> or <answer>B</answer>`) wrap no reply.
+            whole = rf"{_BLANK}{first}(?P<reply>(?:(?!{last}).)*)(?:{last}{_BLANK})?\Z"
             self.wrapper = re.compile(whole, re.IGNORECASE | re.DOTALL)
         self.needs_closing = needs_closing
         self.lone = lone

@@ -127,6 +127,11 @@ def test_an_empty_thought_leaves_the_reply_alone():
     assert holds_thought(f"<think>\n\n</think>\n\n{REPLY}")
 
 
+def test_what_is_wrapped_more_than_once_is_no_one_reply():
+    several = "<answer>A</answer> or <answer>B</answer>"
+    assert separate(f"<think>{THOUGHT}</think>{several}") == Reply(several, THOUGHT)
+
+
 def test_a_prompt_may_open_the_thought():
     assert opens_thought("<|im_start|>assistant\n<think>\n")
     assert not opens_thought("<|im_start|>assistant\n")
