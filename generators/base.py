@@ -266,6 +266,8 @@ class StageSpec:
     renamed. A user's stage declares none: its `module:Class` is its name."""
     version: int = 1
     """Bumped by hand when the class's results change."""
+    superseded: Mapping[int, str] = field(default_factory=dict)
+    """What was wrong with a former version, by its number."""
     identity: str = ""
     """Model id and revision, or folder fingerprint."""
     weights: WeightsName | None = None
