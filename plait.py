@@ -17,6 +17,7 @@ import errno
 import os
 import signal
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -48,7 +49,7 @@ from benchmarks.options import (
 )
 from benchmarks.terminal import console as _console
 from generators.buckets import any_path
-from generators.errors import PlaitError, UsageError
+from generators.errors import PlaitError, PlaitWarning, UsageError
 from generators.secrets import print_error, without_keys
 from generators.visible import visible
 
@@ -639,6 +640,7 @@ def __dir__() -> list[str]:
 
 def main() -> None:
     """Entry point: errors that the user can fix are printed without a traceback."""
+    warnings.showwarning = _show_warning
     # What is open is closed, as after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
@@ -650,6 +652,19 @@ def main() -> None:
         else:
             print(f"plait: {visible(without_keys(str(error)))}", file=sys.stderr)
         sys.exit(1 if status is None else status)
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], *where: Any, **more: Any
+) -> None:
+    """Print what users should know as errors are; other warnings as Python does."""
+    if issubclass(category, PlaitWarning):
+        print(f"plait: {visible(without_keys(str(message)))}", file=sys.stderr)
+    else:
+        _show_others(message, category, *where, **more)
+
+
+_show_others = warnings.showwarning
 
 
 def _status_of(error: Exception) -> int | None:

@@ -38,7 +38,7 @@ class StageSettings(BaseModel):
     version: ClassVar[int] = 1
     """Bumped by hand when the stage's results change."""
     superseded: ClassVar[Mapping[int, str]] = {}
-    """What was wrong with a former version, by its number: `which counted non-answers`."""
+    """What was wrong with former versions: `{1: "which counted non-answers"}`."""
     seeded: ClassVar[bool] = False
     placed: ClassVar[frozenset[str]] = frozenset(
         {"batch_size", "workers", "num_gpus", "num_cpus", "memory_gib"}
@@ -114,13 +114,14 @@ class StageSettings(BaseModel):
 
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
         """Return the stage that these settings describe, shown to people as `name`."""
+        version = self.results_version()
         return StageSpec(
             name=name,
             kind=self.kind,
             stage=self.stage,
             target=self.target,
-            version=self.results_version(),
-            superseded=self.superseded,
+            version=version,
+            superseded={n: why for n, why in self.superseded.items() if n < version},
             identity=self.identity(weights),
             weights=weights,
             settings=self.keyed(weights),

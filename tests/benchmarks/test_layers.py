@@ -46,6 +46,7 @@ SEEN_BY_SCORERS = {
     "registry",
     "replies",
     "settings",
+    "thoughts",
     "work",
 }
 """Values, contracts and settings of `generators`: no model's code. A judge with weights
