@@ -153,7 +153,7 @@ _STATED = _any(
     r"答案[\"'\s]+(?=\W?[A-Z])|(?<![可供])选(?!项)[择取]?[了的]?\s*:?",
     r"\b(?:choose|pick|select|chose|chosen|picked|selected|opt(?:ed|ing)? for"
     r"|(?:go|going|went) (?:with|for)|settled? (?:on|for)|vote(?: for)?|guess|answer with"
-    r"|i(?:'d| would|'ll| will)? (?:say|answer)|leav(?:es|ing)(?: us)?(?: with)?"
+    r"|i(?:'d| would|'ll| will)? (?:say|answer)|left with|leav(?:es|ing)(?: us)?(?: with)?"
     r"|narrows? (?:it )?down to)\b[,:]?",
     _BOX,
     r"(?:\[x\]|[\u2611\u2705\u2713\u2714])(?=[^\S\n]*\S)",
@@ -191,7 +191,7 @@ _RIGHT = re.compile(
     r"\s*(?:options?|choices?|选项|项)?\s*(?:(?:is|are|was|must be|should be|would be|seems"
     r"|could be|may be|might be|can be)\s+"
     r"(?:(?:both|also|clearly|definitely|therefore|thus|indeed|the|most|only|my"
-    r"|equally)\s+)*"
+    r"|equally|likely|probable)\s+)*"
     r"(?:(?:final )?(?:answer|choice|pick)\b|correct\b"
     r"|(?:best|right|appropriate|suitable|possible|accurate)"
     r"(?=\s*(?:\Z|[.,;!)\n]|answer|choice|option|one\b|match|too|because|since|as\b)))"
@@ -211,12 +211,16 @@ _TICK = re.compile(
 # --------------------------------------------------------------- lines, lists, sentences
 
 _LINE = re.compile(
-    r"^[^\S\n]*(?:[>#\u2022+-]+[^\S\n]*|\d+[.)][^\S\n]*)*(?:(?:option|choice"
+    r"^[^\S\n]*(?:[>#\u2022\u2192\u2600-\u27bf\U0001f000-\U0001faff+-]+[^\S\n]*"
+    r"|\d+[.)][^\S\n]*)*(?:(?:option|choice"
     r"|letter)[^\S\n]+"
     r"|选项)?(?=\W?[A-Z])",
     re.IGNORECASE | re.MULTILINE,
 )
-_ALONE = re.compile(r"(?:选项|项)?[.!:;,)\u3002\s]*(?:\Z|(?<=\n))")
+_ALONE = re.compile(
+    r"(?:选项|项)?[.!:;,)\u3002\u2600-\u27bf\U0001f000-\U0001faff\s]*(?:\Z|(?<=\n))"
+)
+_OTHERS = re.compile(r"[^\n]*(?<![A-Za-z0-9])[A-Z]\s*[:(]")
 _EXPLAINED = re.compile(
     r"[\"']*[.)\]:\u3001\u3002](?!\s*\W?(?-i:[A-Z])\W*$)\s*\S|\s*[(\u2192]|\s+:|\s+-\s"
     r"|,?\s*(?:because|since|as|for)\b"
@@ -461,8 +465,11 @@ class _Reading:
 
     def _explains(self, letters: _Letters) -> bool:
         """Whether words follow that say what the option is, or why it is right."""
-        wrong = _REFUTED_ITEM.match(self.text, letters.end)
-        return not wrong and _EXPLAINED.match(self.text, letters.stop) is not None
+        if _REFUTED_ITEM.match(self.text, letters.end):
+            return False
+        if _OTHERS.match(self.text, letters.end):
+            return False
+        return _EXPLAINED.match(self.text, letters.stop) is not None
 
     def _called_right(self) -> Iterator[_Letters]:
         """Letters that are said to be right, and ticked ones of a list."""
