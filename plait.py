@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -52,7 +53,7 @@ from benchmarks.options import (
 )
 from benchmarks.terminal import console as _console
 from generators.buckets import any_path
-from generators.errors import PlaitError, UsageError
+from generators.errors import PlaitError, PlaitWarning, UsageError
 from generators.secrets import print_error, without_keys
 from generators.visible import visible
 
@@ -649,6 +650,7 @@ def __dir__() -> list[str]:
 
 def main() -> None:
     """Entry point: errors that the user can fix are printed without a traceback."""
+    warnings.showwarning = _show_warning
     # What is open is closed, as after Ctrl-C.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     ending = _Ending()
@@ -684,6 +686,19 @@ class _Ending:
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
             os._exit(self.status)
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], *where: Any, **more: Any
+) -> None:
+    """Print what users should know as errors are; other warnings as Python does."""
+    if issubclass(category, PlaitWarning):
+        print(f"plait: {visible(without_keys(str(message)))}", file=sys.stderr)
+    else:
+        _show_others(message, category, *where, **more)
+
+
+_show_others = warnings.showwarning
 
 
 def _status_of(error: Exception) -> int | None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from benchmarks.results.board import Board
 from benchmarks.results.headline import furthest_apart, terminal_table
-from benchmarks.results.leaderboard import write_leaderboard
+from benchmarks.results.leaderboard import changed_means, write_leaderboard
 from benchmarks.results.people import known
 from benchmarks.results.table import ResultTable, json_text
 from benchmarks.results.timeline import show_times
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from benchmarks.studies.annotate import AnnotateOptions
 
 FINISHED = 0
+_MOST_CHANGES = 20
+"""Means that `report` names because they have changed."""
 _STOPPED = "Stopped. Run the same command again to continue."
 
 
@@ -192,7 +194,7 @@ def _queries_of(
 def _to_score_again(
     root: AnyPath, scorers: Sequence[str], flags: Mapping[str, Any]
 ) -> Experiment:
-    former = reopen(root).config
+    former = former_config(root, read_manifest(root))
     if flags["weights"] not in (None, former.weights):
         raise UsageError(f"{root} was made with {former.weights} weights and keeps them")
     if flags["out"] is not None:
@@ -440,6 +442,7 @@ def report(
             f"{damage}. Tables and page are left as they are; --damaged writes them "
             "without what is lost, and says so in each"
         ) from damage
+    _show_changes(root, board, console)
     write_tables(board, root, console)
     limit = asked or experiment.config.report.queries
     page = write_page(board, root, console, limit, read)
@@ -455,6 +458,19 @@ def report(
     if show and not webbrowser.open(Path(str(page)).resolve().as_uri()):
         console.print("No browser could be opened.")
     return int(bool(read.damage) and not damaged)
+
+
+def _show_changes(root: AnyPath, board: Board, console: Console) -> None:
+    """Name the means that differ from those of the tables which are to be replaced."""
+    try:
+        former = json.loads((root / "leaderboard.json").read_text())
+        changes = changed_means(former, board)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return  # There are none, or others.
+    for change in changes[:_MOST_CHANGES]:
+        console.print(f"changed     {change}")
+    if len(changes) > _MOST_CHANGES:
+        console.print(f"changed     {len(changes) - _MOST_CHANGES:,} more")
 
 
 def export(

@@ -269,6 +269,8 @@ class StageSpec:
     renamed. A user's stage declares none: its `module:Class` is its name."""
     version: int = 1
     """Bumped by hand when the class's results change."""
+    superseded: Mapping[int, str] = field(default_factory=dict)
+    """What was wrong with former versions: `{1: "which counted non-answers"}`."""
     identity: str = ""
     """Model id and revision, or folder fingerprint."""
     weights: WeightsName | None = None
@@ -296,6 +298,10 @@ class StageSpec:
         name = self.stage or self.target
         about = (self.kind, name, self.version, self.identity, self.weights)
         return digest(SCHEMA_VERSION, *about, self.settings)
+
+    def faults_of(self, version: int) -> str:
+        """Return what was wrong with a former version, and all after it; mostly empty."""
+        return " and ".join(why for n, why in self.superseded.items() if n >= version)
 
     @property
     def shares_process(self) -> bool:

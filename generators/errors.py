@@ -17,6 +17,10 @@ class PlaitError(Exception):
     """Exit status of the command line: 2 for wrong use, 1 for what stopped a run."""
 
 
+class PlaitWarning(UserWarning):
+    """What users should know of results that they read all the same."""
+
+
 class UsageError(PlaitError, ValueError):
     """Something the user named does not exist or is not allowed."""
 

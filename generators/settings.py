@@ -36,6 +36,9 @@ class StageSettings(BaseModel):
     target: ClassVar[str]
     """`module:Class` of the stage; its constructor takes these fields by name."""
     version: ClassVar[int] = 1
+    """Bumped by hand when the stage's results change."""
+    superseded: ClassVar[Mapping[int, str]] = {}
+    """What was wrong with former versions: `{1: "which counted non-answers"}`."""
     seeded: ClassVar[bool] = False
     placed: ClassVar[frozenset[str]] = frozenset(
         {"batch_size", "workers", "num_gpus", "num_cpus", "memory_gib"}
@@ -93,6 +96,10 @@ class StageSettings(BaseModel):
         """Return whether results depend on the input's seed."""
         return self.seeded
 
+    def results_version(self) -> int:
+        """Return the version that names the results; by default that of the stage."""
+        return self.version
+
     def placement(self, weights: Weights, gpu_gib: float) -> Placement:
         """Return how the stage is run on GPUs of `gpu_gib` GiB each."""
         estimate = self.memory_estimate_gib(weights)
@@ -107,12 +114,14 @@ class StageSettings(BaseModel):
 
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
         """Return the stage that these settings describe, shown to people as `name`."""
+        version = self.results_version()
         return StageSpec(
             name=name,
             kind=self.kind,
             stage=self.stage,
             target=self.target,
-            version=self.version,
+            version=version,
+            superseded={n: why for n, why in self.superseded.items() if n < version},
             identity=self.identity(weights),
             weights=weights,
             settings=self.keyed(weights),

@@ -6,14 +6,14 @@ texts and images with the ground truth's.
 
 `official` reads as eval/eval_understanding.py of FrankYang-17/RealUnify@0b76a10 and
 eval_ummmu.py of Vchitect/Uni-MMMU@b5200b2 do: an answer that they cannot read is wrong. In
-corrected mode it is unscored.
+corrected mode it is unscored, and what a model thinks first is no part of its answer.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from scorers.base import DocumentSettings, Preset, Presets, Scorer
 from scorers.judging.isg import LAST, NEVER_JUDGED, structure
 from scorers.judging.replies import Unreadable
 from scorers.judging.sources import Mode
+from scorers.letters import corrects, stated_letter
 
 KNOWN = "known_answer"
 """Metadata of a query: a JSON object of the `form`, the `truth`, and of letters how many
@@ -37,9 +38,21 @@ class AnswerSettings(DocumentSettings):
 
     stage: ClassVar[str] = "known-answer"
     target: ClassVar[str] = "scorers.answers:AnswerReader"
+    version: ClassVar[int] = 2
+    superseded: ClassVar[Mapping[int, str]] = {1: "which counted non-answers"}
 
     mode: Mode = "corrected"
     """`official` reads as the benchmarks' own programs; `corrected` guesses nothing."""
+
+    def results_version(self) -> int:
+        """Return the version of the corrected readers; the official ones never change."""
+        return 1 if self.mode == "official" else self.version
+
+
+class StructureSettings(AnswerSettings):
+    """How orders of texts and images are compared: what is read of words is not used."""
+
+    version: ClassVar[int] = 1
 
 
 class AnswerReader:
@@ -113,7 +126,7 @@ class KnownAnswerScorer(Scorer):
 class StructureScorer(Scorer):
     """ISG-Bench's structure level: 1 where texts and images follow as in the truth."""
 
-    presets: ClassVar[Presets] = {"isg-structure": Preset(AnswerSettings())}
+    presets: ClassVar[Presets] = {"isg-structure": Preset(StructureSettings())}
     scale: str = "0-1"
 
     @property
@@ -139,28 +152,13 @@ class StructureScorer(Scorer):
 
 # ------------------------------------------------------------------------------ readers
 
-_TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL | re.IGNORECASE)
-_ALONE = re.compile(r"[\W_]*(?:boxed\{)?([A-Z])(?:[\W_]*|[.):][^\n]*)")
-_STATED = re.compile(
-    r"(?i:\banswer|\b(?:correct|best|final) (?:option|choice))(?i:\s+is)?[\s:*_(\[`'\"]+"
-    r"([A-Z])(?=[*_`'\"]*(?:\s*$|[.,;:)\]]|\s+(?:because|since|as)\b))",
-    re.MULTILINE,
-)
-
 
 def letter(text: str, options: int) -> str | Unreadable:
-    """Return the letter that an answer consists of, is tagged with, or states.
+    """Return the letter that an answer commits to (`scorers.letters`).
 
-    Unreadable where there is none, two differ, or it names none of the `options`.
+    Unreadable where there is none, it is left open, or it names none of the `options`.
     """
-    tagged = _TAGGED.findall(text)
-    alone = _ALONE.fullmatch((tagged[-1] if tagged else text).strip())
-    found = {alone[1]} if alone else set(_STATED.findall(text))
-    valid = {chr(ord("A") + i) for i in range(options)}
-    if len(found) == 1 and found <= valid:
-        return found.pop()
-    what = ", ".join(sorted(found)) or "no letter"
-    return Unreadable(f"it states {what} of {options} options: {text[:200]!r}")
+    return stated_letter(text, options)
 
 
 _CHOICE = re.compile(
@@ -172,21 +170,79 @@ _MOVES = re.compile(
 
 
 def choice(text: str) -> int | Unreadable:
-    """Return the choice, 0 or 1, of the last object between FINAL_ANSWER_JSON tags."""
-    content = _last(_CHOICE, text)
-    value = str(content.get("choice")) if isinstance(content, dict) else ""
-    if value in ("0", "1"):
-        return int(value)
-    return Unreadable(f"there is no choice of 0 or 1 between tags: {text[-200:]!r}")
+    """Return the choice, 0 or 1, of the object between FINAL_ANSWER_JSON tags.
+
+    An answer that is nothing but JSON needs no tags. Unreadable where there is no such
+    choice, or two differ and the later does not correct the former.
+    """
+    found = _agreed(text, "FINAL_ANSWER_JSON", "{", _choice_of)
+    if found is not None:
+        return int(found)
+    return Unreadable(f"there is no one choice of 0 or 1: {text[-200:]!r}")
 
 
 def moves(text: str) -> list[str] | Unreadable:
-    """Return the moves of the last list between ANSWER_JSON tags."""
-    content = _last(_MOVES, text)
-    read = [str(m).strip().lower() for m in content] if isinstance(content, list) else None
-    if read is not None and set(read) <= {*DIRECTIONS}:
-        return read
-    return Unreadable(f"there is no list of {', '.join(DIRECTIONS)}: {text[-200:]!r}")
+    """Return the moves of the list between ANSWER_JSON tags.
+
+    An answer that is nothing but JSON needs no tags. Unreadable as for `choice`.
+    """
+    found = _agreed(text, "ANSWER_JSON", "[", _moves_of)
+    if found is not None:
+        return list(found)
+    return Unreadable(f"there is no one list of {', '.join(DIRECTIONS)}: {text[-200:]!r}")
+
+
+def _choice_of(content: Mapping[str, Any]) -> int | None:
+    value = content.get("choice")
+    return None if isinstance(value, bool) or value not in (0, 1, "0", "1") else int(value)
+
+
+def _moves_of(content: Sequence[Any]) -> list[str] | None:
+    read = [move.strip().lower() for move in content if isinstance(move, str)]
+    return read if len(read) == len(content) and set(read) <= {*DIRECTIONS} else None
+
+
+_ONLY_JSON = re.compile(r"\s*(?:```\w*\s*)?([\[{].*[\]}])\s*(?:```)?\s*", re.DOTALL)
+
+
+def _agreed(text: str, tag: str, opening: str, read: Callable[[Any], Any]) -> Any:
+    """Return what is read in JSON between tags; None where nothing is, or two differ.
+
+    JSON begins with `opening`.
+    """
+    tags = re.compile(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", re.DOTALL | re.IGNORECASE)
+    places = list(tags.finditer(text)) or filter(None, [_ONLY_JSON.fullmatch(text)])
+    agreed, before = None, 0
+    for place in places:
+        for content, start in _json_values(text[: place.end(1)], opening, place.start(1)):
+            value = read(content)
+            if before and value != agreed and not corrects(text, before, start):
+                return None
+            agreed, before = value, place.end(1)
+    return agreed
+
+
+def _json_values(text: str, opening: str, start: int) -> Iterator[tuple[Any, int]]:
+    """Yield each JSON value that begins with `opening`, and where it begins."""
+    decoder = json.JSONDecoder(object_pairs_hook=_object)
+    place = text.find(opening, start)
+    while place >= 0:
+        try:
+            content, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            end = place + 1
+        else:
+            yield content, place
+        place = text.find(opening, end)
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """ValueError where a key stands twice with different values."""
+    content: dict[str, Any] = {}
+    for key, value in pairs:
+        if content.setdefault(key, value) != value:
+            raise ValueError(f"{key!r} stands twice")
+    return content
 
 
 def _last(pattern: re.Pattern[str], text: str) -> Any:

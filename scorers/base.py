@@ -147,6 +147,14 @@ class Scorer:
         return (self.stage,)
 
     @property
+    def superseded(self) -> str:
+        """The version that made its records and what was wrong with it; mostly empty."""
+        for stage in self.stages:
+            if faults := stage.faults_of(stage.version):
+                return f"version {stage.version}, {faults}"
+        return ""
+
+    @property
     def manner(self) -> str:
         """How it judges, where the user has a choice: `our rubrics, corrected mode`."""
         return ""

@@ -2,7 +2,7 @@
 
 `fid` (Heusel et al., NeurIPS 2017): the Fréchet distance between the images and those of
 the ground truth, on the features of an Inception v3; `clip-fid` (Kynkäänniemi et al., ICLR
-2023): the same on CLIP's. For CLIP images are cropped; clean-fid squeezes them.
+2023): the same on CLIP's, whose images are resized and cropped, as clean-fid does it.
 
 `kid`, `clip-kid` (Binkowski et al., ICLR 2018): the maximum mean discrepancy between the
 same, by the cubic kernel of KID.

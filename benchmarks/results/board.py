@@ -315,7 +315,11 @@ class Board:
         return [
             f"{s.name}: {text}."
             for s in self.scorers
-            for text in (*filter(None, [s.manner]), *map(str, known(s, self.agreement)))
+            for text in (
+                *(f"made by {former}" for former in filter(None, [s.superseded])),
+                *filter(None, [s.manner]),
+                *map(str, known(s, self.agreement)),
+            )
         ]
 
     @cached_property

@@ -542,6 +542,23 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
     write_pairings(board, root)
 
 
+def changed_means(former: Sequence[LeaderboardRow], board: Board) -> list[str]:
+    """Return each mean that the rows of former tables show otherwise, in words."""
+    before = {row["system"]: row["scores"] for row in former}
+    rows, lines = leaderboard(board), []
+    for scorer in board.scorers:
+        average, form = headline(rows, scorer.name), NumberForm.of(scorer.scale)
+        for row in rows:
+            then = before.get(row["system"], {}).get(scorer.name, {}).get(average)
+            now = row["scores"][scorer.name][average]
+            if then is None:
+                continue  # The former tables did not have it.
+            old, new = (f"{form.number(c['mean'])} (n={c['n']})" for c in (then, now))
+            if old != new:
+                lines.append(f"{scorer.name} of {row['system']}: {old}, now {new}")
+    return lines
+
+
 def _as_csv(board: Board) -> str:
     head = ["system", "weights", "scorer", "scale", "direction", "part", "group", "mean"]
     head += ["ci95_low", "ci95_high", "n", *COUNTS, "method", "reason"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +33,7 @@ from generators.base import StageSpec
 from generators.buckets import AnyPath
 from generators.checkpoints import pinning
 from generators.document import Malformed, Sample, key_of
-from generators.errors import UsageError
+from generators.errors import PlaitWarning, UsageError
 from generators.keys import digest
 from generators.mini.table import ABOUT
 from generators.names import unknown, with_overrides
@@ -418,8 +419,9 @@ def reopen(
 
     Checkpoints and stages keep the identities they had when the run was made, so that a
     report needs neither the weights nor the network nor the former version of plait. The
-    scorers named in `current` are used in today's version. UsageError where answers that
-    were made elsewhere have changed.
+    scorers named in `current` are used in today's version. PlaitWarning for each that was
+    made by a version with a known fault. UsageError where answers that were made elsewhere
+    have changed.
     """
     manifest = read_manifest(root)
     known = manifest.get("identities", {})
@@ -448,13 +450,22 @@ def reopen(
         whole = stages.whole(scorer) if scorer in former.scorers else None
         return with_stage(scorer, as_recorded if whole is None else lambda _: whole)
 
+    scorers = tuple(
+        s if s.name in current else scorer_as_recorded(s) for s in experiment.scorers
+    )
+    for scorer in scorers:
+        if former_version := scorer.superseded:
+            warnings.warn(
+                f"{scorer.name} was made by {former_version}; "
+                f"`plait score {root} --scorer {scorer.name} --remake` makes it again",
+                PlaitWarning,
+                stacklevel=1,
+            )
     return replace(
         experiment,
         joins=manifest.get(RUN_DIGEST, ""),
         systems=tuple(with_stages(s, as_recorded) for s in experiment.systems),
-        scorers=tuple(
-            s if s.name in current else scorer_as_recorded(s) for s in experiment.scorers
-        ),
+        scorers=scorers,
     )
 
 

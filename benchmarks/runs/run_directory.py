@@ -76,8 +76,10 @@ class Supersession:
 
     def _difference(self) -> str:
         today = stage_facts(self.spec)
+        faults = self.spec.faults_of(self.recorded["version"])
+        why = {"version": f", {faults}," if faults else ""}
         changes = [
-            f"{name} {self.recorded.get(name)!r} is now {today[name]!r}"
+            f"{name} {self.recorded.get(name)!r}{why.get(name, '')} is now {today[name]!r}"
             for name in ("kind", "version", "identity", "weights", "settings")
             if self.recorded.get(name) != today[name]
         ]

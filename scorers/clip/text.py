@@ -1,7 +1,9 @@
 """Text as CLIP reads it: cleaned once, tokenized, and fitted into the context.
 
 Cleaning is that of OpenAI's tokenizer: ftfy, HTML entities resolved twice, white space
-collapsed, lower case. Every window ends in the one end-of-text token that CLIP pools at.
+collapsed, lower case. The tokenizer of transformers takes texts as they are but for
+Unicode's normal form C, white space and lower case. Every window ends in the one
+end-of-text token that CLIP pools at.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from dataclasses import dataclass
 
 import open_clip
 from open_clip.tokenizer import basic_clean, whitespace_clean
+from tokenizers import Regex
+from tokenizers.normalizers import NFC, Lowercase, Replace
+from tokenizers.normalizers import Sequence as Normalizers
 
 TokenIds = tuple[int, ...]
 
@@ -35,14 +40,17 @@ class ClipText:
     """Fits texts into the context of a CLIP model."""
 
     def __init__(self, context: int = 77, *, repair: bool = True) -> None:
-        """Fit texts into `context` tokens; `clean` changes nothing where not `repair`."""
+        """Fit texts into `context` tokens, read by transformers where not `repair`."""
         self._repair, self._context = repair, context
         self._tokenizer = open_clip.SimpleTokenizer()
         # `clean` has resolved entities already; a third time would be one too many.
-        self._tokenizer.clean_fn = _lowered
+        self._tokenizer.clean_fn = _lowered if repair else _BY_TRANSFORMERS.normalize_str
 
     def clean(self, text: str) -> str:
-        """`text` repaired and stripped; line breaks stay, to tell sentences apart."""
+        """`text` repaired and stripped; line breaks stay, to tell sentences apart.
+
+        As it is where transformers reads it.
+        """
         return str(basic_clean(text)) if self._repair else text
 
     def encode(self, text: str) -> list[int]:
@@ -93,6 +101,10 @@ class ClipText:
                 tokens = self.encode(word)
                 for first in range(0, len(tokens), room):
                     yield tokens[first : first + room]
+
+
+_BY_TRANSFORMERS = Normalizers([NFC(), Replace(Regex(r"\s+"), " "), Lowercase()])
+"""As transformers' CLIPTokenizer normalises: Python lowers some characters otherwise."""
 
 
 def _lowered(text: str) -> str:

@@ -92,6 +92,10 @@ class ClipSettings(EmbedSettings):
 
     stage: ClassVar[str] = "clip-embed"
     target: ClassVar[str] = "scorers.clip.model:ClipEmbed"
+    version: ClassVar[int] = 2
+    superseded: ClassVar[Mapping[int, str]] = {
+        1: "which read characters that are not in Unicode's form NFC as others"
+    }
 
     model: str = unkeyed("ViT-B-32:openai")
     """A name in PUBLISHED, a Hub id, a folder, or a weights file."""
@@ -104,8 +108,8 @@ class ClipSettings(EmbedSettings):
     processor: Processor = "open_clip"
     """Whose preparation is followed. `open_clip` resizes the shorter side of an image, cuts
     the middle out, and resolves HTML entities in texts, as OpenAI does; `transformers`
-    rounds the middle down and takes texts as they are; `hpsv2` resizes the longer side and
-    adds black."""
+    rounds the middle down and takes texts as they are, in Unicode's form NFC; `hpsv2`
+    resizes the longer side and adds black."""
 
     @model_validator(mode="after")
     def _names_weights(self) -> "ClipSettings":
@@ -120,6 +124,10 @@ class ClipSettings(EmbedSettings):
                 "`architecture`, such as 'ViT-B-32-quickgelu' for OpenAI's weights"
             )
         return self
+
+    def results_version(self) -> int:
+        """Return the version of texts that transformers reads; others never changed."""
+        return self.version if self.processor == "transformers" else 1
 
     @property
     def built(self) -> str | None:

@@ -46,6 +46,7 @@ SEEN_BY_SCORERS = {
     "registry",
     "replies",
     "settings",
+    "extras",
     "thoughts",
     "work",
 }

@@ -103,14 +103,14 @@ def save_transformers_clip(
     )
     torch.manual_seed(seed)
     model = CLIPModel(config).eval()
-    processor = _clip_processor()
+    processor = clip_processor()
     model.save_pretrained(folder, max_shard_size=shard)
     processor.save_pretrained(folder)
     return model, processor
 
 
 @functools.cache
-def _clip_processor() -> Any:
+def clip_processor() -> Any:
     """transformers' processor with the vocabulary that open_clip ships."""
     import open_clip
     from transformers import CLIPImageProcessor, CLIPProcessor, CLIPTokenizer

@@ -47,6 +47,7 @@ class Judge:
     name: str = "judge"
     scale: str = "0-6"
     direction: str = "higher"
+    superseded: str = ""
     manner: str = ""
     of_sets: bool = False
     rounds: int = 1

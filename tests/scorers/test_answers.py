@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from contents import document, query_of
+from hypothesis import given
+from hypothesis import strategies as st
 from paths import DATA
 
 from cluster.local import LocalStages
@@ -14,11 +16,13 @@ from cluster.walks import drive
 from generators.base import NotApplicable, Outcome, Result, Unread, Unscored
 from generators.document import Sample, Score
 from scorers import resolve_scorer
-from scorers.answers import CHOICE, KNOWN, LETTER, MOVES, choice, letter, moves
+from scorers.answers import CHOICE, KNOWN, LETTER, MOVES, choice, moves
 from scorers.judging.replies import Unreadable
 
 UPSTREAM = json.loads((DATA / "known_answers_upstream.json").read_text())
 """What RealUnify's and Uni-MMMU's own functions made of texts."""
+STYLES = json.loads((DATA / "letter_styles.json").read_text())
+"""Answers to questions with four options, by the letter that they commit to."""
 TRUTH = {LETTER: "B", CHOICE: 1, MOVES: UPSTREAM["truth"]}
 
 
@@ -47,56 +51,140 @@ def test_official_mode_equals_the_released_functions(form: str) -> None:
             assert score.parts["criteria"]["exact"] == steps["text_exact"], text
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        *((t, "B") for t in ("B", "**B**", "(B)", "B. a red ball", "B) Answer", " B\n")),
-        *(
-            (t, "B")
-            for t in ("The answer is B", "The answer is B because it is", "\\boxed{B}")
-        ),
-        ("Based on the image, the answer is C.", "C"),
-        ("A cat sits there.\n**Answer:** (C)", "C"),
-        ("Option A is wrong; the correct option is B.", "B"),
-        ("Let me see: C?\n<answer>B. a ball</answer>", "B"),
-        ("The answer is B. So the answer is B.", "B"),
-        *(
-            (t, None)
-            for t in ("b", "a cat", "A cat", "Answer: A cat", "E", "Based on this")
-        ),
-        *((t, None) for t in ("The answer is A. No: the answer is B.", "A or B")),
-        ("The answer is E", None),
-    ],
-)
-def test_letters_are_read_only_where_they_are_stated(text: str, read: str | None) -> None:
-    found = letter(text, 4)
-    assert (None if isinstance(found, Unreadable) else found) == read
-
-
 def tagged(content: str, name: str = "ANSWER_JSON") -> str:
     return f"<{name}>{content}</{name}>"
 
 
-@pytest.mark.parametrize(
-    ("content", "read"),
-    [('{"choice": 1}', 1), ('{"choice": "0"}', 0), ('{"choice": true}', None), ("1", None)],
-)
-def test_choices_are_the_last_between_tags(content: str, read: int | None) -> None:
-    first = tagged('{"choice": 0}', "FINAL_ANSWER_JSON")
-    found = choice(f"{first} or {tagged(content, 'FINAL_ANSWER_JSON')}")
-    if content == "1":
-        assert found == 0, "what is no object is not looked at"
-    else:
-        assert (None if isinstance(found, Unreadable) else found) == read
+def read_of(form: str, text: str, **about: Any) -> Any:
+    """What the scorer reads in an answer; None where it is unscored."""
+    outcome = scored(known(form, **about), text)
+    return outcome.value.parts["read"] if isinstance(outcome, Result) else None
+
+
+def test_no_style_of_answer_is_read_wrong_and_most_are_read() -> None:
+    """Answers as models write them, by the letter that a person reads at a glance."""
+    expected = {text: name for name, texts in STYLES.items() for text in texts}
+    read = {text: read_of(LETTER, text) for text in expected}
+    wrong = {
+        text: found
+        for text, found in read.items()
+        if found is not None and found != expected[text]
+    }
+    assert wrong == {}
+    readable = [text for text, name in expected.items() if name != "unread"]
+    unread = [text for text in readable if read[text] is None]
+    assert len(expected) > 150
+    assert len(unread) < 0.05 * len(readable), unread
 
 
 @pytest.mark.parametrize(
-    ("content", "read"),
-    [('["Up", "left "]', ["up", "left"]), ("[]", []), ('["east"]', None), ("[up]", None)],
+    ("text", "options", "read"),
+    [
+        ("The answer is E", 4, None),
+        ("The answer is E", 5, "E"),
+        ("**H**", 8, "H"),
+        # A later correction counts, and a later statement that corrects nothing does not.
+        ("The answer is A. No: the answer is B.", 4, "B"),
+        ("The answer is A. The answer is B.", 4, None),
+        ("A. cat\nB. dog\n\nThe answer is A. Wait, it's B.", 4, "B"),
+        ("Answer: A or B. Final answer: B", 4, "B"),
+        ("<think>The answer is A.", 4, None),
+        ("<think>The answer is A.</think>B", 4, "B"),
+    ],
 )
-def test_moves_are_directions(content: str, read: list[str] | None) -> None:
-    found = moves(tagged(content))
-    assert (None if isinstance(found, Unreadable) else found) == read
+def test_the_last_word_on_a_letter_counts(
+    text: str, options: int, read: str | None
+) -> None:
+    assert read_of(LETTER, text, of=options) == read
+
+
+_PIECES = [
+    "A",
+    "B",
+    "c",
+    "I",
+    "answer is",
+    " not ",
+    "\\boxed{",
+    "}",
+    "<answer>",
+    "\n",
+    ". ",
+]
+_PIECES += [
+    "(",
+    ")",
+    "or",
+    "选",
+    "wait",
+    "if",
+    '{"choice": 1',
+    "[[",
+    '"up"',
+    "<think>",
+    "**",
+]
+_PIECES += ["<ANSWER_JSON>", "<FINAL_ANSWER_JSON>", "9" * 5000]
+
+
+@given(st.text() | st.lists(st.sampled_from(_PIECES)).map("".join))
+def test_no_text_raises(text: str) -> None:
+    for form in (LETTER, CHOICE, MOVES):
+        assert isinstance(scored(known(form), text), Result | Unscored)
+
+
+def test_nested_json_is_unread() -> None:
+    for text in (
+        '{"choice":' * 20_000,
+        tagged("[" * 20_000),
+        tagged("[" * 900 + "]" * 900),
+    ):
+        assert isinstance(choice(text), Unreadable)
+        assert isinstance(moves(text), Unreadable)
+
+
+FIRST = tagged('{"choice": 0}', "FINAL_ANSWER_JSON")
+SECOND = tagged('{"choice": "1"}', "FINAL_ANSWER_JSON")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (SECOND, 1),
+        (f"It fits.\n{SECOND}", 1),
+        (tagged('```json\n{"choice": 1.0}\n```', "FINAL_ANSWER_JSON"), 1),
+        ('<final_answer_json>{"choice": 1}', 1),
+        ('```json\n{"choice": 0, "rationale": "1"}\n```', 0),
+        (f"<think>{FIRST}</think>{SECOND}", 1),
+        (f"<think>{FIRST}", None),
+        (f"{FIRST} or {SECOND}", None),
+        (f"{FIRST} Wait, that is wrong. {SECOND}", 1),
+        (f"{SECOND} {SECOND}", 1),
+        (tagged('{"choice": 0, "choice": 1}', "FINAL_ANSWER_JSON"), None),
+        (tagged('{"choice": true}', "FINAL_ANSWER_JSON"), None),
+        (tagged("1", "FINAL_ANSWER_JSON"), None),
+        ('I would say {"choice": 1} is possible.', None),
+    ],
+)
+def test_choices_are_read_between_tags_and_alone(text: str, read: int | None) -> None:
+    assert read_of(CHOICE, text) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (tagged('["Up", "left "]'), ["up", "left"]),
+        (tagged("[]"), []),
+        (tagged('```json\n["up"]\n```'), ["up"]),
+        ('["up", "left"]', ["up", "left"]),
+        (tagged('["up"]') + " Correction: " + tagged('["left"]'), ["left"]),
+        (tagged('["up"]') + tagged('["left"]'), None),
+        ('It moves among ["up", "down"] only.', None),
+        *((tagged(content), None) for content in ('["east"]', "[up]", '[["up"]]', "[1]")),
+    ],
+)
+def test_moves_are_directions(text: str, read: list[str] | None) -> None:
+    assert read_of(MOVES, text) == read
 
 
 @pytest.mark.parametrize(

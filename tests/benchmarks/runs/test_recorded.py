@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cli_helpers import plait
+from cli_helpers import plait as run_plait
 from clipscore_helpers import picture
 from trial import as_asked, filled, painter, sample, writer
 from users_own import Thinker
 
+import plait
 from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
@@ -24,7 +26,7 @@ from cluster.plan import Plan, evaluations
 from cluster.store import Store
 from generators.base import Kind, Result, StageSpec
 from generators.document import Document, Score, Text
-from generators.errors import UsageError
+from generators.errors import PlaitWarning, UsageError
 from generators.system import System, with_stages
 from scorers import resolve_scorer
 from scorers.texts import BleuSettings
@@ -133,6 +135,63 @@ def test_the_one_record_of_a_document_that_earlier_versions_made_is_read(
     assert reopen(tmp_path, {}, current=[name]).scorers == (today,)
 
 
+def test_who_reads_a_run_is_told_which_scorer_had_a_fault(
+    tmp_path: Path, worker_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, told = tmp_path / "run", io.StringIO()
+    console = PlainConsole(file=told, width=200)
+    flags = {"systems": ("gt",), "scorers": ("bleu", "chrf"), "limit": 4, "out": root}
+    config = load_config(None, flags | {"weights": "tiny"})
+    assert commands.run(config, console).exit_status == 0
+    monkeypatch.setattr(BleuSettings, "version", 3)
+    monkeypatch.setattr(BleuSettings, "superseded", {1: "which lied", 2: "which erred"})
+    said = "bleu was made by version 1, which lied and which erred; `plait score"
+    with pytest.warns(PlaitWarning, match=said) as warned:
+        assert [s.superseded != "" for s in reopen(root).scorers] == [True, False]
+    assert len(warned) == 1
+    with pytest.warns(PlaitWarning, match=said):
+        assert commands.report(root, console) == 0
+    assert "version 1, which lied and which erred" in (root / "leaderboard.md").read_text()
+    with pytest.raises(UsageError, match="1, which lied and which erred, is now 3"):
+        commands.run(config, console)
+    again = dict.fromkeys(("weights", "out", "address", "mode", "rubric"))
+    again |= {"set": (), "remake": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert commands.score([str(root)], ["bleu"], again, console) == 0
+        assert reopen(root).scorers[0].stage.version == 3
+        assert commands.report(root, console) == 0
+    assert "which lied" not in (root / "leaderboard.md").read_text()
+
+
+def test_report_names_means_that_are_no_longer_those_of_the_tables(
+    tmp_path: Path, worker_threads: None
+) -> None:
+    root, told = tmp_path / "run", io.StringIO()
+    console = PlainConsole(file=told, width=200)
+    flags = {"systems": ("gt",), "scorers": ("bleu", "chrf"), "limit": 4, "out": root}
+    config = load_config(None, flags | {"weights": "tiny"})
+    assert commands.run(config, console).exit_status == 0
+    table = root / "leaderboard.json"
+    (row,) = json.loads(table.read_text())
+    for average in ("avg_fixed", "avg_micro"):
+        row["scores"]["bleu"][average]["mean"] = 12.0
+    for written, changes in (([row], ["bleu"]), ([], []), ([{}], []), (None, [])):
+        table.write_text(json.dumps(written))
+        told.seek(0)
+        told.truncate()
+        assert commands.report(root, console) == 0
+        lines = [line.split() for line in told.getvalue().splitlines()]
+        assert [words[1] for words in lines if words[:1] == ["changed"]] == changes
+
+
+def test_the_command_line_prints_warnings_of_plait_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plait._show_warning(PlaitWarning("made by version 1"), PlaitWarning, "f.py", 1)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
 def test_run_stops_before_it_makes_records_again(
     tmp_path: Path, worker_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,18 +229,18 @@ def test_answers_that_hold_a_thought_are_told_and_made_again_only_where_asked(
         assert len({*warned, "answers_with_thoughts" in rows[0]}) == 1
         return {row["system"]: row.get("answers_with_thoughts") for row in rows}
 
-    done = plait("run", *words)
+    done = run_plait("run", *words)
     assert done.returncode == 0
     assert f"({name}: 4 of 4)" in done.stdout
     assert told() == {name: 4, "gt": 0}
     before, scores = answers(), (root / "leaderboard.json").read_bytes()
     monkeypatch.setattr(Thinker, "thinks", False)
-    assert "0 records made" in plait("run", *words).stdout
-    assert f"({name}: 4 of 4)" in plait("report", str(root)).stdout
+    assert "0 records made" in run_plait("run", *words).stdout
+    assert f"({name}: 4 of 4)" in run_plait("report", str(root)).stdout
     assert answers() == before
     assert (root / "leaderboard.json").read_bytes() == scores
     # What is made again replaces the answer, even where it fails; the truth's scores stay.
-    assert plait("run", *words, "--remake").returncode == 1
+    assert run_plait("run", *words, "--remake").returncode == 1
     assert answers() == ["It is C.", "It is C.", "failed", "It is C."]
     assert told() == {name: None, "gt": None}
-    assert "1 records made" in plait("run", *words, "--remake").stdout, "the failed one"
+    assert "1 records made" in run_plait("run", *words, "--remake").stdout, "the failed one"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import pytest
-from clipscore_helpers import LONG
+from clipscore_helpers import LONG, clip_processor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +51,26 @@ def official(text):
 def test_one_window_is_what_open_clip_makes_of_the_text(text):
     assert read(text).windows == (official(text),)
     assert read("A photo depicts " + text).windows == (official("A photo depicts " + text),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a cat",
+        *(
+            "cafe\u0301 na\u0131\u0308ve",
+            "\u1100\u1161\u11a8 \u304b\u3099",
+            "\u212b\u2126 \uff21",
+        ),
+        *("\u039f\u03a3 \u0130I\u017f's", "tom &amp; jerry\u00a0\n\x1c caf\u00c3\u00a9"),
+        "cafe\u0301 " * 90,
+    ],
+)
+def test_what_transformers_reads_is_what_its_tokenizer_makes_of_the_text(text):
+    from scorers.clip.text import ClipText
+
+    theirs = clip_processor().tokenizer(text, truncation=True, max_length=77)["input_ids"]
+    assert ClipText(repair=False).read(text).windows == (tuple(theirs),)
 
 
 @pytest.mark.parametrize("n", [73, 74, 75, 76])
