@@ -16,7 +16,11 @@ UNFINISHED = (
 )
 """What is said of a reply that never began."""
 _BLANK = r"[\s\ufeff\u200b]*"
-_QUOTES = tuple("`'\"\u2018\u201c")
+_START = (
+    rf"{_BLANK}(?:(?:<s>|<bos>|<\|im_start\|>|<\|assistant\|>)(?:assistant\b)?{_BLANK})*"
+)
+"""What a server may leave before a reply whose special tokens it does not drop."""
+_QUOTED = {"`": "`", "'": "'", '"': '"', "\u2018": "\u2019", "\u201c": "\u201d"}
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
 
 
@@ -58,7 +62,7 @@ class _Marks:
         lone: bool = True,
     ) -> None:
         self.opening = re.compile(opening, re.IGNORECASE)
-        self.beginning = re.compile(_BLANK + f"(?:{opening})", re.IGNORECASE)
+        self.beginning = re.compile(_START + f"(?:{opening})", re.IGNORECASE)
         self.end_of_prompt = re.compile(f"(?:{opening}){_BLANK}\\Z", re.IGNORECASE)
         self.closing = re.compile(closing, re.IGNORECASE)
         self.wrapper: re.Pattern[str] | None = None
@@ -74,12 +78,17 @@ class _Marks:
 def _tag(name: str) -> _Marks:
     # ERNIE, Hunyuan and GLM wrap the reply that follows.
     wrapper = (r"<(?:answer|response)\s*>", r"</(?:answer|response)\s*>")
-    return _Marks(rf"<{name}\s*>", rf"</{name}\s*>", wrapper)
+    return _Marks(rf"<\|?{name}\s*\|?>", rf"<\|?/\s*{name}\s*\|?>", wrapper)
 
 
-_FINAL = r"(?:<\|start\|>assistant)?<\|channel\|>\s*final\b[^<]*<\|message\|>"
+_FINAL = (
+    r"(?:<\|start\|>assistant)?<\|channel\|>\s*final\b[^<]*"
+    # The form in which it was asked to reply, as `json`.
+    r"(?:<\|constrain\|>[^<]*)?<\|message\|>"
+)
 _FAMILIES = (
-    *map(_tag, ("think", "thinking", "thought", "reasoning", "seed:think")),
+    *map(_tag, ("think(?:ing)?", "thoughts?", "reasoning", "seed:think")),
+    *map(_tag, ("thought_process", "thinking_process", "scratchpad", "reflection")),
     # Hunyuan (its names end in one of the release), MiniMax M3, LongCat, K2 Horizon.
     *map(_tag, (r"think:\w+", "mm:think", "longcat_think", r"ifm\|think\w*")),
     # Magistral, Kimi-VL, Pangu, Apertus, Solar Open.
@@ -126,6 +135,7 @@ _FAMILIES = (
         ("", r"<\|(?:return|end)\|>"),
     ),
     _Marks(r"(?-i:analysis(?=[A-Z]))", r"(?-i:assistant\s?final)", lone=False),
+    _Marks(r"(?-i:analysis)", r"(?-i:assistant\s?final)", needs_closing=True, lone=False),
     # Granite, then Apriel: plain words.
     _Marks(
         r"Here(?:'s| is) my thought process:",
@@ -142,18 +152,19 @@ _FAMILIES = (
 )
 _FINAL_ALONE = re.compile(_BLANK + _FINAL)
 _PARTS = re.compile(
-    r"<\|(?:start|channel|message|open|close|sep|message_model|content_text)\|>"
+    r"<\|(?:start|channel|constrain|message|open|close|sep|message_model|content_text)\|>"
 )
 """Tokens of which marks are made; the others are tokens themselves."""
 
 
-def separate(text: str, *, opened: bool = False) -> Reply:
+def separate(text: str, *, opened: bool = False, once: bool = False) -> Reply:
     """Tell the thought at the beginning of a model's words from the reply after it.
 
     A text without one comes back unchanged. With `opened` the prompt ended inside a thought
     (`opens_thought`), so that words without a closing mark are all thought. Marks further
     on are the reply's own, as where it explains them; but all before a closing mark that
-    nothing opens is a thought, unless the mark stands in quotes or in a code block.
+    nothing opens is a thought, unless the mark stands in quotes or in a code block. With
+    `once` only opened thoughts are told apart.
     """
     thoughts: list[str] = []
     rest = text
@@ -167,11 +178,13 @@ def separate(text: str, *, opened: bool = False) -> Reply:
         rest = _unwrapped(marks, rest[closing.end() :])
     if thoughts:
         return Reply(rest.strip(), _joined(thoughts))
-    lone = _lone_closing(text)
+    lone = None if once else _lone_closing(text)
     if lone is not None:
         marks, closing = lone
-        reply = _unwrapped(marks, text[closing.end() :])
-        return Reply(reply.strip(), text[: closing.start()].strip())
+        # A model may open a thought after the one that the prompt had opened.
+        said = separate(_unwrapped(marks, text[closing.end() :]), once=True)
+        thought = _joined([text[: closing.start()], said.thought])
+        return Reply(said.text.strip(), thought, said.unfinished)
     if opened:
         return Reply("", text.strip(), unfinished=True)
     if header := _FINAL_ALONE.match(text):
@@ -225,20 +238,26 @@ def _closing(marks: _Marks, text: str, start: int) -> re.Match[str] | None:
     """Return the mark that closes a thought.
 
     It is the one of the outermost thought where thoughts are nested; where marks do not
-    pair (a thought that mentions its own opening mark), the first.
+    pair (a thought that mentions its own opening mark), the first. Quoted marks count only
+    where there are no others.
     """
-    first, before = None, 0
+    first = quoted = None
+    before = number = 0
     # Not a list: a text of many short thoughts is read once for each of them.
     openings = marks.opening.finditer(text, start)
     opening = next(openings, None)
-    for number, closing in enumerate(marks.closing.finditer(text, start), start=1):
+    for closing in marks.closing.finditer(text, start):
+        if _is_quoted(text, closing):
+            quoted = quoted or closing
+            continue
         first = first or closing
+        number += 1
         while opening is not None and opening.start() < closing.start():
-            before += 1
+            before += not _is_quoted(text, opening)
             opening = next(openings, None)
         if number == before + 1:
             return closing
-    return first
+    return first or quoted
 
 
 def _lone_closing(text: str) -> tuple[_Marks, re.Match[str]] | None:
@@ -255,8 +274,13 @@ def _lone_closing(text: str) -> tuple[_Marks, re.Match[str]] | None:
 
 def _is_mentioned(text: str, mark: re.Match[str]) -> bool:
     """Return whether a mark is quoted or part of a code block, not used."""
-    is_quoted = text[: mark.start()].endswith(_QUOTES)
-    return is_quoted or fences(text, 0, mark.start()) % 2 == 1
+    return _is_quoted(text, mark) or fences(text, 0, mark.start()) % 2 == 1
+
+
+def _is_quoted(text: str, mark: re.Match[str]) -> bool:
+    """Return whether quotation marks stand on both sides: a thought may end with one."""
+    closing = _QUOTED.get(text[mark.start() - 1 : mark.start()])
+    return closing is not None and text.startswith(closing, mark.end())
 
 
 def fences(text: str, start: int, end: int) -> int:

@@ -53,6 +53,15 @@ MARKED = {
     "wrapper cut": f"<think>{THOUGHT}</think>\n<answer>{REPLY}",
     "byte order mark": f"\ufeff<think>{THOUGHT}</think>{REPLY}",
     "two thoughts": f"<think></think>\n<think>{THOUGHT}</think>\n{REPLY}",
+    "pipes": f"<|thinking|>{THOUGHT}<|/thinking|>{REPLY}",
+    "thoughts": f"<thoughts>{THOUGHT}</thoughts>{REPLY}",
+    "scratchpad": f"<scratchpad>\n{THOUGHT}\n</scratchpad>\n{REPLY}",
+    "thought process": f"<thought_process>{THOUGHT}</thought_process>{REPLY}",
+    "closed by another name": f"<think>{THOUGHT}</thinking>{REPLY}",
+    "after a token of the template": "<|im_start|>assistant\n"
+    f"<think>{THOUGHT}</think>{REPLY}",
+    "after a token of the beginning": f"<s>[THINK]{THOUGHT}[/THINK]{REPLY}",
+    "opened after one of the prompt": f"</think><think>{THOUGHT}</think>{REPLY}",
     "never opened": f"{THOUGHT}\n</think>\n\n{REPLY}",
     "never opened, kimi": f"{THOUGHT}\u25c1/think\u25b7{REPLY}",
     "never opened, magistral": f"{THOUGHT}[/THINK]{REPLY}",
@@ -75,6 +84,29 @@ def test_channels_of_harmony():
     assert separate(twice).text == REPLY
     assert separate(f"<|channel|>final<|message|>{REPLY}<|return|>") == Reply(REPLY)
     assert separate(f"{begin}{THOUGHT}").unfinished
+    form = "<|channel|>final <|constrain|>json<|message|>"
+    assert separate(f"{begin}{THOUGHT}<|end|>{start}{form}{{}}").text == "{}"
+    for words in (f"analysis\n{THOUGHT}\nassistantfinal\n{REPLY}", f"</think>{REPLY}"):
+        assert separate(words).text == REPLY
+
+
+@pytest.mark.parametrize(
+    "thought",
+    [
+        'It says "a cat"',
+        "I end with `</think>`. Score: 2",
+        'I begin with "<think>" and end with "</think>". So A',
+        "They say \u201ca cat\u201d",
+    ],
+)
+def test_a_thought_may_quote_its_marks_and_end_with_a_quotation(thought):
+    assert separate(f"<think>{thought}</think>{REPLY}") == Reply(REPLY, thought)
+    if "think>" not in thought:
+        assert separate(f"{thought}</think>{REPLY}") == Reply(REPLY, thought)
+
+
+def test_a_reply_may_end_inside_a_second_thought():
+    assert separate("</think>\n<think>Perhaps A").unfinished
 
 
 @pytest.mark.parametrize(
