@@ -32,7 +32,18 @@ REFUSAL_CODES = (
 _REFUSAL_WORDS = "safety system"
 """Of OpenAI's message; LiteLLM's proxy passes it on without the code."""
 _CODED = {
+    "invalid_api_key": 401,
+    "authentication_error": 401,
+    "UNAUTHENTICATED": 401,
+    "permission_error": 403,
+    "PERMISSION_DENIED": 403,
+    "model_not_found": 404,
+    "not_found_error": 404,
+    "context_length_exceeded": 400,
+    "invalid_request_error": 400,
+    "INVALID_ARGUMENT": 400,
     "rate_limit_exceeded": 429,
+    "rate_limit_error": 429,
     "RESOURCE_EXHAUSTED": 429,
     "overloaded_error": 529,
     "UNAVAILABLE": 503,

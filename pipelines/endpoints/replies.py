@@ -34,10 +34,20 @@ from pipelines.endpoints.media import Media
 ORDER_UNKNOWN = "unknown: the server gives images apart from the text"
 
 _TEXTS = ("text", "output_text", "input_text")
-_THOUGHTS = ("thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text")
-_THOUGHT_FIELDS = ("reasoning_content", "reasoning")
+_THOUGHTS = (
+    *("thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text"),
+    *("reasoning_content", "thought"),
+)
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking")
 """Of a message, by a server that has a parser for thoughts."""
-_THOUGHT_WORDS = ("text", "thinking", "reasoning", "content", "summary")
+_THOUGHT_WORDS = (
+    "text",
+    "thinking",
+    "reasoning",
+    "reasoning_content",
+    "content",
+    "summary",
+)
 _IMAGES = ("image_url", "image", "output_image", "input_image")
 _SOURCES = ("image_url", "url", "b64_json", "image", "data", "source", "result")
 _TYPES = ("mime_type", "media_type", "mimeType")
@@ -266,14 +276,15 @@ class EndpointReply:
             self.add_text(part)
             return
         kind = of_type(part, Mapping, "a part").get("type")
-        if kind in _TEXTS:
+        if kind in _THOUGHTS or part.get("thought") is True:
+            # Gateways to Gemini mark a part of a thought so.
+            self.add_thought(words_of(part))
+        elif kind in _TEXTS:
             self.add_text(part.get("text"))
         elif kind in _IMAGES:
             self.add_image(media_of(part), f"a part of type {kind!r}")
         elif kind == "refusal":
             self.blocked.append(f"refused: {part.get('refusal')}")
-        elif kind in _THOUGHTS:
-            self.add_thought(words_of(part))
         else:
             self.unreadable.append(f"a part of type {kind!r}")
 

@@ -67,16 +67,23 @@ def _events(body: bytes) -> list[Mapping[str, Any]] | None:
 
 def _objects(text: str) -> Iterator[Mapping[str, Any]]:
     data: list[str] = []
+    name = ""
     for line in [*text.split("\n"), ""]:
         if line.startswith("data:"):
             data.append(line.removeprefix("data:").removeprefix(" "))
+        elif line.startswith("event:"):
+            name = line.removeprefix("event:").strip()
         elif not line.startswith(_FIELDS) and line.strip():
             data.append(line)
         elif not line.strip() and data:
             joined = "\n".join(data)
             data.clear()
             if joined.strip() != _END:
-                yield _object(joined)
+                found = _object(joined)
+                is_error = name == "error" and "error" not in found
+                # Of Responses, an event that says itself that it is an error.
+                yield {"error": found} if is_error and "type" not in found else found
+            name = ""
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -97,8 +104,13 @@ def _index(part: Mapping[str, Any]) -> int:
 
 
 def _add(choice: dict[str, Any], part: Mapping[str, Any]) -> None:
-    """Add a piece of a choice: texts and lists go on, other values take their place."""
+    """Add a piece of a choice: texts and lists go on, other values take their place.
+
+    A whole message takes the place of the pieces before it.
+    """
     piece = part.get("delta") or part.get("message")
+    if not part.get("delta") and isinstance(piece, Mapping):
+        choice["message"] = {}
     message = choice["message"]
     for name, value in piece.items() if isinstance(piece, Mapping) else ():
         before = message.get(name)

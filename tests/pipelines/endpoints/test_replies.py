@@ -165,6 +165,14 @@ WITH_THOUGHT = {
     "in a new field": (CHAT, completion("C it is.", reasoning=WHY)),
     "in a field and the text": (CHAT, completion(THOUGHT_IN_TEXT, reasoning=WHY)),
     "in parts": (CHAT, completion(PARTS)),
+    "in parts of a gateway": (
+        CHAT,
+        completion([text(WHY) | {"thought": True}, text("C it is.")]),
+    ),
+    "in parts of another name": (
+        CHAT,
+        completion([{"type": "reasoning_content", "text": WHY}, text("C it is.")]),
+    ),
     "in two parts": (CHAT, completion([text("<think>" + WHY[:9]), text(WHY[9:])])),
     "of a system": (CHAT_IMAGES, completion(THOUGHT_IN_TEXT)),
     "of a kit": (SENSENOVA, completion(THOUGHT_IN_TEXT)),
@@ -219,6 +227,12 @@ LOST = [
     (RESPONSES, response(said(f"<think>{WHY}")), INSIDE, "raise max_tokens"),
     (CHAT, completion("", reasoning_content=WHY), "in reasoning_content", "parser"),
     (CHAT, completion(None, "length", reasoning=WHY), "in reasoning", "raise max_tokens"),
+    (
+        CHAT,
+        completion("", reasoning_details=[{"type": "reasoning.text", "text": WHY}]),
+        "in reasoning_details",
+        "parser",
+    ),
     (
         CHAT_IMAGES,
         completion([part(RED), text(f"<think>{WHY}")], "length"),
@@ -384,6 +398,8 @@ def test_what_failed_attempts_took_is_counted():
     ("api", "reply", "fault"),
     [
         (CHAT, failed(400), Fault.BAD_INPUT),
+        (CHAT, failed("context_length_exceeded"), Fault.BAD_INPUT),
+        (CHAT, failed(None, type="invalid_request_error"), Fault.BAD_INPUT),
         (CHAT, failed("content_filter"), Fault.REFUSED),
         (CHAT, half("content_filter"), Fault.REFUSED),
         (RESPONSES, of_responses("image_content_policy_violation"), Fault.REFUSED),
@@ -608,6 +624,24 @@ def test_a_stream_that_breaks_off_is_tried_again():
         failure = CHAT.once(server)
     assert failure.fault is Fault.ENDPOINT
     assert "breaks off" in failure.reason
+
+
+def test_an_error_among_the_events_of_a_stream_is_no_end_of_an_answer():
+    died = 'event: error\ndata: {"message": "died"}\n\n'
+    with CHAT.serving() as server:
+        body = "".join([*PIECES[:5], died, PIECES[-1]])
+        server.always(body.encode(), headers=STREAM)
+        failure = CHAT.once(server)
+    assert failure.fault is Fault.ENDPOINT
+    assert "holds an error: died" in failure.reason
+
+
+def test_a_whole_message_takes_the_place_of_its_pieces():
+    choice = {"index": 0, "message": {"content": "Hello."}, "finish_reason": "stop"}
+    pieces = [event({"content": "Hello."}), event(choices=[choice]), PIECES[-1]]
+    with CHAT.serving() as server:
+        server.always("".join(pieces).encode(), headers=STREAM)
+        assert shown(CHAT.once(server)) == ["Hello."]
 
 
 def test_a_stream_of_responses_is_one_response():
