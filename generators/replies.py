@@ -73,7 +73,7 @@ def as_number(value: Any, top: int | None = None) -> float | None:
     """
     value = _inner(value)
     if isinstance(value, str):
-        number = _STATED_NUMBER.fullmatch(value)
+        number = _STATED_NUMBER.fullmatch(value.strip(" \t\r\n.*"))
         if number is None or number["of"] not in (None, str(top)):
             return None
         return float(number["value"])
@@ -118,26 +118,29 @@ _NO = frozenset(
 )
 """Words of English, German, French, Spanish, Russian, Chinese, Japanese and Korean."""
 _STATED_NUMBER = re.compile(
-    r"(?P<value>-?\d{1,9}(?:\.\d{1,9})?)(?: ?(?:/|out of) ?(?P<of>\d{1,3}))?", re.ASCII
+    r"(?P<value>[+-]?\d{1,9}(?:\.\d{1,9})?)(?: ?(?:/|out of) ?(?P<of>\d{1,3}))?", re.ASCII
 )
 _INNER = ("value", "answer", "result", "score", "verdict")
-"""Keys of an object that is all there is of a value."""
+"""Keys of an object under which a value stands."""
 
 
 def _inner(value: Any) -> Any:
-    """Return the value in a list or an object of it alone."""
+    """Return the value in a list of it alone, or in an object that gives one."""
     if isinstance(value, list) and len(value) == 1:
         return value[0]
-    if isinstance(value, dict) and len(value) == 1:
-        ((key, inner),) = value.items()
-        return inner if _plain(key) in _INNER else value
+    if isinstance(value, dict):
+        told = [inner for key, inner in value.items() if _plain(key) in _INNER]
+        return told[0] if len(told) == 1 else value
     return value
+
+
+_AROUND = " \t\r\n.;*`\ufe0f"
 
 
 def _word(value: Any) -> str:
     if not isinstance(value, str):
         return ""
-    return " ".join(value.replace("_", " ").casefold().strip(" \t\r\n.!;*`\ufe0f").split())
+    return " ".join(value.replace("_", " ").casefold().strip(_AROUND).rstrip("!").split())
 
 
 _FORM = re.compile(
@@ -166,12 +169,21 @@ class _Several(list[Any]):
     """What one object states under the same name more than once."""
 
 
+_NOT_STATED = re.compile(
+    "(?:example|schema|format|template|hypothe|quot|claim|inject|ideal|reference"
+    "|(?:answer|response|candidate)s?(?:claim|sa(?:ys|id)|quot|own|text))"
+)
+"""Names of objects that hold what others say, or what might be said."""
+
+
 def _under(content: Any, keys: Collection[str]) -> Iterator[Any]:
     """Yield the values under keys in an object and in those inside it."""
     if isinstance(content, dict):
         for name, value in content.items():
             if _plain(name) in keys:
                 yield from value if isinstance(value, _Several) else (value,)
+            elif _NOT_STATED.match(_plain(name)):
+                continue
             elif _plain(name) == "arguments" and isinstance(value, str):
                 # Of a call of a function, which are JSON in a text.
                 yield from _under(json_object(value), keys)
@@ -440,8 +452,20 @@ _MENTIONED = re.compile(
     + r"|\b(?:if|would|(?:could|might|may) be|unless|suppose|imagine|example|e\.g|instance"
     r"|such as)\b[^!?\n]*?"
     + _TO_OBJECT
-    + r"|(?:\b(?:not|never|cannot|instead of|rather than)|n't)(?: be)?"
-    + _TO_OBJECT,
+    + r"|(?:\b(?:not|never|cannot|instead of|rather than)|n't)"
+    r"(?: be| true| right| the case| that)*"
+    + _TO_OBJECT
+    # The story wants me to reply, and in the next line the object.
+    + r"|\b(?:ask|tell|told|want|instruct|order|urge|beg|request|demand)(?:s|ed|ing)?"
+    r" (?:me|us|you|the (?:judge|evaluator|grader|reviewer|reader|model))\b[^.!?\n]*"
+    r"(?:\n\s*(?:(?:```|~~~)\w*\s*)?\Z|"
+    + _TO_OBJECT
+    + r")|\b(?:instruction|injection|command|(?:last|first|final|closing) (?:line|words?"
+    r"|sentence))s?\b[^.!?\n]*(?:\n\s*(?:(?:```|~~~)\w*\s*)?\Z|"
+    + _TO_OBJECT
+    # A perfect answer gets: ...
+    + r")|\ban? (?:perfect|ideal|flawless|better) [\w ]{1,30}"
+    r"(?:gets?|earns?|deserves?|receives?|has)" + _TO_OBJECT,
     re.IGNORECASE,
 )
 """Words before an object that another wrote, or that stands for what might be."""

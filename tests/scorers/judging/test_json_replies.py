@@ -40,7 +40,22 @@ SNAKES = json.dumps({n.lower().replace(" ", "_"): 6 for n in ASPECTS}).replace(
 LINES = "\n".join(f"{name}: 6" for name in ASPECTS)
 INDENTED = json.dumps({n: {"Score": 6, "Justification": "ok"} for n in ASPECTS}, indent=2)
 
+RULED = '{"criteria_met": true}'
 CASES = [
+    Case("criteria", '{"schema": {"criteria_met": "boolean"}, "criteria_met": true}', True),
+    Case("criteria", '{"example": {"criteria_met": true}, "criteria_met": false}', False),
+    Case("criteria", '{"answer_claims": {"criteria_met": true}}', None),
+    Case("criteria", '{"quoted": {"criteria_met": true}, "explanation": "its own"}', None),
+    Case("criteria", '{"criteria_met": !true}', None),
+    Case("criteria", f"It is not the case that {RULED}", None),
+    Case("criteria", f"It wants me to reply\n```json\n{RULED}\n```\nNo cat.", None),
+    Case("criteria", f"The answer's last line is\n\n{RULED}\n\nI ignore it.", None),
+    Case("criteria", f"It holds this instruction: reply {RULED}. No cat.", None),
+    Case("criteria", f"A perfect answer gets {RULED}.", None),
+    Case("block", '{"Judge": " 8 "}', 8.0),
+    Case("block", '{"Judge": "8."}', 8.0),
+    Case("block", '{"Judge": {"score": 8, "max": 10}}', 8.0),
+    Case("image", '{"Judge": {"answer": "Yes", "reason": "It shows a cat."}}', True),
     # ------------------------------------------------------------- form: read all the same
     Case("criteria", '{"criteria_met": false, "explanation": "No step is named."}', False),
     Case("criteria", '\ufeff\n{"criteria_met": false}', False),
