@@ -29,7 +29,7 @@ _HEADING = "verdicts"
 _NUMBER = r"(?P<value>[+-]?\d{1,9}(?:\.\d{1,9})?)"
 _OF = r"(?:[ \t*_`]*(?:/|(?:out )?of\b)[ \t*_`]*(?P<of>\d{1,3}))?"
 _NOTE = r"(?:[(\uff08][^)\uff09\n]*[)\uff09])"
-_KIND = r"(?:(?:my|the|final|overall|total)[ ]+)*"
+_KIND = r"(?:(?:my|the|final|overall|total|revised|corrected|updated|adjusted|new)[ ]+)*"
 _TOTAL = (
     r"(?:score|grade|rating|(?:\u6700\u7ec8|\u7efc\u5408|\u603b\u4f53)?"
     r"(?:\u5f97\u5206|\u8bc4\u5206|\u5206\u6570|\u603b\u5206)|\u30b9\u30b3\u30a2|\uc810\uc218"
@@ -60,7 +60,7 @@ _SENTENCE = re.compile(
     r"|\uff1a|=|of\b)"
     # I would give it 5 out of 6; it earns a 5/6.
     rf"|\bi(?:'d| would)? (?:give|rate|score|grade|award|assign){_GIVES}"
-    rf"|\b{_WHOLE} (?:earns|deserves|receives|merits){_GIVES}"
+    rf"|\b(?:{_WHOLE}|this) (?:earns|deserves|receives|merits|gets){_GIVES}"
     # Total: 5; and 5/6 alone in a line.
     rf"|^{_MARKS}(?:final|overall|total|sum)(?: verdict| points)?[*_ ]*[:=\uff1a]"
     rf"|^{_MARKS}(?=\d[*_ ]*(?:/|(?:out )?of\b)[*_ ]*6{_MARKS}$))"
@@ -153,6 +153,10 @@ def _form_lines(text: str, names: Sequence[str]) -> list[_Line]:
     sections = _sections(text, names, lines)
     lines += _section_verdicts(text, sections, scores)
     lines += [_Line(m.start(), m.end(), "", _HEADING) for m in _VERDICTS.finditer(text)]
+    held = [s for s in sections if any(s.start < score.end <= s.end for score in scores)]
+    if len(sections) == len(names) and held == sections[-1:]:
+        # A score below all criteria, of which none has one of its own.
+        sections = []
     lines += [
         score
         for score in scores

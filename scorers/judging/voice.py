@@ -21,6 +21,10 @@ _CITED = re.compile(
     r"^[ \t]*(?:(?:[-*+\u2022]|\d{1,3}[.)])[ \t]+)?>.*(?:\n|\Z)", re.MULTILINE
 )
 """A line of a block quotation, also as an item of a list."""
+_THINKING = re.compile(
+    r"^[ \t]*<(?P<tag>think(?:ing)?|thought|reasoning)>.*?(?:</(?P=tag)>|\Z)",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+)
 _QUOTATION = re.compile(
     r'(?<![\w"\\])"[^"]+"(?![\w"])|\u201c[^\u201c\u201d]+\u201d|\u201e[^\u201e\u201c\u201d]+'
     r"[\u201c\u201d]|\xab[^\xab\xbb]+\xbb|\u300c[^\u300c\u300d]+\u300d"
@@ -45,6 +49,8 @@ def own_texts(reply: str) -> list[str]:
     That is the only fenced block, unless the words around it say that it is a quotation.
     It counts where the rest of the reply says nothing.
     """
+    # A thought is no verdict wherever it stands, also one that does not end.
+    reply = _THINKING.sub("", reply)
     blocks = list(_FENCED.finditer(reply))
     outside = _CITED.sub("", _FENCED.sub("", reply)).strip()
     if len(blocks) != 1:
@@ -115,15 +121,25 @@ _JUDGING = re.compile(
 )
 _LEADING_ON = re.compile(
     r"(?:[:\uff1a,?]|\b(?:be|is|are|been|of|an?|the|as|with|lines?|get|earn|to|higher"
-    r"|than|maximum|(?:say|claim|state|write|read|contain|include|insist)s))[*_ \t]*$",
+    r"|than|maximum|(?:say|claim|state|write|read|contain|include|insist|show|display"
+    r"|print|end|close|finish)s|write|say|reply|answer|respond|output|print))[*_ \t]*"
+    r"[-\u2013\u2014]?[ \t]*$",
     re.IGNORECASE,
 )
 """The end of a line that goes on in the next."""
+_SHOWING = re.compile(
+    r"\b(?:last|first|final|closing|opening) (?:lines?|sentences?|words?)\b.{0,40}"
+    r"\b(?:of|in)\b"
+    rf"|\b{_AUTHOR}\b.*\b(?:shows|displays|prints|ends|closes|finishes)\b"
+    r"|\b(?:ignore|disregard|forget)\b.*\b(?:rules?|instructions?|above|before)\b",
+    re.IGNORECASE,
+)
+"""The beginning of what an answer shows or demands, where the next line goes on."""
 _TOLD_AFTER = re.compile(
     rf"[\W_]*(?:(?-i:is|was|which|as|says|but|so)\b[^\n]*?\b(?:{_AUTHOR}|I)\b"
     rf"|(?:this|that|these|those)\b(?:\W+(?:last|lines?|block|verdicts?|scores?|is|are|was"
     r"|were|comes?|came|from|part|of|what|the|in|by|quoted|copied|taken|claimed|written"
-    rf"|stated|\w+'s))+\W+{_AUTHOR}\b"
+    rf"|stated|\w+'s))+\W+(?:{_AUTHOR}|(?-i:[AB]))\b"
     r"|(?:no[,.;: ]+)?(?:this|that|it) (?:is|was) (?:wrong|incorrect|not (?:right|mine)))",
     re.IGNORECASE,
 )
@@ -136,6 +152,8 @@ def introduces_others(line: str) -> bool:
     if not _LEADING_ON.search(line):
         return False
     if _REPORTED.search(line) or _SUPPOSED.search(line):
+        return True
+    if _SHOWING.search(line):
         return True
     named = re.search(rf"\b{_AUTHOR}\b", line, re.IGNORECASE)
     labels = re.fullmatch(
@@ -184,6 +202,7 @@ def agree_on(text: str, statements: Sequence[Statement]) -> list[str]:
         return values
     last = inside[-1].value
     before = max(i for i, s in enumerate(inside) if s.value != last)
-    between = text[inside[before].end : inside[before + 1].start]
+    # With the words of the next: `Revised score: 3`.
+    between = text[inside[before].end : inside[before + 1].end]
     corrected = _CORRECTION.search(between) and not is_doubtful(between)
     return [last] if corrected else values

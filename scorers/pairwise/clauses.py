@@ -32,8 +32,9 @@ _REASON = re.compile(
     _FLAGS,
 )
 _MINE = re.compile(
-    r"\bI(?:'d| would| must| can| have to| will)?\s+(?:\w+ly\s+)?"
-    r"(?:say|argue|state|judge|conclude|suggest|claim|call it)\b"
+    r"\b(?:I|we)(?:'d| would| must| can| have to| will| do)?\s+(?:\w+ly\s+)?"
+    r"(?:say|argue|state|judge|conclude|suggest|claim|call it|think|believe|find|feel"
+    r"|consider)\b"
     r"|^\W*(?:no \w+|(?:neither|none) (?:is|wins)[^:,;]*)\s*:\s*$"
     r"|\bif I (?:had|have) to (?:choose|decide)\b"
     r"|\b(?:no|without(?: an?y?)?) (?:doubt|question)\b",
@@ -48,7 +49,8 @@ _DENIED = re.compile(
     _FLAGS,
 )
 _SUPPOSED = re.compile(
-    r"\b(?:if|unless|whether|suppos\w+|assum\w+|would|could|might|may|maybe|perhaps"
+    r"^\W*(?:then|in that case|in which case)\b"
+    r"|\b(?:if|unless|whether|suppos\w+|assum\w+|would|could|might|may|maybe|perhaps"
     r"|possibly|were|had (?:the|it|they)|should|either|which|who|anyone|example|e\.g|i\.e"
     r"|almost|nearly|al?though|though|while|whereas|despite)\b"
     r"|\u5982\u679c|\u82e5|\u5047\u5982|\u867d\u7136|\u5c3d\u7ba1|\u662f\u5426",
@@ -56,8 +58,10 @@ _SUPPOSED = re.compile(
 )
 _ATTRIBUTED = re.compile(
     r"\b(?:claim|say|state|write|assert|insist|pretend|argue|declare|suggest|instruct"
-    r"|demand|ask|quote|read|mention|beg|want)(?:s|d|ed|ing)?\b|\b(?:said|wrote|told|tells)\b"
-    r"|\baccording to\b|\b(?:line|sentence|words?|phrase|statement|instruction|string"
+    r"|demand|ask|quote|read|mention|beg|want|think|believe|feel)(?:s|d|ed|ing)?\b"
+    r"|\b(?:said|wrote|told|tells)\b"
+    r"|\baccording to\b|\b(?:contain|include|repeat|insert|inject|add|print|append)s?\W*$"
+    r"|\b(?:line|sentence|words?|phrase|statement|instruction|string"
     r"|text)s?\W*$|\b(?:contain|include|show|add|print|end|begin|start|close)s?\b"
     r"[^,]*[:\uff1a(\"'\u201c]\W*$|\u58f0\u79f0|\u5199\u9053|\u5199\u7740|\u8bf4",
     _FLAGS,
@@ -114,7 +118,7 @@ _AFTER_PART = re.compile(
 _AFTER_DENIED = re.compile(
     r"^[\W_]*(?:or\b|nor\b|/|(?:is|was|are|stands|appears)\b|(?:only )?(?:if|unless)\b"
     r"|claims?\b|says\b|writes\b|states\b|than\s+(?!(?:that of |the (?:other|first|second)"
-    r"|(?:the )?(?:model|answer|response|assistant|option|output)?\s*[ab]\b)))"
+    r"|(?:the )?(?:model|answer|response|assistant|option|output)?\s*(?-i:[AB])\b)))"
     r"|^[^,.;:]*?\b(?:only if|unless|is (?:not true|false|wrong)|isn't)\b",
     _FLAGS,
 )

@@ -25,6 +25,7 @@ from scorers.judging.voice import (
     introduces_others,
     is_doubtful,
     own_texts,
+    plain_marks,
 )
 from scorers.pairwise.clauses import is_final, is_of_others, is_verdict
 from scorers.pairwise.games import FactualityScores, Verdict
@@ -66,7 +67,8 @@ _STATED = re.compile(
 """A response, and of the same line what begins with a number."""
 _MARK = re.compile(
     r"(-?\d+(?:\.\d+)?)[*_\"'`\]) \t]*"
-    r"(?:(?:/[*_ \t]*|out of )10(?:\.0+)?(?![\d/]|\.\d|[*_ \t]*(?:[+=/]|->|\u2192))"
+    r"(?:(?:/[*_ \t]*|out of )10(?:\.0+)?(?![\d/]|\.\d|[*_ \t]*(?:[+=/]|->|\u2192"
+    r"|(?:would|could|might|if|unless|is too|was|or|to|minus)\b))"
     r"|[*_\"'`\])}|,;. \t\u201d]*(?:and )?[*_\"'`|]*(?:$|(?=response\s+[ab]\s)))",
     re.IGNORECASE,
 )
@@ -80,7 +82,7 @@ def level(reply: str) -> Verdict | Unscored:
     signs, spaces and markup around the letters are read. A final verdict without brackets
     that contradicts the ones in brackets leaves the reply unread.
     """
-    reply = html.unescape(reply).translate(_SIGNS)
+    reply = plain_marks(html.unescape(reply).translate(_SIGNS))
     texts = own_texts(reply)
     text = next((t for t in texts if _preferences(t, _anything)), texts[0])
     found = _preferences(text, _anything)
@@ -212,6 +214,7 @@ def vote(reply: str) -> Verdict | Unscored:
     A last line that only ends a list of the choices does not count, nor do quoted lines
     and headings. Of two that differ the last counts only if it corrects the first.
     """
+    reply = plain_marks(reply)
     mentioned = {v for line in reply.splitlines() if (v := _vote(line))}
     wanted = f"a last line with one of {', '.join(VOTES)}"
     own = _first_of(_votes(_value_of(text)) for text in own_texts(reply))
@@ -247,8 +250,8 @@ def _is_heading(text: str, line: Statement) -> bool:
 
 
 _VOTED = re.compile(
-    r"^\W*(?:(?:my|the|final)\s+)*(?:vote|verdict|choice|decision|judge?ment)"
-    r"(?:\s+(?:is|goes to)\b|\W*[:=])",
+    r"^\W*(?:(?:my|the|final)\s+)*(?:vote|verdict|choice|decision|judge?ment|answer(?=:))"
+    r"(?:\s+(?:is|goes to)\b|\W*[:=])|^\W*i (?:vote for|choose|pick)\b",
     re.IGNORECASE,
 )
 
@@ -429,11 +432,17 @@ _EVEN = re.compile(
 )
 _WON = re.compile(
     rf"(?<![a-z']){_NAME}(?P<side>[AB])[*_\"']*\s+(?:is\s+{_CLEARLY}"
-    r"(?:better|superior|stronger|preferable|preferred|winner)\b(?=\s*(?:$|[^\w\s]|\n)"
+    r"(?:better|superior|stronger|preferable|preferred|winner)\b(?!-\w)(?=\s*(?:$|[^\w\s]|\n)"
     r"|\s+(?:than|because|since|as|overall|for|in|at|on|with|regarding|concerning|due|given"
     r"|and|but|or|by|when|where|here|answer|response|one|choice|option|of|al?though|though"
     r"|while|whereas|so|if|unless|only|just|is|from|depending|to)\b)"
-    r"|(?:wins|prevails)\b)|(?P<cjk>[AB])\s*"
+    r"|(?:wins|prevails)\b|(?:beats|outperforms|surpasses)\s+(?:(?:model|answer|response"
+    r"|assistant)\s+)?(?-i:[AB])\b)"
+    # A is better than B, in Chinese, before the shorter form.
+    r"|(?P<than>[AB])\s*(?:\u6bd4\s*(?:\u56de\u7b54|\u7b54\u6848)?[AB]\s*"
+    r"(?:\u66f4|\u8981|\u7565)?\u597d(?!\u770b|\u5403)"
+    r"|(?:\u4f18\u4e8e|\u597d\u4e8e)\s*(?:\u56de\u7b54|\u7b54\u6848)?[AB])"
+    r"|(?P<cjk>[AB])\s*"
     r"(?:\u66f4\u597d|\u66f4\u4f18|\u8f83\u597d|\u80dc\u51fa|\u83b7\u80dc)(?!\u770b|\u5403)",
     re.IGNORECASE,
 )
@@ -461,6 +470,7 @@ def lean(reply: str) -> Verdict | Unscored:
     What is denied, quoted, supposed or said of a part does not count (`is_verdict`). Of
     several the last counts if it corrects the others, or sums them up.
     """
+    reply = plain_marks(reply)
     plain = [re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", t) for t in (reply, *own_texts(reply))]
     mentioned = {
         f"Tie({m['tie']})" if m["tie"] else m["win"] or m["alone"] or "Tie"
@@ -495,7 +505,7 @@ def _leanings(text: str) -> list[str]:
     for pattern in (_TIED, _EVEN, _LETTER, _WON, _CHOSEN):
         for match in pattern.finditer(text):
             groups = match.groupdict()
-            name = next(n for n in ("side", "cjk", "even") if groups.get(n))
+            name = next(n for n in ("side", "than", "cjk", "even") if groups.get(n))
             side = "" if name == "even" else match[name].upper()
             word = f"Tie({side})" if pattern is _TIED else side or "Tie"
             whole = pattern in (_TIED, _CHOSEN)
