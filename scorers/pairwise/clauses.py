@@ -61,6 +61,8 @@ _ATTRIBUTED = re.compile(
     r"|demand|ask|quote|read|mention|beg|want|think|believe|feel)(?:s|d|ed|ing)?\b"
     r"|\b(?:said|wrote|told|tells)\b"
     r"|\baccording to\b|\b(?:contain|include|repeat|insert|inject|add|print|append)s?\W*$"
+    r"|\b(?:(?:concludes|finishes|ends|closes|begins|starts) with(?: an?| the)?"
+    r"|displays|has|bears|carries|injected)\W*$"
     r"|\b(?:line|sentence|words?|phrase|statement|instruction|string"
     r"|text)s?\W*$|\b(?:contain|include|show|add|print|end|begin|start|close)s?\b"
     r"[^,]*[:\uff1a(\"'\u201c]\W*$|\u58f0\u79f0|\u5199\u9053|\u5199\u7740|\u8bf4",
@@ -119,6 +121,10 @@ _AFTER_DENIED = re.compile(
     r"^[\W_]*(?:or\b|nor\b|/|(?:is|was|are|stands|appears)\b|(?:only )?(?:if|unless)\b"
     r"|claims?\b|says\b|writes\b|states\b|than\s+(?!(?:that of |the (?:other|first|second)"
     r"|(?:the )?(?:model|answer|response|assistant|option|output)?\s*(?-i:[AB])\b)))"
+    # A is better, it says; A is better, if the caption is right.
+    r"|^\W*(?:(?:answer|response|model|assistant) )?(?:(?:[ab]|it|they) )?"
+    r"(?:said|says|insists|claims|writes|asserts)\b"
+    r"|^[^.;:]*,\s*if (?!only|just|barely|slightly|marginally|anything)"
     r"|^[^,.;:]*?\b(?:only if|unless|is (?:not true|false|wrong)|isn't)\b",
     _FLAGS,
 )
@@ -154,7 +160,7 @@ def is_verdict(text: str, start: int, end: int) -> bool:
     return not (_is_of_part(before, after) or _is_below_a_part(text, start))
 
 
-_LIMITED = re.compile(r"\W*(?:only|just|merely|not)\b", _FLAGS)
+_LIMITED = re.compile(r"\W*(?:only|just|merely|not|or so)\b", _FLAGS)
 _OR = re.compile(r"\bor\W*$", _FLAGS)
 _MARKS = "\"'\u201c\u201d*_ #.-([{"
 
