@@ -45,6 +45,7 @@ PIECES = (
 )
 EXTREMES = (
     *("{" * DEEP, "[" * DEEP, '{"a":' * DEEP, "[" * DEEP + "]" * DEEP),
+    *("The answer is A. " * (DEEP // 20), "A) x\nB) y\n" * (DEEP // 20)),
     *('{"criteria_met":' * (DEEP // 5), '{"Judge":[' + "[" * 900 + "]" * 900 + "]}"),
     *('{"better_response":' + "[" * 900 + "]" * 900 + "}", "1" * 5000),
     *(f'{{"{key}": {n}}}' for key in KEYS for n in (LONG, f"-{LONG}", "9" * 5000, "NaN")),
