@@ -66,7 +66,7 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     for name, part in pipeline.components.items():
         tokenizer = getattr(part, "tokenizer", part)
         if isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
-            refuse_lost_words(tokenizer, f"{folder / name}")
+            refuse_lost_words(tokenizer, str(folder / name))
     taken = variants_of(folder, kinds, variant) if variant is None else {}
     pipeline.taken_variants = {n: v for n, v in taken.items() if v}
     return pipeline
