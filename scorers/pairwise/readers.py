@@ -215,7 +215,7 @@ def vote(reply: str) -> Verdict | Unscored:
     """
     mentioned = {v for line in reply.splitlines() if (v := _vote(line))}
     wanted = f"a last line with one of {', '.join(VOTES)}"
-    own = _first_of(_votes(_value_of(text)) for text in own_texts(reply))
+    own = _first_of(_votes(_value_of(t)) or _votes(t) for t in own_texts(reply))
     return _own_verdict(own, sorted(mentioned), VOTES, wanted)
 
 
