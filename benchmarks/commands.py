@@ -16,7 +16,7 @@ from rich.text import Text
 
 from benchmarks.results.board import Board
 from benchmarks.results.headline import furthest_apart, terminal_table
-from benchmarks.results.leaderboard import changed_means, write_leaderboard
+from benchmarks.results.leaderboard import name_changes, write_leaderboard
 from benchmarks.results.people import known
 from benchmarks.results.table import ResultTable, json_text
 from benchmarks.results.timeline import show_times
@@ -464,7 +464,7 @@ def _show_changes(root: AnyPath, board: Board, console: Console) -> None:
     """Name the means that differ from those of the tables which are to be replaced."""
     try:
         former = json.loads((root / "leaderboard.json").read_text())
-        changes = changed_means(former, board)
+        changes = name_changes(former, board)
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return  # There are none, or others.
     for change in changes[:_MOST_CHANGES]:

@@ -23,7 +23,11 @@ from generators.base import imported
 _PLAIT = Path(__file__).resolve().parents[1]
 _ROOMS = ("generators", "pipelines", "scorers", "cluster", "benchmarks", "plait.py")
 _INSTALLED = {"site-packages", "dist-packages"}
-_LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
+_NOT_OWN = (
+    Path(sysconfig.get_path("stdlib")).resolve(),
+    *(_PLAIT / room for room in _ROOMS),
+)
+"""Folders of the standard library and of plait."""
 
 
 def own_source(target: str) -> Mapping[str, str]:
@@ -40,19 +44,20 @@ def own_source(target: str) -> Mapping[str, str]:
     module = target.partition(":")[0]
     if module == "__main__":
         return _of_class(target, cls)
-    found: dict[str, str] = {}
-    left, seen = [module, getattr(cls, "__module__", module)], set[str]()
+    digests: dict[str, str] = {}
+    left = [module, getattr(cls, "__module__", module)]
+    seen: set[str] = set()
     while left:
         name = left.pop()
         if name in seen:
             continue
         seen.add(name)
-        spec = _found(name)
-        tree = None if spec is None else _parsed(spec)
+        spec = _locate(name)
+        tree = None if spec is None else _parse(spec)
         if spec is not None and tree is not None:
-            found[name] = _digest(tree)
+            digests[name] = _digest(tree)
             left += _imports(tree, spec)
-    return dict(sorted(found.items()))
+    return dict(sorted(digests.items()))
 
 
 def _of_class(target: str, cls: Any) -> dict[str, str]:
@@ -63,8 +68,8 @@ def _of_class(target: str, cls: Any) -> dict[str, str]:
     return {target: _digest(tree)}
 
 
-def _found(name: str) -> ModuleSpec | None:
-    """Where a module is, without running it or a package that it is in."""
+def _locate(name: str) -> ModuleSpec | None:
+    """Return where a module is, without running it or a package that it is in."""
     first, *others = name.split(".")
     try:
         spec = importlib.util.find_spec(first)
@@ -78,14 +83,14 @@ def _found(name: str) -> ModuleSpec | None:
     return spec
 
 
-def _parsed(spec: ModuleSpec) -> ast.Module | None:
-    """The syntax tree of a module of the user's; None for any other."""
+def _parse(spec: ModuleSpec) -> ast.Module | None:
+    """Return the syntax tree of a module of the user's; None for any other."""
     if not spec.has_location or spec.origin is None:
         return None
     file = Path(spec.origin).resolve()
     if file.suffix != ".py" or not _INSTALLED.isdisjoint(file.parts):
         return None
-    if any(file.is_relative_to(p) for p in (_LIBRARY, *(_PLAIT / r for r in _ROOMS))):
+    if any(map(file.is_relative_to, _NOT_OWN)):
         return None
     try:
         with warnings.catch_warnings(action="ignore"):

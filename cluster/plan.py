@@ -268,11 +268,14 @@ def thinking_drafts(plan: Plan, store: Store) -> list[Job]:
 
     Those of a critic are none, unless it is the drafting stage: they are read without it.
     """
-    lookup, found = final_lookup(store), dict[str, Job]()
+    lookup = final_lookup(store)
+    found: dict[str, Job] = {}
     for request in plan.requests():
         draft = request[0].draft
         _, jobs = _known(plan.answer(*request), lookup)
-        for job in (j for j in jobs if draft is not None and j.spec.digest == draft.digest):
+        for job in jobs:
+            if draft is None or job.spec.digest != draft.digest:
+                continue
             outcome = lookup(job)
             if isinstance(outcome, Result) and outcome.value.holds_thought:
                 found[job.key] = job

@@ -135,8 +135,8 @@ class RecordRow(NamedTuple):
         """Whether running the command again leaves the record as it is."""
         return self.fault is None or Fault(self.fault).final
 
-    def settled(self, kind: Kind) -> bool:
-        """Whether it is final, and no draft that `--remake` makes again."""
+    def is_settled(self, kind: Kind) -> bool:
+        """Return whether it is final, and no draft that `--remake` makes again."""
         if not self.final or kind is not Kind.DRAFT:
             return self.final
         outcome = decode(kind, self)
@@ -144,8 +144,8 @@ class RecordRow(NamedTuple):
 
     def supersedes(self, other: "RecordRow", kind: Kind) -> bool:
         """Settled beats open; the first settled record and the last open one stay."""
-        settled = self.settled(kind)
-        if settled != other.settled(kind):
+        settled = self.is_settled(kind)
+        if settled != other.is_settled(kind):
             return settled
         return self.at < other.at if settled else self.at > other.at
 
@@ -169,12 +169,13 @@ _VALUES: dict[Kind, tuple[type, ...]] = {
 
 
 def refuse_other_types(kind: Kind, outcomes: Iterable[Any]) -> None:
-    """TypeError where one is no outcome, or the result of another kind of stage."""
+    """Raise TypeError where one is no outcome, or the result of another kind of stage."""
     for outcome in outcomes:
         if not isinstance(outcome, Result | Skip | Failure | Unscored | NotApplicable):
             raise TypeError(f"returned {type(outcome).__name__}, not an outcome")
         if isinstance(outcome, Result) and not isinstance(outcome.value, _VALUES[kind]):
-            valid, given = _VALUES[kind][0].__name__, type(outcome.value).__name__
+            given = type(outcome.value).__name__
+            valid = _VALUES[kind][0].__name__
             raise TypeError(f"returned a Result of {given}, not of {valid}")
 
 

@@ -44,7 +44,8 @@ class StageSource:
 
 def sources_of(stages: Iterable[StageSpec], store: Store) -> list[StageSource]:
     """Return the source of those of `stages` that are a user's own and have some here."""
-    found, others_work = [], bool(drivers_of(store.root))
+    found = []
+    others_work = bool(drivers_of(store.root))
     for spec in stages:
         # One under a recorded digest is a former version, and makes no records.
         today = {} if spec.stage or spec.recorded else own_source(spec.target)

@@ -191,7 +191,8 @@ class Store:
         """
         taken = []
         for job in jobs:
-            key, rows = self.key_of(job), self._index(job.spec).rows
+            key = self.key_of(job)
+            rows = self._index(job.spec).rows
             if key in rows:
                 taken.append((job.spec, {key: rows.pop(key)}))
         try:

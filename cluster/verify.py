@@ -196,7 +196,8 @@ def verify(root: AnyPath, noted: Mapping[str, int] | None = None) -> Iterator[St
 
     `noted` is how many records the folder of each stage had at the end of a run.
     """
-    noted, stages = noted or {}, defaultdict[str, dict[str, AnyPath]](dict)
+    noted = noted or {}
+    stages: dict[str, dict[str, AnyPath]] = defaultdict(dict)
     gone = [root / "stages" / name for name in noted]
     for folder in (*stage_folders(root), *gone):
         # A stage that was renamed has its records in several folders.
@@ -208,10 +209,15 @@ def verify(root: AnyPath, noted: Mapping[str, int] | None = None) -> Iterator[St
             yield StageCheck(next(iter(folders)), checks, most)
 
 
+def _parts_of(folders: Sequence[AnyPath]) -> Iterator[AnyPath]:
+    for folder in folders:
+        yield from parts_in(folder)
+
+
 def _checks(folders: Sequence[AnyPath]) -> list[PartCheck]:
     """Check all parts, those too that others have been joined to meanwhile."""
     found: dict[AnyPath, PartCheck | None] = {}
-    while left := [p for f in folders for p in parts_in(f) if p not in found]:
+    while left := [p for p in _parts_of(folders) if p not in found]:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             found |= zip(left, pool.map(_check, left), strict=True)
     return [check for check in found.values() if check is not None]

@@ -397,7 +397,7 @@ def refuse_unconditional(folder: BucketPath) -> None:
     request whose reply is lost is sent again and fails: what counts is what is there.
     """
     probe = folder / f".probe-{uuid.uuid4().hex}"
-    if _are_not_implemented(probe):
+    if _lacks_conditions(probe):
         raise _without_conditions(folder, "has no conditional writes (status 501)")
     probe.write_bytes(b"1")
     try:
@@ -415,7 +415,7 @@ def refuse_unconditional(folder: BucketPath) -> None:
     raise _without_conditions(folder, ignored)
 
 
-def _are_not_implemented(probe: BucketPath) -> bool:
+def _lacks_conditions(probe: BucketPath) -> bool:
     """Return whether the store answers a condition with status 501.
 
     It is asked without retries, which would wait for a store that never takes one.

@@ -16,6 +16,8 @@ from typing import Literal
 from generators.buckets import AnyPath, BucketPath, Version
 from generators.errors import WriteError
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""How a file begins that stands for one which Git LFS has not fetched."""
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """Errors of file systems that cannot flush a folder; their renames need no flush."""
 _SAVED_EVERY_S = 60.0

@@ -19,15 +19,13 @@ from PIL import ImageOps, UnidentifiedImageError
 
 from generators.document import Image
 from generators.errors import PlaitError
+from generators.files import LFS_POINTER
 
 MAX_PIXELS = 89_478_485
 """Larger images are refused as decompression bombs; Pillow warns from here on."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are read. Pillow knows more, but passes some to other programs (EPS)."""
-
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""How a file begins that stands for one which Git LFS has not fetched."""
 
 # `decode` refuses what Pillow warns of, with a reason that names the image.
 warnings.filterwarnings("ignore", category=Pillow.DecompressionBombWarning)

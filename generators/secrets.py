@@ -113,12 +113,12 @@ def _known_keys() -> list[str]:
     )
     # Not words such as `none`, which local servers are given for a key.
     keys = {v for v in values if len(v) >= (_SHORTEST_WORD if v.isalpha() else _SHORTEST)}
-    forms = chain.from_iterable(map(_quoted_forms, keys))
+    forms = chain.from_iterable(map(_forms_of, keys))
     return sorted(set(forms), key=len, reverse=True)
 
 
-def _quoted_forms(key: str) -> Iterator[str]:
-    """A key as messages quote it: as Python, JSON, URLs and pages do, and its lines.
+def _forms_of(key: str) -> Iterator[str]:
+    """Yield a key as messages quote it: as Python, JSON, URLs and pages do, and its lines.
 
     Errors of HTTP clients show a header's value by its repr.
     """

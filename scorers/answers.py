@@ -79,7 +79,7 @@ class AnswerReader:
         elif not text.strip():
             return Unscored("the document holds no text")
         elif form == LETTER:
-            read = letter(text, known["of"])
+            read = stated_letter(text, known["of"])
         else:
             read = choice(text) if form == CHOICE else moves(text)
         if isinstance(read, Unreadable):
@@ -153,14 +153,6 @@ class StructureScorer(Scorer):
 # ------------------------------------------------------------------------------ readers
 
 
-def letter(text: str, options: int) -> str | Unreadable:
-    """Return the letter that an answer commits to (`scorers.letters`).
-
-    Unreadable where there is none, it is left open, or it names none of the `options`.
-    """
-    return stated_letter(text, options)
-
-
 _CHOICE = re.compile(
     r"<FINAL_ANSWER_JSON>\s*(\{.*?\})\s*</FINAL_ANSWER_JSON>", re.DOTALL | re.IGNORECASE
 )
@@ -223,13 +215,19 @@ def _agreed(text: str, tag: str, opening: str, read: Callable[[Any], Any]) -> An
 
 
 def _json_values(text: str, opening: str, start: int) -> Iterator[tuple[Any, int]]:
-    """Yield each JSON value that begins with `opening`, and where it begins."""
+    """Yield each JSON value that begins with `opening`, and where it begins.
+
+    None from one on that is nested deeper than any answer: trying each value in it takes
+    time by the square of its length.
+    """
     decoder = json.JSONDecoder(object_pairs_hook=_object)
     place = text.find(opening, start)
     while place >= 0:
         try:
             content, end = decoder.raw_decode(text, place)
-        except (ValueError, RecursionError):
+        except RecursionError:
+            return
+        except ValueError:
             end = place + 1
         else:
             yield content, place

@@ -201,7 +201,7 @@ _RIGHT = re.compile(
 )
 """After letters: `is correct`, `is the best answer`."""
 _TICK = re.compile(
-    r"[^\n]*?(?:[\u2705\u2713\u2714]|\u2190|[(\[](?:the )?(?:correct"
+    r"[^\n]{0,400}?(?:[\u2705\u2713\u2714]|\u2190|[(\[](?:the )?(?:correct"
     r"|right)(?: answer)?[)\]])"
     r"|[.):]*\s*-?\s*(?:correct|right|yes)(?=\s*$|\s*[.,:!;\n-])",
     re.IGNORECASE,

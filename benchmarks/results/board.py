@@ -312,15 +312,12 @@ class Board:
     @cached_property
     def about_scorers(self) -> list[str]:
         """How judges are asked, and how often scorers agree with people; a line each."""
-        return [
-            f"{s.name}: {text}."
-            for s in self.scorers
-            for text in (
-                *(f"made by {former}" for former in filter(None, [s.superseded])),
-                *filter(None, [s.manner]),
-                *map(str, known(s, self.agreement)),
-            )
-        ]
+        lines = []
+        for scorer in self.scorers:
+            former = f"made by {scorer.superseded}" if scorer.superseded else ""
+            texts = (former, scorer.manner, *map(str, known(scorer, self.agreement)))
+            lines += [f"{scorer.name}: {text}." for text in texts if text]
+        return lines
 
     @cached_property
     def about_replies(self) -> list[str]:

@@ -542,12 +542,14 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
     write_pairings(board, root)
 
 
-def changed_means(former: Sequence[LeaderboardRow], board: Board) -> list[str]:
+def name_changes(former: Sequence[LeaderboardRow], board: Board) -> list[str]:
     """Return each mean that the rows of former tables show otherwise, in words."""
     before = {row["system"]: row["scores"] for row in former}
-    rows, lines = leaderboard(board), []
+    rows = leaderboard(board)
+    lines = []
     for scorer in board.scorers:
-        average, form = headline(rows, scorer.name), NumberForm.of(scorer.scale)
+        average = headline(rows, scorer.name)
+        form = NumberForm.of(scorer.scale)
         for row in rows:
             then = before.get(row["system"], {}).get(scorer.name, {}).get(average)
             now = row["scores"][scorer.name][average]

@@ -26,6 +26,7 @@ from benchmarks.tasks.controls import control, is_control
 from benchmarks.tasks.mmie import official
 from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
+from benchmarks.terminal import command_text
 from cluster.plan import EngineOptions, Evaluation, Plan, evaluations
 from cluster.run import RUN_DIGEST
 from cluster.store import Store
@@ -453,20 +454,24 @@ def reopen(
     scorers = tuple(
         s if s.name in current else scorer_as_recorded(s) for s in experiment.scorers
     )
-    for scorer in scorers:
-        if former_version := scorer.superseded:
-            warnings.warn(
-                f"{scorer.name} was made by {former_version}; "
-                f"`plait score {root} --scorer {scorer.name} --remake` makes it again",
-                PlaitWarning,
-                stacklevel=1,
-            )
+    _warn_of_faults(root, scorers)
     return replace(
         experiment,
         joins=manifest.get(RUN_DIGEST, ""),
         systems=tuple(with_stages(s, as_recorded) for s in experiment.systems),
         scorers=scorers,
     )
+
+
+def _warn_of_faults(root: AnyPath, scorers: Iterable[Scorer]) -> None:
+    """Give a PlaitWarning for each scorer that was made by a version with a known fault."""
+    for scorer in scorers:
+        if faults := scorer.superseded:
+            again = command_text(
+                "plait", "score", root, "--scorer", scorer.name, "--remake"
+            )
+            told = f"{scorer.name} was made by {faults}; `{again}` makes it again"
+            warnings.warn(told, PlaitWarning, stacklevel=2)
 
 
 def refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:

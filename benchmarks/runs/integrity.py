@@ -30,9 +30,9 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
     """
     if not (root / MANIFEST).exists():
         raise UsageError(f"{root} is not a run directory: it has no {MANIFEST}")
-    inner = (f"compare/*/{name}" for name in ("stages", MANIFEST))
-    found = (path.parent for pattern in inner for path in matching(root, pattern))
-    stores = dict.fromkeys((root, *found))
+    # One may have lost the other.
+    inner = (*matching(root, "compare/*/stages"), *matching(root, f"compare/*/{MANIFEST}"))
+    stores = dict.fromkeys((root, *(path.parent for path in inner)))
     checked = {store: list(verify(store, _noted(store))) for store in stores}
     stages = [stage for checks in checked.values() for stage in checks]
     console.print(_table(stages).rich)

@@ -234,7 +234,8 @@ class RatingRow:
 
     def number(self, column: str, low: float, high: float) -> float:
         """Return a finite number from `low` to `high`."""
-        value, number = self.values[column], None
+        value = self.values[column]
+        number = None
         if isinstance(value, str):
             number = number_of(value)
         elif isinstance(value, int | float) and not isinstance(value, bool):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -187,7 +188,7 @@ class Overview:
     @cached_property
     def references(self) -> set[str]:
         """The ground truth and its controls, on any benchmark."""
-        return {name for b in self.benchmarks for name in b.references}
+        return set().union(*(b.references for b in self.benchmarks))
 
     @cached_property
     def systems(self) -> list[str]:
@@ -214,7 +215,7 @@ class Overview:
     def warnings(self) -> list[str]:
         """What readers must know of the runs before any number, each once."""
         runs: dict[str, dict[str, None]] = {}
-        parts = [part for b in self.benchmarks for part in b.parts]
+        parts = [*chain.from_iterable(b.parts for b in self.benchmarks)]
         for part in parts:
             for warning in part.board.warnings:
                 runs.setdefault(warning, {})[str(part.run)] = None

@@ -44,9 +44,9 @@ def locate(address: str | None) -> str:
     Raises:
         ClusterError: Where none has been started here.
     """
-    named = address or os.environ.get("RAY_ADDRESS", "auto")
-    if named == "auto":
-        named = os.environ.get("RAY_ADDRESS", "auto")
+    if address and address != "auto":
+        return address
+    named = os.environ.get("RAY_ADDRESS", "auto")
     if named != "auto":
         return named
     # `ray start` notes it there.

@@ -63,10 +63,10 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     kinds = {k: kind for k, kind in kinds.items() if k not in absent}
     parts = modules_of(folder, kinds, dtype, variant) | absent
     pipeline = _pipeline(folder, name, parts, bool(unchecked))
-    for name, part in pipeline.components.items():
+    for component, part in pipeline.components.items():
         tokenizer = getattr(part, "tokenizer", part)
         if isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
-            refuse_lost_words(tokenizer, f"{folder / name}")
+            refuse_lost_words(tokenizer, str(folder / component))
     taken = variants_of(folder, kinds, variant) if variant is None else {}
     pipeline.taken_variants = {n: v for n, v in taken.items() if v}
     return pipeline

@@ -17,9 +17,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from generators.errors import CheckpointError
+from generators.files import LFS_POINTER
 
-_POINTER = b"version https://git-lfs.github.com/spec/"
-"""How the file begins that Git keeps in the place of a large one."""
 _GGUF = b"GGUF"
 _ZIP = b"PK"
 _MAY_BE_EMPTY = frozenset({".txt", ".jinja"})
@@ -57,8 +56,8 @@ def refuse_broken(path: Path) -> None:
     if not path.is_file():
         return
     with path.open("rb") as file:
-        start = file.read(len(_POINTER))
-    if start == _POINTER:
+        start = file.read(len(LFS_POINTER))
+    if start == LFS_POINTER:
         raise CheckpointError(
             f"{path} is a Git LFS pointer and not the file itself: run git lfs pull in its "
             "repository, or download it again"

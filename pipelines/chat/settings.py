@@ -133,6 +133,12 @@ class ServerSettings(StageSettings):
 
     url_form: ClassVar[str] = "end in the API's path, such as /v1"
     """What a right `base_url` does, for people."""
+    account_variables: ClassVar[Mapping[str, str]] = {
+        "OPENAI_ORG_ID": "openai-organization",
+        "OPENAI_PROJECT_ID": "openai-project",
+    }
+    """Environment variables that name the caller's account, and the headers they are sent
+    in."""
 
     model: str
     """As the server names it."""
@@ -192,13 +198,6 @@ class ServerSettings(StageSettings):
     def host(self) -> str:
         """Host that requests go to."""
         return urlsplit(self.url).hostname or ""
-
-    account_variables: ClassVar[Mapping[str, str]] = {
-        "OPENAI_ORG_ID": "openai-organization",
-        "OPENAI_PROJECT_ID": "openai-project",
-    }
-    """Environment variables that name the caller's account, and the headers they are sent
-    in."""
 
     def headers(self, key: str) -> dict[str, str]:
         """Return what names the caller in each request."""

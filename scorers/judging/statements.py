@@ -17,8 +17,10 @@ from scorers.judging.rubrics import TOP
 from scorers.judging.voice import (
     Statement,
     agree_on,
+    first_line,
     introduces_others,
     is_doubtful,
+    last_line,
     quotations,
     takes_back,
 )
@@ -177,9 +179,8 @@ def _own_lines(text: str, lines: Sequence[_Line]) -> list[_Line]:
     before = 0
     for block in _blocks(text, lines):
         start, end = block[0].start, _line_end(text, block[-1].end)
-        introduction = text[before:start].rstrip().rpartition("\n")[2]
-        comment = text[end:].lstrip().partition("\n")[0]
-        if not introduces_others(introduction) and not takes_back(comment):
+        introduced = introduces_others(last_line(text[before:start]))
+        if not introduced and not takes_back(first_line(text[end:])):
             own += block
         before = end
     return [s for s in own if not any(q.start < s.start < q.end for q in quoted)]
@@ -362,9 +363,8 @@ def _split_objects(text: str, names: Sequence[str]) -> tuple[str, list[_Line]]:
     for found in replies.find_objects(text)[0]:
         blanks = "{" + " " * (found.end - found.start - 2) + "}"
         rest = rest[: found.start] + blanks + rest[found.end :]
-        introduction = text[: found.start].rstrip().rpartition("\n")[2]
-        comment = text[found.end :].lstrip().partition("\n")[0]
-        if not found.told or introduces_others(introduction) or takes_back(comment):
+        introduced = introduces_others(last_line(text[: found.start]))
+        if not found.told or introduced or takes_back(first_line(text[found.end :])):
             continue
         for key, each in _entries(found.content):
             label = SCORE if _TOTAL_KEY.fullmatch(key) else labels.get(key, "")

@@ -55,8 +55,8 @@ def own_texts(reply: str) -> list[str]:
     outside = _CITED.sub("", _FENCED.sub("", reply)).strip()
     if len(blocks) != 1:
         return [outside]
-    before = reply[: blocks[0].start()].strip().rpartition("\n")[2]
-    after = reply[blocks[0].end() :].strip().partition("\n")[0]
+    before = last_line(reply[: blocks[0].start()])
+    after = first_line(reply[blocks[0].end() :])
     shown = introduces_others(before) or (_SHOWN.search(before) and is_doubtful(before))
     if shown or _CITED.match(before) or takes_back(after) or _REPORTED.search(after):
         return [outside]
@@ -68,6 +68,16 @@ _SHOWN = re.compile(
     r"\b(?:block|line|json|code|text|following|verdict|score|judge?ment|this)\b|[:\uff1a]$",
     re.IGNORECASE,
 )
+
+
+def last_line(text: str) -> str:
+    """Return the last line of a text that is not blank."""
+    return text.rstrip().rpartition("\n")[2]
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a text that is not blank."""
+    return text.lstrip().partition("\n")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import re
 
-from scorers.judging.voice import introduces_others, quotations, takes_back
+from scorers.judging.voice import (
+    first_line,
+    introduces_others,
+    last_line,
+    quotations,
+    takes_back,
+)
 
 _FLAGS = re.IGNORECASE
 _BOUNDARY = re.compile(
@@ -183,7 +189,7 @@ def _is_of_part(before: str, after: str) -> bool:
 
 def _is_below_a_part(text: str, start: int) -> bool:
     """Return whether a verdict stands below a title that is not about the whole."""
-    title = text[:start].rpartition("\n")[0].rstrip().rpartition("\n")[2].strip()
+    title = last_line(text[:start].rpartition("\n")[0]).strip()
     titled = re.match(r"#|\*\*[^*]+\*\*[:\uff1a]?$|.*[:\uff1a][*_]*$", title)
     return bool(titled and not _JUDGING.search(title))
 
@@ -197,8 +203,8 @@ def is_of_others(text: str, start: int, end: int) -> bool:
                 r"\b(?:the|model|answer|response|assistant)\b|\W", "", around.lower()
             ):
                 return True
-    line_before, _, before = text[:start].rpartition("\n")
+    above, _, before = text[:start].rpartition("\n")
     if before.strip(_MARKS):
         return False
-    below = text[end:].partition("\n")[2].lstrip().partition("\n")[0]
-    return introduces_others(line_before.rstrip().rpartition("\n")[2]) or takes_back(below)
+    below = text[end:].partition("\n")[2]
+    return introduces_others(last_line(above)) or takes_back(first_line(below))

@@ -24,6 +24,7 @@ from scorers.judging.voice import (
     agree_on,
     introduces_others,
     is_doubtful,
+    last_line,
     own_texts,
     plain_marks,
 )
@@ -217,7 +218,7 @@ def vote(reply: str) -> Verdict | Unscored:
     reply = plain_marks(reply)
     mentioned = {v for line in reply.splitlines() if (v := _vote(line))}
     wanted = f"a last line with one of {', '.join(VOTES)}"
-    own = _first_of(_votes(_value_of(text)) for text in own_texts(reply))
+    own = _first_of(_votes(_value_of(t)) or _votes(t) for t in own_texts(reply))
     return _own_verdict(own, sorted(mentioned), VOTES, wanted)
 
 
@@ -282,7 +283,7 @@ def marks(reply: str) -> FactualityScores | Unscored:
     """
     texts = own_texts(reply)
     text = next((t for t in texts if _STATED.search(t)), texts[0])
-    found = [m for m in _STATED.finditer(text) if _is_own_mark(text, m.start())]
+    found = [m for m in _STATED.finditer(text) if not _is_doubted_before(text, m.start())]
     stated = {m[1].upper(): m[2] for m in found}
     if missing := [x for x in "AB" if x not in stated]:
         return Unscored(f"no visual factuality score of response {' and '.join(missing)}")
@@ -305,12 +306,10 @@ def marks(reply: str) -> FactualityScores | Unscored:
     return FactualityScores(values["A"], values["B"])
 
 
-def _is_own_mark(text: str, start: int) -> bool:
-    """Return whether nothing before a mark says that it is quoted or supposed."""
+def _is_doubted_before(text: str, start: int) -> bool:
+    """Return whether the words before a place say that it is quoted or supposed."""
     above, _, before = text[:start].rpartition("\n")
-    return not (
-        is_doubtful(before) or introduces_others(above.rstrip().rpartition("\n")[2])
-    )
+    return is_doubtful(before) or introduces_others(last_line(above))
 
 
 def official_marks(reply: str) -> FactualityScores | Unscored | NotApplicable:
@@ -370,8 +369,7 @@ def _is_told(text: str, start: int) -> bool:
     while depth and opened:
         opened -= 1
         depth += {"{": -1, "}": 1}.get(text[opened], 0)
-    above, _, before = text[: start if depth else opened].rpartition("\n")
-    return is_doubtful(before) or introduces_others(above.rstrip().rpartition("\n")[2])
+    return _is_doubted_before(text, start if depth else opened)
 
 
 def _choice(value: str) -> str:

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from contents import document, query_of
-from hypothesis import given
-from hypothesis import strategies as st
 from paths import DATA
 
 from cluster.local import LocalStages
@@ -96,41 +94,6 @@ def test_the_last_word_on_a_letter_counts(
     text: str, options: int, read: str | None
 ) -> None:
     assert read_of(LETTER, text, of=options) == read
-
-
-_PIECES = [
-    "A",
-    "B",
-    "c",
-    "I",
-    "answer is",
-    " not ",
-    "\\boxed{",
-    "}",
-    "<answer>",
-    "\n",
-    ". ",
-]
-_PIECES += [
-    "(",
-    ")",
-    "or",
-    "选",
-    "wait",
-    "if",
-    '{"choice": 1',
-    "[[",
-    '"up"',
-    "<think>",
-    "**",
-]
-_PIECES += ["<ANSWER_JSON>", "<FINAL_ANSWER_JSON>", "9" * 5000]
-
-
-@given(st.text() | st.lists(st.sampled_from(_PIECES)).map("".join))
-def test_no_text_raises(text: str) -> None:
-    for form in (LETTER, CHOICE, MOVES):
-        assert isinstance(scored(known(form), text), Result | Unscored)
 
 
 def test_nested_json_is_unread() -> None:

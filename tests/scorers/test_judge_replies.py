@@ -121,9 +121,3 @@ def test_a_quotation_changes_no_verdict_outside_of_it(
     lines.insert(place % (len(lines) + 1), quote(other))
     if verdict is not None:
         assert READERS[reader]("\n".join(lines)) == verdict
-
-
-@given(ANY_TEXT)
-def test_no_reader_raises(reply: str) -> None:
-    for read in READERS.values():
-        read(reply)

@@ -14,7 +14,7 @@ from paths import CHECKOUT
 
 from generators.base import Kind, Outcome, Result, StageSpec
 from generators.document import Candidate, Document, Sample, Score, Text
-from scorers.answers import AnswerReader, choice, letter, official_choice, official_letter
+from scorers.answers import AnswerReader, choice, official_choice, official_letter
 from scorers.judging.aspects import ASPECTS, aspects, official_aspects
 from scorers.judging.criteria import official_ruling, ruling
 from scorers.judging.isg import (
@@ -29,6 +29,7 @@ from scorers.judging.released import Released
 from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from scorers.judging.rubrics import OWN
 from scorers.judging.sources import Mode
+from scorers.letters import stated_letter
 from scorers.pairwise.readers import (
     Verdict,
     better,
@@ -133,7 +134,7 @@ READERS: dict[str, tuple[Reader, Reader]] = {
     "ISG-Bench": (image, of_image),
     "ISG-Bench's blocks": (block, of_level("block")),
     "ISG-Bench's whole answers": (whole, of_whole),
-    "RealUnify": (lambda r: official_letter(r) or "wrong", lambda r: letter(r, 4)),
+    "RealUnify": (lambda r: official_letter(r) or "wrong", lambda r: stated_letter(r, 4)),
     "Uni-MMMU's jigsaws": (
         lambda r: "wrong" if (n := official_choice(r)) is None else float(n),
         lambda r: n if isinstance(n := choice(r), Unreadable) else float(n),

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.tasks.reading.rules import TaskError, shown
 from generators.buckets import AnyPath
-from generators.images import LFS_POINTER
+from generators.files import LFS_POINTER
 
 T = TypeVar("T")
 HUB = "hf:"

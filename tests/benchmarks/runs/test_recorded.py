@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from users_own import Thinker
 import plait
 from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.config import load_config
+from benchmarks.runs.config import RunConfig, load_config
 from benchmarks.runs.experiment import reopen
 from benchmarks.runs.run_directory import RecordedStages, recorded_digest, stage_facts
 from cluster.plan import Plan, evaluations
@@ -135,20 +136,27 @@ def test_the_one_record_of_a_document_that_earlier_versions_made_is_read(
     assert reopen(tmp_path, {}, current=[name]).scorers == (today,)
 
 
-def test_who_reads_a_run_is_told_which_scorer_had_a_fault(
-    tmp_path: Path, worker_threads: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, told = tmp_path / "run", io.StringIO()
-    console = PlainConsole(file=told, width=200)
+def score_by_two(root: Path, console: PlainConsole) -> RunConfig:
     flags = {"systems": ("gt",), "scorers": ("bleu", "chrf"), "limit": 4, "out": root}
     config = load_config(None, flags | {"weights": "tiny"})
     assert commands.run(config, console).exit_status == 0
+    return config
+
+
+def test_who_reads_a_run_is_told_which_scorer_had_a_fault(
+    tmp_path: Path, worker_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "my run"
+    console = PlainConsole(file=io.StringIO(), width=200)
+    config = score_by_two(root, console)
     monkeypatch.setattr(BleuSettings, "version", 3)
     monkeypatch.setattr(BleuSettings, "superseded", {1: "which lied", 2: "which erred"})
     said = "bleu was made by version 1, which lied and which erred; `plait score"
     with pytest.warns(PlaitWarning, match=said) as warned:
         assert [s.superseded != "" for s in reopen(root).scorers] == [True, False]
-    assert len(warned) == 1
+    (told,) = warned
+    command = shlex.split(str(told.message).split("`")[1])
+    assert command == ["plait", "score", str(root), "--scorer", "bleu", "--remake"]
     with pytest.warns(PlaitWarning, match=said):
         assert commands.report(root, console) == 0
     assert "version 1, which lied and which erred" in (root / "leaderboard.md").read_text()
@@ -169,9 +177,7 @@ def test_report_names_means_that_are_no_longer_those_of_the_tables(
 ) -> None:
     root, told = tmp_path / "run", io.StringIO()
     console = PlainConsole(file=told, width=200)
-    flags = {"systems": ("gt",), "scorers": ("bleu", "chrf"), "limit": 4, "out": root}
-    config = load_config(None, flags | {"weights": "tiny"})
-    assert commands.run(config, console).exit_status == 0
+    score_by_two(root, console)
     table = root / "leaderboard.json"
     (row,) = json.loads(table.read_text())
     for average in ("avg_fixed", "avg_micro"):

@@ -114,6 +114,9 @@ def test_references_are_shown_last_without_a_rank() -> None:
     alone = Overview([Benchmark([part({"gt": 9.0}, 1)])])
     assert (alone.systems, alone.as_json()["mean_ranks"]) == (["gt"], {})
     assert [*alone.tables()]
+    whole = Benchmark([part({"gt": 9.0, "b": 2.0, "a": 1.0}, 1)])
+    half = Benchmark([part({"gt": 9.0, "a": 1.0}, 2, name="errors")])
+    assert Overview([whole, half]).systems == ["a", "b", "gt"]
 
 
 def test_what_is_said_of_a_run_before_any_number_is_said_of_several(

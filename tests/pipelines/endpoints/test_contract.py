@@ -269,7 +269,7 @@ def test_no_key_is_invented_and_the_account_of_the_environment_is_named(
     api, server, monkeypatch
 ):
     monkeypatch.delenv("OPENAI_API_KEY")
-    monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-1\n")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-2")
     api.once(server)
     headers = server.bodies[0].headers
