@@ -162,7 +162,7 @@ _STATED = _any(
 """What a letter may follow directly: `the best answer to the question is`, `I choose`."""
 _CONCLUDED = _any(
     rf"\b{_ANSWER}(?=\s)",
-    r"(?:\b(?:so|thus|therefore|hence|consequently|accordingly|no|wait|actually|sorry"
+    r"(?:\b(?:so(?! is\b)|thus|therefore|hence|consequently|accordingly|no|wait|actually|sorry"
     r"|choosing|correction|conclude|i mean|make that|oops)\b|因此|所以|故|综上(?:所述)?"
     r"|应该是|应为|而是"
     r"|不对|更正)[\s,.:;!-]*(?:that )?(?:(?:it|that)(?:'s| is| must be| should be)\b|是"
@@ -252,7 +252,7 @@ _STEP = _any(r"\b(?:but|so|therefore|thus|hence|however|now)\b", "因此|所以|
 
 _CERTAIN = _any(
     r"\b(?:no|without(?: a| any)?|beyond) (?:\w+ )?doubt\b",
-    r"\bif (?:i|we|you) (?:had|have|must|were forced|were) (?:to )?\w+",
+    r"\bif (?:i|we|you) (?:must|(?:had|have|were(?: forced)?) to) \w+",
     r"\bno other\b|\A\W*no\s*[,:;!-]",
     r"\bhere(?: is|'s) your\b",
 )
@@ -279,7 +279,8 @@ _SUPPOSED = _any(
 )
 _CONDITION = _any(r"\b(?:if|unless|assuming|provided)\b", "如果")
 _REFUTED = re.compile(
-    r"\s*or not\b|\s*(?:options?|choices?|answers?|选项|项)?\s*"
+    r"\s*or not\b|[\s.,]*or (?:maybe|perhaps|possibly)\b"
+    r"|\s*(?:options?|choices?|answers?|选项|项)?\s*"
     r"(?:,?\s*(?:which|but that|but this|and that)\s+)?(?:"
     r"(?:is|are|was|were|would be|seems?|must be|can be|should be)\s+"
     r"(?:(?:\w+ly|both|all|also|thus)\s+)*(?:not|wrong|incorrect|false|out|ruled|eliminated"
