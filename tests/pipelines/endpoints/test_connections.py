@@ -42,6 +42,10 @@ def _no_proxies(monkeypatch):
         ("http://127.0.0.1:8000/v1", {"HTTP_PROXY": DEAD}, None),
         ("http://localhost:8000/v1", {"ALL_PROXY": DEAD}, None),
         ("http://[::1]:8000/v1", {"HTTP_PROXY": DEAD}, None),
+        ("http://0.0.0.0:8000/v1", {"HTTP_PROXY": DEAD}, None),
+        ("http://lab:8000/v1", {"HTTP_PROXY": DEAD, "NO_PROXY": "a, lab:8000"}, None),
+        ("http://lab:8001/v1", {"HTTP_PROXY": DEAD, "NO_PROXY": "lab:8000"}, DEAD),
+        ("http://lab:8000/v1", {"HTTP_PROXY": " "}, None),
     ],
 )
 def test_the_proxy_of_a_url(monkeypatch, url, environ, proxy):
