@@ -163,7 +163,8 @@ _STATED = _any(
 _CONCLUDED = _any(
     rf"\b{_ANSWER}(?=\s)",
     r"(?:\b(?:so(?! is\b)|thus|therefore|hence|consequently|accordingly|no|wait|actually"
-    r"|sorry|choosing|correction|conclude|i mean|make that|oops)\b|因此|所以|故|综上(?:所述)?"
+    r"|sorry|choosing|correction|conclude|i mean|make that|oops)\b|因此|所以|故"
+    r"|综上(?:所述)?"
     r"|应该是|应为|而是"
     r"|不对|更正)[\s,.:;!-]*(?:that )?(?:(?:it|that)(?:'s| is| must be| should be)\b|是"
     r"|为)?",

@@ -166,7 +166,7 @@ def _of_value(value: Any, path: Path) -> list[OwnPrompt]:
 
 
 def _table(path: Path) -> list[OwnPrompt]:
-    table = table_of(read_text(path), path)
+    table = table_of(read_text(path), path, prose=True)
     _require_prompt(path, table.names)
     values: list[Any] = []
     for row in table.rows:
