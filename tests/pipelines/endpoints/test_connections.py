@@ -95,7 +95,7 @@ def test_a_proxy_that_cannot_be_used_is_named(monkeypatch, proxy):
 
 @pytest.mark.parametrize("port", ["0", "99999", "port"])
 def test_a_port_that_cannot_be_is_refused(port):
-    with pytest.raises(ValueError, match="(?i)port"):
+    with pytest.raises(ValueError, match=r"(?i)port"):
         endpoint(f"http://model.lab:{port}/v1")
 
 
