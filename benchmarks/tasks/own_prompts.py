@@ -32,7 +32,7 @@ from generators.document import Sample
 PROMPTS = ("prompt", "prompts", "text_prompt", "text", "caption")
 """Names of the column of prompts; the first that a row has."""
 PLAIN = ("", ".txt", ".text", ".list", ".lst", ".prompt", ".prompts")
-"""Ends of names of plain text; such as `.5` in `prompts-v1.5` are not looked at."""
+"""Ends of names of plain text; one of digits, as in `prompts-v1.5`, is none."""
 _OPEN = re.compile(r'[\[{]+|\{\s*"\w+"\s*:.*')
 """The first line of a text that can only be JSON."""
 _HEADER = re.compile(r"\w+(?:[,;]\w+)+|[^\t]*(?:\t[^\t]*)+")
@@ -58,7 +58,7 @@ def load(place: str, cache: Path) -> TaskSet:
     if not path.is_file():
         raise TaskError(f"prompts:FILE is a file, unlike {path}")
     suffix = path.suffix.lower()
-    if (read := _READERS.get(suffix if suffix[1:].isalpha() else "")) is None:
+    if (read := _READERS.get("" if suffix[1:].isdecimal() else suffix)) is None:
         valid = ", ".join((".txt", *(s for s in _READERS if s not in PLAIN)))
         raise TaskError(f"prompts:FILE reads {valid}; {path.name} is none of these")
     unknown = RowGroup(None)

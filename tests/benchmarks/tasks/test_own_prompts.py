@@ -182,6 +182,7 @@ def test_a_broken_row_names_its_line(tmp_path):
     [
         ("p.xlsx", b"PK\3\4"),
         ("p.yaml", "- a cat\n"),
+        ("p.json5", "- a cat\n"),
         ("p.json", "[\n"),
         ("p.json", '["a cat",\n"a dog"\n'),
         ("p.txt", '[\n"a cat",\n'),
