@@ -162,8 +162,9 @@ _STATED = _any(
 """What a letter may follow directly: `the best answer to the question is`, `I choose`."""
 _CONCLUDED = _any(
     rf"\b{_ANSWER}(?=\s)",
-    r"(?:\b(?:so|thus|therefore|hence|consequently|accordingly|no|wait|actually|sorry"
-    r"|choosing|correction|conclude|i mean|make that|oops)\b|因此|所以|故|综上(?:所述)?"
+    r"(?:\b(?:so(?! is\b)|thus|therefore|hence|consequently|accordingly|no|wait|actually"
+    r"|sorry|choosing|correction|conclude|i meant?|make that|oops)\b|因此|所以|故"
+    r"|综上(?:所述)?"
     r"|应该是|应为|而是"
     r"|不对|更正)[\s,.:;!-]*(?:that )?(?:(?:it|that)(?:'s| is| must be| should be)\b|是"
     r"|为)?",
@@ -193,7 +194,7 @@ _RIGHT = re.compile(
     r"(?:(?:both|also|clearly|definitely|therefore|thus|indeed|the|most|only|my"
     r"|equally|likely|probable)\s+)*"
     r"(?:(?:final )?(?:answer|choice|pick)\b|correct\b"
-    r"|(?:best|right|appropriate|suitable|possible|accurate)"
+    r"|(?:best|better|right|appropriate|suitable|possible|accurate)"
     r"(?=\s*(?:\Z|[.,;!)\n]|answer|choice|option|one\b|match|too|because|since|as\b)))"
     r"|best (?:describes|matches|fits|represents|answers)\b|[是为]?(?:最符合|最合适|正确"
     r"|对的|答案|符合))",
@@ -252,7 +253,9 @@ _STEP = _any(r"\b(?:but|so|therefore|thus|hence|however|now)\b", "因此|所以|
 
 _CERTAIN = _any(
     r"\b(?:no|without(?: a| any)?|beyond) (?:\w+ )?doubt\b",
-    r"\bif (?:i|we|you) (?:had|have|must|were forced|were) (?:to )?\w+",
+    r"\bif (?:i|we|you) (?:must|(?:had|have|were(?: forced)?) to) \w+",
+    r"\bif (?:i|we|you) (?:look|examine|inspect|compare|count|check|zoom)\b",
+    r"\b(?:if i(?:'m| am) not|unless i(?:'m| am)) mistaken\b",
     r"\bno other\b|\A\W*no\s*[,:;!-]",
     r"\bhere(?: is|'s) your\b",
 )
@@ -261,7 +264,8 @@ _NEGATED = _any(
     r"\b(?:not|no|never|neither|nor|none|cannot|without|hardly|doubt\w*|unlikely|impossible"
     r"|incorrect|wrong|false|mistaken?|rul(?:e|es|ed|ing) out|eliminat\w*|exclud\w*"
     r"|reject\w*"
-    r"|discard\w*|refus\w*|avoid\w*|unable|fail\w*|least|worst|second[- ]best|opposite"
+    r"|discard\w*|refus\w*|avoid\w*|unable|fail\w*|least|worst"
+    r"|second[- ](?:best|choice)|opposite"
     r"|nobody|no one|except"
     r"|(?:instead|rather|other) (?:of|than)|unsure|uncertain|disagree|den(?:y|ies|ied)"
     r"|may|might|could|some|someone|people|many|others|tempted|example"
@@ -279,7 +283,9 @@ _SUPPOSED = _any(
 )
 _CONDITION = _any(r"\b(?:if|unless|assuming|provided)\b", "如果")
 _REFUTED = re.compile(
-    r"\s*or not\b|\s*(?:options?|choices?|answers?|选项|项)?\s*"
+    r"\s*or not\b|[\s.,]*or (?:maybe|perhaps|possibly)\b"
+    r"|,? but (?:it|that|this) (?:may|might|could) (?:also )?be\b"
+    r"|\s*(?:options?|choices?|answers?|选项|项)?\s*"
     r"(?:,?\s*(?:which|but that|but this|and that)\s+)?(?:"
     r"(?:is|are|was|were|would be|seems?|must be|can be|should be)\s+"
     r"(?:(?:\w+ly|both|all|also|thus)\s+)*(?:not|wrong|incorrect|false|out|ruled|eliminated"
@@ -303,7 +309,7 @@ _RETRACTED = _any(
 _CORRECTED = _any(
     _RETRACTED.pattern,
     r"\bno\s*[,:.!;-]|\b(?:actually|correction|sorry|oops|apolog\w+|mistake|instead)\b",
-    r"\b(?:second (?:thought|look)s?|strike that|i mean|make that|change my (?:answer"
+    r"\b(?:second (?:thought|look)s?|strike that|i meant?|make that|change my (?:answer"
     r"|mind))\b",
     r"\b(?:upon closer|closer (?:look|inspection)|look(?:ing)? (?:again|closer"
     r"|more closely))\b",

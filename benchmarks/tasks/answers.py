@@ -281,7 +281,10 @@ def changed_answers(
     for label, about in now.get("answers", {}).items():
         before = former.get(label, {}).get("digest", about["digest"])
         if before != about["digest"]:
-            yield f"the answers of {label} at {about['place']} have changed"
+            yield (
+                f"the answers of {label} at {about['place']} have changed, or two are "
+                "to one query: these are a failure by now, or one where they are the same"
+            )
 
 
 def _counted(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, Any]:

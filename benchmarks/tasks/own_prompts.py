@@ -2,7 +2,7 @@
 
 | file | a prompt is | its id, where the row has none |
 |---|---|---|
-| `.txt` | a line that is not blank; lines that begin with `# ` are comments | line |
+| `.txt` | a line that is not blank | line |
 | `.jsonl` `.ndjson` | a line: an object with `prompt`, or a string | line |
 | `.json` | the same in a list, in a list of an object, or by id | place in the list |
 | `.csv` `.tsv` | a row below a header with `prompt` | row |
@@ -10,7 +10,8 @@
 
 In place of `prompt` a row may have another of `PROMPTS`, in letters of either case; it may
 have an `id` and a `category` besides. Suffixes, too, may be of either case. A `.txt` file
-that holds JSON is read as such, and so are JSON lines in a `.json` file.
+that holds JSON is read as such, and so are JSON lines in a `.json` file. A name without a
+suffix, or with another one of plain text (`PLAIN`), is that of a `.txt` file.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from generators.document import Sample
 
 PROMPTS = ("prompt", "prompts", "text_prompt", "text", "caption")
 """Names of the column of prompts; the first that a row has."""
-_COMMENT = re.compile(r"#+(\s|$)")
-_OPEN = re.compile(r'[\[{]+|\{\s*".*')
+PLAIN = ("", ".txt", ".text", ".list", ".lst", ".prompt", ".prompts")
+"""Ends of names of plain text; one of digits, as in `prompts-v1.5`, is none."""
+_OPEN = re.compile(r'[\[{]+|\{\s*"\w+"\s*:.*')
 """The first line of a text that can only be JSON."""
 _HEADER = re.compile(r"\w+(?:[,;]\w+)+|[^\t]*(?:\t[^\t]*)+")
 """A line that may be the header of a table."""
@@ -55,8 +57,9 @@ def load(place: str, cache: Path) -> TaskSet:
     path = found.path
     if not path.is_file():
         raise TaskError(f"prompts:FILE is a file, unlike {path}")
-    if (read := _READERS.get(path.suffix.lower())) is None:
-        valid = ", ".join(filter(None, _READERS))
+    suffix = path.suffix.lower()
+    if (read := _READERS.get("" if suffix[1:].isdecimal() else suffix)) is None:
+        valid = ", ".join((".txt", *(s for s in _READERS if s not in PLAIN)))
         raise TaskError(f"prompts:FILE reads {valid}; {path.name} is none of these")
     unknown = RowGroup(None)
     return task_set(path.stem, place, found, [path], read(path), _query, lambda _: unknown)
@@ -71,13 +74,17 @@ def _query(row: OwnPrompt) -> Sample:
     named = _keys(own.values)
     key = next((named[name] for name in PROMPTS if name in named), PROMPTS[0])
     id = own.id(named["id"], numbers=True) if "id" in named else row.id
-    stated = own.values.get(named.get("category", "")) or UNKNOWN
+    stated = (own.values[named["category"]] if "category" in named else None) or UNKNOWN
     return prompt_query(id, own.text(key), of_type(stated, str, "category"))
 
 
 def _keys(names: Iterable[str]) -> dict[str, str]:
-    """Return names as they are written, by what they are in lower case."""
-    return {name.strip().casefold(): name for name in reversed([*names])}
+    """Return names as they are written, by what they are in lower case.
+
+    Of several that differ in their case alone, the one in lower case, else the first.
+    """
+    ordered = sorted(names, key=lambda name: name != name.casefold())
+    return {name.strip().casefold(): name for name in reversed(ordered)}
 
 
 def _has_prompt(value: Any, kind: type = str) -> bool:
@@ -100,15 +107,15 @@ def _plain(path: Path) -> list[OwnPrompt]:
     lines = [
         OwnPrompt(f"{number:04d}", line.strip())
         for number, line in enumerate(text.split("\n"), 1)
-        if line.strip() and not _COMMENT.match(line.strip())
+        if line.strip()
     ]
     first = lines[0].value if lines else ""
     if first.startswith(("[", "{")):
         try:
-            return _of_json(text, path)
-        except TaskError:
+            return _of_value(json.loads(text), path)
+        except (ValueError, RecursionError):
             if _OPEN.fullmatch(first):
-                raise
+                return _of_json(text, path)
     if _HEADER.fullmatch(first) and {*PROMPTS} & {*re.split("[,;\t]", first.casefold())}:
         raise TaskError(f"{path} begins with the header of a table; name it .csv or .tsv")
     return lines
@@ -145,7 +152,9 @@ def _parsed(line: str, number: int) -> Any:
 def _of_value(value: Any, path: Path) -> list[OwnPrompt]:
     """Return the rows of a list, of the one list in an object, or of objects by id."""
     if isinstance(value, dict) and not _has_prompt(value):
-        lists = [own for own in value.values() if isinstance(own, list)]
+        named = _keys(value)
+        lists = [v for n in PROMPTS if isinstance(v := value.get(named.get(n)), list)][:1]
+        lists = lists or [own for own in value.values() if isinstance(own, list)]
         if len(lists) == 1 and (path.suffix.lower() == ".json" or _has_prompt(value, list)):
             return _numbered(lists[0])
         if value and all(map(_has_prompt, value.values())):
@@ -157,7 +166,7 @@ def _of_value(value: Any, path: Path) -> list[OwnPrompt]:
 
 
 def _table(path: Path) -> list[OwnPrompt]:
-    table = table_of(read_text(path), path)
+    table = table_of(read_text(path), path, prose=True)
     _require_prompt(path, table.names)
     values: list[Any] = []
     for row in table.rows:
@@ -182,8 +191,7 @@ def _require_prompt(path: Path, names: Iterable[str]) -> None:
 
 
 _READERS: Mapping[str, Callable[[Path], list[OwnPrompt]]] = {
-    "": _plain,
-    ".txt": _plain,
+    **dict.fromkeys(PLAIN, _plain),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), _json),
     **dict.fromkeys((".csv", ".tsv"), _table),
     ".parquet": _parquet,

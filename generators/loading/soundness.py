@@ -224,14 +224,17 @@ def choose_variant(folder: Path) -> str:
     return variants[0] if variants else ""
 
 
-_TEXTS = frozenset({".json", ".model", ".txt", ".jinja", ".tiktoken"})
-"""Of configurations and vocabularies."""
+_TEXTS = re.compile(
+    r"\w*(?:config|token|vocab|merges|template|index)\w*\.(?:json|txt|jinja)"
+    r"|\w.*\.(?:model|tiktoken)"
+)
+"""Names of configurations and vocabularies. Logs of a training, say, may be anything."""
 
 
 def refuse_broken_texts(folder: Path) -> None:
     """Raise CheckpointError for a broken configuration or vocabulary in a folder."""
     for path in sorted(folder.iterdir()):
-        if path.suffix in _TEXTS:
+        if _TEXTS.fullmatch(path.name):
             refuse_broken(path)
 
 

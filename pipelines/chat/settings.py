@@ -336,7 +336,8 @@ class EngineChatSettings(EndpointSettings):
 def plain_url(url: str) -> str:
     """Return `url` without its last slash; ValueError when it is no valid endpoint."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    # Reading the port raises ValueError for one that is no number up to 65535.
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ValueError("an endpoint's URL looks like https://HOST[:PORT]/PATH")
     if parts.username or parts.password or parts.query:
         raise ValueError(

@@ -92,7 +92,7 @@ class EndpointClient:
                 proxy=self._proxy,
                 trust_env=False,
             )
-        except (ImportError, ValueError) as error:
+        except (ImportError, ValueError, httpx2.InvalidURL) as error:
             if self._proxy is None:
                 raise
             raise EndpointError(

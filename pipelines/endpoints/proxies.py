@@ -11,14 +11,14 @@ def proxy_of(url: str) -> str | None:
     """Return the proxy that the environment names for a URL; None for none.
 
     `HTTPS_PROXY` or `HTTP_PROXY` by the URL's scheme, else `ALL_PROXY`. This machine itself
-    is never asked through one, nor what `NO_PROXY` names: hosts, domains, or networks such
-    as 10.0.0.0/8.
+    is never asked through one, nor what `NO_PROXY` names: hosts, with a port or without,
+    domains, or networks such as 10.0.0.0/8.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
     proxies = getproxies()
-    named = proxies.get(parts.scheme) or proxies.get("all")
-    if not named or _is_loopback(host) or _is_exempt(host, proxies):
+    named = (proxies.get(parts.scheme) or proxies.get("all") or "").strip()
+    if not named or _is_this_machine(host) or _is_exempt(host, parts.port, proxies):
         return None
     return named if "://" in named else f"http://{named}"
 
@@ -29,15 +29,15 @@ def show_proxy(proxy: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def _is_loopback(host: str) -> bool:
+def _is_this_machine(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     address = _address(host)
-    return address is not None and address.is_loopback
+    return address is not None and (address.is_loopback or address.is_unspecified)
 
 
-def _is_exempt(host: str, proxies: dict[str, str]) -> bool:
-    if proxy_bypass(host):
+def _is_exempt(host: str, port: int | None, proxies: dict[str, str]) -> bool:
+    if proxy_bypass(host) or (port is not None and proxy_bypass(f"{host}:{port}")):
         return True
     address = _address(host)
     if address is None:

@@ -259,10 +259,12 @@ def _value(line: str) -> Any:
 def read_text(path: AnyPath) -> str:
     """Return the text of a file of data; TaskError where it cannot be read.
 
-    A mark of byte order is left out. Split it at line feeds alone: `str.splitlines` also
-    ends lines at characters that JSON and tables may hold, such as U+2028.
+    A mark of byte order is left out, and every line ends with a line feed. Split it at
+    these alone: `str.splitlines` also ends lines at characters that JSON and tables may
+    hold, such as U+2028.
     """
-    return _decoded(path, _bytes_of(path))
+    text = _decoded(path, _bytes_of(path))
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _bytes_of(path: AnyPath) -> bytes:

@@ -48,9 +48,11 @@ class TextTable(NamedTuple):
         return f"has {len(row.cells)} cells; the header has {len(self.names)}"
 
 
-def table_of(text: str, path: Path) -> TextTable:
+def table_of(text: str, path: Path, *, prose: bool = False) -> TextTable:
     """Return the table in the text of a file.
 
+    With `prose`, its texts may begin and end with quotation marks of their own: in a table
+    of tabs these count as such where some stand that cannot be anything else.
     Last columns without a name and without a value are left out. Raises TaskError, which
     names the line, where quotation marks are open.
     """
@@ -58,7 +60,7 @@ def table_of(text: str, path: Path) -> TextTable:
     before = 0 if stated is None else 1
     body = text if stated is None else text[stated.end() :]
     separator = _separator(body, path) if stated is None else stated[1]
-    lines = _lines(body, separator)
+    lines = _lines(body, separator, prose)
     rows: list[TableRow] = []
     try:
         with cells_of_any_length():
@@ -85,9 +87,10 @@ def _separator(text: str, path: Path) -> str:
     return "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
 
 
-def _lines(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _lines(text: str, separator: str, prose: bool) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of each line, with its number."""
-    bare = separator == "\t" and not (_PROOF.search(text) and _QUOTED.fullmatch(text))
+    quoted = (_PROOF.search(text) or not prose) and _QUOTED.fullmatch(text)
+    bare = separator == "\t" and not quoted
     reader = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=separator,

@@ -43,6 +43,8 @@ def told(task):
         ("p.txt", "\n".join(ALL)),
         ("p.TXT", "\r\n".join(["\ufeff" + CUBE, CATS, SIGN])),
         ("prompts", "\n".join(ALL)),
+        ("prompts-v1.5", "\n".join(ALL)),
+        ("p.Prompts", "\r".join(ALL)),
         ("p.txt", LINES),
         ("p.txt", json.dumps(ALL, indent=1)),
         ("p.jsonl", LINES),
@@ -54,6 +56,7 @@ def told(task):
         ("p.json", "\ufeff" + json.dumps(OBJECTS, indent=1)),
         ("p.json", json.dumps({"version": 2, "prompts": ALL})),
         ("p.json", json.dumps({"about": "mine", "data": OBJECTS})),
+        ("p.json", json.dumps({"tags": ["x"], "Prompts": OBJECTS})),
         ("p.json", json.dumps({id: {"Prompt": p} for id, p in NUMBERED.items()})),
         ("p.Json", LINES),
         ("p.csv", QUOTED),
@@ -84,7 +87,17 @@ def test_prompts_of_parquet(tmp_path):
     ("name", "content", "expected"),
     [
         ("p.txt", "a cat\n\n a dog \n", {"0001": "a cat", "0003": "a dog"}),
-        ("p.txt", "# mine\n#1 cat\na\tdog\n", {"0002": "#1 cat", "0003": "a\tdog"}),
+        (
+            "p.txt",
+            "# mine\n#1 cat\na\tdog",
+            {"0001": "# mine"} | {"0002": "#1 cat"} | {"0003": "a\tdog"},
+        ),
+        ("p.txt", '{a|b} cat\n"A sign."', {"0001": "{a|b} cat", "0002": '"A sign."'}),
+        (
+            "p.txt",
+            '{"neon"} cat\n{"prompt": "x"}',
+            {"0001": '{"neon"} cat'} | {"0002": '{"prompt": "x"}'},
+        ),
         ("p.txt", '"quoted"\n[red] cube\n', {"0001": '"quoted"', "0002": "[red] cube"}),
         ("p.txt", "[red] cube\n{a|b}\n", {"0001": "[red] cube", "0002": "{a|b}"}),
         ("p.txt", "poster, text\ncaption\n", {"0001": "poster, text", "0002": "caption"}),
@@ -150,6 +163,13 @@ def test_categories_and_the_first_of_several_columns(tmp_path):
     task = read(tmp_path, "p.csv", "Text,Prompt,Category\nno,yes,Food\nno,yes too,\n")
     assert told(task) == {"0001": "yes", "0002": "yes too"}
     assert [sample.category for sample in task.samples] == ["Food", "unknown"]
+    task = read(tmp_path, "p.jsonl", '{"Prompt": "no", "prompt": "yes"}')
+    assert told(task) == {"0001": "yes"}
+
+
+def test_a_column_without_a_name_is_no_category(tmp_path):
+    task = read(tmp_path, "p.csv", ",prompt\n0,a cat\n1,a dog\n")
+    assert [sample.category for sample in task.samples] == ["unknown", "unknown"]
 
 
 def test_a_broken_row_names_its_line(tmp_path):
@@ -162,6 +182,7 @@ def test_a_broken_row_names_its_line(tmp_path):
     [
         ("p.xlsx", b"PK\3\4"),
         ("p.yaml", "- a cat\n"),
+        ("p.json5", "- a cat\n"),
         ("p.json", "[\n"),
         ("p.json", '["a cat",\n"a dog"\n'),
         ("p.txt", '[\n"a cat",\n'),
@@ -187,7 +208,7 @@ def test_what_is_no_file_of_prompts_is_refused_by_name(tmp_path, name, content):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("content", ["", "\n\n", "# only this\n"])
+@pytest.mark.parametrize("content", ["", "\n\n", " \n\t"])
 def test_an_empty_file_is_refused(tmp_path, content):
     (tmp_path / "p.txt").write_text(content)
     words = ["--data", f"prompts:{tmp_path / 'p.txt'}", "--out", str(tmp_path / "run")]

@@ -70,7 +70,9 @@ def _found(path: Path) -> Path:
     return Files(str(path.parent)).need(path.name)
 
 
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.model", "merges.txt"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "tokenizer.json", "tokenizer.model", "merges.txt"]
+)
 def test_texts_that_are_pointers_are_named_and_only_some_may_be_empty(
     tmp_path: Path, name: str
 ) -> None:
@@ -83,6 +85,15 @@ def test_texts_that_are_pointers_are_named_and_only_some_may_be_empty(
             refuse_broken_texts(tmp_path)
     (tmp_path / name).write_bytes(POINTER)
     with pytest.raises(CheckpointError, match=f"{name} is a Git LFS pointer"):
+        refuse_broken_texts(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["trainer_state.json", "train.txt", "._tokenizer.json"])
+def test_texts_that_are_no_part_of_a_model_are_not_looked_at(
+    tmp_path: Path, name: str
+) -> None:
+    for content in (POINTER, b""):
+        (tmp_path / name).write_bytes(content)
         refuse_broken_texts(tmp_path)
 
 

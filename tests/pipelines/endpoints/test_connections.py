@@ -42,6 +42,10 @@ def _no_proxies(monkeypatch):
         ("http://127.0.0.1:8000/v1", {"HTTP_PROXY": DEAD}, None),
         ("http://localhost:8000/v1", {"ALL_PROXY": DEAD}, None),
         ("http://[::1]:8000/v1", {"HTTP_PROXY": DEAD}, None),
+        ("http://0.0.0.0:8000/v1", {"HTTP_PROXY": DEAD}, None),
+        ("http://lab:8000/v1", {"HTTP_PROXY": DEAD, "NO_PROXY": "a, lab:8000"}, None),
+        ("http://lab:8001/v1", {"HTTP_PROXY": DEAD, "NO_PROXY": "lab:8000"}, DEAD),
+        ("http://lab:8000/v1", {"HTTP_PROXY": " "}, None),
     ],
 )
 def test_the_proxy_of_a_url(monkeypatch, url, environ, proxy):
@@ -82,10 +86,17 @@ def test_a_proxy_is_named_beside_what_it_may_have_answered(monkeypatch, status):
     assert "secret" not in said
 
 
-def test_a_proxy_that_cannot_be_used_is_named(monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "gopher://proxy.lab")
-    with pytest.raises(EndpointError, match=r"gopher://proxy\.lab"):
+@pytest.mark.parametrize("proxy", ["gopher://proxy.lab", "http://proxy.lab:port"])
+def test_a_proxy_that_cannot_be_used_is_named(monkeypatch, proxy):
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(EndpointError, match=proxy):
         endpoint(LAB)
+
+
+@pytest.mark.parametrize("port", ["0", "99999", "port"])
+def test_a_port_that_cannot_be_is_refused(port):
+    with pytest.raises(ValueError, match=r"(?i)port"):
+        endpoint(f"http://model.lab:{port}/v1")
 
 
 def test_certificates_that_cannot_be_read_are_named(monkeypatch, tmp_path, server):
