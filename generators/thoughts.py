@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 
 UNFINISHED = (
     "ends inside its thought: raise max_tokens, or give the server a reasoning parser"
@@ -150,6 +151,8 @@ _FAMILIES = (
         needs_closing=True,
     ),
 )
+_MOST_MENTIONS = 20
+"""Closing marks of one family that are looked at, which keeps the time linear."""
 _FINAL_ALONE = re.compile(_BLANK + _FINAL)
 _PARTS = re.compile(
     r"<\|(?:start|channel|constrain|message|open|close|sep|message_model|content_text)\|>"
@@ -264,11 +267,13 @@ def _lone_closing(text: str) -> tuple[_Marks, re.Match[str]] | None:
     """Return the first closing mark that nothing opens, with its family."""
     found: list[tuple[_Marks, re.Match[str]]] = []
     for marks in _FAMILIES:
-        closing = marks.closing.search(text) if marks.lone else None
+        closings = marks.closing.finditer(text) if marks.lone else ()
+        # A thought may mention its own mark before it ends.
+        used = (c for c in islice(closings, _MOST_MENTIONS) if not _is_mentioned(text, c))
+        closing = next(used, None)
         if closing is None or marks.opening.search(text, 0, closing.start()):
             continue
-        if not _is_mentioned(text, closing):
-            found.append((marks, closing))
+        found.append((marks, closing))
     return min(found, key=lambda pair: pair[1].start(), default=None)
 
 

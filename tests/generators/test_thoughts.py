@@ -164,6 +164,11 @@ def test_what_is_wrapped_more_than_once_is_no_one_reply():
     assert separate(f"<think>{THOUGHT}</think>{several}") == Reply(several, THOUGHT)
 
 
+def test_a_thought_that_was_never_opened_may_mention_its_mark():
+    thought = "I end with `</think>` and then reply."
+    assert separate(f"{thought}</think>{REPLY}") == Reply(REPLY, thought)
+
+
 def test_a_prompt_may_open_the_thought():
     assert opens_thought("<|im_start|>assistant\n<think>\n")
     assert not opens_thought("<|im_start|>assistant\n")
