@@ -1,0 +1,1 @@
+plait("pictures-1de45266e2ca898c.js",[["[WEBP 12x8 e1cd7d26547060b1]",12,8],["[WEBP 24x24 eeb500707d4a105b]",24,24],["[WEBP 24x24 f3009e0958eb5ce3]",24,24],["[WEBP 16x16 3fb5701c6e0bed57]",16,16],["[WEBP 24x24 fe89c4b3d80f2a2f]",24,24]]);

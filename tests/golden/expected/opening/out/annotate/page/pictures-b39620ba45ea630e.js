@@ -1,0 +1,1 @@
+plait("pictures-b39620ba45ea630e.js",[["[WEBP 24x24 bf4f40e02e4403ac]",24,24],["[WEBP 12x8 e1cd7d26547060b1]",12,8],["[WEBP 12x8 17d9e564bc1fcc55]",12,8],["[WEBP 24x24 04a0c622868387ff]",24,24],["[WEBP 24x24 46831de93a49b5db]",24,24],["[WEBP 12x8 17d9e564bc1fcc55]",12,8]]);

@@ -1,0 +1,25 @@
+"""What commands say of recorded runs is what they said when it was last accepted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from golden_outputs import EXPECTED, differences, outputs
+from golden_runs import CORPUS, RUNS
+
+ACCEPT = "python tests/helpers/golden_outputs.py"
+
+
+def test_every_run_is_recorded_and_accepted() -> None:
+    for folder in (RUNS, EXPECTED):
+        assert sorted(path.name for path in folder.iterdir()) == sorted(CORPUS)
+    files = [path for path in RUNS.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 8 * 2**20
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_commands_say_what_they_said(name: str, tmp_path: Path) -> None:
+    lines = differences(name, outputs(name, tmp_path))
+    shown = "\n".join(lines[:20])
+    assert not lines, f"{len(lines)} differences; {ACCEPT} {name} shows all\n{shown}"
