@@ -131,6 +131,25 @@ def mmie(folder: Path) -> None:
     )
     lines = ("id,system,annotator,score", *ratings)
     (folder / "ratings.csv").write_text("".join(f"{line}\n" for line in lines))
+    done("annotate", str(root), "--items", "6", "--out", str(folder / "annotate"))
+    for number, rater in enumerate(("ann", "bo")):
+        rate(folder / "annotate", rater, number)
+
+
+def rate(folder: Path, rater: str, number: int) -> None:
+    """Answer every question of a page in `folder` as its raters do."""
+    key = json.loads((folder / "key.json").read_text())
+    log = []
+    for position, item in enumerate(key["items"].values()):
+        questions = key["forms"][item["form"]]["questions"]
+        for i, question in enumerate(questions):
+            keys = question["keys"]
+            pressed = keys[(position * (i + 1) + number) % len(keys)][0]
+            log.append([position, i, pressed, 1000 * len(log)])
+    order = [[token, 0] for token in key["items"]]
+    state = {"study": key["study"], "rater": rater, "order": order, "log": log}
+    (folder / "answers").mkdir(exist_ok=True)
+    (folder / "answers" / f"answers-{rater}.json").write_text(json.dumps(state))
 
 
 def mmie_official(folder: Path) -> None:
@@ -215,6 +234,18 @@ def pairings(folder: Path) -> None:
     made(folder / "run", f"prompts:{file}", systems, *words)
 
 
+def miniature(folder: Path) -> None:
+    """A world whose truth is known, and a control that is wrong about it."""
+    systems = ("gt", "gt:shuffled-images")
+    scorers = by("truth:match", "truth:text", "truth:image", "consistency", COUNT)
+    made(folder / "run", "miniature:9", systems, *scorers)
+
+
+def native(folder: Path) -> None:
+    """A real architecture at toy size, whose images are decoded in a stage of their own."""
+    made(folder / "run", mmie_data(folder), ("anole",), *by("bleu", "ssim"))
+
+
 def people(folder: Path) -> None:
     """Pairs of answers of which people chose one, and what judges prefer."""
     pairs = [mmrb2_pair(f"p{i}", chosen="B" if i % 3 else "A") for i in range(6)]
@@ -256,9 +287,16 @@ CORPUS = {
                 f"{HERE}/out/people.json",
             ),
             ("diff", f"{HERE}/run", f"{HERE}/other", "--out", f"{HERE}/out/diff.json"),
+            ("annotate", f"{HERE}/run", "--out", f"{HERE}/annotate", "--collect"),
+            ("agreement", f"{HERE}/run", f"{HERE}/annotate/annotations.csv"),
             ("annotate", f"{HERE}/run", "--pairs", "--out", f"{HERE}/out/pairs"),
             ("leaderboard", f"{HERE}/run", f"{HERE}/other", "--out", f"{HERE}/out/both"),
         ),
+    ),
+    "native": GoldenRun(native),
+    "miniature": GoldenRun(
+        miniature,
+        (("agreement", f"{HERE}/run", "truth:match", "--out", f"{HERE}/out/t.json"),),
     ),
     "mmie-official": GoldenRun(mmie_official),
     "shards": GoldenRun(shards),
