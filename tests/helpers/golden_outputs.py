@@ -75,7 +75,7 @@ def outputs(name: str, folder: Path) -> dict[str, str]:
     shutil.copytree(RUNS / name, folder, dirs_exist_ok=True)
     for manifest in folder.rglob("manifest.json"):
         manifest.write_text(manifest.read_text().replace(HERE, str(folder)))
-    recorded = set(folder.rglob("*"))
+    recorded = _contents(folder)
     found = {}
     run = api.open_run(folder / "run")
     found["open_run.jsonl"] = _rounded(_lines(run.table))
@@ -85,12 +85,20 @@ def outputs(name: str, folder: Path) -> dict[str, str]:
         done = plait(*own, **about)
         said = f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
         found[f"{label}.txt"] = _without(said, folder)
-    for path in sorted(set(folder.rglob("*")) - recorded):
-        below = path.relative_to(folder)
-        if path.is_file() and not set(below.parts) & set(_NOT_OUTPUTS):
-            name_of = str(below) + _SHOWN_AS.get(path.suffix, "")
-            found[name_of] = _without(_text(path), folder)
+    after = _contents(folder)
+    changed = (below for below, data in recorded.items() if after.get(below) != data)
+    found["changed_records.txt"] = "".join(f"{below}\n" for below in changed)
+    for below in after.keys() - recorded.keys():
+        if not set(below.parts) & set(_NOT_OUTPUTS):
+            name_of = str(below) + _SHOWN_AS.get(below.suffix, "")
+            found[name_of] = _without(_text(folder / below), folder)
     return found
+
+
+def _contents(folder: Path) -> dict[Path, bytes]:
+    """The files below `folder`, by their paths from there."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder): path.read_bytes() for path in files}
 
 
 def _commands(run: RunData) -> Iterator[tuple[str, Sequence[str]]]:
@@ -187,12 +195,13 @@ def differences(name: str, found: Mapping[str, str]) -> list[str]:
         elif file not in files:
             lines.append(f"{place}: new")
         else:
-            lines += _line_differences(place, files[file].read_text(), found[file])
+            accepted = files[file].read_bytes().decode()
+            lines += _line_differences(place, accepted, found[file])
     return lines
 
 
 def _line_differences(place: str, accepted: str, found: str) -> Iterator[str]:
-    pairs = zip_longest(accepted.splitlines(), found.splitlines())
+    pairs = zip_longest(accepted.split("\n"), found.split("\n"))
     for number, (before, now) in enumerate(pairs, start=1):
         if before == now:
             continue
@@ -214,7 +223,7 @@ def accept(name: str, found: Mapping[str, str]) -> None:
     for file, text in found.items():
         path = EXPECTED / name / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_bytes(text.encode())
 
 
 def main(

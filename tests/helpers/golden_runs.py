@@ -25,13 +25,15 @@ import pytest
 import typer
 from cli_helpers import plait
 from comparing_helpers import creation_row, mmrb2_pair, write_mmrb2, write_tsv
+from golden_stages import scribble
 from judging_helpers import STAND_IN, stand_in_digests
 from mmie_helpers import folder as write_mmie
 from mmie_helpers import gpt, human
 from mmie_helpers import row as mmie_row
 from opening_helpers import released
 from paths import CHECKOUT, HELPERS, TESTS
-from picture_helpers import flat
+from picture_helpers import flat, saved
+from PIL import Image as Pillow
 from task_rows import ISG, UEVAL, isg_text, write_isg, write_ueval
 
 from scorers.judging import released as released_rubrics
@@ -217,21 +219,33 @@ def creation(folder: Path) -> None:
         creation_row(i, question=f"request {i} {text}", criteria="vivid")
         for i, text in enumerate(says)
     ]
-    folder.mkdir(exist_ok=True)
     tsv = write_tsv(folder / "Creation.tsv", rows)
     made(folder / "run", f"creation:{tsv}", (TERSE, WORDY), *by(BRIEF))
     done("compare", str(folder / "run"), *CREATION)
 
 
 def pairings(folder: Path) -> None:
-    """Every LVLM with every T2I model, twice; scores of sets of images."""
-    prompts = ("a cat", "two red cups", "a !blank page", "a house by the sea", "rain")
-    folder.mkdir(exist_ok=True)
-    file = folder / "mine.txt"
-    file.write_text("".join(f"{prompt}\n" for prompt in prompts))
+    """Every LVLM with every T2I model, twice; figures of sets of images beside the true."""
+    things = ("a cat", "two red cups", "a !blank page", "a house", "rain", "a boat", "it")
+    rows, pictures = [], {}
+    for i, thing in enumerate(things):
+        asked = human((f"How to draw {thing}?", None))
+        truth = gpt((f"Like {thing}.", f"./images/{i}.png"))
+        rows.append(mmie_row(f"PBL-{i}", field="Art", conversations=[asked, truth]))
+        pictures[f"{i}.png"] = saved(Pillow.fromarray(scribble(i)), "PNG")
+    data = str(write_mmie(folder / "data", rows, pictures))
     systems = [f"{w}+{a}" for w in (TERSE, AUTHOR) for a in (PENCIL, BRUSH)]
-    words = ("--repeats", "2", *by("fid", "clipscore-prompt", "diversity", COUNT))
-    made(folder / "run", f"prompts:{file}", systems, *words)
+    scorers = by("fid", "kid", "clipscore", "diversity", "chrf")
+    made(folder / "run", data, systems, "--repeats", "2", *scorers)
+
+
+def t2i(folder: Path) -> None:
+    """T2I models alone, on prompts of one's own."""
+    prompts = folder / "mine.txt"
+    prompts.write_text("a cat\ntwo red cups\na !blank page\n")
+    systems = (f"{PENCIL}@t2i", f"{BRUSH}@t2i")
+    words = ("--repeats", "2", *by("clipscore-prompt", "diversity", COUNT))
+    made(folder / "run", f"prompts:{prompts}", systems, *words)
 
 
 def miniature(folder: Path) -> None:
@@ -305,6 +319,7 @@ CORPUS = {
     "opening": GoldenRun(opening, (("compare", f"{HERE}/run", *OPENING),)),
     "creation": GoldenRun(creation, (("compare", f"{HERE}/run", *CREATION),)),
     "pairings": GoldenRun(pairings, (("bench", "pairings", f"{HERE}/run"),)),
+    "t2i": GoldenRun(t2i),
     "people": GoldenRun(people, (("compare", f"{HERE}/run", *MMRB2),)),
     "earlier": GoldenRun(earlier),
 }

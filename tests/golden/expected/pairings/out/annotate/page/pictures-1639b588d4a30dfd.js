@@ -1,1 +1,0 @@
-plait("pictures-1639b588d4a30dfd.js",[["[WEBP 24x24 5c74edfb06535caa]",24,24],["[WEBP 24x24 78c262e7645dc6df]",24,24],["[WEBP 24x24 9cfa5b38dfa59779]",24,24],["[WEBP 24x24 5afa1f19f07681b6]",24,24]]);

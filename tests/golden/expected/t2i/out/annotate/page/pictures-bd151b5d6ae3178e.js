@@ -1,0 +1,1 @@
+plait("pictures-bd151b5d6ae3178e.js",[["[WEBP 24x24 cfb817ee887b9478]",24,24],["[WEBP 24x24 6f82efa4f43a0418]",24,24],["[WEBP 24x24 5f3bc2d86e34e706]",24,24],["[WEBP 24x24 92902e99ff4f2f65]",24,24]]);
