@@ -3,10 +3,10 @@
 python tests/helpers/golden_outputs.py [NAME]...            what differs from what was said
 python tests/helpers/golden_outputs.py [NAME]... --accept   write it as what is to be said
 
-Numbers of JSON and CSV are rounded to 9 significant digits, images stand as a digest of
-their pixels, Parquet as lines of JSON; of pages, styles, scripts and drawings are left out,
-and everywhere the place of the folder and when and how long a command read. All else is
-kept byte for byte, recorded durations too.
+Numbers of JSON and CSV, and those that are printed in full, are rounded to 9 significant
+digits; images stand as a digest of their pixels, Parquet as lines of JSON. Left out are
+styles, scripts and drawings of pages, the place of the folder, and when and how long a
+command read. All else is kept byte for byte, recorded durations too.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ _WIDE = "1000"
 """Columns of the terminal: lines are not wrapped by the length of a path."""
 _NOT_OUTPUTS = ("stages", "data", "cache", "compare", "manifest.json")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)(?![\w.])")
+_LONG = re.compile(r"(?<![\w.])-?\d+\.\d{9,}(?:[eE][+-]?\d+)?(?![\w.])")
+"""Numbers in full, whose last digits differ between machines."""
+_ROUNDING = 1e-12
 _IMAGE = re.compile(r"data:image/[a-z]+;base64,([A-Za-z0-9+/=]+)")
 _DRAWN = re.compile(r"<(style|script|svg)\b.*?</\1>", re.DOTALL)
 _LEFT_OUT = (
@@ -84,7 +87,7 @@ def outputs(name: str, folder: Path) -> dict[str, str]:
         own = [word.replace(HERE, str(folder)) for word in words]
         done = plait(*own, **about)
         said = f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
-        found[f"{label}.txt"] = _without(said, folder)
+        found[f"{label}.txt"] = _rounded(_without(said, folder), _LONG)
     after = _contents(folder)
     changed = (below for below, data in recorded.items() if after.get(below) != data)
     found["changed_records.txt"] = "".join(f"{below}\n" for below in changed)
@@ -147,9 +150,17 @@ def _text(path: Path) -> str:
     return _IMAGE.sub(lambda image: _pixels(base64.b64decode(image[1])), text)
 
 
-def _rounded(text: str) -> str:
-    """The text with all its numbers that are no integers to 9 significant digits."""
-    return _NUMBER.sub(lambda number: f"{float(number[0]):.9g}", text)
+def _rounded(text: str, numbers: re.Pattern[str] = _NUMBER) -> str:
+    """The text with its `numbers`, by default all but integers, to 9 significant digits.
+
+    What is left of 0 by rounding differs between machines, and is 0.
+    """
+
+    def shown(number: re.Match[str]) -> str:
+        value = float(number[0])
+        return f"{value if abs(value) > _ROUNDING else 0:.9g}"
+
+    return numbers.sub(shown, text)
 
 
 def _lines(table: pa.Table) -> str:
