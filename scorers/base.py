@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 Direction = Literal["higher", "lower"]
 """Which values are better."""
 DIRECTIONS: tuple[Direction, ...] = ("higher", "lower")
+ReleasedSummary = Literal["", "mmie", "opening"]
+"""Which released program's summary stands beside a scorer's means; mostly none."""
 UNBOUNDED = "unbounded"
 """The scale of a scorer that declares none."""
+MEMBER = "is of whole sets of images"
+"""How the reason ends why a document that adds to a figure has no value."""
 _ENDS = re.compile(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)")
 _ROUNDING = 1e-6
 """Part of a scale by which a value may exceed its ends: cosines in float32 do."""
@@ -142,6 +146,19 @@ class Scorer:
         return False
 
     @property
+    def released_summary(self) -> ReleasedSummary:
+        """Whose summary of all scores stands beside the means (`judging/summaries.py`)."""
+        return ""
+
+    @property
+    def criteria_are_shares(self) -> bool:
+        """Whether a number under `criteria` says how far it is met, from 0 to 1.
+
+        Else each is on a scale of its own, which only the scorer's author knows.
+        """
+        return True
+
+    @property
     def stages(self) -> tuple[StageSpec, ...]:
         """The stages its walks may use, in chain order."""
         return (self.stage,)
@@ -202,6 +219,11 @@ class Scorer:
 @dataclass(frozen=True, slots=True)
 class CustomScorer(Scorer):
     """Scores with a user's own stage of kind "score", named `module:Class`."""
+
+    @property
+    def criteria_are_shares(self) -> bool:
+        """They are the user's numbers."""
+        return False
 
     def candidate(self, query: Sample, document: Document) -> Candidate:
         """Return an answer with its question, ground truth and criteria."""
