@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.results.board import Board
+from benchmarks.results.files.reading import RunResults
+from benchmarks.results.files.schema import FOLDER
 from benchmarks.results.headline import furthest_apart, terminal_table
 from benchmarks.results.leaderboard import name_changes, write_leaderboard
 from benchmarks.results.people import known
@@ -31,12 +33,13 @@ from benchmarks.runs.config import (
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import (
     Experiment,
-    ResultReader,
     refuse_changed_data,
     reopen,
+    warn_of_faults,
 )
 from benchmarks.runs.forecast.forecast import concluded, kept_forecast
 from benchmarks.runs.joining import joined
+from benchmarks.runs.opening import open_results
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.run_directory import (
     former_config,
@@ -208,7 +211,9 @@ def _to_score_again(
     changes |= {"address": flags["address"], "executor": flags.get("executor")}
     changes |= _judge_changes(former, scorers, flags)
     changes = with_settings(changes, flags["set"])
-    return reopen(root, changes, current=current)
+    experiment = reopen(root, changes, current=current)
+    warn_of_faults(root, experiment.scorers)
+    return experiment
 
 
 def _judge_changes(
@@ -258,12 +263,13 @@ def _execute_whole(
         only_scorers=only_scorers, makes=makes, remake=plan.remake, sources=plan.sources
     )
     about = experiment.about() | kept_forecast(plan.forecast if makes else None, root)
-    reader = ResultReader(experiment)
+    writer = experiment.results_writer()
     with closing(Display(console, meanwhile=_import_for_tables)) as display:
         result = execute(
-            experiment.plan, root, options, about, display, reader, notes=experiment.notes
+            experiment.plan, root, options, about, display, writer, notes=experiment.notes
         )
-    board = reader.board()
+    writer.finish(root / FOLDER)
+    board = RunResults.at(root).board
     took = concluded(root, plan.forecast, result, board)
     _conclude(board, experiment.config, result, console)
     if took:
