@@ -82,6 +82,16 @@ Presets = Mapping[str, Preset]
 """By the names of scorers of one class."""
 
 
+class ScorePart(NamedTuple):
+    """One number in what a scorer says of a score."""
+
+    name: str
+    kind: str
+    value: float
+    unit: str = ""
+    scale: str = UNBOUNDED
+
+
 @dataclass(frozen=True, slots=True)
 class Scorer:
     """Scores documents, each against its query, by one stage.
@@ -183,6 +193,19 @@ class Scorer:
         More than once where a judge is asked again after a reply that cannot be read.
         """
         return 1
+
+    def parts_of(self, score: Score) -> tuple[ScorePart, ...]:
+        """Return the numbers in the parts of a score."""
+        if not isinstance(criteria := score.parts.get("criteria"), Mapping):
+            return ()
+        kinds = {name: (value, "criterion") for name, value in criteria.items()}
+        for name in ("penalty", "raw"):
+            kinds[name] = score.parts.get(name), name
+        return tuple(
+            ScorePart(name, kind, float(value))
+            for name, (value, kind) in kinds.items()
+            if isinstance(value, int | float) and abs(value) < 1e308
+        )
 
     def jobs(self, query: Sample, images: int = 1) -> int:
         """Return the most jobs of one round for an answer of so many images."""

@@ -59,7 +59,6 @@ OTHERS = tuple(prefix for prefix in PREFIXES if prefix != JUDGE)
 """Judges with rubrics of their own."""
 _MOST_WITH_NOTES = 20_000
 """At most this many documents are read with their stages' notes (prompts, truncation)."""
-_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,28 +323,6 @@ def read_task(
     return answers.answered(task, config.answers) if config.answers else (task, given)
 
 
-def refuse_other_questions(task: TaskSet) -> None:
-    """UsageError where answers come from a run that was asked others by the same ids."""
-    for about in task.about.get("answers", {}).values():
-        if about["format"] != "run":
-            continue
-        place = answers.AnswerPlace.of(about["place"]).path
-        root = place.parent if place.is_file() else place
-        digest = data_digest(read_manifest(root))
-        if digest and digest == task.about.get("digest"):
-            continue
-        asked = {s.id: s.turns for s in reopen(root).samples if isinstance(s, Sample)}
-        queries = (s for s in task.samples if isinstance(s, Sample) and s.id in asked)
-        others = [query.id for query in queries if query.turns != asked[query.id]]
-        if others:
-            more = ", ..." if others[_MOST_NAMED:] else ""
-            raise UsageError(
-                f"the run in {root} answered other questions than {task.name} has under "
-                f"{len(others):,} of its ids ({', '.join(others[:_MOST_NAMED])}{more}): "
-                "its answers would be judged against questions that they do not answer"
-            )
-
-
 def _selection(
     config: RunConfig, task: TaskSet, ids: Sequence[str] | None
 ) -> tuple[Sample | Malformed, ...]:
@@ -428,7 +405,6 @@ def reopen(
     former = experiment
     if changes:
         refuse_changed_data(root, manifest, experiment.task)
-        refuse_other_questions(experiment.task)
         own, ids = former_config(root, manifest), manifest.get("ids")
         former = experiment_of(own, experiment.task, (), identities=known, ids=ids)
     stages = RecordedStages(manifest)

@@ -19,9 +19,9 @@ from benchmarks.runs.experiment import (
     experiment_of,
     open_experiment,
     read_task,
-    refuse_other_questions,
     refuse_settings_of_nothing,
 )
+from benchmarks.runs.opening import refuse_other_questions
 from benchmarks.runs.run_directory import former_config, read_manifest
 from benchmarks.tasks.answers import changed_answers
 from benchmarks.tasks.task_set import TaskSet

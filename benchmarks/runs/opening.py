@@ -15,13 +15,18 @@ from pathlib import Path
 
 from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
 from benchmarks.results.files.schema import FOLDER
-from benchmarks.runs.experiment import reopen, warn_of_faults
+from benchmarks.runs.experiment import data_digest, reopen, warn_of_faults
 from benchmarks.runs.run_directory import read_manifest
+from benchmarks.tasks.answers import AnswerPlace
+from benchmarks.tasks.task_set import TaskSet
 from cluster.lock import drivers_of
 from cluster.plan import evaluations
 from cluster.store import Store, StoreError
 from generators.buckets import AnyPath
-from generators.errors import PlaitError, PlaitWarning
+from generators.document import Sample
+from generators.errors import PlaitError, PlaitWarning, UsageError
+
+_MOST_NAMED = 3
 
 
 def open_results(
@@ -89,3 +94,26 @@ def _may_write(root: AnyPath) -> bool:
         if drivers_of(root):
             return False
     return not isinstance(root, Path) or os.access(root, os.W_OK)
+
+
+def refuse_other_questions(task: TaskSet) -> None:
+    """UsageError where answers come from a run that was asked others by the same ids."""
+    for about in task.about.get("answers", {}).values():
+        if about["format"] != "run":
+            continue
+        place = AnswerPlace.of(about["place"]).path
+        root = place.parent if place.is_file() else place
+        digest = data_digest(read_manifest(root))
+        if digest and digest == task.about.get("digest"):
+            continue
+        known = open_results(root).queries.values()
+        asked = {query.id: query.turns for query in known if isinstance(query, Sample)}
+        queries = (s for s in task.samples if isinstance(s, Sample) and s.id in asked)
+        others = [query.id for query in queries if query.turns != asked[query.id]]
+        if others:
+            more = ", ..." if others[_MOST_NAMED:] else ""
+            raise UsageError(
+                f"the run in {root} answered other questions than {task.name} has under "
+                f"{len(others):,} of its ids ({', '.join(others[:_MOST_NAMED])}{more}): "
+                "its answers would be judged against questions that they do not answer"
+            )

@@ -28,10 +28,10 @@ from benchmarks.results.report.entries import segments_of
 from benchmarks.results.report.images import PACK, pack_images
 from benchmarks.results.report.page import sources
 from benchmarks.results.table import environment, json_text
-from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from benchmarks.studies.annotations import PENALTY, Unit, read_ratings
 from benchmarks.terminal import progress
-from cluster.store import BlobReader, Store
+from cluster.store import BlobReader
 from generators.base import Result
 from generators.buckets import AnyPath
 from generators.document import Content, Image, Sample
@@ -82,7 +82,7 @@ def annotate(
                 "begun; name another folder with --out"
             )
         return
-    board = reopen(root).board(Store(root, strict=True))
+    board = open_results(root).board
     known = sorted(_units(board, options))
     gold = _gold(Path(options.gold), options, known) if options.gold else {}
     blocks = _blocks(known, gold, options)

@@ -96,8 +96,9 @@ def facts_of_system(system: System) -> dict[str, Any]:
 
 def system_of(facts: Facts, stages: Mapping[str, StageSpec]) -> System:
     """Return the system that was written down, which answers nothing any more."""
-    chain = {name: stages[facts[name]] if facts[name] else None for name in _CHAIN}
-    about = {name: facts[name] for name in _OF_SYSTEM}
+    about: dict[str, Any] = {name: facts[name] for name in _OF_SYSTEM}
+    chain: dict[str, Any] = {n: stages[facts[n]] for n in _CHAIN if facts[n]}
+    chain.setdefault("draft", None)
     return System(name=facts["name"], **chain, **about)
 
 

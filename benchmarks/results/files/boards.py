@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -256,9 +256,7 @@ class _Rows:
         return {name: pa.array(values, from_pandas=True) for name, values in spent.items()}
 
 
-def _sums(
-    values: npt.NDArray[np.float64], row: Indices, n: int
-) -> npt.NDArray[np.float64]:
+def _sums(values: npt.NDArray[np.float64], row: Indices, n: int) -> npt.NDArray[np.float64]:
     """Return the sum of each row's known values; NaN where none is known."""
     known = ~np.isnan(values)
     sums = np.bincount(row[known], values[known], minlength=n)

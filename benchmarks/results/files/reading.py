@@ -30,7 +30,6 @@ from benchmarks.results.board import Board
 from benchmarks.results.files.about import (
     RecordedScorer,
     RunAbout,
-    figures_of,
     scorer_of,
     stage_of,
     system_of,
@@ -38,6 +37,7 @@ from benchmarks.results.files.about import (
 from benchmarks.results.files.schema import ABOUT, FOLDER, TABLES, VERSION
 from benchmarks.results.files.writing import io_of, parts_of
 from cluster.plan import Evaluation
+from cluster.records import RecordRow
 from cluster.store import Store
 from generators.base import (
     Failure,
@@ -122,7 +122,9 @@ class RunResults:
         try:
             content = json.loads(path.read_text())
         except (FileNotFoundError, NotADirectoryError):
-            raise NoResults(f"{root} holds no results: it has no {FOLDER}/{ABOUT}") from None
+            raise NoResults(
+                f"{root} holds no results: it has no {FOLDER}/{ABOUT}"
+            ) from None
         except (OSError, ValueError) as error:
             raise _damaged(path, error) from None
         version = content.get("schema") if isinstance(content, dict) else None
@@ -145,6 +147,11 @@ class RunResults:
         now = parts_of(self.root)
         return all({*own} <= {*self.records.get(name, ())} for name, own in now.items())
 
+    @property
+    def page_queries(self) -> Any:
+        """How many queries the page shows by the run's config: a number, "all", or None."""
+        return self.about.config.get("report", {}).get("queries")
+
     def damage(self) -> list[str]:
         """Return what is wrong with the files of tables, of images without their bytes."""
         found = []
@@ -165,7 +172,9 @@ class RunResults:
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a table, or some columns of it; ResultsError where a file is damaged."""
         schema = TABLES[name]
-        wanted = schema if columns is None else pa.schema([schema.field(c) for c in columns])
+        wanted = (
+            schema if columns is None else pa.schema([schema.field(c) for c in columns])
+        )
         parts = []
         for entry in self.tables.get(name, ()):
             with self._file(entry) as file:
@@ -173,9 +182,12 @@ class RunResults:
         return pa.concat_tables(parts) if parts else wanted.empty_table()
 
     def rows(
-        self, name: str, columns: Sequence[str] | None = None, **among: Collection[str]
+        self,
+        name: str,
+        columns: Sequence[str] | None = None,
+        among: Mapping[str, Collection[Any]] = MappingProxyType({}),
     ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a table whose columns have one of the given values.
+        """Yield the rows of a table; those whose columns have one of the values in `among`.
 
         A row group is in memory at a time, and of those without such a row only the
         columns that are compared.
@@ -190,15 +202,18 @@ class RunResults:
                         yield from table.to_pylist()
 
     def _chosen(
-        self, file: pq.ParquetFile, group: int, among: Mapping[str, Collection[str]]
+        self, file: pq.ParquetFile, group: int, among: Mapping[str, Collection[Any]]
     ) -> pa.Array | None:
+        """Return which rows of a row group have the values; None for all of them."""
         if not among:
             return None
+        if any(_lacks(file, group, *column) for column in among.items()):
+            return pa.array([], pa.int64())
         heads = file.read_row_group(group, columns=[*among])
         mask = np.ones(heads.num_rows, dtype=bool)
         for name, values in among.items():
-            known = pa.array([*values], pa.string())
-            mask &= pc.is_in(heads.column(name), known).to_numpy()
+            column = heads.column(name)
+            mask &= pc.is_in(column, pa.array([*values], column.type)).to_numpy()
         return pa.array(np.flatnonzero(mask))
 
     @contextmanager
@@ -308,17 +323,30 @@ class RunResults:
 
     # ------------------------------------------------------------------------ evaluations
 
+    @property
+    def answers(self) -> int:
+        """How many answers there are, whatever their outcome."""
+        return sum(entry["rows"] for entry in self.tables.get("answers", ()))
+
     def evaluations(
-        self, keys: Collection[str] | None = None, *, notes: bool = False
+        self,
+        keys: Collection[str] | None = None,
+        *,
+        systems: Collection[str] | None = None,
+        repeat: int | None = None,
+        notes: bool = False,
     ) -> Iterator[Evaluation]:
         """Yield answers with their scores in the order repeat, query, system.
 
-        Of the queries with these keys, else of all. With `notes`, documents and scores
-        carry what their stages noted.
+        Of the queries with these keys, of these systems, in a repeat counted from 1; else
+        of all. With `notes`, documents and scores carry what their stages noted.
         """
-        among = {} if keys is None else {"query": keys}
+        repeats = None if repeat is None else [repeat]
+        asked: dict[str, Collection[Any] | None]
+        asked = {"query": keys, "system": systems, "repeat": repeats}
+        among = {name: values for name, values in asked.items() if values is not None}
         scored = defaultdict[tuple[str, str, int], dict[str, Row]](dict)
-        for row in self.rows("scores", **among):
+        for row in self.rows("scores", among=among):
             scored[row["system"], row["query"], row["repeat"]][row["scorer"]] = row
         place = {key: i for i, key in enumerate(self.queries)}
         number = {system.name: i for i, system in enumerate(self.systems)}
@@ -327,7 +355,7 @@ class RunResults:
         def position(row: Row) -> tuple[int, int, int]:
             return row["repeat"], place[row["query"]], number[row["system"]]
 
-        for row in sorted(self.rows("answers", **among), key=position):
+        for row in sorted(self.rows("answers", among=among), key=position):
             own = scored[row["system"], row["query"], row["repeat"]]
             document = self._document(row, notes=notes)
             scores = {}
@@ -380,9 +408,17 @@ class RunResults:
         return notes
 
     def _noted(self, job: Row) -> dict[str, Any]:
-        record = self.store.rows(self.stages[job["stage"]]).get(job["key"])
+        record = self.record(job)
         if record is None or record.outcome != OutcomeName.DONE:
             return {}
+        return self.noted(record)
+
+    def record(self, job: Row) -> RecordRow | None:
+        """Return the record that a job asked for, where it is at hand."""
+        return self.store.rows(self.stages[job["stage"]]).get(job["key"])
+
+    def noted(self, record: RecordRow) -> dict[str, Any]:
+        """Return what a stage noted about a record."""
         return self.store.told(record)[0]
 
     # ------------------------------------------------------------------------- board
@@ -393,6 +429,16 @@ class RunResults:
         from benchmarks.results.files.boards import board_of
 
         return board_of(self)
+
+
+def _lacks(file: pq.ParquetFile, group: int, name: str, values: Collection[Any]) -> bool:
+    """Return whether the file's own statistics say that a row group has no such value."""
+    # Columns that are compared stand before all that are nested.
+    place = file.schema_arrow.names.index(name)
+    known = file.metadata.row_group(group).column(place).statistics
+    if known is None or not known.has_min_max:
+        return False
+    return not any(known.min <= value <= known.max for value in values)
 
 
 def _digest(path: AnyPath) -> str:

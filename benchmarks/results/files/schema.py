@@ -30,9 +30,7 @@ PLACED = pa.struct(
 )
 """A segment of an answer; `part` is the file under the run's folder that holds the image,
 `row` its record there, `item` its place among the record's images where it has several."""
-JOB = pa.struct(
-    [("key", _TEXT), ("stage", _TEXT), ("prompt", _TEXT), ("seed", pa.int64())]
-)
+JOB = pa.struct([("key", _TEXT), ("stage", _TEXT), ("prompt", _TEXT), ("seed", pa.int64())])
 """What was asked of a stage: a key of `records`, the stage's folder, a key of `prompts`."""
 _JOBS = pa.list_(JOB)
 
@@ -81,7 +79,9 @@ TABLES: Mapping[str, pa.Schema] = {
         _column("turns", _TURNS, "the conversation that is answered"),
         _column("wordings", _TEXT, "JSON: turns as they are asked, by variant of systems"),
         _column("reference", _CONTENT, "the ground truth; null where there is none"),
-        _column("ends", pa.list_(pa.int32()), "segments up to the end of each answer in it"),
+        _column(
+            "ends", pa.list_(pa.int32()), "segments up to the end of each answer in it"
+        ),
         _column("criteria", _TEXT, "what judges should look for"),
         _column("wants_images", pa.bool_(), "whether an answer should hold images"),
         _column("metadata", _TEXT, "JSON: what else the task set says of it"),
@@ -100,7 +100,7 @@ TABLES: Mapping[str, pa.Schema] = {
         _REASON,
         _FAULT,
         _column("segments", pa.list_(PLACED), "text and images in order; null without"),
-        _column("ends", pa.list_(pa.int32()), "segments up to the end of each turn's answer"),
+        _column("ends", pa.list_(pa.int32()), "segments up to the end of each turn"),
         _column("thought", pa.bool_(), "whether it begins with its model's thought"),
         _column("tries", _TEXT, "JSON: images drawn, and how a critic judged each"),
         _column("images", pa.int32(), "images in it; null without a document"),
@@ -186,8 +186,8 @@ TABLES: Mapping[str, pa.Schema] = {
         _column("aspect", _TEXT, "what was compared, such as preference"),
         _column("outcome", _TEXT, "done, unscored, failed, ..."),
         _column("value", pa.int32(), "from -2 to 2, positive for the answer shown first"),
-        _column("marks", pa.list_(pa.float64()), "out of 10, of the first shown, the other"),
-        _column("reason", _TEXT, "the verdict in the protocol's words, or why there is none"),
+        _column("marks", pa.list_(pa.float64()), "out of 10, the first shown first"),
+        _column("reason", _TEXT, "the verdict as worded, or why there is none"),
         _JOB,
     ),
     "embeddings": _table(

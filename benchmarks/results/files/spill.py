@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 Row = Mapping[str, Any]
 _AT_ONCE = 8_192
 """Rows that are plain values until they become columns."""
-_GROUP_ROWS = 50_000
-_GROUP_BYTES = 64 << 20
+_GROUP_ROWS = 4_096
+"""Of a row group: whoever reads some answers reads all of their group."""
+_GROUP_BYTES = 16 << 20
 
 
 class Spill:

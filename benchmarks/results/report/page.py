@@ -69,18 +69,22 @@ def write_report(
     read: Read,
     queries: int | Literal["all"] | None = None,
     on_progress: Progress = lambda done, total: None,
+    out: AnyPath | None = None,
 ) -> AnyPath:
-    """Write the page of a run; return the path of report.html. Equal input, equal bytes.
+    """Write the page of the run in `root`; return the path of report.html.
+
+    It is written into the run's folder, or into `out`. Equal input, equal bytes.
 
     It shows at most `queries` queries, by default QUERIES. `read` returns an image's
     bytes; one that cannot be read is shown as the reason. However large the run, one file
     of text or images is in memory at a time. `on_progress` is called with (done, total)
     images. Until all are written, the page of an earlier report stays as it was.
     """
-    files = FolderFiles(root / "report")
+    out = out or root
+    files = FolderFiles(out / "report")
     page = _page(board, root, manifest, read, files, queries, on_progress)
-    write_whole(root / "report.html", page)
-    return root / "report.html"
+    write_whole(out / "report.html", page)
+    return out / "report.html"
 
 
 def write_page_alone(
