@@ -27,7 +27,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 ABSENT = {
     *("torch", "torchvision", "torchmetrics", "torchaudio", "timm", "open_clip"),
-    *("ray", "transformers", "tokenizers", "diffusers", "accelerate", "safetensors"),
+    *("ray", "transformers", "tokenizers", "diffusers", "accelerate"),
     *("openai", "obstore", "datasets"),
     *("golden_stages", "comparing_helpers", "api_helpers", "judging_helpers"),
 }
