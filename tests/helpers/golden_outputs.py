@@ -158,7 +158,7 @@ def _read_bare(
         place = Path(name)
         for home in ("home", "here"):
             (place / home).mkdir()
-        env = {"COLUMNS": _WIDE, "XDG_CACHE_HOME": str(place / "cache")}
+        env = {"COLUMNS": _WIDE, "XDG_CACHE_HOME": str(folder / "cache")}
         asked = {
             "run": str(folder / "run"),
             "table": str(folder / "out" / "open_run.parquet"),
