@@ -17,7 +17,7 @@ from rich.text import Text
 from benchmarks.results.board import Board
 from benchmarks.results.headline import furthest_apart, terminal_table
 from benchmarks.results.leaderboard import name_changes, write_leaderboard
-from benchmarks.results.people import known
+from benchmarks.results.people import MeasuredAgreement, read_measured
 from benchmarks.results.table import ResultTable, json_text
 from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
@@ -233,8 +233,7 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         raise UsageError("\n".join(refusals))
     experiment, root = plan.experiment, plan.root
     refuse_unless_writable(root)
-    for scorer in experiment.scorers:
-        tuple(known(scorer, experiment.config.report.agreement))  # UsageError if unreadable
+    agreement = read_measured(experiment.config.report.agreement)
     for rubric in experiment.config.rubrics:
         rubric.keep(root)
     console.print(f"run directory {root}")
@@ -245,12 +244,17 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
     if plan.forecast.stages:
         console.print(f"forecast: {plan.forecast.headline}")
     if plan.shard is not None:
-        return _execute_shard(plan, console)
-    return _execute_whole(plan, console, only_scorers=only_scorers)
+        return _execute_shard(plan, agreement, console)
+    return _execute_whole(plan, agreement, console, only_scorers=only_scorers)
 
 
 def _execute_whole(
-    plan: RunPlan, console: Console, *, only_scorers: bool = False, makes: bool = True
+    plan: RunPlan,
+    agreement: Sequence[MeasuredAgreement],
+    console: Console,
+    *,
+    only_scorers: bool = False,
+    makes: bool = True,
 ) -> ExecutedRun:
     """Make what is missing, unless it `makes` nothing, and write tables and page."""
     experiment, root = plan.experiment, plan.root
@@ -258,7 +262,7 @@ def _execute_whole(
         only_scorers=only_scorers, makes=makes, remake=plan.remake, sources=plan.sources
     )
     about = experiment.about() | kept_forecast(plan.forecast if makes else None, root)
-    reader = ResultReader(experiment)
+    reader = ResultReader(experiment, agreement)
     with closing(Display(console, meanwhile=_import_for_tables)) as display:
         result = execute(
             experiment.plan, root, options, about, display, reader, notes=experiment.notes
@@ -271,7 +275,9 @@ def _execute_whole(
     return ExecutedRun(result, board)
 
 
-def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
+def _execute_shard(
+    plan: RunPlan, agreement: Sequence[MeasuredAgreement], console: Console
+) -> ExecutedRun:
     """Make what is missing of a shard; end the run where no other shard is left to do so.
 
     Of all that end, the last one to give back its lock sees no other, and everything that
@@ -296,7 +302,7 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
         )
     elif result.made or read_manifest(root).get("status") != "finished":
         with suppress(RunInUse):  # by another shard that does this, or that has just begun
-            whole = _execute_whole(plan, console, makes=False)
+            whole = _execute_whole(plan, agreement, console, makes=False)
             return ExecutedRun(result, whole.board)
     return ExecutedRun(result, None)
 
@@ -435,8 +441,9 @@ def report(
         raise UsageError(f"--open needs a page on this machine: copy {root} with --out")
     asked = validated(ReportConfig, {"queries": queries}, "report").queries
     experiment, read = reopen(root), BlobReader()
+    agreement = read_measured(experiment.config.report.agreement)
     try:
-        board = experiment.board(Store(root, strict=not damaged))
+        board = experiment.board(Store(root, strict=not damaged), agreement)
     except DamagedPart as damage:
         raise StoreError(
             f"{damage}. Tables and page are left as they are; --damaged writes them "

@@ -22,6 +22,7 @@ from benchmarks.results.board import Board
 from benchmarks.results.pairings.matrix import matrices_of
 from benchmarks.results.pairings.sheet import form_of, sheet_of, write_sheet
 from benchmarks.results.pairings.tables import FILES, tables_of, write_pairings
+from benchmarks.results.people import read_measured
 from benchmarks.results.report.entries import keys_shown
 from benchmarks.results.report.page import limit_of
 from benchmarks.runs.config import RunConfig, is_run, load_config
@@ -52,7 +53,10 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     if place is not None and is_run(place):
         _refuse_options(options, place)
         root = place.resolve()
-        _show(reopen(root).board(Store(root, strict=True)), root, options, console)
+        experiment = reopen(root)
+        agreement = read_measured(experiment.config.report.agreement)
+        store = Store(root, strict=True)
+        _show(experiment.board(store, agreement), root, options, console)
         return commands.FINISHED
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.results.board import Board, TableBuilder
 from benchmarks.results.costs import RecordCosts
+from benchmarks.results.people import MeasuredAgreement
 from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from benchmarks.runs.run_directory import (
     FORMAT,
@@ -154,9 +155,12 @@ class Experiment:
         """Whether documents are few enough to be read with their stages' notes."""
         return len(self.plan) <= _MOST_WITH_NOTES
 
-    def board(self, store: Store) -> Board:
-        """Return the results in the store, ready for tables and the page."""
-        reader = ResultReader(self)
+    def board(self, store: Store, agreement: Sequence[MeasuredAgreement] = ()) -> Board:
+        """Return the results in the store, ready for tables and the page.
+
+        `agreement` is what they say of judges and people (`read_measured`).
+        """
+        reader = ResultReader(self, agreement)
         for _ in reader(evaluations(self.plan, store, notes=self.notes), store):
             pass
         return reader.board()
@@ -165,8 +169,11 @@ class Experiment:
 class ResultReader:
     """Makes the board of an experiment while its evaluations pass."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(
+        self, experiment: Experiment, agreement: Sequence[MeasuredAgreement] = ()
+    ) -> None:
         self._experiment = experiment
+        self._agreement = agreement
 
     def __call__(
         self, evaluations: Iterable[Evaluation], store: Store
@@ -198,7 +205,7 @@ class ResultReader:
             thoughts=self._builder.thoughts,
             cut=self._builder.cut,
             damaged=len(self._store.damage),
-            agreement=made.config.report.agreement,
+            agreement=self._agreement,
             reading=self._again,
         )
 

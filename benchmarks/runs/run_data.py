@@ -31,6 +31,7 @@ from benchmarks.results.notebook import (
     missing_note,
     query_html,
 )
+from benchmarks.results.people import read_measured
 from benchmarks.results.reasons import reasons_table
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.experiment import Experiment, reopen
@@ -295,7 +296,8 @@ class RunData:
     @cached_property
     def board(self) -> Board:
         """Everything tables are made of."""
-        return self.experiment.board(self.store)
+        agreement = read_measured(self.experiment.config.report.agreement)
+        return self.experiment.board(self.store, agreement)
 
     @cached_property
     def leaderboard(self) -> ResultTable:
