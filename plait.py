@@ -261,12 +261,11 @@ def show(
     system: Annotated[str | None, Option(help="Only this system.")] = None,
 ) -> None:
     """Show prompts, replies, settings and seeds of one sample."""
-    from benchmarks.runs.experiment import reopen
     from benchmarks.runs.inspection import describe
-    from cluster.store import Store
+    from benchmarks.runs.opening import open_results
 
     root, console = any_path(run), _console()
-    for line in describe(reopen(root), Store(root), sample, system):
+    for line in describe(open_results(root, strict=False), sample, system):
         console.print(line)
 
 

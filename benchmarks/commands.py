@@ -7,7 +7,6 @@ import webbrowser
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.results.board import Board
+from benchmarks.results.files.reading import RunResults
+from benchmarks.results.files.schema import FOLDER
 from benchmarks.results.headline import furthest_apart, terminal_table
 from benchmarks.results.leaderboard import name_changes, write_leaderboard
 from benchmarks.results.people import known
@@ -31,11 +32,12 @@ from benchmarks.runs.config import (
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import (
     Experiment,
-    ResultReader,
     reopen,
+    warn_of_faults,
 )
 from benchmarks.runs.forecast.forecast import concluded, kept_forecast
 from benchmarks.runs.joining import joined
+from benchmarks.runs.opening import open_results, refuse_other_questions
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.queries import refuse_changed_data
 from benchmarks.runs.run_directory import (
@@ -215,7 +217,10 @@ def _to_score_again(
     changes |= _judge_changes(former, scorers, flags)
     changes = with_settings(changes, flags["set"])
     choices = flags.get("changed_data", NO_CHOICES)
-    return reopen(root, changes, current=current, choices=choices)
+    experiment = reopen(root, changes, current=current, choices=choices)
+    refuse_other_questions(experiment.task)
+    warn_of_faults(root, experiment.scorers)
+    return experiment
 
 
 def _judge_changes(
@@ -265,12 +270,13 @@ def _execute_whole(
         only_scorers=only_scorers, makes=makes, remake=plan.remake, sources=plan.sources
     )
     about = experiment.about() | kept_forecast(plan.forecast if makes else None, root)
-    reader = ResultReader(experiment)
+    writer = experiment.results_writer()
     with closing(Display(console, meanwhile=_import_for_tables)) as display:
         result = execute(
-            experiment.plan, root, options, about, display, reader, notes=experiment.notes
+            experiment.plan, root, options, about, display, writer, notes=experiment.notes
         )
-    board = reader.board()
+    writer.finish(root / FOLDER)
+    board = RunResults.at(root).board
     took = concluded(root, plan.forecast, result, board)
     _conclude(board, experiment.config, result, console)
     if took:
@@ -355,15 +361,19 @@ def write_page(
     console: Console,
     queries: PageQueries = None,
     read: BlobReader | None = None,
+    out: AnyPath | None = None,
 ) -> AnyPath:
-    """Write the page with at most `queries` queries, and name damaged parts; its path."""
+    """Write the page with at most `queries` queries, and name damaged parts; its path.
+
+    It is written into the run's folder, or into `out`.
+    """
     from benchmarks.results.report import write_report
 
     manifest = json.loads((root / MANIFEST).read_text())
     read = read or BlobReader()
     try:
         with progress(console, "preparing images of the report") as show:
-            page = write_report(board, root, manifest, read, queries, show)
+            page = write_report(board, root, manifest, read, queries, show, out)
     except (KeyboardInterrupt, SystemExit):
         console.print(
             "The page is not finished, all tables are; "
@@ -447,30 +457,35 @@ def report(
     if show and not isinstance(out or root, Path):
         raise UsageError(f"--open needs a page on this machine: copy {root} with --out")
     asked = validated(ReportConfig, {"queries": queries}, "report").queries
-    experiment, read = reopen(root), BlobReader()
+    read, target = BlobReader(), out or root
     try:
-        board = experiment.board(Store(root, strict=not damaged))
+        results = open_results(root, strict=not damaged, remakes=True)
     except DamagedPart as damage:
         raise StoreError(
             f"{damage}. Tables and page are left as they are; --damaged writes them "
             "without what is lost, and says so in each"
         ) from damage
+    board = results.board
     _show_changes(root, board, console)
-    write_tables(board, root, console)
-    limit = asked or experiment.config.report.queries
-    page = write_page(board, root, console, limit, read)
+    write_tables(board, target, console)
+    limit = asked or results.page_queries
+    page = write_page(board, root, console, limit, read, target)
     traced(root, console.print)
     show_times(root, console)
     if out is not None:
-        files: Iterable[AnyPath] = chain(root.glob("*.*"), root.glob("report/*.*"))
-        for file in filter(lambda path: path.is_file(), files):
-            below = out / file.parent.name if file.parent != root else out
-            write_whole(below / file.name, file.read_bytes())
-        page = out / page.name
+        _copy_others(root, out)
     _show_page(page, board, limit, console)
     if show and not webbrowser.open(Path(str(page)).resolve().as_uri()):
         console.print("No browser could be opened.")
     return int(bool(read.damage) and not damaged)
+
+
+def _copy_others(root: AnyPath, out: AnyPath) -> None:
+    """Copy the files beside the records that are not in `out` yet."""
+    for file in root.glob("*.*"):
+        copy = out / file.name
+        if file.is_file() and not copy.exists():
+            write_whole(copy, file.read_bytes())
 
 
 def _show_changes(root: AnyPath, board: Board, console: Console) -> None:
@@ -493,8 +508,8 @@ def export(
     from benchmarks.runs.exports import export_documents, repeats_of
     from benchmarks.runs.run_data import RunData
 
-    run = RunData(root, reopen(root), Store(root, strict=True))
-    repeats, most = repeats_of(run, form, repeat), run.experiment.config.repeats
+    run = RunData(root, open_results(root))
+    repeats, most = repeats_of(run, form, repeat), run.about.repeats
     written = export_documents(run, system, form, out, repeats)
     which = f", repeat {' and '.join(map(str, repeats))} of {most}," if most > 1 else ""
     left = len(repeats) * len(run.queries) - written

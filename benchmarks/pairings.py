@@ -26,11 +26,11 @@ from benchmarks.results.report.entries import keys_shown
 from benchmarks.results.report.page import limit_of
 from benchmarks.runs.config import RunConfig, is_run, load_config
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE, DefaultRun
-from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from benchmarks.studies.agreement import AgreementSettings
 from benchmarks.studies.annotations import read_ratings
 from benchmarks.tasks.miniature.reader import is_miniature
-from cluster.store import BlobReader, Store
+from cluster.store import BlobReader
 from generators.buckets import AnyPath, any_path
 from generators.errors import UsageError
 from generators.mini.table import MINI, folder_of
@@ -52,7 +52,7 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     if place is not None and is_run(place):
         _refuse_options(options, place)
         root = place.resolve()
-        _show(reopen(root).board(Store(root, strict=True)), root, options, console)
+        _show(open_results(root).board, root, options, console)
         return commands.FINISHED
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")

@@ -350,6 +350,13 @@ class Job:
         return digest(self.spec.digest, self.input)
 
     @cached_property
+    def prompt(self) -> str:
+        """Digest of the input alone, whichever stage has it."""
+        if isinstance(self.input, Request):
+            return digest_of_texts(_text_of_request(self.input))
+        return digest(self.input)
+
+    @cached_property
     def keys(self) -> tuple[str, ...]:
         """`key`, and the one of earlier versions, which named payloads by their bytes."""
         if not isinstance(self.input, ImageRequest) or self.input.payload is None:

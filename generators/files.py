@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import time
 import uuid
 from pathlib import Path
@@ -50,6 +51,25 @@ def write_whole(path: AnyPath, content: str | bytes, *, durable: bool = True) ->
         temporary.replace(path)
         if durable:
             _sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise write_error(path.parent, error) from error
+
+
+def copy_whole(source: Path, path: AnyPath) -> None:
+    """Copy a file to `path` as `write_whole` writes; of any size where it is a folder."""
+    if isinstance(path, BucketPath):
+        write_whole(path, source.read_bytes())
+        return
+    temporary = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

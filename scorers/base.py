@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 Direction = Literal["higher", "lower"]
 """Which values are better."""
 DIRECTIONS: tuple[Direction, ...] = ("higher", "lower")
+ReleasedSummary = Literal["", "mmie", "opening"]
+"""Which released program's summary stands beside a scorer's means; mostly none."""
 UNBOUNDED = "unbounded"
 """The scale of a scorer that declares none."""
+MEMBER = "is of whole sets of images"
+"""How the reason ends why a document that adds to a figure has no value."""
 _ENDS = re.compile(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)")
 _ROUNDING = 1e-6
 """Part of a scale by which a value may exceed its ends: cosines in float32 do."""
@@ -76,6 +80,16 @@ class Preset(NamedTuple):
 
 Presets = Mapping[str, Preset]
 """By the names of scorers of one class."""
+
+
+class ScorePart(NamedTuple):
+    """One number in what a scorer says of a score."""
+
+    name: str
+    kind: str
+    value: float
+    unit: str = ""
+    scale: str = UNBOUNDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +156,19 @@ class Scorer:
         return False
 
     @property
+    def released_summary(self) -> ReleasedSummary:
+        """Whose summary of all scores stands beside the means (`judging/summaries.py`)."""
+        return ""
+
+    @property
+    def criteria_are_shares(self) -> bool:
+        """Whether a number under `criteria` says how far it is met, from 0 to 1.
+
+        Else each is on a scale of its own, which only the scorer's author knows.
+        """
+        return True
+
+    @property
     def stages(self) -> tuple[StageSpec, ...]:
         """The stages its walks may use, in chain order."""
         return (self.stage,)
@@ -166,6 +193,19 @@ class Scorer:
         More than once where a judge is asked again after a reply that cannot be read.
         """
         return 1
+
+    def parts_of(self, score: Score) -> tuple[ScorePart, ...]:
+        """Return the numbers in the parts of a score."""
+        if not isinstance(criteria := score.parts.get("criteria"), Mapping):
+            return ()
+        kinds = {name: (value, "criterion") for name, value in criteria.items()}
+        for name in ("penalty", "raw"):
+            kinds[name] = score.parts.get(name), name
+        return tuple(
+            ScorePart(name, kind, float(value))
+            for name, (value, kind) in kinds.items()
+            if isinstance(value, int | float) and abs(value) < 1e308
+        )
 
     def jobs(self, query: Sample, images: int = 1) -> int:
         """Return the most jobs of one round for an answer of so many images."""
@@ -202,6 +242,11 @@ class Scorer:
 @dataclass(frozen=True, slots=True)
 class CustomScorer(Scorer):
     """Scores with a user's own stage of kind "score", named `module:Class`."""
+
+    @property
+    def criteria_are_shares(self) -> bool:
+        """They are the user's numbers."""
+        return False
 
     def candidate(self, query: Sample, document: Document) -> Candidate:
         """Return an answer with its question, ground truth and criteria."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from generators.base import Job, NotApplicable, SetMember, Unscored, Walk
 from generators.document import Document, Sample, Score
-from scorers.base import Preset, Presets, Scorer
+from scorers.base import MEMBER, Preset, Presets, Scorer
 from scorers.clipscore import NO_IMAGE
 from scorers.embeddings.records import alone, values_of
 from scorers.embeddings.settings import ClipSettings, InceptionSettings
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 _FID: Mapping[str, Any] = {"direction": "lower", "unit": "squared distance"}
 _KID: Mapping[str, Any] = {"direction": "lower", "unit": "squared discrepancy"}
-MEMBER = "is of whole sets of images"
-"""How the reason ends why a document that adds to a figure has no value."""
 _DIVERSITY: Mapping[str, Any] = {"scale": "0-2", "unit": "1 - cosine"}
 
 

@@ -65,6 +65,12 @@ class RecordCost:
         amounts = {"seconds": seconds, "gpu_seconds": seconds * place.num_gpus}
         amounts |= {name: float(usage[name]) for name in own if name in usage}
         amounts |= {"pictures": 1.0} if spec.kind is Kind.RENDER else {}
+        return cls.with_amounts(spec, amounts)
+
+    @classmethod
+    def with_amounts(cls, spec: StageSpec, amounts: Amounts) -> RecordCost:
+        """Return the cost of a record of which these amounts are told."""
+        place = spec.placement
         priced = place.endpoint and place.server is None
         told = {"joules", "cost"} if priced else {"joules"}
         return cls(spec.name, spec.kind, amounts, _same(frozenset(told - amounts.keys())))

@@ -43,10 +43,8 @@ from benchmarks.tasks.controls import is_reference
 from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName, StageSpec
 from generators.buckets import AnyPath
 from generators.files import write_whole
-from scorers.base import CustomScorer, Scorer, ends_of
-from scorers.judging.aspects import ASPECTS, OVERALL, TOP, AspectsJudge, official_summary
-from scorers.judging.judge import RubricJudge
-from scorers.judging.released import Released, averages, percent
+from scorers.base import Scorer, ends_of
+from scorers.judging.summaries import mmie_summary, opening_summary
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import Stratum, mean, of_differences, paired, stratified
 
@@ -241,18 +239,14 @@ def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
     Of a judge of aspects, their means (0 to 10) and `Overall`. Over all repeats, as a file
     with every answer would give. Empty for other judges.
     """
-    if isinstance(scorer, AspectsJudge) and scorer.mode == "official":
-        ruled = board.column["system"].is_(system) & board.rulings(scorer.name)
-        shares = board.rows(ruled, "criterion", "value")
-        means = official_summary((name, TOP * share) for name, share in shares)
-        return {"as_released": {name: means.get(name) for name in (*ASPECTS, OVERALL)}}
-    if not isinstance(scorer, RubricJudge) or not isinstance(scorer.examiner, Released):
+    if not scorer.released_summary:
         return {}
-    own = board.column["system"].is_(system) & board.column["criterion"].is_(RAW)
-    raw = averages(board.rows(own & board.rulings(scorer.name), "query", "value"))
-    share = None if raw.average is None else round(percent(raw.average), 2)
-    about = {"n": raw.n, "average": raw.average, "percent": share}
-    return {"as_released": about | dict(raw.kinds)}
+    ruled = board.column["system"].is_(system) & board.rulings(scorer.name)
+    if scorer.released_summary == "opening":
+        shares = board.rows(ruled, "criterion", "value")
+        return {"as_released": opening_summary(shares)}
+    raw = ruled & board.column["criterion"].is_(RAW)
+    return {"as_released": mmie_summary(board.rows(raw, "query", "value"))}
 
 
 def _counts(
@@ -392,7 +386,7 @@ def criteria_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
     Of a user's scorer, the mean of each criterion, on a scale that only the user knows. The
     penalty is not a criterion and comes last.
     """
-    share = not isinstance(scorer, CustomScorer)
+    share = scorer.criteria_are_shares
     where = board.rulings(scorer.name) & ~board.column["criterion"].is_(RAW)
     columns = ("category", "system", "criterion")
     shares: dict[str, dict[str, dict[str, str]]] = {}

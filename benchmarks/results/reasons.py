@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from benchmarks.results.board import NOT_MADE, Board
 from benchmarks.results.table import ResultTable, csv_text
 from generators.base import VALUED, OutcomeName
-from scorers.sets import MEMBER
+from scorers.base import MEMBER
 
 FAILURES = "failures.csv"
 """The file of a run directory that names every answer and judgement without a value."""

@@ -35,13 +35,13 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
 
     `ID` follows from run and system, so that a second export has the same name.
     """
-    made = next(s for s in run.experiment.systems if s.name == system)
+    made = next(s for s in run.results.systems if s.name == system)
     model, about = _model_id(run, made), run.manifest
     managed = any(stage.placement.endpoint for stage in made.stages)
-    seed = f"{about.get('run_digest')} {system} {run.experiment.selection}"
+    seed = f"{about.get('run_digest')} {system} {run.about.selection}"
     digest = hashlib.sha256(seed.encode()).digest()
     id = str(uuid.UUID(bytes=digest[:16], version=4))
-    benchmark = run.experiment.task.name
+    benchmark = run.about.name
     folder = Path("data", benchmark, *model.split("/", 1))
     now = f"{time.time():.0f}"
     evaluation = f"{benchmark}/{model}/{now}"
@@ -70,7 +70,7 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
             "additional_details": {
                 "deployment_type": "externally_managed" if managed else "self_deployed",
                 "model_availability": "unknown",
-                "weights": str(run.experiment.config.weights),
+                "weights": str(run.about.weights),
                 **_details(made.stages),
             },
         },
@@ -96,7 +96,7 @@ def _model_id(run: RunData, system: System) -> str:
     Models that are not the published ones never bear their names.
     """
     name = safe_name(system.name, also="+@")
-    if (weights := run.experiment.config.weights) != "pretrained" and system.stages:
+    if (weights := run.about.weights) != "pretrained" and system.stages:
         return f"{weights}-weights/{name}"
     models = {stage.identity.partition("@")[0] for stage in system.stages}
     if len(models) == 1 and "/" in (model := models.pop()):
@@ -119,7 +119,7 @@ def _details(stages: Iterable[StageSpec]) -> dict[str, str]:
 def _results(run: RunData, system: str) -> Iterator[dict[str, Any]]:
     rows = leaderboard(run.board)
     (row,) = (r for r in rows if r["system"] == system)
-    for scorer in run.experiment.scorers:
+    for scorer in run.results.scorers:
         own = row["scores"][scorer.name]
         means = {"": own[headline(rows, scorer.name)], **own["categories"]}
         for category, cell in means.items():
@@ -137,7 +137,7 @@ def _result(
         uncertainty["confidence_interval"] = ends
     return {
         "evaluation_result_id": f"{scorer.name} {category}".rstrip(),
-        "evaluation_name": f"{run.experiment.task.name} {category}".rstrip(),
+        "evaluation_name": f"{run.about.name} {category}".rstrip(),
         "source_data": _source(run),
         "metric_config": _metric(scorer),
         "score_details": {
@@ -149,10 +149,10 @@ def _result(
 
 
 def _source(run: RunData) -> dict[str, Any]:
-    about = run.experiment.task.about
-    source, count = str(about.get("source", "")), len(run.experiment.samples)
+    about = run.about.data
+    source, count = str(about.get("source", "")), len(run.queries)
     common = {
-        "dataset_name": run.experiment.task.name,
+        "dataset_name": run.about.name,
         "additional_details": {
             name: str(about[name]) for name in ("revision", "digest") if about.get(name)
         },
@@ -185,7 +185,7 @@ def _metric(scorer: Scorer) -> dict[str, Any]:
 def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, Any]]:
     best = {
         scorer.name: (bounds(scorer.scale) or (None, None))[scorer.direction == "higher"]
-        for scorer in run.experiment.scorers
+        for scorer in run.results.scorers
     }
     for answer in answers:
         sample, document = answer.query.sample, answer.document
@@ -205,11 +205,11 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
             },
             **_said(sample, document),
         }
-        for scorer in run.experiment.scorers:
+        for scorer in run.results.scorers:
             verdict = answer.scores.get(scorer.name)
             if verdict is not None and verdict.value is not None:
                 yield asked | {
-                    "evaluation_name": run.experiment.task.name,
+                    "evaluation_name": run.about.name,
                     "evaluation_result_id": scorer.name,
                     "evaluation": {
                         "score": verdict.value,

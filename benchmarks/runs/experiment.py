@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from benchmarks.results.board import Board, TableBuilder
-from benchmarks.results.costs import RecordCosts
+from benchmarks.results.files.about import (
+    RunAbout,
+    facts_of_scorer,
+    facts_of_stage,
+    facts_of_system,
+)
+from benchmarks.results.files.writing import ResultsWriter
 from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from benchmarks.runs.queries import (
     SettledData,
     asked_ids,
-    data_digest,
     selection,
     settled,
     stored_queries,
@@ -43,13 +47,13 @@ from benchmarks.tasks.mmie import official
 from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskSet, load
 from benchmarks.terminal import command_text
-from cluster.plan import EngineOptions, Evaluation, Plan, evaluations
+from cluster.plan import EngineOptions, Plan
 from cluster.run import RUN_DIGEST
 from cluster.store import Store
 from generators.base import StageSpec
 from generators.buckets import AnyPath
 from generators.checkpoints import pinning
-from generators.document import Malformed, Sample, key_of
+from generators.document import Malformed, Sample
 from generators.errors import PlaitWarning, UsageError
 from generators.keys import digest
 from generators.mini.table import ABOUT
@@ -70,7 +74,6 @@ OTHERS = tuple(prefix for prefix in PREFIXES if prefix != JUDGE)
 """Judges with rubrics of their own."""
 _MOST_WITH_NOTES = 20_000
 """At most this many documents are read with their stages' notes (prompts, truncation)."""
-_MOST_NAMED = 3
 GIVEN = "given_answers"
 """The manifest's entry with digests of answers that the data hold, by system."""
 
@@ -202,59 +205,39 @@ class Experiment:
         """Whether documents are few enough to be read with their stages' notes."""
         return len(self.plan) <= _MOST_WITH_NOTES
 
-    def board(self, store: Store) -> Board:
-        """Return the results in the store, ready for tables and the page."""
-        reader = ResultReader(self)
-        for _ in reader(evaluations(self.plan, store, notes=self.notes), store):
-            pass
-        return reader.board()
+    def results_writer(self, *, copies_images: bool = True) -> ResultsWriter:
+        """Return what writes the results of the run while its evaluations pass."""
+        rows = self.data_rows.items()
+        about = self.results_about()
+        return ResultsWriter(self.plan, about, rows, copies_images=copies_images)
 
-
-class ResultReader:
-    """Makes the board of an experiment while its evaluations pass."""
-
-    def __init__(self, experiment: Experiment) -> None:
-        self._experiment = experiment
-
-    def __call__(
-        self, evaluations: Iterable[Evaluation], store: Store
-    ) -> Iterator[Evaluation]:
-        """The same evaluations, read from `store`; begins anew when it is called again."""
-        self._store = store
-        systems = self._experiment.systems
-        scorers = [scorer.name for scorer in self._experiment.scorers]
-        self._builder = TableBuilder(systems, RecordCosts(store))
-        for evaluation in evaluations:
-            self._builder.add(evaluation, scorers)
-            yield evaluation
-
-    def board(self) -> Board:
-        """Return the board of what has passed."""
-        made, task = self._experiment, self._experiment.task
-        return Board(
-            table=self._builder.table(),
-            figures=self._builder.figures(made.scorers),
-            systems=made.systems,
-            scorers=made.scorers,
+    def results_about(self) -> RunAbout:
+        """Return what the results say of the run besides their tables."""
+        config, task = self.config, self.task
+        models = models_of(config)
+        judges = [s for s in self.scorers if isinstance(s, RubricJudge)]
+        return RunAbout(
+            run_digest=self.run_digest,
+            name=task.name,
             categories=task.categories,
             fields=task.fields,
-            weights=str(made.config.weights),
-            selection=made.selection,
-            repeats=made.config.repeats,
-            costs=self._builder.documents,
-            spent=self._builder.spent,
-            thoughts=self._builder.thoughts,
-            cut=self._builder.cut,
-            damaged=len(self._store.damage),
-            agreement=made.config.report.agreement,
-            reading=self._again,
+            data=dict(task.about),
+            config=config.resolved(),
+            ids=self.ids,
+            seed=config.seed,
+            repeats=config.repeats,
+            selection=self.selection,
+            weights=str(config.weights),
+            identities=dict(self.identities),
+            rubrics={judge.name: judge.texts for judge in judges},
+            agreement=config.report.agreement,
+            systems=[facts_of_system(system) for system in self.systems],
+            scorers=[
+                facts_of_scorer(s, scorer_settings(s.name, config, models))
+                for s in self.scorers
+            ],
+            stages={spec.folder: facts_of_stage(spec) for spec in self.plan.stages},
         )
-
-    def _again(self, keys: Collection[str]) -> Iterator[Evaluation]:
-        plan = self._experiment.plan
-        samples = [sample for sample in plan.samples if key_of(sample) in keys]
-        few = replace(plan, samples=samples)
-        return evaluations(few, self._store, notes=len(few) <= _MOST_WITH_NOTES)
 
 
 def _is_public(endpoint: str | None) -> bool:
@@ -456,30 +439,6 @@ def read_task(
     return answers.answered(task, config.answers) if config.answers else (task, given)
 
 
-def refuse_other_questions(task: TaskSet) -> None:
-    """UsageError where answers come from a run that was asked others by the same ids."""
-    for about in task.about.get("answers", {}).values():
-        if about["format"] != "run":
-            continue
-        place = answers.AnswerPlace.of(about["place"]).path
-        root = place.parent if place.is_file() else place
-        digest = data_digest(read_manifest(root))
-        if digest and digest == task.about.get("digest"):
-            continue
-        stored = stored_queries(root)
-        theirs = reopen(root).samples if stored is None else stored.queries.values()
-        asked = {s.id: s.turns for s in theirs if isinstance(s, Sample)}
-        queries = (s for s in task.samples if isinstance(s, Sample) and s.id in asked)
-        others = [query.id for query in queries if query.turns != asked[query.id]]
-        if others:
-            more = ", ..." if others[_MOST_NAMED:] else ""
-            raise UsageError(
-                f"the run in {root} answered other questions than {task.name} has under "
-                f"{len(others):,} of its ids ({', '.join(others[:_MOST_NAMED])}{more}): "
-                "its answers would be judged against questions that they do not answer"
-            )
-
-
 def models_of(config: RunConfig) -> Models:
     """Return the settings of a config that concern all its models."""
     return Models(
@@ -494,13 +453,18 @@ def models_of(config: RunConfig) -> Models:
 
 def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
     """Return the scorer that a config names."""
+    return scorer_named(name, scorer_settings(name, config, models), models)
+
+
+def scorer_settings(name: str, config: RunConfig, models: Models) -> dict[str, Any]:
+    """Return the settings of the scorer that a config names, but for its defaults."""
     settings = dict(models.of(name))
     if name.startswith((JUDGE, *OTHERS)):
         settings = {"seed": config.seed} | settings
     if name.startswith(JUDGE):
         both = {"mode": config.mode, "rubric": config.rubric}
         settings = {k: v for k, v in both.items() if v is not None} | settings
-    return scorer_named(name, settings, models)
+    return settings
 
 
 def scorer_named(name: str, settings: Mapping[str, Any], models: Models) -> Scorer:
@@ -520,10 +484,9 @@ def reopen(
 
     Checkpoints and stages keep the identities they had when the run was made, so that a
     report needs neither the weights nor the network nor the former version of plait. The
-    scorers named in `current` are used in today's version. PlaitWarning for each that was
-    made by a version with a known fault. UsageError where answers that were made elsewhere
-    have changed, and with `changes` of its config, where its data have, unless `choices`
-    say what of that.
+    scorers named in `current` are used in today's version. UsageError where answers that
+    were made elsewhere have changed, and with `changes` of its config, where its data have
+    and `choices` do not say what is to become of that.
     """
     manifest = read_manifest(root)
     known, ids = manifest.get("identities", {}), manifest.get("ids")
@@ -536,7 +499,6 @@ def reopen(
             "back, or score today's into another directory with --out"
         )
     if changes:
-        refuse_other_questions(task)
         run = f"the run in {root}"
         data = settled(root, manifest, config, task, choices, ids, run)
     else:
@@ -564,7 +526,6 @@ def reopen(
     scorers = tuple(
         s if s.name in current else scorer_as_recorded(s) for s in experiment.scorers
     )
-    _warn_of_faults(root, scorers)
     return replace(
         experiment,
         joins=manifest.get(RUN_DIGEST, ""),
@@ -573,7 +534,7 @@ def reopen(
     )
 
 
-def _warn_of_faults(root: AnyPath, scorers: Iterable[Scorer]) -> None:
+def warn_of_faults(root: AnyPath, scorers: Iterable[Scorer]) -> None:
     """Give a PlaitWarning for each scorer that was made by a version with a known fault."""
     for scorer in scorers:
         if faults := scorer.superseded:

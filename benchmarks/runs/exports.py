@@ -49,7 +49,7 @@ def repeats_of(run: RunData, form: str, repeat: int | None) -> Sequence[int]:
     Benchmarks' own have room for one answer to a query: the first by default.
     """
     if repeat is None and form in _OF_ALL_REPEATS:
-        return range(1, run.experiment.config.repeats + 1)
+        return range(1, run.about.repeats + 1)
     return (repeat or 1,)
 
 
@@ -75,8 +75,7 @@ def export_documents(
     documents = ((sample, document) for sample, document, _ in _documents(answers))
     if form == "ueval":
         return ueval.export(documents, system, out, read_blob)
-    task = run.experiment.task
-    benchmark = MMIE if task.categories == CATEGORIES else task.name
+    benchmark = MMIE if run.about.categories == CATEGORIES else run.about.name
     return official.export(documents, system, out, read_blob, benchmark)
 
 
@@ -118,8 +117,8 @@ def _feature(kind: pa.DataType) -> dict[str, Any]:
 
 
 def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, Any]]:
-    seed = run.experiment.config.seed
-    seeded = {s.name for s in run.experiment.systems if s.draft and s.draft.seeded}
+    seed = run.about.seed
+    seeded = {s.name for s in run.results.systems if s.draft and s.draft.seeded}
     for sample, document, answer in _documents(answers):
         yield {
             "id": sample.id,

@@ -3,118 +3,157 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.text import Text as Styled
 
-from benchmarks.runs.experiment import Experiment
-from cluster.plan import evaluated, lookup_in
+from benchmarks.results.files.reading import RunResults
 from cluster.records import RecordRow, decode
-from cluster.store import Store, notes_of
-from generators.base import Job, Result, outcome_name
-from generators.document import (
-    Candidate,
-    Draft,
-    Image,
-    ImageRequest,
-    Malformed,
-    Request,
-    Sample,
-    Text,
-)
+from generators.base import StageSpec
+from generators.document import Draft, Image, ImageRequest, Malformed, Text
 from generators.names import unknown
-from generators.system import TRIES, System
+
+Row = Mapping[str, Any]
 
 
 def describe(
-    experiment: Experiment, store: Store, sample_id: str, system: str | None
+    results: RunResults, sample_id: str, system: str | None
 ) -> Iterator[str | Styled]:
     """Lines for the terminal; UsageError for an unknown sample or system."""
-    samples = [s for s in experiment.samples if s.id == sample_id]
-    if not samples:
-        raise unknown("sample", sample_id, (s.id for s in experiment.samples))
-    systems = [s for s in experiment.systems if system in (None, s.name)]
+    queries = {key: q for key, q in results.queries.items() if q.id == sample_id}
+    if not queries:
+        raise unknown("sample", sample_id, (q.id for q in results.queries.values()))
+    systems = [s.name for s in results.systems if system in (None, s.name)]
     if not systems:
-        raise unknown("system", str(system), (s.name for s in experiment.systems))
-    for sample in samples:
-        yield Styled.assemble((sample.id, "bold"), f"  {sample.category}, {sample.field}")
-        if isinstance(sample, Malformed):
-            yield f"malformed: {sample.reason}"
-            if experiment.plan.query(sample) is None:
+        raise unknown("system", str(system), (s.name for s in results.systems))
+    asked = {"query": [*queries], "system": systems}
+    answers = {_about(row): row for row in results.rows("answers", among=asked)}
+    scores = defaultdict[tuple[str, str, int], dict[str, Row]](dict)
+    for row in results.rows("scores", among=asked):
+        scores[_about(row)][row["scorer"]] = row
+    page = _Inspection.of(results, [*answers.values(), *_all_scores(scores)])
+    for key, query in queries.items():
+        yield Styled.assemble((query.id, "bold"), f"  {query.category}, {query.field}")
+        if isinstance(query, Malformed):
+            yield f"malformed: {query.reason}"
+            if query.released is None:
                 continue
-        for one in systems:
-            for repeat in range(experiment.config.repeats):
-                yield from _system(experiment, store, one, sample, repeat)
+        for name in systems:
+            for repeat in range(1, results.about.repeats + 1):
+                about = key, name, repeat
+                if about in answers:
+                    yield from page.answer(answers[about], scores[about])
 
 
-def _system(
-    experiment: Experiment,
-    store: Store,
-    system: System,
-    sample: Sample | Malformed,
-    repeat: int,
-) -> Iterator[str | Styled]:
-    again = f", repeat {repeat + 1}" if experiment.config.repeats > 1 else ""
-    yield Styled.assemble("\n", (system.name, "bold"), again)
-    lookup = lookup_in(store, notes=True)
-    answered = evaluated(experiment.plan, (system, sample, repeat), lookup)
-    jobs = {job.key: job for asked in answered.jobs.values() for job in asked}
-    for job in jobs.values():
-        yield from _job(store, job)
-    for tried in getattr(answered.document, "notes", {}).get(TRIES, ()):
-        yield f"  drawn: {json.dumps(tried, ensure_ascii=False)}"
-    if not answered.complete:
-        yield Styled("not finished", "yellow")
-    for name, score in answered.scores.items():
-        if isinstance(score, Result):
-            yield f"  {name}: {outcome_name(score)}, {score.value.value:z.4g}"
-            yield f"    {json.dumps(dict(score.value.parts), ensure_ascii=False)}"
-        elif score is not None:
-            yield f"  {name}: {outcome_name(score)}, {score.reason}"
-            if parts := getattr(score, "parts", {}):
-                yield f"    {json.dumps(dict(parts), ensure_ascii=False)}"
+def _about(row: Row) -> tuple[str, str, int]:
+    return row["query"], row["system"], row["repeat"]
 
 
-def _job(store: Store, job: Job) -> Iterator[str | Styled]:
-    row = store.row(job)
-    state = "not made" if row is None else row.outcome
-    settings = json.dumps(dict(job.spec.settings), ensure_ascii=False)
-    about = f"({job.spec.kind.value}) {state}, key {store.key_of(job)}"
-    yield Styled.assemble("  ", (job.spec.name, "cyan"), f" {about}")
-    yield f"    model {job.spec.identity or job.spec.target}"
-    yield f"    settings {settings}"
-    for line in _input(job.input):
-        yield f"    {line}"
-    if row is not None:
-        yield from (f"    {line}" for line in _output(job, row))
+def _all_scores(scores: Mapping[Any, Mapping[str, Row]]) -> Iterator[Row]:
+    for own in scores.values():
+        yield from own.values()
 
 
-def _input(value: Request | ImageRequest | Candidate) -> Iterator[str]:
-    if isinstance(value, Request):
-        yield f"seed {value.seed}"
-        for turn in value.turns:
-            for part in turn.content:
-                yield f"{turn.role}: {_shown(part)}"
-    elif isinstance(value, ImageRequest):
-        yield f"seed {value.seed}"
-        yield f"prompt: {value.prompt if value.payload is None else '(payload)'}"
-        yield from (f"context: {_shown(part)}" for part in value.context)
+class _Inspection:
+    """What was asked and replied behind some answers, and how it is shown."""
+
+    def __init__(
+        self, results: RunResults, prompts: Mapping[str, Row], records: Mapping[str, Row]
+    ) -> None:
+        self._results, self._prompts, self._records = results, prompts, records
+
+    @classmethod
+    def of(cls, results: RunResults, rows: Sequence[Row]) -> _Inspection:
+        """Return the inspection of answers and scores, with what they were made of."""
+        jobs = [job for row in rows for job in row["jobs"]]
+        asked = {job["prompt"] for job in jobs if job["prompt"]}
+        keys = {job["key"] for job in jobs}
+        prompts = results.rows("prompts", among={"prompt": asked})
+        records = results.rows("records", among={"key": keys})
+        return cls(
+            results,
+            {row["prompt"]: row for row in prompts},
+            {row["key"]: row for row in records},
+        )
+
+    def answer(self, row: Row, scores: Mapping[str, Row]) -> Iterator[str | Styled]:
+        """Yield the lines of one answer, by a system in a repeat."""
+        many = self._results.about.repeats > 1
+        again = f", repeat {row['repeat']}" if many else ""
+        yield Styled.assemble("\n", (row["system"], "bold"), again)
+        own = [scores[s.name] for s in self._results.scorers if s.name in scores]
+        jobs: dict[str, Row] = {}
+        for asked in (row, *own):
+            jobs |= {job["key"]: job for job in asked["jobs"] if job["key"] not in jobs}
+        for job in jobs.values():
+            yield from self._job(job)
+        for tried in json.loads(row["tries"] or "[]"):
+            yield f"  drawn: {json.dumps(tried, ensure_ascii=False)}"
+        if "missing" in (row["outcome"], *(score["outcome"] for score in own)):
+            yield Styled("not finished", "yellow")
+        for score in own:
+            yield from _score(score)
+
+    def _job(self, job: Row) -> Iterator[str | Styled]:
+        spec = self._results.stages[job["stage"]]
+        kept = self._results.record(job)
+        made = self._records.get(job["key"])
+        state = "not made" if made is None else made["outcome"]
+        settings = json.dumps(dict(spec.settings), ensure_ascii=False)
+        about = f"({spec.kind.value}) {state}, key {job['key']}"
+        yield Styled.assemble("  ", (spec.name, "cyan"), f" {about}")
+        yield f"    model {spec.identity or spec.target}"
+        yield f"    settings {settings}"
+        for line in _prompt(self._prompts.get(job["prompt"])):
+            yield f"    {line}"
+        if kept is not None:
+            yield from (f"    {line}" for line in self._output(spec, kept))
+
+    def _output(self, spec: StageSpec, row: RecordRow) -> Iterator[str]:
+        if row.reason:
+            yield f"reason: {row.reason}"
+        for name, value in self._results.noted(row).items():
+            # The messages sent to an endpoint repeat the turns above.
+            if name != "prompt" or isinstance(value, str):
+                yield f"{name}: {value}"
+        value = getattr(decode(spec.kind, row), "value", None)
+        if isinstance(value, Draft):
+            yield from _reply(value)
+
+
+def _score(score: Row) -> Iterator[str]:
+    outcome, value = score["outcome"], score["value"]
+    if value is not None:
+        yield f"  {score['scorer']}: done, {value:z.4g}"
+        yield f"    {score['detail'] or '{}'}"
+    elif outcome not in ("missing", "no_document"):
+        yield f"  {score['scorer']}: {outcome}, {score['reason']}"
+        if score["detail"]:
+            yield f"    {score['detail']}"
+
+
+def _prompt(row: Row | None) -> Iterator[str]:
+    if row is None:
+        return
+    yield f"seed {row['seed']}"
+    if row["kind"] == "request":
+        for turn in row["turns"]:
+            for part in turn["content"]:
+                yield f"{turn['role']}: {_segment(part)}"
+    else:
+        yield f"prompt: {row['text'] if row['payload'] is None else '(payload)'}"
+        yield from (f"context: {_segment(part)}" for part in row["context"])
+
+
+def _segment(part: Row) -> str:
+    text: str = part["text"]
+    return text if part["type"] == "text" else f"(image {part['image']})"
 
 
 def _shown(part: Text | Image) -> str:
-    return part.text if isinstance(part, Text) else f"(image {part.place or part.digest})"
-
-
-def _output(job: Job, row: RecordRow) -> Iterator[str]:
-    if row.reason:
-        yield f"reason: {row.reason}"
-    for name, value in notes_of(row).items():
-        # The messages sent to an endpoint repeat the turns above.
-        if name != "prompt" or isinstance(value, str):
-            yield f"{name}: {value}"
-    value = getattr(decode(job.spec.kind, row), "value", None)
-    if isinstance(value, Draft):
-        yield from _reply(value)
+    return part.text if isinstance(part, Text) else f"(image {part.digest})"
 
 
 def _reply(draft: Draft) -> Iterator[str]:

@@ -21,9 +21,9 @@ from benchmarks.runs.experiment import (
     open_experiment,
     other_given_answers,
     read_task,
-    refuse_other_questions,
     refuse_settings_of_nothing,
 )
+from benchmarks.runs.opening import refuse_other_questions
 from benchmarks.runs.queries import asked_ids, settled
 from benchmarks.runs.run_directory import former_config, read_manifest
 from benchmarks.tasks.answers import changed_answers

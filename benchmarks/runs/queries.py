@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results.files.reading import NoResults, RunResults
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.run_directory import former_config
 from benchmarks.tasks.changes import (
@@ -20,7 +21,6 @@ from benchmarks.tasks.changes import (
     QueryChanges,
     StoredQueries,
     new_rows,
-    run_ids,
     told,
     with_stored,
 )
@@ -57,9 +57,15 @@ class SettledData:
 def stored_queries(root: AnyPath) -> StoredQueries | None:
     """Return what the run in `root` stored of its data.
 
-    None for a run that has not ended yet, or was made by an earlier version.
+    None for a run that has not ended yet, or was made by an earlier version. ResultsError
+    where its results cannot be read.
     """
-    return None
+    try:
+        results = RunResults.at(root)
+    except NoResults:
+        return None
+    rows = {row["id"]: row["digest"] for row in results.rows("data")}
+    return StoredQueries(rows, [*results.queries.values()])
 
 
 def settled(
@@ -76,7 +82,7 @@ def settled(
     stored = stored_queries(root)
     if stored is None:
         return _by_digest(before, manifest, config, task, choices, ids, run)
-    changes, asked = QueryChanges.of(task, stored), run_ids(stored)
+    changes, asked = QueryChanges.of(task, stored), stored.ids
     since = f"data {config.data} has changed since {run} was made"
     gone, refusals, remarks = changes.gone, list[str](), list[str]()
     if changes and choices.keep:

@@ -20,6 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.results.board import Board, outcome_of, score_value
+from benchmarks.results.files.about import RunAbout
+from benchmarks.results.files.reading import RunResults
 from benchmarks.results.headline import furthest_apart, headline_table, outcomes_note
 from benchmarks.results.leaderboard import ranked, reasons_of
 from benchmarks.results.notebook import (
@@ -33,18 +35,21 @@ from benchmarks.results.notebook import (
 )
 from benchmarks.results.reasons import reasons_table
 from benchmarks.results.table import ResultTable
-from benchmarks.runs.experiment import Experiment, reopen
+from benchmarks.runs.opening import open_results
 from benchmarks.runs.run_directory import read_manifest
 from benchmarks.tasks.published import Answer
-from cluster.plan import evaluated, evaluations, lookup_in
-from cluster.store import BlobReader, Store
-from cluster.walks import Lookup
+from cluster.store import BlobReader
 from generators.base import VALUED, Failure, Outcome, OutcomeName, Result, Skip, Unread
 from generators.buckets import AnyPath
 from generators.document import Document, Malformed, Sample, Score, key_of
 from generators.errors import UsageError
 from generators.names import unknown
-from generators.system import Prompter, System
+from generators.system import Prompter
+
+_AT_ONCE = 512
+"""Answers that are read together, since reading one alone takes as long."""
+_MOST_WITH_NOTES = 20_000
+"""Notes of stages are read where the run has at most this many answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,16 +165,23 @@ def _why(answer: ScorerVerdict | QueryAnswer) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SystemAnswers(Mapping[str, QueryAnswer]):
-    """One system's answers by query id, in the run's order; each read when asked for."""
+    """One system's answers by query id, in the run's order, read when they are asked for.
+
+    They are read some hundred at a time, which stay at hand until others are asked for.
+    """
 
     run: "RunData"
-    system: System
+    system: str
     repeat: int = 1
+    _near: dict[str, QueryAnswer] = field(default_factory=dict, init=False)
 
     def __getitem__(self, id: str) -> QueryAnswer:
         if id not in self.run.queries:
             raise KeyError(str(unknown("query", id, self.run.queries)))
-        return self.run._answer(self.system, self.run.queries[id], self.repeat)
+        if id not in self._near:
+            self._near.clear()
+            self._near.update(self.run._answers_near(id, self.system, self.repeat))
+        return self._near[id]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.run.queries)
@@ -178,9 +190,11 @@ class SystemAnswers(Mapping[str, QueryAnswer]):
         return len(self.run.queries)
 
     def __repr__(self) -> str:
-        counted = Counter(answer.outcome for answer in self.values())
+        among = {"system": [self.system]}
+        rows = self.run.results.rows("answers", ["repeat", "outcome"], among)
+        counted = Counter(r["outcome"] for r in rows if r["repeat"] == self.repeat)
         outcomes = ", ".join(f"{n:,} {name}" for name, n in counted.items())
-        return f"{self.system.name}: {len(self):,} answers ({outcomes})"
+        return f"{self.system}: {len(self):,} answers ({outcomes})"
 
 
 def read_answers(
@@ -192,9 +206,7 @@ def read_answers(
     """
     answers: dict[str, dict[str, Answer]] = {}
     for manifest in manifests:
-        run = RunData.at(manifest.parent)
-        plan = replace(run.experiment.plan, scorers=())
-        for made in evaluations(plan, run.store):
+        for made in open_results(manifest.parent).evaluations():
             which = f" (repeat {made.repeat + 1})" if made.repeat else ""
             own = answers.setdefault(f"{made.system}{which}", {})
             document = made.document
@@ -207,11 +219,10 @@ def read_answers(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunData:
-    """A run directory, opened for reading. Nothing is written, no model is loaded."""
+    """A run, opened for reading: its results, from files that are read when needed."""
 
     root: AnyPath
-    experiment: Experiment
-    store: Store
+    results: RunResults
     read: BlobReader = field(default_factory=BlobReader)
     """Reads images, and remembers which parts it found damaged."""
 
@@ -219,48 +230,50 @@ class RunData:
     def at(cls, root: AnyPath) -> "RunData":
         """Return the run in `root`; UsageError where there is none."""
         root = root.expanduser().resolve()
-        return cls(root, reopen(root), Store(root))
+        return cls(root, open_results(root, strict=False))
 
     @property
     def manifest(self) -> dict[str, Any]:
         """Resolved config, versions, revisions, counts, usage."""
         return read_manifest(self.root)
 
+    @property
+    def about(self) -> RunAbout:
+        """The task set, seed, repeats, weights; systems and scorers as plain facts."""
+        return self.results.about
+
     @cached_property
     def systems(self) -> tuple[str, ...]:
         """Names of the systems."""
-        return tuple(system.name for system in self.experiment.systems)
+        return tuple(system.name for system in self.results.systems)
 
     @cached_property
     def scorers(self) -> tuple[str, ...]:
         """Names of the scorers."""
-        return tuple(scorer.name for scorer in self.experiment.scorers)
+        return tuple(scorer.name for scorer in self.results.scorers)
 
     @cached_property
     def queries(self) -> Mapping[str, TaskQuery]:
         """The queries by id, in the order of the task set."""
-        prompt = self.experiment.task.prompt
-        named = {key_of(sample): sample for sample in self.experiment.samples}
+        prompt = self.results.prompt
         return {
             id: TaskQuery(id=id, sample=sample, prompt=prompt, read=self.read)
-            for id, sample in named.items()
+            for id, sample in self.results.queries.items()
         }
 
     def documents(self, system: str, repeat: int = 1) -> SystemAnswers:
         """Return what `system` made of every query; `repeat` counts from 1. UsageError."""
-        chosen = [s for s in self.experiment.systems if s.name == system]
-        if not chosen:
+        if system not in self.systems:
             raise unknown("system", system, self.systems)
-        if not 1 <= repeat <= self.experiment.config.repeats:
-            most = self.experiment.config.repeats
-            raise UsageError(f"repeat {repeat} is not from 1 to {most}")
-        return SystemAnswers(self, chosen[0], repeat)
+        if not 1 <= repeat <= self.about.repeats:
+            raise UsageError(f"repeat {repeat} is not from 1 to {self.about.repeats}")
+        return SystemAnswers(self, system, repeat)
 
     @property
     def answers(self) -> Iterator[QueryAnswer]:
         """Every answer of every system and repeat."""
         for system in self.systems:
-            for repeat in range(1, self.experiment.config.repeats + 1):
+            for repeat in range(1, self.about.repeats + 1):
                 yield from self.documents(system, repeat).values()
 
     @property
@@ -295,7 +308,7 @@ class RunData:
     @cached_property
     def board(self) -> Board:
         """Everything tables are made of."""
-        return self.experiment.board(self.store)
+        return self.results.board
 
     @cached_property
     def leaderboard(self) -> ResultTable:
@@ -315,7 +328,7 @@ class RunData:
     @property
     def damage(self) -> tuple[str, ...]:
         """What was found damaged while reading; such records count as missing."""
-        return (*self.store.notices, *(str(d) for d in self.read.damage.values()))
+        return (*self.results.store.notices, *(str(d) for d in self.read.damage.values()))
 
     def __repr__(self) -> str:
         asked = f"{len(self.queries):,} queries, {len(self.systems)} systems"
@@ -336,11 +349,19 @@ class RunData:
         answers = (self.documents(name)[id].html for name in names)
         return self.queries[id]._repr_html_() + beside(*answers)
 
-    @cached_property
-    def _lookup(self) -> Lookup:
-        return lookup_in(self.store, notes=self.experiment.notes)
-
-    def _answer(self, system: System, query: TaskQuery, repeat: int) -> QueryAnswer:
-        plan = self.experiment.plan
-        e = evaluated(plan, (system, query.sample, repeat - 1), self._lookup)
-        return QueryAnswer.of(system.name, query, e.document, repeat, e.scores)
+    def _answers_near(
+        self, id: str, system: str, repeat: int
+    ) -> Iterator[tuple[str, QueryAnswer]]:
+        """Yield the answers to the query `id` and to those that are read with it."""
+        ids = [*self.queries]
+        start = ids.index(id) // _AT_ONCE * _AT_ONCE
+        found = self.results.evaluations(
+            ids[start : start + _AT_ONCE],
+            systems=[system],
+            repeat=repeat,
+            notes=self.results.answers <= _MOST_WITH_NOTES,
+        )
+        for e in found:
+            key = key_of(e.sample)
+            query = self.queries[key]
+            yield key, QueryAnswer.of(system, query, e.document, repeat, e.scores)

@@ -23,14 +23,15 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.results.board import DONE, Board
-from benchmarks.results.report.entries import segments_of, write_script
+from benchmarks.results.page_files import FolderFiles
+from benchmarks.results.report.entries import segments_of
 from benchmarks.results.report.images import PACK, pack_images
 from benchmarks.results.report.page import sources
 from benchmarks.results.table import environment, json_text
-from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from benchmarks.studies.annotations import PENALTY, Unit, read_ratings
 from benchmarks.terminal import progress
-from cluster.store import BlobReader, Store
+from cluster.store import BlobReader
 from generators.base import Result
 from generators.buckets import AnyPath
 from generators.document import Content, Image, Sample
@@ -81,7 +82,7 @@ def annotate(
                 "begun; name another folder with --out"
             )
         return
-    board = reopen(root).board(Store(root, strict=True))
+    board = open_results(root).board
     known = sorted(_units(board, options))
     gold = _gold(Path(options.gold), options, known) if options.gold else {}
     blocks = _blocks(known, gold, options)
@@ -250,7 +251,8 @@ def _write_page(
         if isinstance(segment, Image)
     }
     numbers = {digest: number for number, digest in enumerate(images)}
-    packs = pack_images(folder, [*images.values()], BlobReader(), on_progress, SIDE)
+    files = FolderFiles(folder)
+    packs = pack_images(files, [*images.values()], BlobReader(), on_progress, SIDE)
     items = {
         token: {
             "form": key["items"][token]["form"],
@@ -261,7 +263,7 @@ def _write_page(
         for token, (sample, answers, truth) in shown.items()
     }
     about = {"study": key["study"], "forms": key["forms"], "pack": PACK, "packs": packs}
-    write_script(folder, "items.js", about | {"blocks": blocks, "items": items})
+    files.write_data("items.js", about | {"blocks": blocks, "items": items})
     template = environment().get_template("annotate.html.j2")
     style, script = sources("report.css", "annotate.css"), sources(*_SCRIPTS)
     write_whole(folder / "index.html", template.render(style=style, script=script))

@@ -15,13 +15,12 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from benchmarks.results.board import Board
-from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from benchmarks.tasks.controls import TRUTH, is_control
 from benchmarks.tasks.mmie.categories import category_of
 from benchmarks.tasks.reading.rules import RowError, TaskError, shown
 from benchmarks.tasks.reading.sources import read_text
 from benchmarks.tasks.reading.tables import SUFFIXES, table_of
-from cluster.store import Store
 from generators.base import OutcomeName
 from generators.buckets import AnyPath, BucketPath
 from generators.errors import UsageError
@@ -126,7 +125,7 @@ def read_scores(
     Of all scorers, or of those named; UsageError for unknown names.
     """
     if isinstance(path, BucketPath) or path.is_dir():
-        return of_board(reopen(path).board(Store(path, strict=True))).by(scorers)
+        return of_board(open_results(path).board).by(scorers)
     return read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale).by(scorers)
 
 

@@ -21,7 +21,7 @@ from benchmarks.results.board import Board
 from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.people import Agreement, published
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
-from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from benchmarks.studies.bias import (
     SAME,
     TO_FIRST,
@@ -30,7 +30,6 @@ from benchmarks.studies.bias import (
     recorded_rulings,
 )
 from benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR, SIDES
-from cluster.store import Store
 from generators.base import OutcomeName
 from generators.buckets import AnyPath
 from generators.document import Sample
@@ -180,15 +179,15 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
     Of all scorers and judges of pairs, or of those with `names`. Plain data. UsageError
     where the data hold no choices, and where nothing was judged.
     """
-    experiment = reopen(root)
-    valid = [q for q in experiment.samples if isinstance(q, Sample)]
+    results = open_results(root)
+    valid = [q for q in results.queries.values() if isinstance(q, Sample)]
     pairs = [Pair.of(query) for query in valid if CHOSEN in query.metadata]
     if not pairs:
         raise UsageError(
-            f"the data of {root} ({experiment.task.name}) do not say which answers people "
+            f"the data of {root} ({results.about.name}) do not say which answers people "
             "chose, as mmrb2:PLACE does; name a file of annotations, or truth:NAME"
         )
-    board = experiment.board(Store(root, strict=True))
+    board = results.board
     judges = [*_scorers(board), *_judges_of_pairs(root)]
     if not judges:
         raise UsageError(
@@ -201,7 +200,7 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
     return {
         "form": "choice",
         "scores": str(root),
-        "data": dict(experiment.task.about),
+        "data": dict(results.about.data),
         "warning": board.warning,
         "pairs": len(pairs),
         "prompts": len({pair.prompt for pair in pairs}),

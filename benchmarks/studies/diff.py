@@ -20,12 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.results.board import Board
+from benchmarks.results.files.reading import RunResults
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable, TableColumn
-from benchmarks.runs.experiment import Experiment, reopen
-from cluster.plan import lookup_in
-from cluster.store import Store, read_blob
-from cluster.walks import Lookup, Pending, read
+from benchmarks.runs.opening import open_results
+from cluster.store import read_blob
 from generators.base import RANDOM, Outcome, Result, StageSpec, outcome_name
 from generators.buckets import AnyPath
 from generators.checkpoints import looks_like_path
@@ -37,40 +36,44 @@ from generators.system import System
 from scorers.base import ends_of
 from scorers.statistics.means import mean, of_differences, paired
 
-Answer = Outcome[Document] | Pending
+Answer = Outcome[Document] | None
+_AT_ONCE = 512
+"""Answers that are read together."""
 Pixels = npt.NDArray[np.uint8]
 """(height, width, 3)"""
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run directory as it is compared: its experiment, its scores and its records."""
+    """A run as it is compared: its results, and the scores in them."""
 
     root: AnyPath
-    experiment: Experiment
-    board: Board
-    lookup: Lookup
+    results: RunResults
 
     @classmethod
     def at(cls, root: AnyPath) -> "FinishedRun":
         """Return the run at `root`; UsageError where there is none."""
-        experiment, store = reopen(root), Store(root, strict=True)
-        return cls(root, experiment, experiment.board(store), lookup_in(store))
+        return cls(root, open_results(root))
+
+    @property
+    def board(self) -> Board:
+        """Everything its tables are made of."""
+        return self.results.board
 
     @cached_property
     def systems(self) -> dict[str, System]:
         """The systems by name."""
-        return {system.name: system for system in self.experiment.systems}
+        return {system.name: system for system in self.results.systems}
 
     @cached_property
     def scorers(self) -> dict[str, str]:
         """The scales of scorers by name."""
-        return {scorer.name: scorer.scale for scorer in self.board.scorers}
+        return {scorer.name: scorer.scale for scorer in self.results.scorers}
 
     @cached_property
     def queries(self) -> dict[str, Sample | Malformed]:
         """By the key that distinguishes a malformed row from the valid one with its id."""
-        return {key_of(query): query for query in self.experiment.samples}
+        return self.results.queries
 
     def scores(self, system: str, scorer: str) -> dict[str, float]:
         """Return means over repeats, by the key of every query that has a score."""
@@ -79,11 +82,14 @@ class FinishedRun:
         pairs = zip(self.board.keys, values, strict=True)
         return {key: float(value) for key, value in pairs if not np.isnan(value)}
 
-    def answers(self, system: str, asked: Iterable[tuple[str, int]]) -> Iterator[Answer]:
-        """Yield the answers to queries by their key, in a repeat counted from 0."""
-        for query, repeat in asked:
-            about = self.systems[system], self.queries[query], repeat
-            yield read(self.experiment.plan.answer(*about), self.lookup)
+    def answers(self, system: str, keys: Sequence[str], repeats: int) -> Iterator[Answer]:
+        """Yield the answers to queries by their keys, in one repeat after the other."""
+        for repeat in range(1, repeats + 1):
+            for start in range(0, len(keys), _AT_ONCE):
+                some = keys[start : start + _AT_ONCE]
+                found = self.results.evaluations(some, systems=[system], repeat=repeat)
+                documents = {key_of(e.sample): e.document for e in found}
+                yield from (documents.get(key) for key in some)
 
 
 def run_difference(
@@ -113,11 +119,12 @@ def run_difference(
     scores = [_scores(runs, name, names, alike) for names in pairs for name in scorers]
     n = len(same) if answers is None else min(answers, len(same))
     keys = [same[i * len(same) // n] for i in range(n)]
-    repeats = range(min(run.experiment.config.repeats for run in runs))
-    asked = [(key, repeat) for repeat in repeats for key in keys]
+    repeats = min(run.results.about.repeats for run in runs)
+    asked = [(key, repeat) for repeat in range(repeats) for key in keys]
     done, answered = 0, []
     for names in pairs if asked else ():
-        ours, theirs = (run.answers(n, asked) for run, n in zip(runs, names, strict=True))
+        ours = one.answers(names[0], keys, repeats)
+        theirs = other.answers(names[1], keys, repeats)
         split = splitter_of((one.systems[names[0]].draft, other.systems[names[1]].draft))
         compared = []
         for (key, repeat), mine, yours in zip(asked, ours, theirs, strict=True):
@@ -381,7 +388,7 @@ def answer_pair(
 ) -> AnswerPair:
     """Compare two answers to one query; raises what `image_difference` raises."""
     one, other = answers
-    outcomes = ["missing" if isinstance(a, Pending) else outcome_name(a) for a in answers]
+    outcomes = ["missing" if a is None else outcome_name(a) for a in answers]
     if not isinstance(one, Result) or not isinstance(other, Result):
         return AnswerPair(query, repeat, outcomes)
     ours, theirs = one.value, other.value

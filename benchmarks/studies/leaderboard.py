@@ -35,9 +35,8 @@ from benchmarks.results.table import (
     json_text,
     markdown_page,
 )
-from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from benchmarks.tasks.controls import is_reference
-from cluster.store import Store
 from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.files import write_whole
@@ -149,13 +148,13 @@ def overview_of(runs: Iterable[AnyPath]) -> Overview:
     found: dict[Any, list[Part]] = {}
     sets: dict[str, None] = {}
     for root in runs:
-        experiment = reopen(root)
-        board = experiment.board(Store(root, strict=True))
+        results = open_results(root)
+        board = results.board
         sets |= {s.name: None for s in board.scorers if s.of_sets}
         for scorer in (s for s in board.scorers if not s.of_sets):
             # The same scorer, task set and queries are the same benchmark.
-            digests = scorer.stage.digest, str(dict(experiment.task.about)["digest"])
-            part = Part(root, experiment.config.data, board, scorer)
+            digests = scorer.stage.digest, str(results.about.data["digest"])
+            part = Part(root, results.about.config["data"], board, scorer)
             found.setdefault((scorer.name, *digests, *board.keys), []).append(part)
     benchmarks = [Benchmark(parts) for parts in found.values()]
     if not benchmarks:

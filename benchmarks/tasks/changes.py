@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
 
 from benchmarks.tasks.published import TaskSet
 from generators.document import Malformed, Sample
@@ -22,16 +21,19 @@ KEPT = "kept"
 """The entry of a task set's `about` that names queries which are as a run stored them."""
 
 
-class StoredQueries(Protocol):
+@dataclass(frozen=True, slots=True)
+class StoredQueries:
     """What a run keeps of the data that it was made with."""
 
-    @property
-    def rows(self) -> Mapping[str, str]:
-        """By id, the digest of every row of the data, whether the run asked it or not."""
+    rows: Mapping[str, str]
+    """By id, the digest of every row of the data, whether the run asked it or not."""
+    queries: Sequence[Sample | Malformed]
+    """Those that the run asked."""
 
     @property
-    def queries(self) -> Mapping[str, Sample | Malformed]:
-        """The queries of the run, by key (`key_of`)."""
+    def ids(self) -> list[str]:
+        """The ids of the run's queries, in its order."""
+        return [query.id for query in self.queries]
 
 
 def query_digest(query: Sample | Malformed) -> str:
@@ -99,7 +101,7 @@ class QueryChanges:
     @classmethod
     def of(cls, task: TaskSet, stored: StoredQueries) -> QueryChanges:
         """Compare the queries that a run stored with those of `task`."""
-        ids, now = run_ids(stored), dict(data_rows(task))
+        ids, now = stored.ids, dict(data_rows(task))
         return cls(
             queries=len(ids),
             changed=[i for i in ids if i in now and now[i] != stored.rows.get(i)],
@@ -118,14 +120,9 @@ class QueryChanges:
         return f"of the run's {self.queries:,} queries, {' and '.join(parts)}"
 
 
-def run_ids(stored: StoredQueries) -> list[str]:
-    """Return the ids of a run's queries, in its order."""
-    return [query.id for query in stored.queries.values()]
-
-
 def new_rows(queries: Iterable[Sample | Malformed], stored: StoredQueries) -> list[str]:
     """Return the ids of `queries` that are not the run's, and that the data had not so."""
-    asked = {*run_ids(stored)}
+    asked = {*stored.ids}
     return [
         query.id
         for query in queries
@@ -135,7 +132,7 @@ def new_rows(queries: Iterable[Sample | Malformed], stored: StoredQueries) -> li
 
 def with_stored(task: TaskSet, stored: StoredQueries, ids: Collection[str]) -> TaskSet:
     """Return the task set whose queries `ids` are as a run stored them, gone ones last."""
-    kept = {q.id: q for q in stored.queries.values() if q.id in ids}
+    kept = {query.id: query for query in stored.queries if query.id in ids}
     there = {query.id for query in task.samples}
     samples = [kept.get(query.id, query) for query in task.samples]
     samples += [query for id, query in kept.items() if id not in there]

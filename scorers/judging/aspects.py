@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, zip_longest
 from typing import Any
@@ -43,21 +43,16 @@ from generators.document import (
 )
 from generators.errors import UsageError
 from generators.replies import as_number, json_object, stated, under
-from scorers.base import UNBOUNDED
+from scorers.base import UNBOUNDED, ReleasedSummary
 from scorers.judging.corrected import Pages
 from scorers.judging.judge import Question, QuestionsJudge, Readings
 from scorers.judging.replies import Unreadable, no_object, object_schema
-from scorers.judging.rubrics import RELEASED, WORDING
+from scorers.judging.rubrics import ASPECT_TOP, ASPECTS, RELEASED, WORDING
 from scorers.judging.sources import Mode, file_in
 
 PREFIX = "aspects:"
-TOP = 10
-"""Highest score of an aspect."""
-ASPECTS: Mapping[str, str] = WORDING["aspects"]["asked"]
-"""Aspects by the names of the released prompt, and what we say of them."""
-_FORM = json.dumps(
-    {"scores": {name: {"Score": f"0 to {TOP}", "Justification": "..."} for name in ASPECTS}}
-)
+_SCORED = {"Score": f"0 to {ASPECT_TOP}", "Justification": "..."}
+_FORM = json.dumps({"scores": dict.fromkeys(ASPECTS, _SCORED)})
 _LISTED = "\n".join(f"- {name}: {text}" for name, text in ASPECTS.items())
 OWN: str = WORDING["aspects"]["task"].replace("{listed}", _LISTED).replace("{form}", _FORM)
 """Our wording."""
@@ -76,8 +71,6 @@ SQUEEZED = StageSpec(
 )
 """Shows images as `encode_image` of the released program does."""
 
-OVERALL = "Overall"
-"""The mean of all aspects, as the released summary names it."""
 Scores = dict[str, float]
 """Scores from 0 to 10 by aspect."""
 
@@ -132,6 +125,11 @@ class AspectsJudge(QuestionsJudge[Scores]):
         return self.official
 
     @property
+    def released_summary(self) -> ReleasedSummary:
+        """OpenING's in official mode."""
+        return "opening" if self.official else ""
+
+    @property
     def stages(self) -> tuple[StageSpec, ...]:
         """The chat stage, in official mode after the one that squeezes images."""
         return (SQUEEZED, self.stage) if self.official else (self.stage,)
@@ -156,8 +154,8 @@ class AspectsJudge(QuestionsJudge[Scores]):
         if not (scores := replies.values.get(0)):
             return Unread(f"the reply cannot be read: {replies.reasons[0]}")
         mean = sum(scores.values()) / len(scores)
-        shares = {name: score / TOP for name, score in scores.items()}
-        return Result(Score(100 * mean / TOP, {"criteria": shares}))
+        shares = {name: score / ASPECT_TOP for name, score in scores.items()}
+        return Result(Score(100 * mean / ASPECT_TOP, {"criteria": shares}))
 
     def read_reply(self, reply: str) -> Scores | Unreadable:
         """Return the scores in a reply."""
@@ -261,15 +259,15 @@ def aspects(reply: str) -> Scores | Unreadable:
     if plain is None:
         return Unreadable(no_object(reply), detail)
     names = ", ".join(_missing_in_json(plain) or missing)
-    return Unreadable(f"there is no score from 0 to {TOP} for {names}", detail)
+    return Unreadable(f"there is no score from 0 to {ASPECT_TOP} for {names}", detail)
 
 
 def _score(value: Any) -> float | None:
     """Return the one score of an aspect: a number, or that under `Score`."""
     values = under(value, "Score") if isinstance(value, dict) else [value]
-    numbers = {as_number(one, TOP) for one in values}
+    numbers = {as_number(one, ASPECT_TOP) for one in values}
     number = numbers.pop() if len(numbers) == 1 else None
-    return number if number is not None and 0 <= number <= TOP else None
+    return number if number is not None and 0 <= number <= ASPECT_TOP else None
 
 
 def _missing_in_json(content: Mapping[str, Any]) -> list[str]:
@@ -282,7 +280,7 @@ def _missing_in_json(content: Mapping[str, Any]) -> list[str]:
         for name in ASPECTS
         if not isinstance(value := stated.get(name), int | float)
         or isinstance(value, bool)
-        or not 0 <= value <= TOP
+        or not 0 <= value <= ASPECT_TOP
     ]
 
 
@@ -322,17 +320,3 @@ def official_aspects(reply: str) -> Scores | Unreadable:
 def _text(name: str) -> str:
     """Return a name that can be written; JSON may hold halves of surrogate pairs."""
     return name.encode("utf-8", "replace").decode()
-
-
-def official_summary(scores: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the mean of each aspect's scores and `OVERALL`, as summarize_GPT_scores.py.
-
-    Both are rounded to 2 decimals, the second being the mean of rounded ones.
-    """
-    several: dict[str, list[float]] = {}
-    for name, score in scores:
-        several.setdefault(name, []).append(score)
-    summary = {name: round(sum(own) / len(own), 2) for name, own in several.items()}
-    if summary:
-        summary[OVERALL] = round(sum(summary.values()) / len(summary), 2)
-    return summary

@@ -12,7 +12,7 @@ from generators.content import followed_up
 from generators.document import Content, Document, Draft, Request, Sample, Score, Turn
 from generators.keys import derived_seed
 from generators.thoughts import UNFINISHED
-from scorers.base import Scorer
+from scorers.base import ReleasedSummary, Scorer
 from scorers.judging.corrected import Corrected
 from scorers.judging.released import Released
 from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
@@ -196,6 +196,11 @@ class RubricJudge(ChatJudge):
         own = all(id.startswith("own:") for id in self.texts)
         mode = "official" if isinstance(self.examiner, Released) else "corrected"
         return f"{'our' if own else 'released'} rubrics, {mode} mode"
+
+    @property
+    def released_summary(self) -> ReleasedSummary:
+        """MMIE's in official mode."""
+        return "mmie" if isinstance(self.examiner, Released) else ""
 
     @property
     def texts(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Official mode: request, limits, reading and averages of the released scorer.
+"""Official mode: request, limits and reading of the released scorer.
 
 After dataset.py and main.py of Lillianwei-h/MMIE@eb0fd6e, quirks included. What that
 program drops silently is unscored here, with the reason.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from generators.buckets import AnyPath
 from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text
 from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
-from scorers.judging.rubrics import RELEASED, RUBRIC, TOP, Rubric
+from scorers.judging.rubrics import RELEASED, RUBRIC, TOP, Rubric, kind_of
 from scorers.judging.sources import read_published
 
 MOST_IMAGES = 4
@@ -32,7 +32,6 @@ FIRST_TRUTH = "gt_answer[0].text"
 _SCORE = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
 """main.py, `find_score`: the first number after the first such heading."""
 DIGESTS = RELEASED["mmie"]
-KINDS = ("SA", "PBL", "MSR")
 _FORM = f"### Score\n<an integer from 0 to {TOP}>"
 
 
@@ -76,11 +75,6 @@ def flattened(question: Content, answer: Content) -> Flattened:
         if full or len(images) > _LAST:
             break
     return Flattened(question_text, written, images, answer[read:])
-
-
-def kind_of(id: str) -> str | None:
-    """Return the rubric an id gets: prompts.py looks for the letters anywhere in it."""
-    return next((kind for kind in KINDS if kind in id), None)
 
 
 @dataclass(frozen=True)
@@ -157,33 +151,3 @@ def find_score(reply: str) -> int | None:
     """main.py, `find_score`: rounded half to even. OverflowError as there."""
     match = _SCORE.search(reply)
     return None if match is None else round(float(match.group(1)))
-
-
-@dataclass(frozen=True, slots=True)
-class Averages:
-    """What the released scorer prints, on the raw scale of 0 to 6."""
-
-    n: int
-    """Scores that could be read."""
-    average: float | None
-    """Over all of them (a micro average), rounded to 3 decimals."""
-    kinds: Mapping[str, float | None]
-    """By SA, PBL and MSR, rounded likewise."""
-
-
-def averages(scores: Iterable[tuple[str, int]]) -> Averages:
-    """main.py's last lines, for (query id, raw score of 0 to 6)."""
-    # Imported here: planning a run needs no numpy.
-    import numpy as np
-
-    def average(values: list[int]) -> float | None:
-        return float(np.round(np.mean(values), 3)) if values else None
-
-    pairs = list(scores)
-    kinds = {k: average([s for id, s in pairs if kind_of(id) == k]) for k in KINDS}
-    return Averages(len(pairs), average([score for _, score in pairs]), kinds)
-
-
-def percent(average: float) -> float:
-    """The paper's scale: its authors divide by 6 (MMIE, issue 10 of the repository)."""
-    return average / TOP * 100

@@ -18,6 +18,10 @@ TOP = 6
 """Highest raw score."""
 RUBRIC = "rubric"
 """Metadata of a query: whose rubric it is judged by, where its category has none."""
+KINDS = ("SA", "PBL", "MSR")
+"""MMIE's categories, by which its rubrics are named."""
+ASPECT_TOP = 10
+"""Highest score of one of OpenING's aspects."""
 _PENALTY = "Emotional Impact"
 
 
@@ -97,3 +101,10 @@ OWN: Mapping[str, Rubric] = MappingProxyType(
     {category: _own(category, WORDING) for category in WORDING["categories"]}
 )
 """Our rubrics, by category."""
+ASPECTS: Mapping[str, str] = WORDING["aspects"]["asked"]
+"""OpenING's aspects by the names of the released prompt, and what we say of them."""
+
+
+def kind_of(id: str) -> str | None:
+    """Return the rubric an id gets: prompts.py looks for the letters anywhere in it."""
+    return next((kind for kind in KINDS if kind in id), None)

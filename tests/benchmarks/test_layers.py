@@ -147,6 +147,20 @@ def test_a_planted_wrong_arrow_is_found(room: str, name: str) -> None:
     assert wrong_arrows(room, {name}) == [name]
 
 
+READERS = ["runs/every_eval_ever.py", "runs/exports.py"]
+VALUES_OF_SCORERS = ("scorers.base", "scorers.statistics", "scorers.judging.summaries")
+
+
+def test_tables_know_scorers_by_their_values() -> None:
+    """Those of a run that is read from files are of no class of `scorers`."""
+    room = CHECKOUT / "benchmarks"
+    paths = [*(room / "results").rglob("*.py"), *(room / name for name in READERS)]
+    imported = {name for path in paths for name in imports(path)}
+    seen = {name for name in imported if name.startswith("scorers")}
+    assert {"scorers.base", "scorers.base.Scorer"} <= seen
+    assert [name for name in seen if not name.startswith(VALUES_OF_SCORERS)] == []
+
+
 def arrows(paths: Mapping[str, Path]) -> dict[str, set[str]]:
     """By module, those that it imports.
 
@@ -210,15 +224,31 @@ def test_every_package_is_installed_except_scripts() -> None:
     assert set(find_packages(str(CHECKOUT), **chosen)) == there - SCRIPTS
 
 
+HEAVY = {"torch", "transformers", "diffusers", "open_clip", "ray", "openai", "pandas"}
+
+
+def test_tables_and_page_import_no_model_code() -> None:
+    room = CHECKOUT / "benchmarks" / "results"
+    paths = [p.relative_to(CHECKOUT).with_suffix("") for p in room.rglob("*.py")]
+    names = sorted(".".join(p.parts).removesuffix(".__init__") for p in paths)
+    code = (
+        f"import sys, {', '.join(names)}\n"
+        f"loaded = {HEAVY!r} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_planning_imports_no_model_code(tmp_path: Path) -> None:
-    heavy = {"torch", "transformers", "diffusers", "open_clip", "ray", "openai", "pandas"}
     words = ["plait", "plan", "--data", "sample", "--weights", "tiny", "--on", "8xH100"]
     words += ["--system", "qwen2-vl-72b+sdxl-turbo", "--out", str(tmp_path / "x")]
     code = (
         "import sys, plait, benchmarks.api\n"
         f"sys.argv = {words!r}\n"
         "try:\n    plait.app()\nexcept SystemExit as end:\n    assert not end.code\n"
-        f"loaded = {heavy!r} & set(sys.modules)\n"
+        f"loaded = {HEAVY!r} & set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )
     command = [sys.executable, "-c", code]

@@ -25,6 +25,7 @@ from generators.base import (
 )
 from generators.document import Document, Image, Malformed, Sample, Score, Text, Turn
 from generators.system import System
+from scorers.base import ReleasedSummary
 from scorers.statistics.estimate import Estimate
 
 MMIE = {
@@ -50,6 +51,8 @@ class Judge:
     superseded: str = ""
     manner: str = ""
     of_sets: bool = False
+    released_summary: ReleasedSummary = ""
+    criteria_are_shares: bool = True
     rounds: int = 1
     stages: tuple[StageSpec, ...] = ()
 

@@ -10,11 +10,11 @@ from markupsafe import Markup
 from benchmarks.results.board import Board
 from benchmarks.results.costs import MEASURES
 from benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, drawn
+from benchmarks.results.page_files import PageFiles
 from benchmarks.results.pairings.comparison import Pairings, PairingScores, pairings_of
 from benchmarks.results.pairings.sheet import Read, sheet_markup, sheet_of, write_images
 from benchmarks.results.pairings.tables import agreement_tables, cost_table, score_tables
 from benchmarks.results.table import ResultTable
-from generators.buckets import AnyPath
 from scorers.statistics.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ Block = Sequence[ResultTable | Markup]
 
 
 def pairings_section(
-    board: Board, shown: Collection[str], folder: AnyPath, read: Read
+    board: Board, shown: Collection[str], files: PageFiles, read: Read
 ) -> list[dict[str, Any]]:
     """Return what the template shows of each matrix; empty where there is none.
 
     The blocks of a scorer stand side by side. The contact sheet is of queries that are
-    `shown` on the page; its images are written into `folder`.
+    `shown` on the page; its images are written to `files`.
     """
     pairings = pairings_of(board)
     sheets = [sheet_of(board, one, shown) for one in pairings]
-    images = write_images([sheet for sheet in sheets if sheet], folder, read)
+    images = write_images([sheet for sheet in sheets if sheet], files, read)
     return [
         {
             "shape": f"{one.matrix.shape}, protocol {one.matrix.protocol}",

@@ -1,7 +1,7 @@
 """The contact sheet: images of a few queries by every pairing, side by side.
 
 sheet = sheet_of(board, pairings, board.keys)
-sheet_markup(sheet, write_images([sheet], folder, read))    # for the page
+sheet_markup(sheet, write_images([sheet], files, read))     # for the page
 write_sheet(sheet, Path("sheet.png"), read)                 # one image
 """
 
@@ -19,13 +19,12 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont, ImageOps
 
 from benchmarks.results.board import Board
+from benchmarks.results.page_files import PageFiles
 from benchmarks.results.pairings.comparison import Pairings
 from benchmarks.results.table import environment, printable
 from generators.base import Result
-from generators.buckets import AnyPath
 from generators.document import Image, Sample, Text
 from generators.errors import UsageError
-from generators.files import write_whole
 from generators.images import decode, small_webp
 from scorers.statistics.estimate import Floats
 
@@ -133,8 +132,8 @@ Written = Mapping[str, tuple[str, int, int] | tuple[None, str]]
 """By digest, an image's address, width and height on the page; or why it is not there."""
 
 
-def write_images(sheets: Sequence[ContactSheet], folder: AnyPath, read: Read) -> Written:
-    """Write the images of `sheets` into `folder`; those of former sheets are removed."""
+def write_images(sheets: Sequence[ContactSheet], files: PageFiles, read: Read) -> Written:
+    """Write the images of `sheets`; those of former sheets are removed."""
 
     def written(image: Image) -> tuple[str, int, int] | tuple[None, str]:
         try:
@@ -142,18 +141,17 @@ def write_images(sheets: Sequence[ContactSheet], folder: AnyPath, read: Read) ->
         except Exception as error:
             # Whatever a store or a file system raises, the page shows the reason.
             return None, f"cannot be read: {error}"
-        name = FILES.replace("*", image.digest[:16])
-        write_whole(folder / name, data, durable=False)
-        return f"{folder.name}/{name}", *size
+        return files.write_image(_name(image.digest), data), *size
 
     images = {digest: i for sheet in sheets for digest, i in sheet.images.items()}
     with ThreadPoolExecutor() as pool:
         found = dict(zip(images, pool.map(written, images.values()), strict=True))
-    kept = {at[0] for at in found.values()}
-    for path in folder.glob(FILES):
-        if f"{folder.name}/{path.name}" not in kept:
-            path.unlink()
+    files.remove_others(FILES, {_name(d) for d, at in found.items() if at[0]})
     return found
+
+
+def _name(digest: str) -> str:
+    return FILES.replace("*", digest[:16])
 
 
 def sheet_markup(sheet: ContactSheet, written: Written) -> Markup:

@@ -1,14 +1,12 @@
-"""What the page shows of each query, as plain JSON data, and the files it stands in.
+"""What the page shows of each query, as plain JSON data.
 
 The index holds what filters and sorting need of every entry; the text is in chunks, which
-the page loads as they come into view. Pages opened from disk may load scripts but may not
-fetch, so each file is a script.
+the page loads as they come into view.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +19,7 @@ from benchmarks.results.reasons import Shape, outcome_groups, shape_of
 from benchmarks.tasks.controls import is_reference
 from cluster.plan import Evaluation
 from generators.base import Outcome, Result
-from generators.buckets import AnyPath
 from generators.document import Content, Image, Malformed, Sample, Score, key_of
-from generators.files import write_whole
 
 _LARGEST = 2**53 - 1
 """JavaScript's Number.MAX_SAFE_INTEGER."""
@@ -205,15 +201,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, str | int | float) else str(value)
-
-
-def write_script(folder: AnyPath, name: str, rows: Any) -> str:
-    """Write the data file `name`, a script that hands `rows` to the page; return `name`.
-
-    Everything outside ASCII is escaped, and so is `<`: no text can end the script or be
-    read as markup.
-    """
-    texts = (json.dumps(a, separators=(",", ":"), allow_nan=False) for a in (name, rows))
-    script = f"plait({','.join(texts)});\n".replace("<", "\\u003c")
-    write_whole(folder / name, script, durable=False)
-    return name

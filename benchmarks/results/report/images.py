@@ -5,14 +5,12 @@ A report holds thousands of them: they are packed into a few files.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from benchmarks.results.report.entries import write_script
-from generators.buckets import AnyPath
+from benchmarks.results.page_files import PageFiles, image_url
 from generators.document import Image
 from generators.images import small_webp
 
@@ -33,19 +31,20 @@ WebImage = tuple[str, int, int]
 def web_image(data: bytes, side: int) -> WebImage:
     """Return an image as WebP, at most `side` pixels wide and high; ImageError."""
     encoded, size = small_webp(data, side)
-    return f"data:image/webp;base64,{base64.b64encode(encoded).decode()}", *size
+    return image_url(encoded), *size
 
 
 def pack_images(
-    folder: AnyPath,
+    files: PageFiles,
     images: Sequence[Image],
     read: Read,
     on_progress: Progress,
     side: int = SIDE,
 ) -> list[str]:
-    """Write `images` under `folder`, PACK to a file; return the files' names, in order.
+    """Write `images`, PACK to a file; return the files' names, in order.
 
-    They are at most `side` pixels wide and high, which is one number for a folder.
+    They are at most `side` pixels wide and high, which is one number for all
+    that a page has beside it.
 
     A file is named by its images, and kept where an earlier report wrote it. In place of
     an image that cannot be read stands the reason; such a file is named by the reasons
@@ -58,13 +57,13 @@ def pack_images(
             pack = images[start : start + PACK]
             digests = [image.digest for image in pack]
             name = _name(digests)
-            if not (folder / name).exists():
+            if not files.has(name):
                 rows: list[WebImage | tuple[None, str]] = []
                 for row in pool.map(partial(_row, read, side), pack):
                     rows.append(row)
                     on_progress(start + len(rows), len(images))
                 reasons = [str(row[1]) for row in rows if row[0] is None]
-                name = write_script(folder, _name(digests + reasons), rows)
+                name = files.write_data(_name(digests + reasons), rows)
             names.append(name)
     return names
 

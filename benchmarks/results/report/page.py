@@ -1,6 +1,7 @@
 """report.html and the folder report/ beside it: a page that opens from disk.
 
     write_report(board, root, manifest, read_blob)
+    write_page_alone(board, root, manifest, read_blob, Path("page.html"), most=50_000_000)
 
 The page needs no network and no server. The summary is plain HTML; the answers are drawn
 by a script from data files, a few at a time.
@@ -25,6 +26,7 @@ from benchmarks.results import leaderboard as tables
 from benchmarks.results.board import Board
 from benchmarks.results.figures import ACCENT, drawn, name_rows, short
 from benchmarks.results.headline import headline_table, outcome_texts
+from benchmarks.results.page_files import FolderFiles, InlineFiles, PageFiles
 from benchmarks.results.pairings.page import pairings_section
 from benchmarks.results.reasons import FAILURES, outcome_groups
 from benchmarks.results.report.entries import (
@@ -33,7 +35,6 @@ from benchmarks.results.report.entries import (
     index_of,
     keys_shown,
     row_of,
-    write_script,
 )
 from benchmarks.results.report.images import PACK, Progress, Read, pack_images
 from benchmarks.results.table import ResultTable, environment
@@ -68,18 +69,59 @@ def write_report(
     read: Read,
     queries: int | Literal["all"] | None = None,
     on_progress: Progress = lambda done, total: None,
+    out: AnyPath | None = None,
 ) -> AnyPath:
-    """Write the page of a run; return the path of report.html. Equal input, equal bytes.
+    """Write the page of the run in `root`; return the path of report.html.
+
+    It is written into the run's folder, or into `out`. Equal input, equal bytes.
 
     It shows at most `queries` queries, by default QUERIES. `read` returns an image's
     bytes; one that cannot be read is shown as the reason. However large the run, one file
     of text or images is in memory at a time. `on_progress` is called with (done, total)
     images. Until all are written, the page of an earlier report stays as it was.
     """
+    out = out or root
+    files = FolderFiles(out / "report")
+    page = _page(board, root, manifest, read, files, queries, on_progress)
+    write_whole(out / "report.html", page)
+    return out / "report.html"
+
+
+def write_page_alone(
+    board: Board,
+    root: AnyPath,
+    manifest: Mapping[str, Any],
+    read: Read,
+    path: AnyPath,
+    most: int,
+    queries: int | Literal["all"] | None = None,
+    on_progress: Progress = lambda done, total: None,
+) -> int:
+    """Write what `write_report` does as one file that needs no other; return its bytes.
+
+    PageTooLarge, and nothing is written, where it would have more than `most`.
+    """
+    files = InlineFiles(most)
+    page = _page(board, root, manifest, read, files, queries, on_progress).encode()
+    files.refuse_if_larger(len(page))
+    write_whole(path, page)
+    return len(page)
+
+
+def _page(
+    board: Board,
+    root: AnyPath,
+    manifest: Mapping[str, Any],
+    read: Read,
+    files: PageFiles,
+    queries: int | Literal["all"] | None,
+    on_progress: Progress,
+) -> str:
+    """Return the page, after what it shows of queries is written to `files`."""
     shown = keys_shown(board, limit_of(queries))
     entries = entries_of(board, shown)
-    _write_data(board, root / "report", entries, read, on_progress)
-    page = (
+    _write_data(board, files, entries, read, on_progress)
+    return (
         environment()
         .get_template("report.html.j2")
         .render(
@@ -92,7 +134,7 @@ def write_report(
             reasons=tables.outcomes_table(board),
             controls=tables.controls_table(board),
             panels=[panel_of(board, scorer) for scorer in board.scorers],
-            pairings=pairings_section(board, shown, root / "report", read),
+            pairings=pairings_section(board, shown, files, read),
             failures=FAILURES,
             queries_shown=len(shown),
             facts=facts_of(manifest),
@@ -102,10 +144,9 @@ def write_report(
             manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
             style=sources("report.css"),
             script=sources(*_SCRIPTS),
+            files=files,
         )
     )
-    write_whole(root / "report.html", page)
-    return root / "report.html"
 
 
 def limit_of(queries: int | Literal["all"] | None) -> int | None:
@@ -121,23 +162,21 @@ def sources(*files: str) -> Markup:
 
 def _write_data(
     board: Board,
-    folder: AnyPath,
+    files: PageFiles,
     entries: Sequence[ReportEntry],
     read: Read,
     on_progress: Progress,
 ) -> None:
     images = {image.digest: image for entry in entries for image in entry.images()}
-    packs = pack_images(folder, [*images.values()], read, on_progress)
+    packs = pack_images(files, [*images.values()], read, on_progress)
     numbers = {digest: number for number, digest in enumerate(images)}
     written = {_INDEX, *packs}
     for i, start in enumerate(range(0, len(entries), CHUNK)):
         rows = [row_of(board, e, numbers) for e in entries[start : start + CHUNK]]
-        written.add(write_script(folder, f"data-{i:03d}.js", rows))
+        written.add(files.write_data(f"data-{i:03d}.js", rows))
     index = index_of(board, entries) | {"chunk": CHUNK, "pack": PACK, "packs": packs}
-    write_script(folder, _INDEX, index)
-    for path in folder.glob("*.js"):
-        if path.name not in written:
-            path.unlink()
+    files.write_data(_INDEX, index)
+    files.remove_others("*.js", written)
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from benchmarks.results.headline import (
 )
 from benchmarks.results.reasons import outcome_groups
 from generators.base import NotApplicable, SetMember, Unscored
-from scorers.sets import MEMBER
+from scorers.base import MEMBER
 
 
 def test_the_best_and_its_ties_are_marked_and_the_ground_truth_is_neither():

@@ -337,9 +337,16 @@ def test_criteria_are_counted_by_category_and_system() -> None:
     assert list(criteria_tables(board_of({"a": [1, 2]}), Judge())) == []
 
 
-def test_sub_scores_of_a_users_scorer_are_no_shares() -> None:
+@pytest.mark.parametrize(
+    "scorer",
+    [
+        CustomScorer("m:Parts", stage("parts"), "0-10"),
+        Judge("m:Parts", "0-10", criteria_are_shares=False),
+    ],
+    ids=["resolved", "recorded"],
+)
+def test_sub_scores_of_a_users_scorer_are_no_shares(scorer: Judge) -> None:
     """Their scale is the user's; what is no number is left out."""
-    scorer = CustomScorer("m:Parts", stage("parts"), "0-10")
     odd = {"word": "good", "list": [1], "none": None, "endless": math.inf, "long": 10**400}
     parts = [{"criteria": {"colour": n, **odd}, "raw": "r", "penalty": []} for n in (10, 3)]
     parts += [{"criteria": ["colour"]}, {"criteria": "colour"}]
@@ -352,6 +359,23 @@ def test_sub_scores_of_a_users_scorer_are_no_shares() -> None:
     (table,) = criteria_tables(board(answers, scorers=(scorer,)), scorer)
     assert [c.heading for c in table.columns] == ["system", "colour"]
     assert [[c.text for c in row] for row in table.rows] == [["a", "6.50 n=2"]]
+
+
+def test_the_summary_of_a_released_program_stands_where_a_scorer_has_one() -> None:
+    """A scorer that is read from a file has it as one that is resolved has."""
+    asked = [replace(sample(i), id=f"{kind}-{i}") for i, kind in enumerate(("SA", "PBL"))]
+    raw = [{"raw": score, "criteria": {"Correctness": 0.7}} for score in (4, 5)]
+    judged = [Result(Score(50.0, parts)) for parts in raw]
+    answers = [evaluation("a", *pair) for pair in zip(asked, judged, strict=True)]
+    answers += [evaluation("a", sample(2), Unscored("unreadable"))]
+    printed = {}
+    for summary in ("", "mmie", "opening"):
+        made = board(answers, scorers=(Judge(released_summary=summary),))
+        printed[summary] = leaderboard(made)[0]["scores"]["judge"].get("as_released")
+    of_mmie = {"n": 2, "average": 4.5, "percent": 75.0, "SA": 4.0, "PBL": 5.0, "MSR": None}
+    assert (printed[""], printed["mmie"]) == (None, of_mmie)
+    assert len(printed["opening"]) == 8
+    assert printed["opening"]["Correctness"] == 7.0
 
 
 @pytest.mark.parametrize("weights", ["pretrained", "mini"])

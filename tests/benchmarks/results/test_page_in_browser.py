@@ -28,7 +28,7 @@ from report_helpers import (
     system,
 )
 
-from benchmarks.results.report import write_report
+from benchmarks.results.report import write_page_alone, write_report
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from generators.document import Document, Image, Score, Text, Turn
 
@@ -359,6 +359,29 @@ def test_a_large_run_is_searched_a_few_files_at_a_time(chromium, large):
     ids(chromium, list(range(300)), at=20)
     read = {u.rpartition("/")[2] for u in chromium.requests() if "data-" in u}
     assert read == {"data-010.js"}
+
+
+def test_a_page_that_stands_alone_asks_for_nothing_and_shows_texts_and_all_images(
+    chromium, tmp_path
+):
+    made = mixed_board(9, [*(f"w{w}+a{a}" for w in range(2) for a in range(2)), "anole"])
+    page = tmp_path / "it's alone #2.html"
+    write_page_alone(made, tmp_path, MANIFEST, Image.read, page, most=10**8)
+    assert [*tmp_path.iterdir()] == [page]
+    opened(chromium, page)
+    images = "[...document.querySelectorAll('.card img')]"
+    chromium.wait(f"{images}.length && {images}.every((i) => i.naturalWidth)")
+    chromium.type("#text", "scene 7?")
+    ids(chromium, [7])
+    assert "What happens in scene 7?" in text_of(chromium, ".ask")
+    unfolded(chromium)
+    sheet = "[...document.querySelectorAll('.sheets img')]"
+    chromium.run("document.querySelector('.sheets').scrollIntoView()")
+    chromium.wait(f"{sheet}.some((i) => i.naturalWidth)")
+    links = "[...document.querySelectorAll('a')].map((a) => a.getAttribute('href'))"
+    assert all(link.startswith("#") for link in chromium.run(f"return {links}"))
+    files = [url for url in chromium.requests() if not url.startswith("data:")]
+    assert {url.partition("#")[0] for url in files} == {page.as_uri()}
 
 
 def test_opens_from_disk_and_shows_texts_images_scores_and_reasons(chromium, page):

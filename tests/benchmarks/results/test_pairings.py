@@ -31,6 +31,7 @@ from scipy.stats import spearmanr
 from benchmarks.results.board import TableBuilder
 from benchmarks.results.costs import DocumentCost, RecordCost, RecordCosts
 from benchmarks.results.leaderboard import write_leaderboard
+from benchmarks.results.page_files import FolderFiles
 from benchmarks.results.pairings.comparison import Pairings, pairings_of
 from benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
 from benchmarks.results.pairings.page import pairings_section, plot_of
@@ -304,7 +305,7 @@ def test_the_page_writes_the_images_of_its_sheet_and_says_which_cannot_be_read(t
             raise OSError("the disk is gone")
         return image.read()
 
-    (section,) = pairings_section(made, ["Q-0001"], folder, read)
+    (section,) = pairings_section(made, ["Q-0001"], FolderFiles(folder), read)
     files = sorted(folder.glob("sheet-*"))
     assert len(files) == 4
     assert all(decode(file.read_bytes()).size == (64, 64) for file in files)
@@ -533,7 +534,7 @@ def test_no_matrix_no_files_and_a_single_row_has_no_interaction(tmp_path):
     without = board_of({"a": [1, 2], "b+c": [3, 4]})
     write_leaderboard(without, tmp_path)
     assert not any((tmp_path / name).exists() for name in FILES)
-    assert pairings_section(without, without.keys, tmp_path, Image.read) == []
+    assert pairings_section(without, without.keys, FolderFiles(tmp_path), Image.read) == []
     made = pairing_board(scores_of(1, 2, 10))
     write_leaderboard(made, tmp_path)
     assert "main effects only" in (tmp_path / "pairings.md").read_text()

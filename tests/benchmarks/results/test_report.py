@@ -30,7 +30,8 @@ from report_helpers import (
 
 from benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
 from benchmarks.results.leaderboard import outcomes_table
-from benchmarks.results.report import write_report
+from benchmarks.results.page_files import PageTooLarge
+from benchmarks.results.report import write_page_alone, write_report
 from benchmarks.results.report.entries import entries_of, plain
 from benchmarks.results.report.page import facts_of, histograms_of, panel_of
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
@@ -147,6 +148,36 @@ def test_same_input_gives_the_same_bytes_also_over_an_old_report(tmp_path):
         return {str(p.relative_to(root)): p.read_bytes() for p in files}
 
     assert content(tmp_path / "r") == content(tmp_path / "s" / "r")
+
+
+def test_a_page_that_stands_alone_holds_what_a_folder_would_and_cannot_be_broken(tmp_path):
+    parts = [{text: [text]} for text in HOSTILE]
+    found = [
+        evaluation("a", sample(i), Result(Score(1.0, own)), document=answer(*HOSTILE))
+        for i, own in enumerate(parts)
+    ]
+    made, page = board(found), tmp_path / "alone.html"
+    write(made, tmp_path / "folder")
+    size = write_page_alone(made, tmp_path, MANIFEST, Image.read, page, most=10**8)
+    assert size == page.stat().st_size
+    block = re.compile(r'<script type="application/json" data-file="([^"]+)">([^<]*)</')
+    inside = {name: json.loads(text) for name, text in block.findall(page.read_text())}
+    beside = {p.name: script(p) for p in (tmp_path / "folder" / "report").iterdir()}
+    assert inside == beside
+    assert page.read_text().count("<script") == len(beside) + 1
+    again = tmp_path / "again.html"
+    write_page_alone(made, tmp_path, MANIFEST, Image.read, again, most=size)
+    assert again.read_bytes() == page.read_bytes()
+
+
+@pytest.mark.parametrize("short", [1, 10**9])
+def test_a_page_larger_than_it_may_be_is_not_written(tmp_path, short):
+    made, page = mixed_board(6, ["a", "b+c"]), tmp_path / "alone.html"
+    size = write_page_alone(made, tmp_path, {}, Image.read, page, most=10**8)
+    page.unlink()
+    with pytest.raises(PageTooLarge, match="MB"):
+        write_page_alone(made, tmp_path, {}, Image.read, page, most=max(0, size - short))
+    assert not any(tmp_path.iterdir())
 
 
 def test_the_same_part_of_large_runs_is_shown_and_all_when_asked(tmp_path):

@@ -25,9 +25,9 @@ from scorers.judging.aspects import (
     AspectsJudge,
     Squeezed,
     official_aspects,
-    official_summary,
 )
 from scorers.judging.replies import Unreadable
+from scorers.judging.summaries import official_summary
 
 ANSWER = document("First, then.", picture("a0"), "Last.")
 

@@ -24,10 +24,11 @@ from generators.document import Image
 from generators.errors import UsageError
 from scorers import resolve_scorer
 from scorers.judging import aspects, criteria, isg, released
-from scorers.judging.released import Released, averages, find_score, released_rubrics
+from scorers.judging.released import Released, find_score, released_rubrics
 from scorers.judging.replies import RubricVerdict, Unreadable
 from scorers.judging.rubrics import Rubric
 from scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
+from scorers.judging.summaries import averages
 
 RUBRICS = {k: Rubric(f"official:{k}", t, "") for k, t in STAND_IN_TEXTS.items()}
 RELEASED = Released(RUBRICS)

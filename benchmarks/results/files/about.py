@@ -1,0 +1,189 @@
+"""`run.json`: what the tables of a run are about, and its systems and scorers as they were.
+
+Systems, scorers and stages are written down as plain facts and read back as values of the
+same types, without the classes that made them: a run is read where its models' code, the
+user's modules and the data are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from generators.base import Kind, Placement, StageSpec
+from generators.system import System
+from scorers.base import Scorer
+from scorers.statistics.estimate import Estimate
+
+Facts = Mapping[str, Any]
+"""Plain JSON data."""
+_CHAIN = ("draft", "condition", "render", "critic")
+_OF_SYSTEM = ("variant", "max_images", "rounds", "input_images", "lvlm", "t2i")
+_OF_SCORER = ("name", "scale", "direction", "unit", "licence", "images_only")
+_OF_STAGE = ("name", "stage", "version", "identity", "weights", "seeded")
+_NAMING = ("model", "revision")
+"""Options of a stage that name its model and change no result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedScorer(Scorer):
+    """A scorer of a run as it was: it describes its judgements and makes none."""
+
+    chain: tuple[StageSpec, ...]
+    recorded_manner: str = ""
+    has_figures: bool = False
+    settings: Facts = field(default_factory=dict, hash=False)
+    """Of a judge, how it asks and reads."""
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stages that judged, in chain order."""
+        return self.chain
+
+    @property
+    def manner(self) -> str:
+        """How it judged, where the user had a choice."""
+        return self.recorded_manner
+
+    @property
+    def of_sets(self) -> bool:
+        """Whether a system has a figure of all its documents, which have no values."""
+        return self.has_figures
+
+
+def facts_of_stage(spec: StageSpec) -> dict[str, Any]:
+    """Return what is written down of a stage, under its folder."""
+    placement = spec.placement
+    named = {name: spec.options[name] for name in _NAMING if name in spec.options}
+    return {
+        "digest": spec.digest,
+        "kind": spec.kind.value,
+        "class": spec.target,
+        **{name: getattr(spec, name) for name in _OF_STAGE},
+        "settings": dict(spec.settings),
+        "options": named,
+        "num_gpus": placement.num_gpus,
+        "endpoint": placement.endpoint,
+        "starts_server": placement.server is not None,
+    }
+
+
+def stage_of(facts: Facts) -> StageSpec:
+    """Return the stage that was written down; it names its records as it did then."""
+    remote = facts["endpoint"] if not facts["starts_server"] else None
+    about = {name: facts[name] for name in _OF_STAGE}
+    return StageSpec(
+        kind=Kind(facts["kind"]),
+        target=facts["class"],
+        settings=facts["settings"],
+        options=facts["options"],
+        placement=Placement(num_gpus=facts["num_gpus"], endpoint=remote),
+        recorded=facts["digest"],
+        **about,
+    )
+
+
+def facts_of_system(system: System) -> dict[str, Any]:
+    """Return what is written down of a system; its stages by their folders."""
+    stages = {name: getattr(system, name) for name in _CHAIN}
+    return {
+        "name": system.name,
+        **{name: stage and stage.folder for name, stage in stages.items()},
+        **{name: getattr(system, name) for name in _OF_SYSTEM},
+    }
+
+
+def system_of(facts: Facts, stages: Mapping[str, StageSpec]) -> System:
+    """Return the system that was written down, which answers nothing any more."""
+    about: dict[str, Any] = {name: facts[name] for name in _OF_SYSTEM}
+    chain: dict[str, Any] = {n: stages[facts[n]] for n in _CHAIN if facts[n]}
+    chain.setdefault("draft", None)
+    return System(name=facts["name"], **chain, **about)
+
+
+def facts_of_scorer(scorer: Scorer, settings: Facts) -> dict[str, Any]:
+    """Return what is written down of a scorer; its stages by their folders."""
+    return {
+        **{name: getattr(scorer, name) for name in _OF_SCORER},
+        "stages": [stage.folder for stage in scorer.stages],
+        "manner": scorer.manner,
+        "of_sets": scorer.of_sets,
+        "settings": dict(settings),
+    }
+
+
+def scorer_of(facts: Facts, stages: Mapping[str, StageSpec]) -> RecordedScorer:
+    """Return the scorer that was written down, which judges nothing any more."""
+    chain = tuple(stages[folder] for folder in facts["stages"])
+    about = {name: facts[name] for name in _OF_SCORER}
+    return RecordedScorer(
+        stage=chain[0],
+        chain=chain,
+        recorded_manner=facts["manner"],
+        has_figures=facts["of_sets"],
+        settings=facts["settings"],
+        **about,
+    )
+
+
+def facts_of_figures(figures: Mapping[str, Sequence[Estimate]]) -> dict[str, Any]:
+    """Return the figures of sets as plain data, in full."""
+    return {name: [*map(asdict, own)] for name, own in figures.items()}
+
+
+def figures_of(facts: Facts) -> dict[str, list[Estimate]]:
+    """Return the figures of sets that were written down."""
+    figures = {}
+    for name, own in facts.items():
+        figures[name] = [_estimate(one) for one in own]
+    return figures
+
+
+def _estimate(facts: Facts) -> Estimate:
+    ends = facts["ci95"]
+    return Estimate(**{**facts, "ci95": ends and (ends[0], ends[1])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunAbout:
+    """Everything about a run that is no row of a table."""
+
+    run_digest: str
+    name: str
+    """Of the task set."""
+    categories: Mapping[str, int]
+    """Published queries per category, the weights of `avg_fixed`; may be empty."""
+    fields: Sequence[str]
+    """The task set's, in the order of the tables."""
+    data: Facts
+    """Source, revision and digest of the data."""
+    config: Facts
+    """As it was resolved; never a secret."""
+    ids: Sequence[str] | None = None
+    """Sample ids by which the queries were selected, if they were."""
+    seed: int = 0
+    repeats: int = 1
+    selection: str = ""
+    weights: str = ""
+    identities: Mapping[str, str] = field(default_factory=dict)
+    """Which weights exactly, by model and revision."""
+    rubrics: Mapping[str, Any] = field(default_factory=dict)
+    """Texts of rubrics, by the judge."""
+    agreement: Sequence[Facts] = ()
+    """Contents of the files that say how often judges agree with people."""
+    systems: Sequence[Facts] = ()
+    scorers: Sequence[Facts] = ()
+    stages: Mapping[str, Facts] = field(default_factory=dict)
+    """By the folder of the stage's records."""
+    figures: Mapping[str, Sequence[Facts]] = field(default_factory=dict)
+    """By a scorer of sets, the figure of each system."""
+    damaged: int = 0
+    """Damaged parts when the results were written, whose records count as missing."""
+    unreadable: Sequence[str] = ()
+    """Folders of stages some of whose costs are unknown."""
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -1,0 +1,88 @@
+"""Rows on their way to a Parquet file, in a temporary file and not in memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Row = Mapping[str, Any]
+_AT_ONCE = 8_192
+"""Rows that are plain values until they become columns."""
+_GROUP_ROWS = 4_096
+"""Of a row group: whoever reads some answers reads all of their group."""
+_GROUP_BYTES = 16 << 20
+
+
+class Spill:
+    """Rows by group, added in any order, and written group by group."""
+
+    def __init__(self, schema: pa.Schema, file: Path) -> None:
+        self._schema, self._file = schema, file
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        self._sink = pa.ipc.new_file(str(file), schema, options=options)
+        self._rows = defaultdict[str, list[Row]](list)
+        self._waiting = 0
+        self._places = defaultdict[str, list[int]](list)
+        """By group, which batches of the temporary file are its."""
+        self._batches = 0
+        self.rows = 0
+
+    def add(self, row: Row, group: str = "") -> None:
+        """Add a row to a group."""
+        self._rows[group].append(row)
+        self._waiting += 1
+        self.rows += 1
+        if self._waiting >= _AT_ONCE:
+            self._flush()
+
+    def add_table(self, table: pa.Table, group: str = "") -> None:
+        """Add the rows of a table with the columns of the schema."""
+        for batch in table.to_batches():
+            self._write(batch, group)
+            self.rows += batch.num_rows
+
+    def _flush(self) -> None:
+        for group, rows in self._rows.items():
+            self._write(pa.RecordBatch.from_pylist(rows, schema=self._schema), group)
+        self._rows.clear()
+        self._waiting = 0
+
+    def _write(self, batch: pa.RecordBatch, group: str) -> None:
+        self._sink.write_batch(batch)
+        self._places[group].append(self._batches)
+        self._batches += 1
+
+    def write(self, target: Path, groups: Iterable[str] = ("",)) -> None:
+        """Write all rows as Parquet, in row groups that hold rows of one group each."""
+        self._flush()
+        self._sink.close()
+        with pq.ParquetWriter(
+            target, self._schema, compression="zstd", write_page_checksum=True
+        ) as file:
+            for table in self._tables(groups):
+                file.write_table(table, row_group_size=max(1, table.num_rows))
+        self._file.unlink()
+
+    def _tables(self, groups: Iterable[str]) -> Iterator[pa.Table]:
+        with pa.ipc.open_file(pa.memory_map(str(self._file))) as spilled:
+            for group in groups:
+                batches: list[pa.RecordBatch] = []
+                rows, size = 0, 0
+                for place in self._places[group]:
+                    batch = spilled.get_batch(place)
+                    batches.append(batch)
+                    rows += batch.num_rows
+                    size += batch.nbytes
+                    if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+                        yield self._table(batches)
+                        batches, rows, size = [], 0, 0
+                if batches:
+                    yield self._table(batches)
+
+    def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        return pa.Table.from_batches(batches, self._schema)

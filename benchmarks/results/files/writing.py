@@ -1,0 +1,433 @@
+"""Writing `results/` of a run, from its evaluations and its records.
+
+Tables are files under names with their digest. `run.json` lists them and is written last,
+whole; only then files that it does not list are removed. Whenever writing ends early, the
+former results are there as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.results.board import SCORED, outcome_of, score_value
+from benchmarks.results.costs import RecordCost
+from benchmarks.results.files.about import RunAbout, facts_of_figures
+from benchmarks.results.files.schema import ABOUT, TABLES, VERSION
+from benchmarks.results.files.spill import Spill
+from benchmarks.tasks.changes import query_digest
+from cluster.parts import DamagedPart, StoreError, parts_in, stage_folders
+from cluster.plan import Evaluation, Plan
+from cluster.store import Store, read_blob
+from generators.base import Job, OutcomeName, Result, SetMember, StageSpec, Unread
+from generators.buckets import AnyPath
+from generators.document import (
+    Content,
+    Document,
+    Image,
+    ImageRequest,
+    Malformed,
+    Request,
+    Sample,
+    Text,
+    Turn,
+    key_of,
+)
+from generators.errors import PlaitError
+from generators.files import copy_whole, write_error, write_whole
+from generators.system import TRIES, Variant
+from scorers.base import Scorer
+
+VARIANTS: tuple[Variant, ...] = ("text", "interleaved", "plain")
+_IMAGE_BYTES = 128 << 20
+"""Of images in one file."""
+_NO_COSTS = "What documents cost is not shown."
+_BY_SYSTEM = ("answers", "scores", "parts", "embeddings")
+"""Tables whose row groups hold rows of one system each."""
+
+
+class ResultsWriter:
+    """Writes the results of a run from its evaluations, which it is given one by one."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        about: RunAbout,
+        rows: Iterable[tuple[str, str]] = (),
+        *,
+        copies_images: bool = True,
+    ) -> None:
+        """`rows` are the ids and digests of all rows of the task set.
+
+        Without copies of them, images of queries are read from where the data are.
+        """
+        self._plan, self._about, self._data = plan, about, rows
+        self._copies_images = copies_images
+
+    def __call__(
+        self, evaluations: Iterable[Evaluation], store: Store
+    ) -> Iterator[Evaluation]:
+        """The same evaluations, read from `store`; begins anew when it is called again."""
+        self._begin(store)
+        for evaluation in evaluations:
+            self._add(evaluation)
+            yield evaluation
+
+    def _begin(self, store: Store) -> None:
+        self._store = store
+        self._temporary = tempfile.TemporaryDirectory(prefix="plait-results-")
+        place = Path(self._temporary.name)
+        self._tables = {n: Spill(s, place / f"{n}.arrow") for n, s in TABLES.items()}
+        self._keys = defaultdict[str, set[str]](set)
+        """By folder of a stage, the records that answers and scores are made of."""
+        self._prompts: set[bytes] = set()
+        self._images: dict[str, Image] = {}
+        self._members: dict[str, dict[str, dict[str, list[SetMember]]]] = {
+            scorer.name: {system.name: {} for system in self._plan.systems}
+            for scorer in self._plan.scorers
+            if scorer.of_sets
+        }
+        for query in self._plan.samples:
+            self._add_query(query)
+
+    # ------------------------------------------------------------------------- queries
+
+    def _add_query(self, query: Sample | Malformed) -> None:
+        asked = query.released if isinstance(query, Malformed) else query
+        row: dict[str, Any] = {
+            "query": key_of(query),
+            "id": query.id,
+            "row": getattr(query, "row", None),
+            "category": query.category,
+            "field": query.field,
+            "malformed": query.reason if isinstance(query, Malformed) else None,
+            "digest": query_digest(query),
+        }
+        if asked is not None:
+            row |= {
+                "turns": self._turns(asked.turns),
+                "wordings": json.dumps(self._wordings(asked), ensure_ascii=False),
+                "criteria": asked.criteria,
+                "wants_images": asked.wants_images,
+                "metadata": json.dumps(dict(asked.metadata), ensure_ascii=False),
+            }
+            if asked.reference is not None:
+                row["reference"] = self._content(asked.reference.segments)
+                row["ends"] = list(asked.reference.ends)
+        self._tables["queries"].add(row)
+
+    def _wordings(self, query: Sample) -> dict[str, Any]:
+        """Return what is asked instead of the turns, by variant; those of one turn only."""
+        worded: dict[str, Any] = {}
+        if len(query.openings) != 1:
+            return worded
+        for variant in VARIANTS:
+            turns = self._plan.prompt(query, variant)
+            if turns != query.turns:
+                worded[variant] = self._turns(turns)
+        return worded
+
+    def _turns(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
+        return [{"role": t.role, "content": self._content(t.content)} for t in turns]
+
+    def _content(self, content: Content) -> list[dict[str, Any]]:
+        return [self._segment(segment) for segment in content]
+
+    def _segment(self, segment: Text | Image) -> dict[str, Any]:
+        if isinstance(segment, Text):
+            return {"type": "text", "text": segment.text}
+        if self._place(segment) is None:
+            self._images.setdefault(segment.digest, segment)
+        return {"type": "image", "image": segment.digest}
+
+    def _place(self, image: Image) -> dict[str, Any] | None:
+        """Return where an image stands in the run's records; None for any other."""
+        part, in_store, cell = (image.place or "").rpartition(".parquet#")
+        root = str(self._store.root).rstrip("/") + "/"
+        if not in_store or not part.startswith(root):
+            return None
+        row, _, *item = cell.split("#")
+        where = {"part": f"{part.removeprefix(root)}.parquet", "row": int(row)}
+        return where | {"item": int(item[0]) if item else None}
+
+    # ------------------------------------------------------------------------- answers
+
+    def _add(self, e: Evaluation) -> None:
+        about = {"system": e.system, "query": key_of(e.sample), "repeat": e.repeat + 1}
+        name, reason, fault = outcome_of(e.document)
+        row = about | {"outcome": name, "reason": reason, "fault": fault}
+        row["jobs"] = self._asked(e.jobs.get("", ()))
+        done = e.document.value if isinstance(e.document, Result) else None
+        if done is not None:
+            row |= self._document(done)
+            if tries := getattr(e.document, "notes", {}).get(TRIES, ()):
+                row["tries"] = json.dumps(tries, ensure_ascii=False)
+                row["discarded"] = sum(not tried["kept"] for tried in tries)
+        self._tables["answers"].add(row, e.system)
+        for scorer in self._plan.scorers:
+            if done is None:
+                why = f"{name}{f' ({fault})' if fault else ''}: {reason}"
+                lost = {"outcome": OutcomeName.NO_DOCUMENT, "reason": why, "fault": fault}
+                score = about | {"scorer": scorer.name} | lost
+                self._tables["scores"].add(score, e.system)
+            elif scorer.name in e.scores:
+                self._add_score(about | {"scorer": scorer.name}, scorer, e)
+
+    def _document(self, document: Document) -> dict[str, Any]:
+        segments = []
+        for segment in document.segments:
+            place = self._place(segment) if isinstance(segment, Image) else None
+            segments.append(self._segment(segment) | (place or {}))
+        return {
+            "segments": segments,
+            "ends": list(document.ends),
+            "thought": document.holds_thought,
+            "images": len(document.images),
+        }
+
+    def _add_score(self, about: dict[str, Any], scorer: Scorer, e: Evaluation) -> None:
+        outcome = e.scores[scorer.name]
+        name, reason, fault = outcome_of(outcome)
+        detail: Mapping[str, Any] = {}
+        if isinstance(outcome, Result):
+            name, detail = SCORED, outcome.value.parts
+            for part in scorer.parts_of(outcome.value):
+                self._tables["parts"].add(about | part._asdict(), e.system)
+        elif isinstance(outcome, Unread):
+            detail = outcome.parts
+        elif isinstance(outcome, SetMember):
+            self._add_member(about, outcome)
+        row = about | {"outcome": name, "value": score_value(outcome)}
+        row |= {"reason": reason, "fault": fault}
+        row["detail"] = json.dumps(dict(detail), ensure_ascii=False) if detail else None
+        row["jobs"] = self._asked(e.jobs.get(scorer.name, ()))
+        self._tables["scores"].add(row, e.system)
+
+    def _add_member(self, about: Mapping[str, Any], member: SetMember) -> None:
+        own = self._members[about["scorer"]][about["system"]]
+        own.setdefault(about["query"], []).append(member)
+        for of, embeddings in (("answer", member.answer), ("truth", member.truth)):
+            for embedding in embeddings:
+                vector = np.frombuffer(embedding.vector, "<f4")
+                row = {**about, "of": of, "vector": vector}
+                self._tables["embeddings"].add(row, about["system"])
+
+    # ------------------------------------------------------------- prompts and records
+
+    def _asked(self, jobs: Iterable[Job]) -> list[dict[str, Any]]:
+        return [self._job(job) for job in jobs]
+
+    def _job(self, job: Job) -> dict[str, Any]:
+        key, folder = self._store.key_of(job), job.spec.folder
+        self._keys[folder].add(key)
+        prompt = None
+        if isinstance(job.input, Request | ImageRequest):
+            prompt = job.prompt
+            # Sixteen bytes each, as there may be millions.
+            if (known := bytes.fromhex(prompt)) not in self._prompts:
+                self._prompts.add(known)
+                self._add_prompt(prompt, job.input)
+        seed = getattr(job.input, "seed", None)
+        return {"key": key, "stage": folder, "prompt": prompt, "seed": seed}
+
+    def _add_prompt(self, digest: str, asked: Request | ImageRequest) -> None:
+        row: dict[str, Any] = {"prompt": digest, "seed": asked.seed}
+        if isinstance(asked, Request):
+            row |= {"kind": "request", "turns": self._turns(asked.turns)}
+            row["max_tokens"] = asked.max_tokens
+        else:
+            payload = asked.payload and asked.payload.digest
+            row |= {"kind": "image", "text": asked.prompt, "payload": payload}
+            row["context"] = self._content(asked.context)
+        self._tables["prompts"].add(row)
+
+    def _add_records(self) -> list[str]:
+        """Add the records that anything is made of; return the stages some of it lack."""
+        unreadable = []
+        for spec in self._plan.stages:
+            keys = self._keys[spec.folder]
+            try:
+                for row in self._records_of(spec, keys) if keys else ():
+                    self._tables["records"].add(row)
+            except DamagedPart as damage:
+                self._store.go_on_without(damage, _NO_COSTS)
+                unreadable.append(spec.folder)
+            except FileNotFoundError as error:
+                self._store.on_notice(f"{error}. {_NO_COSTS}")
+                unreadable.append(spec.folder)
+        return unreadable
+
+    def _records_of(self, spec: StageSpec, keys: set[str]) -> Iterator[dict[str, Any]]:
+        rows, root = self._store.rows(spec), str(self._store.root).rstrip("/") + "/"
+        names = ["usage", "seconds", *(["notes"] if spec.placement.endpoint else [])]
+        for record in self._store.columns(spec, names):
+            if (key := record["key"]) not in keys:
+                continue
+            known = rows[key]
+            noted = json.loads(record.get("notes") or "{}")
+            yield {
+                "key": key,
+                "stage": spec.folder,
+                "outcome": known.outcome,
+                "fault": known.fault or "",
+                "attempts": noted.get("attempts"),
+                **RecordCost.of(spec, record).amounts,
+                "at": known.at,
+                "part": known.part.removeprefix(root),
+                "row": known.row,
+            }
+
+    # --------------------------------------------------------------------------- files
+
+    def finish(self, folder: AnyPath) -> None:
+        """Write all tables and `run.json` into `folder`; StoreError where that fails."""
+        try:
+            self._finish(folder)
+        finally:
+            self._temporary.cleanup()
+
+    def _finish(self, folder: AnyPath) -> None:
+        unreadable = self._add_records()
+        for id, digest in self._data:
+            self._tables["data"].add({"id": id, "digest": digest})
+        tables = former_tables(folder, "comparisons")
+        groups = [system.name for system in self._plan.systems]
+        with write_errors(folder):
+            images = self._write_images(folder)
+            for name, spill in self._tables.items():
+                if not spill.rows or name in ("images", "comparisons"):
+                    continue
+                temporary = Path(self._temporary.name) / f"{name}.parquet"
+                spill.write(temporary, groups if name in _BY_SYSTEM else ("",))
+                tables[name] = [listed(temporary, name, folder, spill.rows)]
+            tables |= {"images": images} if images else {}
+            figures = {
+                scorer.name: [*map(scorer.figure, self._members[scorer.name].values())]
+                for scorer in self._plan.scorers
+                if scorer.of_sets
+            }
+            about = replace(
+                self._about,
+                damaged=len(self._store.damage),
+                figures=facts_of_figures(figures),
+                unreadable=unreadable,
+            )
+            content = {"tables": tables, "records": parts_of(self._store.root)}
+            write_about(folder, content | about.as_json)
+
+    @property
+    def image_places(self) -> dict[str, str]:
+        """By digest, where the images are that results without copies do not hold."""
+        if self._copies_images:
+            return {}
+        return {digest: image.place or "" for digest, image in self._images.items()}
+
+    def _write_images(self, folder: AnyPath) -> list[dict[str, Any]]:
+        """Write the images that no former file holds; all files that hold them."""
+        files, wanted = [], dict(self._images)
+        for former in former_tables(folder, "images").get("images", ()):
+            with suppress(OSError, pa.ArrowException):
+                source = folder / former["file"]
+                held = pq.read_table(io_of(source), columns=["digest"])
+                digests = held.column("digest").to_pylist()
+                if wanted.keys() & {*digests}:
+                    files.append(former)
+                    wanted = {d: i for d, i in wanted.items() if d not in {*digests}}
+        rows: list[dict[str, Any]] = []
+        size = 0
+        for image in wanted.values() if self._copies_images else ():
+            row = self._image(image)
+            rows += [row] if row else []
+            size += len(row["image"]["bytes"] or b"") if row else 0
+            if size >= _IMAGE_BYTES:
+                files.append(self._image_file(folder, rows))
+                rows, size = [], 0
+        return [*files, self._image_file(folder, rows)] if rows else files
+
+    def _image(self, image: Image) -> dict[str, Any] | None:
+        try:
+            data = read_blob(image)
+        except (OSError, PlaitError) as error:
+            self._store.on_notice(f"an image of the data is not kept: {error}")
+            return None
+        name = Path(image.place or image.digest[:16]).name
+        return {"digest": image.digest, "image": {"bytes": data, "path": name}}
+
+    def _image_file(self, folder: AnyPath, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        temporary = Path(self._temporary.name) / "images.parquet"
+        table = pa.Table.from_pylist(rows, schema=TABLES["images"])
+        pq.write_table(table, temporary, row_group_size=16, write_page_checksum=True)
+        return listed(temporary, "images", folder, len(rows))
+
+
+@contextmanager
+def write_errors(folder: AnyPath) -> Iterator[None]:
+    """Raise errors of the disk as a StoreError that says what is kept."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        told = write_error(folder, error) if isinstance(error, OSError) else error
+        raise StoreError(
+            f"{told}. The former results are as they were, and all records are kept: free "
+            "some space or name a folder that can be written, then run the same command "
+            "again."
+        ) from error
+
+
+def io_of(path: AnyPath) -> Any:
+    """Return what Parquet reads a file from."""
+    return path if isinstance(path, Path) else path.open()
+
+
+def listed(source: Path, table: str, folder: AnyPath, rows: int) -> dict[str, Any]:
+    """Put a file of a table in its place; return its entry in `run.json`."""
+    with source.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    name = f"{table}-{digest[:16]}.parquet"
+    copy_whole(source, folder / name)
+    return {"file": name, "rows": rows, "sha256": digest}
+
+
+def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
+    """Write `run.json`, then remove the tables that it does not list."""
+    whole = {"schema": VERSION, "plait": metadata.version("plait"), **content}
+    text = json.dumps(whole, indent=1, ensure_ascii=False, default=_plain) + "\n"
+    write_whole(folder / ABOUT, text)
+    keep = {entry["file"] for files in content["tables"].values() for entry in files}
+    for path in folder.glob("*.parquet"):
+        if path.name not in keep:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def former_tables(folder: AnyPath, *names: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the entries of some tables in a `run.json`; nothing where there is none."""
+    try:
+        content = json.loads((folder / ABOUT).read_text())
+        if content["schema"] != VERSION:
+            return {}
+        return {n: content["tables"][n] for n in names if n in content["tables"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def parts_of(root: AnyPath) -> dict[str, list[str]]:
+    """Return the names of the parts that each stage's folder holds."""
+    folders = {folder.name: parts_in(folder) for folder in stage_folders(root)}
+    return {name: sorted(part.name for part in own) for name, own in folders.items()}

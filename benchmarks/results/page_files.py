@@ -1,0 +1,131 @@
+"""Where the data of a page stand: in files of a folder beside it, or in the page itself.
+
+Pages opened from disk may load scripts but may not fetch, so each file of a folder is a
+script. A page that stands alone holds the same data as blocks that no browser runs; its
+script parses one when something of it is shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from markupsafe import Markup
+
+from generators.buckets import AnyPath
+from generators.errors import UsageError
+from generators.files import write_whole
+
+
+class PageTooLarge(UsageError):
+    """A page that is to stand alone would have more than the bytes that it may have."""
+
+
+class PageFiles(Protocol):
+    """Where a page finds its data."""
+
+    @property
+    def stand_alone(self) -> bool:
+        """Whether nothing is beside the page."""
+
+    @property
+    def markup(self) -> Markup:
+        """What the page itself holds of them."""
+
+    def has(self, name: str) -> bool:
+        """Return whether a file of that name is there."""
+
+    def write_data(self, name: str, rows: Any) -> str:
+        """Write the file `name`, from which the page reads `rows`; return `name`."""
+
+    def write_image(self, name: str, data: bytes) -> str:
+        """Write a WebP image; return its address on the page."""
+
+    def remove_others(self, pattern: str, kept: Collection[str]) -> None:
+        """Remove the files that match, but for those named in `kept`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFiles:
+    """Files of a folder that is beside the page, or holds it."""
+
+    folder: AnyPath
+    stand_alone: bool = field(default=False, init=False)
+    markup: Markup = field(default=Markup(""), init=False)
+
+    def has(self, name: str) -> bool:
+        """Return whether a file of that name is there."""
+        return (self.folder / name).exists()
+
+    def write_data(self, name: str, rows: Any) -> str:
+        """Write the script `name`, which hands `rows` to the page; return `name`."""
+        script = f"plait({data_text(name)},{data_text(rows)});\n"
+        write_whole(self.folder / name, script, durable=False)
+        return name
+
+    def write_image(self, name: str, data: bytes) -> str:
+        """Write an image; return its address from a page beside the folder."""
+        write_whole(self.folder / name, data, durable=False)
+        return f"{self.folder.name}/{name}"
+
+    def remove_others(self, pattern: str, kept: Collection[str]) -> None:
+        """Remove the files that match, but for those named in `kept`."""
+        for path in self.folder.glob(pattern):
+            if path.name not in kept:
+                path.unlink()
+
+
+@dataclass(slots=True)
+class InlineFiles:
+    """Blocks inside the page, which may have `most` bytes."""
+
+    most: int
+    stand_alone: bool = field(default=True, init=False)
+    _blocks: dict[str, str] = field(default_factory=dict, init=False)
+    _bytes: int = field(default=0, init=False)
+
+    @property
+    def markup(self) -> Markup:
+        """All blocks, in the order in which they were written."""
+        return Markup("\n".join(self._blocks.values()))
+
+    def has(self, name: str) -> bool:
+        """Return whether a block of that name is there."""
+        return name in self._blocks
+
+    def write_data(self, name: str, rows: Any) -> str:
+        """Add the block `name`, which holds `rows`; return `name`. PageTooLarge."""
+        block = f'<script type="application/json" data-file="{name}">{data_text(rows)}'
+        self._blocks[name] = f"{block}</script>"
+        self._bytes += len(block)
+        self.refuse_if_larger(self._bytes)
+        return name
+
+    def write_image(self, name: str, data: bytes) -> str:
+        """Return an image as a data URL."""
+        return image_url(data)
+
+    def remove_others(self, pattern: str, kept: Collection[str]) -> None:
+        """Nothing: a new page holds nothing of another one."""
+
+    def refuse_if_larger(self, size: int) -> None:
+        """Raise PageTooLarge where `size`, in bytes, is more than a page may have."""
+        if size > self.most:
+            raise PageTooLarge(f"the page would have more than {self.most / 1e6:,.0f} MB")
+
+
+def image_url(data: bytes) -> str:
+    """Return a WebP image as a data URL."""
+    return f"data:image/webp;base64,{base64.b64encode(data).decode()}"
+
+
+def data_text(value: Any) -> str:
+    """Return plain data as JSON, in ASCII and without `<`.
+
+    So no text can end a script or be read as markup.
+    """
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")

@@ -1,0 +1,120 @@
+"""The door of all commands that read a run: its results, made from its records if need be.
+
+Results that are there are read as they are. They are written when a run ends; those of a
+run that has not ended, or was made by a version of plait that wrote none, are made here of
+its records, which needs the data and the modules that the run was made with.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
+from benchmarks.results.files.schema import FOLDER
+from benchmarks.runs.experiment import reopen, warn_of_faults
+from benchmarks.runs.queries import data_digest
+from benchmarks.runs.run_directory import read_manifest
+from benchmarks.tasks.answers import AnswerPlace
+from benchmarks.tasks.task_set import TaskSet
+from cluster.lock import drivers_of
+from cluster.plan import evaluations
+from cluster.store import Store, StoreError
+from generators.buckets import AnyPath
+from generators.document import Sample
+from generators.errors import PlaitError, PlaitWarning, UsageError
+
+_MOST_NAMED = 3
+
+
+def open_results(
+    root: AnyPath, *, strict: bool = True, remakes: bool = False
+) -> RunResults:
+    """Return the results of the run in `root`, its latest records included.
+
+    Where they have to be made of records they are kept in the run's folder, unless it
+    cannot be written or a job is at work there. A `strict` reader raises DamagedPart where
+    records are damaged. With `remakes`, results that cannot be read are made anew.
+    UsageError where `root` is no run. PlaitWarning for each scorer that was made by a
+    version with a known fault.
+    """
+    results = _current(root, strict=strict, remakes=remakes)
+    warn_of_faults(root, results.scorers)
+    return results
+
+
+def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
+    try:
+        results = RunResults.at(root)
+    except NoResults:
+        read_manifest(root)
+        return make_results(root, strict=strict)
+    except ResultsError as error:
+        if not remakes or error.is_newer:
+            raise
+        return make_results(root, strict=strict)
+    if remakes and results.damage():
+        return make_results(root, strict=strict)
+    if results.is_current:
+        return results
+    try:
+        return make_results(root, strict=strict)
+    except StoreError:
+        raise
+    except (PlaitError, ImportError, AttributeError) as error:
+        told = f"{root} has records that are not in its results, which cannot be made anew"
+        warnings.warn(f"{told}: {error}", PlaitWarning, stacklevel=3)
+        return results
+
+
+def make_results(root: AnyPath, *, strict: bool = True) -> RunResults:
+    """Make the results of a run anew from its records; those of its folder if it can be.
+
+    UsageError where data, modules or settings that it was made with are not there.
+    """
+    experiment = reopen(root)
+    store = Store(root, strict=strict)
+    keeps = _may_write(root)
+    writer = experiment.results_writer(copies_images=keeps)
+    for _ in writer(evaluations(experiment.plan, store, notes=experiment.notes), store):
+        pass
+    if keeps:
+        writer.finish(root / FOLDER)
+        return RunResults.at(root)
+    place = tempfile.TemporaryDirectory(prefix="plait-results-")
+    folder = Path(place.name)
+    writer.finish(folder)
+    return RunResults.at(root, folder, images=writer.image_places, keeps=place)
+
+
+def _may_write(root: AnyPath) -> bool:
+    with suppress(OSError):
+        if drivers_of(root):
+            return False
+    return not isinstance(root, Path) or os.access(root, os.W_OK)
+
+
+def refuse_other_questions(task: TaskSet) -> None:
+    """UsageError where answers come from a run that was asked others by the same ids."""
+    for about in task.about.get("answers", {}).values():
+        if about["format"] != "run":
+            continue
+        place = AnswerPlace.of(about["place"]).path
+        root = place.parent if place.is_file() else place
+        digest = data_digest(read_manifest(root))
+        if digest and digest == task.about.get("digest"):
+            continue
+        known = open_results(root).queries.values()
+        asked = {query.id: query.turns for query in known if isinstance(query, Sample)}
+        queries = (s for s in task.samples if isinstance(s, Sample) and s.id in asked)
+        others = [query.id for query in queries if query.turns != asked[query.id]]
+        if others:
+            more = ", ..." if others[_MOST_NAMED:] else ""
+            raise UsageError(
+                f"the run in {root} answered other questions than {task.name} has under "
+                f"{len(others):,} of its ids ({', '.join(others[:_MOST_NAMED])}{more}): "
+                "its answers would be judged against questions that they do not answer"
+            )

@@ -1,0 +1,72 @@
+"""What released programs print of all scores of a system, which averages in its own way.
+
+`Scorer.released_summary` says whose summary stands beside a judge's means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from scorers.judging.rubrics import ASPECT_TOP, ASPECTS, KINDS, TOP, kind_of
+
+OVERALL = "Overall"
+"""The mean of all aspects, as OpenING's released summary names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Averages:
+    """What MMIE's released scorer prints, on the raw scale of 0 to 6."""
+
+    n: int
+    """Scores that could be read."""
+    average: float | None
+    """Over all of them (a micro average), rounded to 3 decimals."""
+    kinds: Mapping[str, float | None]
+    """By SA, PBL and MSR, rounded likewise."""
+
+
+def averages(scores: Iterable[tuple[str, float]]) -> Averages:
+    """main.py's last lines (MMIE), for (query id, raw score of 0 to 6)."""
+    # Imported here: planning a run needs no numpy.
+    import numpy as np
+
+    def average(values: list[float]) -> float | None:
+        return float(np.round(np.mean(values), 3)) if values else None
+
+    pairs = list(scores)
+    kinds = {k: average([s for id, s in pairs if kind_of(id) == k]) for k in KINDS}
+    return Averages(len(pairs), average([score for _, score in pairs]), kinds)
+
+
+def mmie_summary(scores: Iterable[tuple[str, float]]) -> dict[str, float | None]:
+    """Return n, the averages of (query id, raw score of 0 to 6), and the percent.
+
+    The paper's authors divide the average by 6 (MMIE, issue 10 of the repository).
+    """
+    raw = averages(scores)
+    percent = None if raw.average is None else round(raw.average / TOP * 100, 2)
+    return {"n": raw.n, "average": raw.average, "percent": percent, **raw.kinds}
+
+
+def official_summary(scores: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the mean of each aspect's scores and `OVERALL`, as summarize_GPT_scores.py.
+
+    Both are rounded to 2 decimals, the second being the mean of rounded ones.
+    """
+    several: dict[str, list[float]] = {}
+    for name, score in scores:
+        several.setdefault(name, []).append(score)
+    summary = {name: round(sum(own) / len(own), 2) for name, own in several.items()}
+    if summary:
+        summary[OVERALL] = round(sum(summary.values()) / len(summary), 2)
+    return summary
+
+
+def opening_summary(shares: Iterable[tuple[str, float]]) -> dict[str, float | None]:
+    """Return the summary of (aspect, share of its highest score): what was asked for.
+
+    None for an aspect without scores. Others, which replies may hold, count in `OVERALL`.
+    """
+    means = official_summary((name, ASPECT_TOP * share) for name, share in shares)
+    return {name: means.get(name) for name in (*ASPECTS, OVERALL)}
