@@ -18,7 +18,7 @@ from benchmarks.results.files.reading import RunResults
 from benchmarks.results.files.schema import FOLDER
 from benchmarks.results.headline import furthest_apart, terminal_table
 from benchmarks.results.leaderboard import name_changes, write_leaderboard
-from benchmarks.results.people import known
+from benchmarks.results.people import read_measured
 from benchmarks.results.table import ResultTable, json_text
 from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
@@ -245,8 +245,7 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         raise UsageError("\n".join(refusals))
     experiment, root = plan.experiment, plan.root
     refuse_unless_writable(root)
-    for scorer in experiment.scorers:
-        tuple(known(scorer, experiment.config.report.agreement))  # UsageError if unreadable
+    read_measured(experiment.config.report.agreement)  # UsageError if unreadable
     for rubric in experiment.config.rubrics:
         rubric.keep(root)
     console.print(f"run directory {root}")

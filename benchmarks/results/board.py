@@ -20,7 +20,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +28,7 @@ import pyarrow as pa
 
 from benchmarks.results.costs import Amounts, DocumentCost, RecordCost, RecordCosts, total
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
-from benchmarks.results.people import known
+from benchmarks.results.people import MeasuredAgreement, agreement_of
 from cluster.plan import Evaluation
 from generators.base import (
     RANDOM,
@@ -290,8 +289,8 @@ class Board:
     """By system, its answers that begin with a thought, where there are any."""
     damaged: int = 0
     """Damaged parts of the run, whose records count as missing."""
-    agreement: Sequence[Path] = ()
-    """Files of how often judges agree with people, beside the published figures."""
+    agreement: Sequence[MeasuredAgreement] = ()
+    """How often judges were measured to agree with people, beside published figures."""
     reading: Reading = lambda keys: ()
     """The answers themselves, for the page."""
 
@@ -315,7 +314,8 @@ class Board:
         lines = []
         for scorer in self.scorers:
             former = f"made by {scorer.superseded}" if scorer.superseded else ""
-            texts = (former, scorer.manner, *map(str, known(scorer, self.agreement)))
+            people = map(str, agreement_of(scorer, self.agreement))
+            texts = (former, scorer.manner, *people)
             lines += [f"{scorer.name}: {text}." for text in texts if text]
         return lines
 

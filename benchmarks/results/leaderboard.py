@@ -19,7 +19,7 @@ from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
 from benchmarks.results.costs import MEASURES
 from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.pairings.tables import AMOUNT, write_pairings
-from benchmarks.results.people import known
+from benchmarks.results.people import agreement_of
 from benchmarks.results.reasons import (
     FAILURES,
     Reasons,
@@ -164,7 +164,7 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
         micro = _cells(board, scorer, [*board.groups], figures, board.answers)
         whole = [Estimate(None, reason="a figure of all images alone")] * len(figures)
         fixed = _cells(board, scorer, [*board.groups], whole)
-    people = [figure.as_json for figure in known(scorer, board.agreement)]
+    people = [figure.as_json for figure in agreement_of(scorer, board.agreement)]
     categories, fields = (
         {name: _part(board, scorer, board.groups_of(name, i), silent) for name in names}
         for i, names in enumerate((board.category_names, board.field_names))

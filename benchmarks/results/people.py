@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -52,6 +52,19 @@ class Agreement:
         return f"agrees with people in {self.text} ({self.origin}: {where})"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredAgreement:
+    """What `plait agreement` measured of one judge."""
+
+    judge: str
+    manner: str
+    """How it judged, as `Scorer.manner` says."""
+    stage: str
+    """The first 12 digits of its stage's digest."""
+    figures: tuple[Agreement, ...]
+    """One for each split in which pairs were judged."""
+
+
 def published(splits: Collection[str]) -> list[Agreement]:
     """Return the published figures on some splits of MMRB2, by split in their order."""
     table = _table()
@@ -68,13 +81,17 @@ def _table() -> dict[str, Any]:
     return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 
-def known(scorer: Scorer, measured: Iterable[Path] = ()) -> Iterator[Agreement]:
+def agreement_of(
+    scorer: Scorer, measured: Iterable[MeasuredAgreement] = ()
+) -> Iterator[Agreement]:
     """Yield the figures of a scorer: the measured ones of its very stage, then published.
 
-    Published ones are of published weights. UsageError for a file of another form.
+    Published ones are of published weights.
     """
-    for file in measured:
-        yield from _measured(scorer, file)
+    stages = {stage.digest[:12] for stage in scorer.stages}
+    for own in measured:
+        if (own.judge, own.manner) == (scorer.name, scorer.manner) and own.stage in stages:
+            yield from own.figures
     if {stage.weights for stage in scorer.stages} == {"pretrained"}:
         yield from published_of(scorer.name)
 
@@ -86,29 +103,41 @@ def published_of(scorer: str) -> list[Agreement]:
     return [f for f in every if scorer in judges[f.name].get("scorers", ())]
 
 
-def _measured(scorer: Scorer, file: Path) -> Iterator[Agreement]:
+def read_measured(files: Iterable[Path]) -> tuple[MeasuredAgreement, ...]:
+    """Return what was measured of each judge; UsageError for a file of another form."""
+    return tuple(measured for file in files for measured in _read(file))
+
+
+def _read(file: Path) -> list[MeasuredAgreement]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        stages = {stage.digest[:12] for stage in scorer.stages}
-        for split, figure in (
-            item
-            for j in content["judges"]
-            for item in j["groups"]["split"].items()
-            if (j["judge"], j["manner"]) == (scorer.name, scorer.manner)
-            if j["stage"] in stages
-        ):
-            if figure["value"] is not None:
-                yield Agreement(
-                    name=scorer.name,
-                    split=split,
-                    value=figure["value"],
-                    ci95=figure["ci95"] and (figure["ci95"][0], figure["ci95"][1]),
-                    n=figure["n"],
-                    source=content["data"]["source"],
-                    origin="measured",
-                )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        source = content["data"]["source"]
+        return [_measured(judge, source) for judge in content["judges"]]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UsageError(
             f"report.agreement: {file} is no file that `plait agreement RUN --out FILE` "
             f"writes of a run over mmrb2:PLACE ({type(error).__name__}: {error})"
         ) from None
+
+
+def _measured(judge: Mapping[str, Any], source: str) -> MeasuredAgreement:
+    """Return the figures of one judge, of the splits in which any pair was judged."""
+    figures = [
+        Agreement(
+            name=judge["judge"],
+            split=split,
+            value=figure["value"],
+            ci95=figure["ci95"] and (figure["ci95"][0], figure["ci95"][1]),
+            n=figure["n"],
+            source=source,
+            origin="measured",
+        )
+        for split, figure in judge["groups"]["split"].items()
+        if figure["value"] is not None
+    ]
+    return MeasuredAgreement(
+        judge=judge["judge"],
+        manner=judge["manner"],
+        stage=judge["stage"],
+        figures=tuple(figures),
+    )

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -18,6 +18,7 @@ from benchmarks.results.files.about import (
     facts_of_system,
 )
 from benchmarks.results.files.writing import ResultsWriter
+from benchmarks.results.people import read_measured
 from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from benchmarks.runs.queries import (
     SettledData,
@@ -230,7 +231,7 @@ class Experiment:
             weights=str(config.weights),
             identities=dict(self.identities),
             rubrics={judge.name: judge.texts for judge in judges},
-            agreement=config.report.agreement,
+            agreement=[*map(asdict, read_measured(config.report.agreement))],
             systems=[facts_of_system(system) for system in self.systems],
             scorers=[
                 facts_of_scorer(s, scorer_settings(s.name, config, models))

@@ -23,14 +23,14 @@ Done = subprocess.CompletedProcess[str]
 _TERMINAL = {"NO_COLOR": "1", "COLUMNS": "200"}
 
 
-def plait(*words: str, **env_vars: str) -> Done:
-    """What a command prints and its exit status; the workers of a run are threads."""
+def plait(*words: str, folder: Path = CHECKOUT, **env_vars: str) -> Done:
+    """What a command in `folder` prints, and its exit status; workers are threads."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (_TERMINAL | {"PLAIT_EXECUTOR": "local"} | env_vars).items():
             patch.setenv(name, value)
         patch.setattr(sys, "argv", ["plait", *words])
-        patch.chdir(CHECKOUT)
+        patch.chdir(folder)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = _status()
     return Done(words, status, out.getvalue(), err.getvalue())

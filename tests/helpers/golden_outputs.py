@@ -2,6 +2,8 @@
 
 python tests/helpers/golden_outputs.py [NAME]...            what differs from what was said
 python tests/helpers/golden_outputs.py [NAME]... --accept   write it as what is to be said
+python tests/helpers/golden_outputs.py [NAME]... --moved    the same of runs that were moved
+python tests/helpers/golden_outputs.py [NAME]... --locked   and that cannot be written
 
 Numbers of JSON and CSV, and those that are printed in full, are rounded to 9 significant
 digits; images stand as a digest of their pixels, Parquet as lines of JSON. Left out are
@@ -15,23 +17,25 @@ import base64
 import hashlib
 import io
 import json
+import os
 import re
-import secrets
 import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import count, zip_longest
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
+import matplotlib
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 import typer
+from bare_reader import same_tokens
 from cli_helpers import plait
-from golden_runs import CORPUS, HERE, RUNS, stand_in_rubrics
-from paths import TESTS
+from golden_runs import CORPUS, HERE, RUNS, forget_outputs, stand_in_rubrics
+from paths import CHECKOUT, HELPERS, TESTS
 from PIL import Image as Pillow
 
 from benchmarks import api
@@ -41,7 +45,13 @@ from benchmarks.runs.run_data import RunData
 EXPECTED = TESTS / "golden" / "expected"
 _WIDE = "1000"
 """Columns of the terminal: lines are not wrapped by the length of a path."""
-_NOT_OUTPUTS = ("stages", "data", "cache", "compare", "manifest.json")
+_NOT_OUTPUTS = ("stages", "data", "cache", "compare", "results", "manifest.json")
+_TRAVELS = ("run", "other", "annotate", "ratings.csv")
+"""What is copied when a run is moved: runs, and what raters gave."""
+_INTO_THE_RUN = ("report", "bias", "compare", "bench")
+"""Commands that write into the run's folder unless they are told where with `--out`."""
+_PRINTED = "-printed"
+"""Ends the labels of commands of a locked run that are not told where to write."""
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)(?![\w.])")
 _LONG = re.compile(r"(?<![\w.])-?\d+\.\d{9,}(?:[eE][+-]?\d+)?(?![\w.])")
 """Numbers in full, whose last digits differ between machines."""
@@ -62,39 +72,152 @@ _SHOWN_AS = {".parquet": ".jsonl", **dict.fromkeys(_IMAGES, ".txt")}
 """What is added to the names of files that are no text."""
 
 
-@contextmanager
-def _same_tokens() -> Iterator[None]:
-    """Within it, what is drawn at random to name items for raters is counted instead."""
-    numbers = count(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(secrets, "token_hex", lambda size: f"{next(numbers):0{2 * size}x}")
-        yield
+@stand_in_rubrics()
+@same_tokens()
+def outputs(name: str, folder: Path) -> dict[str, str]:
+    """What commands say of a copy, in `folder`, of the run `name`: texts by file name."""
+    _copy_run(name, folder)
+    recorded, places = _contents(folder), {folder: HERE}
+    run = api.open_run(folder / "run")
+    found = {"open_run.jsonl": _rounded(_lines(run.table))}
+    about = {"COLUMNS": _WIDE, "XDG_CACHE_HOME": str(folder / "cache")}
+    for label, words in (*_commands(run), *_own_commands(name)):
+        done = plait(*_words_in(folder, words), **about)
+        said = f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
+        found[f"{label}.txt"] = _rounded(_without(said, places), _LONG)
+    found["changed_records.txt"] = _changed(folder, recorded)
+    return found | _written(folder, recorded, places)
 
 
 @stand_in_rubrics()
-@_same_tokens()
-def outputs(name: str, folder: Path) -> dict[str, str]:
-    """What commands say of a copy, in `folder`, of the run `name`: texts by file name."""
+def moved_differences(name: str, folder: Path, *, locked: bool = False) -> list[str]:
+    """Return what differs once the run `name` was reported and then moved in `folder`.
+
+    Without its data, and without models' libraries and modules: who asks for one is named.
+    A `locked` run cannot be written: commands that write into its folder are told another
+    place, and where they are told none they still print what they print.
+    """
+    made, moved = folder / "made", folder / "moved"
+    _copy_run(name, made)
+    run = api.open_run(made / "run")
+    commands = dict([*_commands(run), *_own_commands(name)])
+    writing = {k: words for k, words in commands.items() if words[0] in _INTO_THE_RUN}
+    if locked:
+        for label, words in writing.items():
+            commands[f"{label}{_PRINTED}"] = words
+            commands[label] = (*words, "--out", f"{HERE}/out/run")
+    _move(made, moved)
+    recorded = _contents(moved)
+    said, asked_for = _read_bare(moved, commands, locked=locked)
+    places = {moved: HERE, made: HERE}
+    if locked:
+        places = {moved / "out" / "run": f"{HERE}/run"} | places
+    found = {
+        f"{label}.txt": _rounded(_without(text, places), _LONG)
+        for label, text in said.items()
+    }
+    table = moved / "out" / "open_run.parquet"
+    if table.exists():
+        found["open_run.jsonl"] = _rounded(_lines(pq.read_table(table)))
+        table.unlink()
+    found |= _written(moved, recorded, places)
+    found["changed_records.txt"] = _changed(moved, recorded)
+    lines = [f"{name} asks for {module}: {who}" for module, who in asked_for.items()]
+    compare = _locked_differences if locked else differences
+    return [*lines, *compare(name, found)]
+
+
+def _copy_run(name: str, folder: Path) -> None:
     shutil.copytree(RUNS / name, folder, dirs_exist_ok=True)
     for manifest in folder.rglob("manifest.json"):
         manifest.write_text(manifest.read_text().replace(HERE, str(folder)))
-    recorded = _contents(folder)
-    found = {}
-    run = api.open_run(folder / "run")
-    found["open_run.jsonl"] = _rounded(_lines(run.table))
-    about = {"COLUMNS": _WIDE, "XDG_CACHE_HOME": str(folder / "cache")}
-    for label, words in (*_commands(run), *_own_commands(name)):
-        own = [word.replace(HERE, str(folder)) for word in words]
-        done = plait(*own, **about)
-        said = f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
-        found[f"{label}.txt"] = _rounded(_without(said, folder), _LONG)
+
+
+def _move(made: Path, moved: Path) -> None:
+    """Report the runs in `made` once, and leave of that folder only what travels."""
+    moved.mkdir()
+    for root in filter(Path.is_dir, (made / "run", made / "other")):
+        plait("report", str(root), XDG_CACHE_HOME=str(made / "cache"))
+        forget_outputs(root)
+    for part in filter(Path.exists, (made / name for name in _TRAVELS)):
+        if part.is_dir():
+            shutil.copytree(part, moved / part.name, copy_function=shutil.copyfile)
+        else:
+            shutil.copyfile(part, moved / part.name)
+    shutil.rmtree(made)
+
+
+def _read_bare(
+    folder: Path, commands: Mapping[str, Sequence[str]], *, locked: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What `commands` print, by label, in a process of `bare_reader.py`.
+
+    And who of plait asks first, by each module that is absent there.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        for home in ("home", "here"):
+            (place / home).mkdir()
+        env = {"COLUMNS": _WIDE, "XDG_CACHE_HOME": str(folder / "cache")}
+        asked = {
+            "run": str(folder / "run"),
+            "table": str(folder / "out" / "open_run.parquet"),
+            "commands": {k: _words_in(folder, words) for k, words in commands.items()},
+            "locked": [str(folder / "run"), str(folder / "other")] if locked else [],
+            "env": env,
+        }
+        (place / "asked.json").write_text(json.dumps(asked))
+        files = (str(place / "asked.json"), str(place / "answer.json"))
+        own = {"PYTHONPATH": str(CHECKOUT), "HOME": str(place / "home")}
+        own["MPLCONFIGDIR"] = matplotlib.get_cachedir()  # a list of fonts takes seconds
+        done = subprocess.run(
+            [sys.executable, str(HELPERS / "bare_reader.py"), *files],
+            cwd=place / "here",
+            env=os.environ | own,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert not done.returncode, done.stderr
+        answer = json.loads((place / "answer.json").read_text())
+    return answer["said"], answer["asked_for"]
+
+
+def _locked_differences(name: str, found: dict[str, str]) -> list[str]:
+    """The same of a run that cannot be written, in which nothing has changed."""
+    accepted = (EXPECTED / name / "changed_records.txt").read_bytes().decode()
+    lines = [f"{name}: {file} was changed" for file in found["changed_records.txt"].split()]
+    found["changed_records.txt"] = accepted
+    for label in [label for label in found if label.endswith(f"{_PRINTED}.txt")]:
+        now = found.pop(label)
+        before = found[label.replace(_PRINTED, "")].removeprefix("exit status 0\n")
+        tables = before[: before.index(f" {HERE}/run/")].rpartition("\n")[0]
+        if tables not in now or "--out" not in now or now.startswith("exit status 0"):
+            lines.append(f"{name}/{label}: {now[:160]!r}")
+    return [*lines, *differences(name, found)]
+
+
+def _words_in(folder: Path, words: Sequence[str]) -> list[str]:
+    return [word.replace(HERE, str(folder)) for word in words]
+
+
+def _changed(folder: Path, recorded: Mapping[Path, bytes]) -> str:
+    """The files of `recorded` that are not as they were, one a line."""
     after = _contents(folder)
     changed = (below for below, data in recorded.items() if after.get(below) != data)
-    found["changed_records.txt"] = "".join(f"{below}\n" for below in changed)
-    for below in after.keys() - recorded.keys():
+    return "".join(f"{below}\n" for below in changed)
+
+
+def _written(
+    folder: Path, recorded: Collection[Path], places: Mapping[Path, str]
+) -> dict[str, str]:
+    """Texts of the files that are new since those of `recorded`, where each was to be."""
+    found = {}
+    for below in _contents(folder).keys() - recorded:
         if not set(below.parts) & set(_NOT_OUTPUTS):
-            name_of = str(below) + _SHOWN_AS.get(below.suffix, "")
-            found[name_of] = _without(_text(folder / below), folder)
+            shown = f"{folder / below}{_SHOWN_AS.get(below.suffix, '')}"
+            name = _without(shown, places).removeprefix(f"{HERE}/")
+            found[name] = _without(_text(folder / below), places)
     return found
 
 
@@ -115,7 +238,7 @@ def _commands(run: RunData) -> Iterator[tuple[str, Sequence[str]]]:
     yield "diff-itself", ("diff", root, root, "--out", f"{out}/diff-itself.json")
     yield "verify", ("verify", root)
     yield "annotate", ("annotate", root, "--items", "4", "--out", f"{out}/annotate")
-    for query in dict.fromkeys(sample.id for sample in run.experiment.samples):
+    for query in dict.fromkeys(sample.id for sample in run.queries.values()):
         yield f"show-{_file_name(query)}", ("show", root, query)
     for number, system in enumerate(run.systems):
         for form in FORMATS:
@@ -186,9 +309,10 @@ def _pixels(data: bytes) -> str:
         return f"[{image.format} {image.width}x{image.height} {digest[:16]}]"
 
 
-def _without(text: str, folder: Path) -> str:
-    """The text without durations and the place of the folder."""
-    text = text.replace(str(folder), HERE)
+def _without(text: str, places: Mapping[Path, str]) -> str:
+    """The text without durations, and with what stands for them in place of `places`."""
+    for place, instead in places.items():
+        text = text.replace(str(place), instead)
     for pattern, instead in _LEFT_OUT:
         text = pattern.sub(instead, text)
     return text
@@ -224,7 +348,7 @@ def _line_differences(place: str, accepted: str, found: str) -> Iterator[str]:
             min(len(before), len(now)),
         )
         start = max(0, column - 40)
-        was, is_now = before[start : column + 40], now[start : column + 40]
+        was, is_now = before[start : column + 80], now[start : column + 80]
         yield f"{place}:{number}:{column + 1}: {was!r} is now {is_now!r}"
 
 
@@ -240,16 +364,24 @@ def accept(name: str, found: Mapping[str, str]) -> None:
 def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
     accepted: Annotated[bool, typer.Option("--accept", help="Write them anew.")] = False,
+    moved: Annotated[bool, typer.Option("--moved", help="Once they were moved.")] = False,
+    locked: Annotated[
+        bool, typer.Option("--locked", help="Moved, and not to be written to.")
+    ] = False,
 ) -> None:
     """Say what differs of all runs or those that are named; exit status 1 if any does."""
     total = 0
     with tempfile.TemporaryDirectory() as place:
         for name in names or CORPUS:
-            found = outputs(name, Path(place) / name)
-            lines = differences(name, found)
+            folder = Path(place) / name
+            if moved or locked:
+                lines = moved_differences(name, folder, locked=locked)
+            else:
+                found = outputs(name, folder)
+                lines = differences(name, found)
             total += len(lines)
             print(*lines, sep="\n", end="\n" if lines else "")
-            if accepted:
+            if accepted and not (moved or locked):
                 accept(name, found)
     print(f"{total} differences" + (", accepted" if accepted and total else ""))
     raise typer.Exit(int(bool(total) and not accepted))

@@ -333,13 +333,14 @@ def record(name: str) -> None:
         with stand_in_rubrics():
             CORPUS[name].make(folder)
         for file in [*folder.rglob("manifest.json"), *folder.rglob("shard.json")]:
-            _forget_outputs(file.parent)
+            forget_outputs(file.parent)
             _forget_machine(file, folder)
         shutil.rmtree(RUNS / name, ignore_errors=True)
         shutil.copytree(folder, RUNS / name)
 
 
-def _forget_outputs(root: Path) -> None:
+def forget_outputs(root: Path) -> None:
+    """Remove from the run in `root` what commands that read it have written."""
     for path in list(root.iterdir()):
         if any(fnmatch.fnmatch(path.name, pattern) for pattern in _MADE_BY_READING):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

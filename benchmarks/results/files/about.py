@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from benchmarks.results.people import Agreement, MeasuredAgreement
 from generators.base import Kind, Placement, StageSpec
 from generators.system import System
-from scorers.base import Scorer
+from scorers.base import ReleasedSummary, Scorer
 from scorers.statistics.estimate import Estimate
 
 Facts = Mapping[str, Any]
@@ -33,6 +34,8 @@ class RecordedScorer(Scorer):
     chain: tuple[StageSpec, ...]
     recorded_manner: str = ""
     has_figures: bool = False
+    summary: ReleasedSummary = ""
+    has_shares: bool = True
     settings: Facts = field(default_factory=dict, hash=False)
     """Of a judge, how it asks and reads."""
 
@@ -50,6 +53,16 @@ class RecordedScorer(Scorer):
     def of_sets(self) -> bool:
         """Whether a system has a figure of all its documents, which have no values."""
         return self.has_figures
+
+    @property
+    def released_summary(self) -> ReleasedSummary:
+        """Whose summary of all scores stands beside the means."""
+        return self.summary
+
+    @property
+    def criteria_are_shares(self) -> bool:
+        """Whether a number under `criteria` says how far it is met, from 0 to 1."""
+        return self.has_shares
 
 
 def facts_of_stage(spec: StageSpec) -> dict[str, Any]:
@@ -109,6 +122,8 @@ def facts_of_scorer(scorer: Scorer, settings: Facts) -> dict[str, Any]:
         "stages": [stage.folder for stage in scorer.stages],
         "manner": scorer.manner,
         "of_sets": scorer.of_sets,
+        "released_summary": scorer.released_summary,
+        "criteria_are_shares": scorer.criteria_are_shares,
         "settings": dict(settings),
     }
 
@@ -122,9 +137,20 @@ def scorer_of(facts: Facts, stages: Mapping[str, StageSpec]) -> RecordedScorer:
         chain=chain,
         recorded_manner=facts["manner"],
         has_figures=facts["of_sets"],
+        summary=facts["released_summary"],
+        has_shares=facts["criteria_are_shares"],
         settings=facts["settings"],
         **about,
     )
+
+
+def measured_of(facts: Sequence[Facts]) -> tuple[MeasuredAgreement, ...]:
+    """Return the agreement of judges with people that was written down."""
+    found = []
+    for one in facts:
+        figures = (Agreement(**{**f, "ci95": _ends(f["ci95"])}) for f in one["figures"])
+        found.append(MeasuredAgreement(**{**one, "figures": tuple(figures)}))
+    return tuple(found)
 
 
 def facts_of_figures(figures: Mapping[str, Sequence[Estimate]]) -> dict[str, Any]:
@@ -141,8 +167,11 @@ def figures_of(facts: Facts) -> dict[str, list[Estimate]]:
 
 
 def _estimate(facts: Facts) -> Estimate:
-    ends = facts["ci95"]
-    return Estimate(**{**facts, "ci95": ends and (ends[0], ends[1])})
+    return Estimate(**{**facts, "ci95": _ends(facts["ci95"])})
+
+
+def _ends(plain: Sequence[float] | None) -> tuple[float, float] | None:
+    return None if plain is None else (plain[0], plain[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +200,7 @@ class RunAbout:
     rubrics: Mapping[str, Any] = field(default_factory=dict)
     """Texts of rubrics, by the judge."""
     agreement: Sequence[Facts] = ()
-    """Contents of the files that say how often judges agree with people."""
+    """How often judges agree with people, where that was measured."""
     systems: Sequence[Facts] = ()
     scorers: Sequence[Facts] = ()
     stages: Mapping[str, Facts] = field(default_factory=dict)

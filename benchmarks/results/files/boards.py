@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from benchmarks.results.board import SCHEMA, Board
 from benchmarks.results.costs import Amounts, DocumentCost, RecordCost
-from benchmarks.results.files.about import figures_of
+from benchmarks.results.files.about import figures_of, measured_of
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
 from generators.base import Kind, OutcomeName
 from pipelines.chat.endings import CUT
@@ -57,7 +57,7 @@ def board_of(results: RunResults) -> Board:
         thoughts=Counter(thought.column("system").to_pylist()),
         cut=spending.cut,
         damaged=about.damaged,
-        agreement=about.agreement,
+        agreement=measured_of(about.agreement),
         reading=partial(results.evaluations, notes=True),
     )
 

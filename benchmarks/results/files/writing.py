@@ -179,7 +179,12 @@ class ResultsWriter:
         for scorer in self._plan.scorers:
             if done is None:
                 why = f"{name}{f' ({fault})' if fault else ''}: {reason}"
-                lost = {"outcome": OutcomeName.NO_DOCUMENT, "reason": why, "fault": fault}
+                lost = {
+                    "outcome": OutcomeName.NO_DOCUMENT,
+                    "reason": why,
+                    "fault": fault,
+                    "jobs": [],
+                }
                 score = about | {"scorer": scorer.name} | lost
                 self._tables["scores"].add(score, e.system)
             elif scorer.name in e.scores:

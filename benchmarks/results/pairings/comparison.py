@@ -16,7 +16,7 @@ from benchmarks.results.board import Board
 from benchmarks.results.costs import MEASURES, DocumentCost, RecordCost, total
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
-from benchmarks.results.people import Agreement, known
+from benchmarks.results.people import Agreement, agreement_of
 from benchmarks.results.rankings import Rankings, Series, means_of, weights_of
 from generators.base import Kind, OutcomeName
 from scorers.base import Scorer, ends_of
@@ -252,7 +252,7 @@ def _scores(board: Board, matrix: PairingMatrix, scorer: Scorer) -> PairingScore
         left_out=_left_out(board, names, scorer, [board.keys[i] for i in sorted(lost)]),
         keys=[key for i, key in enumerate(board.keys) if i not in lost],
         shared=dict(zip(names, shared.T, strict=True)),
-        people=tuple(known(scorer, board.agreement)),
+        people=tuple(agreement_of(scorer, board.agreement)),
     )
 
 

@@ -14,9 +14,10 @@ from cli_helpers import plait
 from comparing_helpers import mmrb2_pair, write_mmrb2
 from pairwise_helpers import upstream
 
+from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
 from benchmarks.results.leaderboard import leaderboard
-from benchmarks.results.people import known
+from benchmarks.results.people import agreement_of, read_measured
 from benchmarks.runs.experiment import reopen
 from benchmarks.studies.bias import SAME, TO_FIRST, TO_LAST
 from benchmarks.studies.choices import Judged, Pair, Said, choices_report
@@ -172,11 +173,26 @@ def test_judges_stand_side_by_side(content: dict[str, Any]) -> None:
 def test_what_was_measured_stands_on_leaderboards(
     root: Path, content: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Of the very stage; a file of anything else is refused."""
+    """Of the very stage; a file of anything else is refused.
+
+    Once it is read, the tables need the file no more.
+    """
     out = tmp_path / "out.json"
     asked = {"data": "miniature:4", "systems": ["gt"], "report": {"agreement": [str(out)]}}
     other = fill(tmp_path / "run", **asked, scorers=[BRIEF], weights="tiny")
-    made = other.board(Store(tmp_path / "run"))
+    measured = read_measured([out])
+    (scorer,) = reopen(root).scorers
+    changed = out.read_text().replace(scorer.stage.digest[:12], "0" * 12)
+    out.write_text(changed)
+    assert list(agreement_of(scorer, read_measured([out]))) == []
+    for wrong in ("{", "[]", '{"judges": [{}]}', '{"data": {}, "judges": []}'):
+        out.write_text(wrong)
+        with pytest.raises(UsageError, match=r"out\.json"):
+            read_measured([out])
+    out.unlink()
+    with pytest.raises(UsageError, match=r"report\.agreement: .*out\.json"):
+        commands.report(tmp_path / "run", PlainConsole(file=io.StringIO()))
+    made = other.board(Store(tmp_path / "run"), measured)
     (judged,) = leaderboard(made)
     figures = judged["scores"][BRIEF]["agreement"]
     figure = next(f for f in figures if f["split"] == "interleaved")
@@ -186,14 +202,6 @@ def test_what_was_measured_stands_on_leaderboards(
     low, high = (f"{end:.1f}" for end in brief["ci95"])
     said = " ".join(made.about_scorers)
     assert f"agrees with people in {brief['value']:.1f}% of pairs [{low}, {high}]" in said
-    (scorer,) = reopen(root).scorers
-    changed = out.read_text().replace(scorer.stage.digest[:12], "0" * 12)
-    out.write_text(changed)
-    assert list(known(scorer, [out])) == []
-    for wrong in ("{", "[]", '{"judges": [{}]}'):
-        out.write_text(wrong)
-        with pytest.raises(UsageError, match=r"out\.json"):
-            list(known(scorer, [out]))
 
 
 def test_wrong_use_is_explained(root: Path, tmp_path: Path) -> None:
