@@ -30,6 +30,7 @@ from typer import Argument, Option
 
 from benchmarks.options import (
     Address,
+    ChangedData,
     Data,
     ExecutorOption,
     JsonFile,
@@ -47,6 +48,7 @@ from benchmarks.options import (
     Systems,
     WeightsKind,
     asked_of,
+    changed_data_of,
     pairing_options,
     run_options,
     with_options,
@@ -115,9 +117,9 @@ def run_command(options: dict[str, Any]) -> int:
     Without arguments: queries about a miniature world, answered and judged by the small
     models that come with plait (mini weights). With --data and no system: tiny random
     weights. The same command again resumes. With --out of an existing run, further
-    systems, scorers, queries and repeats are added to it; other data, seed, weights,
-    prompts or settings are refused. With --shard, tables and page are written by the shard
-    that ends last.
+    systems, scorers, queries and repeats are added to it; other seed, weights, prompts or
+    settings are refused, and changed data without --changed-data. With --shard, tables
+    and page are written by the shard that ends last.
     """
     from benchmarks import commands
 
@@ -186,6 +188,7 @@ def score(
     set_: Settings = None,
     remake: Remake = False,
     same_code: SameCode = False,
+    changed_data: ChangedData = None,
 ) -> int:
     """Score a run's documents, or anybody's answers to the queries of --data.
 
@@ -200,6 +203,7 @@ def score(
     flags |= {"executor": executor, "address": address}
     flags |= {"set": set_ or (), "mode": mode, "rubric": rubric}
     flags |= {"remake": remake, "same_code": same_code}
+    flags["changed_data"] = changed_data_of(changed_data)
     return commands.score(places, scorer or (), flags, _console())
 
 

@@ -32,7 +32,6 @@ from benchmarks.runs.config import (
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import (
     Experiment,
-    refuse_changed_data,
     reopen,
     warn_of_faults,
 )
@@ -40,12 +39,14 @@ from benchmarks.runs.forecast.forecast import concluded, kept_forecast
 from benchmarks.runs.joining import joined
 from benchmarks.runs.opening import open_results, refuse_other_questions
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
+from benchmarks.runs.queries import refuse_changed_data
 from benchmarks.runs.run_directory import (
     former_config,
     read_manifest,
     refuse_unless_writable,
 )
 from benchmarks.tasks import answers
+from benchmarks.tasks.changes import NO_CHOICES, DataChoices
 from benchmarks.terminal import command_text, progress
 from cluster.counts import totals_of
 from cluster.lock import RunInUse, drivers_of
@@ -95,13 +96,15 @@ def run(
     same_code: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: Shard | None = None,
+    changed_data: DataChoices = NO_CHOICES,
 ) -> ExecutedRun:
     """Answer, score, report.
 
     With `remake`, records of an earlier version of a stage are made again, and answers that
     hold a thought. With `same_code`, those of the user's classes stay though their source
-    has changed. With `shard`, only that part of the queries is answered, and the shard that
-    ends last reports.
+    has changed. `changed_data` says what becomes of data that have changed since the run in
+    the run directory was made. With `shard`, only that part of the queries is answered, and
+    the shard that ends last reports.
     """
     planned = plan(
         config,
@@ -110,6 +113,7 @@ def run(
         same_code=same_code,
         forecast=forecast,
         shard=shard,
+        changed_data=changed_data,
     )
     return execute_plan(planned, console)
 
@@ -140,14 +144,15 @@ def score(
     """Score existing documents: a run's, or answers at `places`, `[NAME=][FORMAT:]PLACE`.
 
     `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set`,
-    `remake` and `same_code`; a run keeps its data, weights, directory and former scorers.
+    `remake`, `same_code` and `changed_data`; a run keeps its data, weights, directory and
+    former scorers.
     """
     named = answers.named_places(places)
     first, *others = named.values()
     if not others and is_run(first.path) and flags.get("data") is None:
         experiment = _to_score_again(first.path, scorers, flags)
     else:
-        ours = ("set", "remake", "same_code")
+        ours = ("set", "remake", "same_code", "changed_data")
         values = {k: v for k, v in flags.items() if k not in ours}
         values["answers"] = {name: str(place) for name, place in named.items()}
         values["scorers"] = tuple(scorers)
@@ -156,7 +161,8 @@ def score(
             queries, asked = _queries_of(named.values())
             values |= queries
         config = load_config(None, values, flags["set"])
-        experiment = _opened(config, console, remake=flags["remake"])
+        choices = flags.get("changed_data", NO_CHOICES)
+        experiment = _opened(config, console, remake=flags["remake"], choices=choices)
         if asked is not None:
             refuse_changed_data(asked, read_manifest(asked), experiment.task)
     same_code = bool(flags.get("same_code"))
@@ -210,7 +216,8 @@ def _to_score_again(
     changes |= {"address": flags["address"], "executor": flags.get("executor")}
     changes |= _judge_changes(former, scorers, flags)
     changes = with_settings(changes, flags["set"])
-    experiment = reopen(root, changes, current=current)
+    choices = flags.get("changed_data", NO_CHOICES)
+    experiment = reopen(root, changes, current=current, choices=choices)
     refuse_other_questions(experiment.task)
     warn_of_faults(root, experiment.scorers)
     return experiment
@@ -390,9 +397,12 @@ def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Conso
         )
 
 
-def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
+def _opened(
+    config: RunConfig, console: Console, *, remake: bool, choices: DataChoices
+) -> Experiment:
     with progress(console, "checking images") as show:
-        experiment, added = joined(config, show, remake=remake)
+        run = joined(config, show, remake=remake, choices=choices)
+    experiment = run.experiment
     for line in answers.remarks(experiment.task.about):
         console.print(line)
     if (config.mode or config.rubric) and not any(
@@ -401,8 +411,10 @@ def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Exp
         console.print(
             "Warning: mode and rubric are settings of judges, and no judge is named."
         )
-    if added:
-        console.print(f"added to the run, for all of its queries: {', '.join(added)}")
+    for line in run.changes:
+        console.print(f"changed data: {line}")
+    if run.added:
+        console.print(f"added to the run, for all of its queries: {', '.join(run.added)}")
     return experiment
 
 
@@ -414,9 +426,10 @@ def plan(
     same_code: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: Shard | None = None,
+    changed_data: DataChoices = NO_CHOICES,
 ) -> RunPlan:
     """Return what `run` would do. Starts nothing and writes nothing."""
-    experiment = _opened(config, console, remake=remake)
+    experiment = _opened(config, console, remake=remake, choices=changed_data)
     asked = {"remake": remake, "same_code": same_code}
     return RunPlan.of(experiment, forecast, shard=shard, **asked)
 

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import commands
-from benchmarks.options import flags_of, forecast_of
+from benchmarks.options import changed_data_of, flags_of, forecast_of
 from benchmarks.results.board import Board
 from benchmarks.results.pairings.matrix import matrices_of
 from benchmarks.results.pairings.sheet import form_of, sheet_of, write_sheet
@@ -63,6 +63,7 @@ def main(options: Mapping[str, Any], console: Console) -> int:
         remake=options["remake"],
         same_code=bool(options.get("same_code")),
         forecast=forecast_of(options),
+        changed_data=changed_data_of(options.get("changed_data")),
     )
     if not matrices_of(planned.experiment.systems):
         raise _no_matrix(str(config.root))

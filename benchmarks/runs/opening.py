@@ -15,7 +15,8 @@ from pathlib import Path
 
 from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
 from benchmarks.results.files.schema import FOLDER
-from benchmarks.runs.experiment import data_digest, reopen, warn_of_faults
+from benchmarks.runs.experiment import reopen, warn_of_faults
+from benchmarks.runs.queries import data_digest
 from benchmarks.runs.run_directory import read_manifest
 from benchmarks.tasks.answers import AnswerPlace
 from benchmarks.tasks.task_set import TaskSet

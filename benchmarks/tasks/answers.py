@@ -273,6 +273,11 @@ def _content(answers: Mapping[str, Answer]) -> dict[str, Any]:
     }
 
 
+def answers_digest(answers: Mapping[str, Answer], ids: Iterable[str]) -> str:
+    """Return the digest of the answers to the queries `ids`, in whatever order."""
+    return digest(_content({id: answers[id] for id in ids if id in answers}))
+
+
 def changed_answers(
     then: Mapping[str, Any] | None, now: Mapping[str, Any]
 ) -> Iterator[str]:
