@@ -146,6 +146,7 @@ def compare(root: AnyPath, options: CompareOptions, console: Console) -> int:
     Documents are used as the run has them; none is made. UsageError for names that are not
     valid, RunInUse while the run itself is under way.
     """
+    refuse_pack(root)
     place = root / FOLDER / options.protocol.replace(":", "-")
     match = resolve_comparison(root, place, options)
     before = Store(place).rows(match.chat)
