@@ -15,6 +15,7 @@ from rich.console import Console
 from benchmarks.runs.config import parsed_setting, with_settings
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, refuse_missing, reopen
+from benchmarks.runs.run_directory import refuse_pack
 from benchmarks.studies.compare_page import Judged, report
 from benchmarks.studies.rulings import FOLDER, RULINGS, lvlm_of, rulings, write_rulings
 from benchmarks.tasks.controls import TRUTH
