@@ -101,6 +101,7 @@ TABLES: Mapping[str, pa.Schema] = {
         _FAULT,
         _column("segments", pa.list_(PLACED), "text and images in order; null without"),
         _column("ends", pa.list_(pa.int32()), "segments up to the end of each turn"),
+        _column("seed", pa.int64(), "of its text; null where it follows from no seed"),
         _column("thought", pa.bool_(), "whether it begins with its model's thought"),
         _column("tries", _TEXT, "JSON: images drawn, and how a critic judged each"),
         _column("images", pa.int32(), "images in it; null without a document"),
