@@ -43,6 +43,7 @@ from benchmarks.runs.queries import refuse_changed_data
 from benchmarks.runs.run_directory import (
     former_config,
     read_manifest,
+    refuse_pack,
     refuse_unless_writable,
 )
 from benchmarks.tasks import answers
@@ -202,6 +203,7 @@ def _queries_of(
 def _to_score_again(
     root: AnyPath, scorers: Sequence[str], flags: Mapping[str, Any]
 ) -> Experiment:
+    refuse_pack(root)
     former = former_config(root, read_manifest(root))
     if flags["weights"] not in (None, former.weights):
         raise UsageError(f"{root} was made with {former.weights} weights and keeps them")
@@ -571,7 +573,7 @@ def _annotated(root: AnyPath, out: Path | None) -> Path:
     if out is not None:
         return out
     if not isinstance(root, Path):
-        raise UsageError(f"{root} is in a bucket; name a folder for the page with --out")
+        raise UsageError(f"{root} is no folder; name one for the page with --out")
     return root / "annotate"
 
 

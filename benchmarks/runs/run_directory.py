@@ -12,6 +12,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from benchmarks.runs.config import RunConfig, anchored, merged
@@ -22,6 +23,7 @@ from generators.buckets import AnyPath, BucketPath
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
+from generators.packs import PackPath
 from scorers.base import Scorer
 
 FORMAT = 1
@@ -192,6 +194,14 @@ def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
     return bool(getattr(imported(spec.target), "seeded", False))
 
 
+def refuse_pack(root: AnyPath) -> None:
+    """UsageError where records would be added to a pack."""
+    if isinstance(root, PackPath):
+        raise UsageError(
+            f"{root} is a pack of a run, which is only read: name the run's own directory"
+        )
+
+
 def refuse_unless_writable(root: AnyPath) -> None:
     """UsageError where the run directory, which is made, cannot be written to.
 
@@ -201,6 +211,7 @@ def refuse_unless_writable(root: AnyPath) -> None:
         return
     try:
         root.mkdir(parents=True, exist_ok=True)
+        assert isinstance(root, Path)
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as error:

@@ -15,6 +15,7 @@ from rich.console import Console
 from benchmarks.runs.config import parsed_setting, with_settings
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, refuse_missing, reopen
+from benchmarks.runs.run_directory import refuse_pack
 from benchmarks.studies.compare_page import Judged, report
 from benchmarks.studies.rulings import FOLDER, RULINGS, lvlm_of, rulings, write_rulings
 from benchmarks.tasks.controls import TRUTH
@@ -146,6 +147,7 @@ def compare(root: AnyPath, options: CompareOptions, console: Console) -> int:
     Documents are used as the run has them; none is made. UsageError for names that are not
     valid, RunInUse while the run itself is under way.
     """
+    refuse_pack(root)
     place = root / FOLDER / options.protocol.replace(":", "-")
     match = resolve_comparison(root, place, options)
     before = Store(place).rows(match.chat)

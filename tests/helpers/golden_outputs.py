@@ -238,7 +238,7 @@ def _commands(run: RunData) -> Iterator[tuple[str, Sequence[str]]]:
     yield "diff-itself", ("diff", root, root, "--out", f"{out}/diff-itself.json")
     yield "verify", ("verify", root)
     yield "annotate", ("annotate", root, "--items", "4", "--out", f"{out}/annotate")
-    for query in dict.fromkeys(sample.id for sample in run.queries.values()):
+    for query in dict.fromkeys(q.sample.id for q in run.queries.values()):
         yield f"show-{_file_name(query)}", ("show", root, query)
     for number, system in enumerate(run.systems):
         for form in FORMATS:

@@ -8,12 +8,13 @@ user's modules and the data are not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from benchmarks.results.people import Agreement, MeasuredAgreement
 from generators.base import Kind, Placement, StageSpec
 from generators.system import System
+from scorers import former_faults
 from scorers.base import ReleasedSummary, Scorer
 from scorers.statistics.estimate import Estimate
 
@@ -130,7 +131,9 @@ def facts_of_scorer(scorer: Scorer, settings: Facts) -> dict[str, Any]:
 
 def scorer_of(facts: Facts, stages: Mapping[str, StageSpec]) -> RecordedScorer:
     """Return the scorer that was written down, which judges nothing any more."""
-    chain = tuple(stages[folder] for folder in facts["stages"])
+    # Today's code may know of a fault of the version that the run was made by.
+    faults = former_faults(facts["name"], facts["settings"])
+    chain = tuple(replace(stages[n], superseded=faults) for n in facts["stages"])
     about = {name: facts[name] for name in _OF_SCORER}
     return RecordedScorer(
         stage=chain[0],
