@@ -46,13 +46,13 @@ class ReportEntry:
                 yield from answer.document.value.images
 
 
-def keys_shown(board: Board, limit: int | None) -> list[str]:
-    """Return the keys of at most `limit` queries.
+def keys_shown(keys: Collection[str], limit: int | None) -> list[str]:
+    """Return at most `limit` of the keys of queries.
 
     They are chosen by the keys alone, so that pages of several runs over the same data
     show the same queries.
     """
-    return sorted(board.keys, key=lambda k: hashlib.sha256(k.encode()).hexdigest())[:limit]
+    return sorted(keys, key=lambda k: hashlib.sha256(k.encode()).hexdigest())[:limit]
 
 
 def entries_of(board: Board, keys: Collection[str]) -> list[ReportEntry]:
