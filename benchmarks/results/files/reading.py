@@ -165,19 +165,19 @@ class RunResults:
         """How many queries the page shows by the run's config: a number, "all", or None."""
         return self.about.config.get("report", {}).get("queries")
 
-    def damage(self) -> list[str]:
-        """Return what is wrong with the files of tables, of images without their bytes."""
+    def damage(self, *, images: bool = False) -> list[str]:
+        """Return the files that are gone or damaged; those of `images` may be large."""
         found = []
         for name, entries in self.tables.items():
             for entry in entries:
                 path = self.folder / entry["file"]
                 try:
-                    sound = path.exists() and (
-                        name == "images" or _digest(path) == entry["sha256"]
-                    )
+                    sound = path.exists()
+                    if sound and (images or name != "images"):
+                        sound = _digest(path) == entry["sha256"]
                 except OSError:
                     sound = False
-                found += [] if sound else [entry["file"]]
+                found += [] if sound else [str(path)]
         return found
 
     # -------------------------------------------------------------------------- tables

@@ -37,10 +37,7 @@ class ReportEntry:
     def images(self) -> Iterator[Image]:
         """Yield every image that is shown with the query, in the order of the page."""
         if isinstance(self.query, Sample):
-            for turn in self.query.turns:
-                yield from (s for s in turn.content if isinstance(s, Image))
-            if self.query.reference is not None:
-                yield from self.query.reference.images
+            yield from self.query.images
         for answer in self.answers:
             if answer is not None and isinstance(answer.document, Result):
                 yield from answer.document.value.images
