@@ -190,7 +190,8 @@ def _locked_differences(name: str, found: dict[str, str]) -> list[str]:
     found["changed_records.txt"] = accepted
     for label in [label for label in found if label.endswith(f"{_PRINTED}.txt")]:
         now = found.pop(label)
-        before = found[label.replace(_PRINTED, "")].removeprefix("exit status 0\n")
+        file = EXPECTED / name / label.replace(_PRINTED, "")
+        before = file.read_text().removeprefix("exit status 0\n")
         tables = before[: before.index(f" {HERE}/run/")].rpartition("\n")[0]
         if tables not in now or "--out" not in now or now.startswith("exit status 0"):
             lines.append(f"{name}/{label}: {now[:160]!r}")
