@@ -36,6 +36,7 @@ from benchmarks.options import (
     JsonFile,
     Mode,
     Out,
+    OutFolder,
     Protocol,
     Queries,
     Remake,
@@ -214,13 +215,7 @@ def report(
     damaged: Annotated[
         bool, Option("--damaged", help="Without the records of damaged parts.")
     ] = False,
-    out: Annotated[
-        Path | None,
-        Option(
-            file_okay=False,
-            help="Folder to copy them to, such as those of a run in a bucket.",
-        ),
-    ] = None,
+    out: OutFolder = None,
     show: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
 ) -> int:
     """Write leaderboard.{json,csv,md,tex} and report.html.
@@ -485,6 +480,7 @@ def compare(
     ] = 1,
     address: Address = None,
     set_: Settings = None,
+    out: OutFolder = None,
 ) -> int:
     """Have pairs of a run's documents judged.
 
@@ -506,7 +502,7 @@ def compare(
         address=address,
         settings=tuple(set_ or ()),
     )
-    return pairwise.compare(any_path(run).resolve(), options, _console())
+    return pairwise.compare(any_path(run).resolve(), options, _console(), out)
 
 
 @app.command()
@@ -545,7 +541,7 @@ def diff(
 
 
 @app.command()
-def bias(run: Run, rubric: Rubric = None) -> int:
+def bias(run: Run, rubric: Rubric = None, out: OutFolder = None) -> int:
     """Show the bias of a run's judges.
 
     Position, length, own family, repeatability and wording.
@@ -553,7 +549,8 @@ def bias(run: Run, rubric: Rubric = None) -> int:
     from benchmarks.studies import bias as biases
     from scorers.judging.sources import parse_rubric
 
-    return biases.bias(any_path(run).resolve(), _console(), rubric=parse_rubric(rubric))
+    root, source = any_path(run).resolve(), parse_rubric(rubric)
+    return biases.bias(root, _console(), rubric=source, out=out)
 
 
 @app.command("list")
@@ -663,8 +660,8 @@ def bench_pairings(options: dict[str, Any]) -> int:
 
     Runs the matrix as `plait run` does, into a run directory that can be resumed, and shows
     scores, main effects, interactions and costs per document. Without names: all mini
-    models, on queries about a miniature world. With a run directory and nothing else, the
-    tables of that run are written and shown again.
+    models, on queries about a miniature world. With a run directory and no other option of
+    a run, its tables are shown and written again, with --out into that folder.
     """
     from benchmarks import pairings
 

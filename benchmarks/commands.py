@@ -41,6 +41,7 @@ from benchmarks.runs.opening import open_results, refuse_other_questions
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.queries import refuse_changed_data
 from benchmarks.runs.run_directory import (
+    folder_written,
     former_config,
     read_manifest,
     refuse_pack,
@@ -350,9 +351,9 @@ def _counted(result: RunResult) -> str:
 
 
 def write_tables(board: Board, root: AnyPath, console: Console) -> None:
-    """Write the leaderboard and all other tables, and show it."""
-    write_leaderboard(board, root)
+    """Show the leaderboard, and write it and all other tables."""
     console.print(terminal_table(board))
+    write_leaderboard(board, root)
     console.print(f"leaderboard {root / 'leaderboard.md'}")
 
 
@@ -458,7 +459,7 @@ def report(
     if show and not isinstance(out or root, Path):
         raise UsageError(f"--open needs a page on this machine: copy {root} with --out")
     asked = validated(ReportConfig, {"queries": queries}, "report").queries
-    read, target = BlobReader(), out or root
+    read = BlobReader()
     try:
         results = open_results(root, strict=not damaged, remakes=True)
     except DamagedPart as damage:
@@ -468,9 +469,10 @@ def report(
         ) from damage
     board = results.board
     _show_changes(root, board, console)
-    write_tables(board, target, console)
     limit = asked or results.page_queries
-    page = write_page(board, root, console, limit, read, target)
+    with folder_written(root, out) as target:
+        write_tables(board, target, console)
+        page = write_page(board, root, console, limit, read, target)
     traced(root, console.print)
     show_times(root, console)
     if out is not None:
@@ -532,8 +534,9 @@ def annotate(
     """Write a page for raters, and serve it on `port` where that is given."""
     from benchmarks.studies import annotate as study
 
+    with folder_written(root, out):
+        study.annotate(root, _annotated(root, out), options, console)
     folder = _annotated(root, out)
-    study.annotate(root, folder, options, console)
     place = ("--out", folder.absolute()) if out is not None else ()
     collecting = command_text("plait", "annotate", root, *place, "--collect")
     if port is None:
