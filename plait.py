@@ -236,6 +236,42 @@ def report(
 
 
 @app.command()
+def pack(
+    run: Run,
+    file: Annotated[
+        Path | None,
+        Argument(help="File to write; by default RUN.zip, or RUN.html, in this folder."),
+    ] = None,
+    html: Annotated[
+        bool, Option("--html", help="Only the page, as one file that opens alone.")
+    ] = False,
+    queries: Queries = None,
+    max_mb: Annotated[
+        float, Option(min=0.1, help="Of --html: refuse a larger page, in million bytes.")
+    ] = 50,
+    everything: Annotated[
+        bool, Option("--all", help="With the records of all stages.")
+    ] = False,
+) -> int:
+    """Write a run as one file, to be sent or archived.
+
+    Results, tables, page, images and replies, without records of stages, keys, and paths
+    of this machine. Every command that reads a run takes the file in its place.
+    """
+    from benchmarks.runs import packing
+    from benchmarks.runs.config import ReportConfig
+    from generators.names import validated
+
+    if html and everything:
+        raise UsageError("a page holds no records: give --html or --all")
+    asked = validated(ReportConfig, {"queries": queries}, "report").queries
+    root, console = any_path(run), _console()
+    if html:
+        return packing.pack_page(root, file, console, asked, most_mb=max_mb)
+    return packing.pack_run(root, file, console, asked, records=everything)
+
+
+@app.command()
 def export(
     run: Run,
     out: Annotated[Path, Option(help="Folder to write, new or empty.")],

@@ -392,7 +392,7 @@ def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Conso
     from benchmarks.results.report.page import limit_of
 
     console.print(f"report      {page}")
-    if apart := furthest_apart(board, keys_shown(board, limit_of(queries))):
+    if apart := furthest_apart(board, keys_shown(board.keys, limit_of(queries))):
         ends = " and ".join(f"{name} ({score})" for name, score in apart.ends.items())
         console.print(
             f"look at     {apart.query}, where {apart.scorer} sets {ends} furthest apart"

@@ -203,7 +203,7 @@ def _show(
     names = f"{FILES[0]} (and {', '.join(f.partition('.')[2] for f in FILES[1:])})"
     console.print(f"pairings    {root / names}", soft_wrap=True)
     if (file := options["sheet"]) is not None:
-        sheet = sheet_of(board, pairings[0], keys_shown(board, limit_of(None)))
+        sheet = sheet_of(board, pairings[0], keys_shown(board.keys, limit_of(None)))
         if sheet is None:
             raise UsageError("no query with an image has a score of every pairing")
         write_sheet(sheet, file, BlobReader())

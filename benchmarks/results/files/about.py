@@ -131,9 +131,10 @@ def facts_of_scorer(scorer: Scorer, settings: Facts) -> dict[str, Any]:
 
 def scorer_of(facts: Facts, stages: Mapping[str, StageSpec]) -> RecordedScorer:
     """Return the scorer that was written down, which judges nothing any more."""
+    chain = tuple(stages[folder] for folder in facts["stages"])
     # Today's code may know of a fault of the version that the run was made by.
-    faults = former_faults(facts["name"], facts["settings"])
-    chain = tuple(replace(stages[n], superseded=faults) for n in facts["stages"])
+    faults = former_faults(facts["name"], chain[0].settings)
+    chain = (replace(chain[0], superseded=faults), *chain[1:])
     about = {name: facts[name] for name in _OF_SCORER}
     return RecordedScorer(
         stage=chain[0],

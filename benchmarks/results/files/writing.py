@@ -169,6 +169,8 @@ class ResultsWriter:
         name, reason, fault = outcome_of(e.document)
         row = about | {"outcome": name, "reason": reason, "fault": fault}
         row["jobs"] = self._asked(e.jobs.get("", ()))
+        asked = [j.input for j in e.jobs.get("", ()) if isinstance(j.input, Request)]
+        row["seed"] = asked[0].seed if asked else None
         done = e.document.value if isinstance(e.document, Result) else None
         if done is not None:
             row |= self._document(done)
