@@ -306,6 +306,33 @@ def test_a_run_without_results_compares_data_as_a_whole(
     assert invoke("plan", *RUN).exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["reworded", "picture", "removed"])
+def test_results_are_not_made_anew_of_other_data(
+    begin: Callable[[Change], Path], name: str
+) -> None:
+    root = begin(CHANGES[name])
+    shutil.move(root / "results", root.parent / "results")
+    for words in (["report", "run"], ["leaderboard", "run"]):
+        with pytest.raises(UsageError, match=r"has changed since the run in .*run was made"):
+            invoke(*words)
+    # Those of a run that goes on with its queries as they were are made of these.
+    shutil.move(root.parent / "results", root / "results")
+    former = {id: query.sample for id, query in plait.open_run(root).queries.items()}
+    shutil.copytree(root / "results", root.parent / "results")
+    added = ["--system", "users_own:Looker@text", "--changed-data", "keep"]
+    assert invoke("run", *RUN, *added).exit_code < 2
+    tables = (root / "leaderboard.csv").read_text()
+    shutil.rmtree(root / "results")
+    shutil.move(root.parent / "results", root / "results")  # it is killed before its end
+    assert invoke("report", "run").exit_code == 0
+    assert (root / "leaderboard.csv").read_text() == tables
+    run = plait.open_run(root)
+    assert len(run.systems) == 2
+    assert {query.sample.id for query in run.queries.values()} == {
+        sample.id for sample in former.values()
+    }
+
+
 def test_answers_that_the_data_hold_are_noticed_too(
     place: Path,
 ) -> None:
