@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.runs import every_eval_ever
+from benchmarks.runs.exporters import every_eval_ever
 from benchmarks.runs.run_data import QueryAnswer, RunData
 from benchmarks.tasks import ueval
 from benchmarks.tasks.mmie import official

@@ -1,1 +1,1 @@
-"""Results of a whole run in the formats of experiment trackers and model pages."""
+"""Results of a run in the formats of experiment trackers, model pages and a commons."""
