@@ -270,19 +270,37 @@ def pack(
 def export(
     run: Run,
     out: Annotated[Path, Option(help="Folder to write, new or empty.")],
-    system: Annotated[str, Option(help="System whose documents are written.")],
+    system: Annotated[
+        str | None,
+        Option(
+            help="Only this system; needed but for wandb, mlflow, trackio, eval-results."
+        ),
+    ] = None,
     format: Annotated[
-        Literal["mmie", "ueval", "parquet", "every-eval-ever"],
-        Option(help="Of an evaluator, a Parquet table, or a commons of results."),
+        Literal[
+            "mmie",
+            "ueval",
+            "parquet",
+            "every-eval-ever",
+            "wandb",
+            "mlflow",
+            "trackio",
+            "eval-results",
+        ],
+        Option(help="Of an evaluator, a Parquet table, a commons of results, a tracker."),
     ] = "mmie",
     repeat: Annotated[
         int | None, Option(min=1, help="Only this repeat; by default all, or the first.")
     ] = None,
+    task: Annotated[
+        str | None,
+        Option(help="ID=SCORER of eval-results: the benchmark's task and its metric."),
+    ] = None,
 ) -> int:
-    """Write one system's documents for other programs."""
+    """Write documents of a system, or results of all, for other programs."""
     from benchmarks import commands
 
-    return commands.export(any_path(run), system, format, out, repeat, _console())
+    return commands.export(any_path(run), system, format, out, repeat, _console(), task)
 
 
 @app.command()

@@ -505,15 +505,33 @@ def _show_changes(root: AnyPath, board: Board, console: Console) -> None:
 
 
 def export(
-    root: AnyPath, system: str, form: str, out: Path, repeat: int | None, console: Console
+    root: AnyPath,
+    system: str | None,
+    form: str,
+    out: Path,
+    repeat: int | None,
+    console: Console,
+    task: str | None = None,
 ) -> int:
-    """Write one system's documents in another tool's format."""
-    from benchmarks.runs.exports import export_documents, repeats_of
+    """Write one system's documents, or results of the run, in another tool's format."""
+    from benchmarks.runs import exports
     from benchmarks.runs.run_data import RunData
 
+    of_run = form in exports.RUN_FORMATS
+    if of_run and repeat is not None:
+        raise UsageError(f"--repeat picks documents; --format {form} holds means of all")
+    if task is not None and form not in exports.WITH_TASK:
+        raise UsageError(f"--task is for --format {', '.join(exports.WITH_TASK)}")
     run = RunData(root, open_results(root))
-    repeats, most = repeats_of(run, form, repeat), run.about.repeats
-    written = export_documents(run, system, form, out, repeats)
+    if of_run:
+        console.print(exports.export_results(run, system, form, out, task))
+        return FINISHED
+    if system is None:
+        names = ", ".join(run.systems)
+        raise UsageError(f"--format {form} needs --system, one of {names}")
+    repeats = exports.repeats_of(run, form, repeat)
+    most = run.about.repeats
+    written = exports.export_documents(run, system, form, out, repeats)
     which = f", repeat {' and '.join(map(str, repeats))} of {most}," if most > 1 else ""
     left = len(repeats) * len(run.queries) - written
     rest = f"; {left:,} answers have none" if left else ""
