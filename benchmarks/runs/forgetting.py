@@ -161,8 +161,8 @@ def _manifest_without(
     settled = models_named((*forgotten.systems, *forgotten.scorers)) - models_named(named)
     config["models"] = _without_keys(config.get("models", {}), settled)
     data = dict(manifest.get("data", {}))
-    if "answers" in data:
-        data["answers"] = _without_keys(data["answers"], labels)
+    if places := _without_keys(data.pop("answers", {}), labels):
+        data["answers"] = places
     stages, usage = manifest.get("stages", {}), manifest.get("usage", {})
     both = ((new["systems"], about.systems), (new["scorers"], about.scorers))
     # Results may be older than the run, whose further systems and scorers need stages too.

@@ -157,7 +157,7 @@ def _union(known: pa.Array, more: pa.Array) -> pa.Array:
 
 
 def _images_in(rows: pa.Table) -> set[str]:
-    """Return the digests of all images that the columns of a table refer to."""
+    """Return the digests of images that a table refers to and that no record holds."""
     found = set[str]()
     left = [column.combine_chunks() for column in rows.columns]
     while left:
@@ -165,10 +165,10 @@ def _images_in(rows: pa.Table) -> set[str]:
         if pa.types.is_list(column.type):
             left.append(column.flatten())
         elif pa.types.is_struct(column.type):
-            for part in column.type:
-                values = pc.struct_field(column, part.name)
-                if part.name == "image":
-                    found.update(pc.unique(values).to_pylist())
-                else:
-                    left.append(values)
-    return found - {None}
+            parts = {part.name: pc.struct_field(column, part.name) for part in column.type}
+            if (images := parts.pop("image", None)) is not None:
+                if "part" in parts:
+                    images = images.filter(pc.is_null(parts["part"]))
+                found.update(pc.unique(pc.drop_null(images)).to_pylist())
+            left += parts.values()
+    return found
