@@ -267,6 +267,32 @@ def pack(
 
 
 @app.command()
+def forget(
+    run: Run,
+    system: Annotated[
+        list[str] | None, Option(help="A system of the run; may be repeated.")
+    ] = None,
+    scorer: Annotated[
+        list[str] | None, Option(help="A scorer of the run; may be repeated.")
+    ] = None,
+    prune: Annotated[
+        bool,
+        Option("--prune", help="Remove records that nothing in the run uses any more."),
+    ] = False,
+) -> int:
+    """Take systems or scorers out of a run, its tables and its page.
+
+    Nothing is answered or scored, and no data is read. Records stay, and are used when a
+    system or scorer is named again, until --prune removes them for good; alone, it removes
+    those of what was forgotten before.
+    """
+    from benchmarks import commands
+
+    place = any_path(run).resolve()
+    return commands.forget(place, system or (), scorer or (), _console(), prune=prune)
+
+
+@app.command()
 def export(
     run: Run,
     out: Annotated[Path, Option(help="Folder to write, new or empty.")],

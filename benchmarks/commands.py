@@ -504,6 +504,36 @@ def _show_changes(root: AnyPath, board: Board, console: Console) -> None:
         console.print(f"changed     {len(changes) - _MOST_CHANGES:,} more")
 
 
+def forget(
+    root: AnyPath,
+    systems: Sequence[str],
+    scorers: Sequence[str],
+    console: Console,
+    *,
+    prune: bool = False,
+) -> int:
+    """Take systems and scorers out of a run, and write its tables and page anew.
+
+    With `prune`, records that nothing is left to use are removed for good; alone, those of
+    systems and scorers that were forgotten before.
+    """
+    from benchmarks.runs import forgetting
+
+    if not (systems or scorers or prune):
+        raise UsageError("name what is to be forgotten with --system or --scorer")
+    pruned = forgetting.forget(root, systems, scorers, prune=prune)
+    for name in (*systems, *scorers):
+        console.print(Text.assemble("forgotten   ", name))
+    if prune:
+        stages = ", ".join(pruned.stages) or "no stage"
+        size = f"{pruned.records:,} records, {pruned.bytes:,} bytes"
+        console.print(Text.assemble(f"pruned      {size}: ", stages))
+    else:
+        pruning = command_text("plait", "forget", root, "--prune")
+        console.print(f"All records are kept; `{pruning}` removes those no longer used.")
+    return report(root, console) if systems or scorers else FINISHED
+
+
 def export(
     root: AnyPath,
     system: str | None,

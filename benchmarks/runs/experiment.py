@@ -164,10 +164,10 @@ class Experiment:
     @property
     def run_digest(self) -> str:
         """Of everything that decides what is made; equal for all shards of a run."""
-        stages = sorted(stage.digest for stage in self.plan.stages)
-        data, ids = dict(self.task.about).get("digest"), self.ids and list(self.ids)
-        kept = [self.task.about[KEPT]] if KEPT in self.task.about else []
-        return digest(self.config.digest, data, ids, stages, dict(self.identities), *kept)
+        stages = (stage.digest for stage in self.plan.stages)
+        return digest_of_run(
+            self.config, self.task.about, self.ids, stages, self.identities
+        )
 
     def about(self) -> dict[str, Any]:
         """Return the manifest's entries about the run, without the environment."""
@@ -402,13 +402,32 @@ def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
 
 def refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
-    named = (*config.systems, *config.scorers, *map(chat_model, config.scorers))
-    parts = {part for name in named for part in (name, *parts_of(name).models)}
+    parts = models_named((*config.systems, *config.scorers))
     valid = parts.union(NATIVE, KITS, LVLMS, T2IS, SCORERS)
     for name in config.models:
         # Settings of any other chat model may be for a later judge or comparison.
         if name not in valid and not is_lvlm(chat_model(name)):
             raise unknown("name in models", name, valid)
+
+
+def models_named(names: Iterable[str]) -> set[str]:
+    """Return what settings may be for, given names of systems and scorers."""
+    every = [n for name in names for n in (name, chat_model(name))]
+    return {part for name in every for part in (name, *parts_of(name).models)}
+
+
+def digest_of_run(
+    config: RunConfig,
+    data: Mapping[str, Any],
+    ids: Sequence[str] | None,
+    stages: Iterable[str],
+    identities: Mapping[str, str],
+) -> str:
+    """Return the digest of everything that decides what is made; of stages, theirs."""
+    named = ids and list(ids)
+    about = (config.digest, data.get("digest"), named, sorted(stages))
+    kept = [data[KEPT]] if KEPT in data else []
+    return digest(*about, dict(identities), *kept)
 
 
 def _refuse_wrong_rubrics(config: RunConfig) -> None:

@@ -190,7 +190,7 @@ class RunResults:
         )
         parts = []
         for entry in self.tables.get(name, ()):
-            with self._file(entry) as file:
+            with self.open_file(entry) as file:
                 parts.append(file.read(columns=wanted.names).cast(wanted))
         return pa.concat_tables(parts) if parts else wanted.empty_table()
 
@@ -206,7 +206,7 @@ class RunResults:
         columns that are compared.
         """
         for entry in self.tables.get(name, ()):
-            with self._file(entry) as file:
+            with self.open_file(entry) as file:
                 for group in range(file.metadata.num_row_groups):
                     chosen = self._chosen(file, group, among)
                     if chosen is None or len(chosen):
@@ -237,7 +237,8 @@ class RunResults:
                     yield file.read_row_group(group).cast(TABLES[name])
 
     @contextmanager
-    def _file(self, entry: Row) -> Iterator[pq.ParquetFile]:
+    def open_file(self, entry: Row) -> Iterator[pq.ParquetFile]:
+        """Open a file of a table; ResultsError where it is damaged or gone."""
         path = self.folder / entry["file"]
         try:
             with pq.ParquetFile(io_of(path), page_checksum_verification=True) as file:
@@ -345,7 +346,7 @@ class RunResults:
         places = dict(self.images)
         for entry in self.tables.get("images", ()):
             path = self.folder / entry["file"]
-            with self._file(entry) as file:
+            with self.open_file(entry) as file:
                 digests = file.read(columns=["digest"]).column(0).to_pylist()
             places |= {d: f"{path}#{row}#image.bytes" for row, d in enumerate(digests)}
         return places
