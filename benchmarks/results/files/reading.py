@@ -232,7 +232,7 @@ class RunResults:
     def groups(self, name: str) -> Iterator[pa.Table]:
         """Yield the row groups of a table, one in memory at a time."""
         for entry in self.tables.get(name, ()):
-            with self._file(entry) as file:
+            with self.open_file(entry) as file:
                 for group in range(file.metadata.num_row_groups):
                     yield file.read_row_group(group).cast(TABLES[name])
 
