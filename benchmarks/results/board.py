@@ -46,18 +46,18 @@ from pipelines.chat.endings import CUT
 from scorers.base import Scorer
 from scorers.statistics.estimate import Estimate, Floats
 
-_NAME = pa.dictionary(pa.int32(), pa.string())
+NAME = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [
-        *((name, _NAME) for name in ("system", "lvlm", "t2i", "protocol")),
-        *((name, _NAME) for name in ("query", "category", "field")),
+        *((name, NAME) for name in ("system", "lvlm", "t2i", "protocol")),
+        *((name, NAME) for name in ("query", "category", "field")),
         pa.field("repeat", pa.int32(), metadata={"about": "counted from 1"}),
-        pa.field("scorer", _NAME, metadata={"about": "null in the row of an answer"}),
-        pa.field("criterion", _NAME, metadata={"about": "null but in rows of criteria"}),
-        ("outcome", _NAME),
+        pa.field("scorer", NAME, metadata={"about": "null in the row of an answer"}),
+        pa.field("criterion", NAME, metadata={"about": "null but in rows of criteria"}),
+        ("outcome", NAME),
         ("value", pa.float64()),
-        ("reason", _NAME),
-        ("fault", _NAME),
+        ("reason", NAME),
+        ("fault", NAME),
         pa.field("seconds", pa.float64(), metadata={"about": "that stages were busy"}),
         pa.field("tokens", pa.float64(), metadata={"about": "in and out"}),
         pa.field("cost", pa.float64(), metadata={"about": "by the prices of the config"}),
