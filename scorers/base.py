@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -26,6 +26,8 @@ from generators.base import (
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import with_overrides
 from generators.settings import ModelSettings, StageSettings, WeightlessSettings, unkeyed
+from scorers.parts import KINDS, NO_PARTS, PartKind, PartTable, ScorePart
+from scorers.parts import UNBOUNDED as UNBOUNDED
 
 if TYPE_CHECKING:
     from scorers.statistics.estimate import Estimate
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
 Direction = Literal["higher", "lower"]
 """Which values are better."""
 DIRECTIONS: tuple[Direction, ...] = ("higher", "lower")
-UNBOUNDED = "unbounded"
-"""The scale of a scorer that declares none."""
 _ENDS = re.compile(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)")
 _ROUNDING = 1e-6
 """Part of a scale by which a value may exceed its ends: cosines in float32 do."""
@@ -101,6 +101,8 @@ class Scorer:
     images_only: bool = False
     """Whether it does not apply where a query asks for no images."""
     presets: ClassVar[Presets]
+    declared_parts: ClassVar[PartTable] = NO_PARTS
+    """What the numbers among a score's `parts` are."""
     former: ClassVar[str] = ""
     """The stage that gave it one record for each document in earlier versions of plait.
     Runs of these are read: such a stage is of kind SCORE, today's is not."""
@@ -160,6 +162,20 @@ class Scorer:
         return ""
 
     @property
+    def part_scales(self) -> PartTable:
+        """What the numbers among its scores' `parts` are; mostly the same for a class."""
+        return self.declared_parts
+
+    def parts_of(
+        self, judged: Score | Unread, kinds: Collection[PartKind] = KINDS
+    ) -> tuple[ScorePart, ...]:
+        """Return the numbers that a score was made of, or that could be read of it.
+
+        Only those of `kinds`; the criteria in their rubric's order, and the others last.
+        """
+        return self.part_scales.read(judged.parts, self.unit, self.scale, kinds)
+
+    @property
     def rounds(self) -> int:
         """How often a walk may go through the stages.
 
@@ -202,6 +218,14 @@ class Scorer:
 @dataclass(frozen=True, slots=True)
 class CustomScorer(Scorer):
     """Scores with a user's own stage of kind "score", named `module:Class`."""
+
+    own_parts: PartTable = NO_PARTS
+    """As the user's class declares them."""
+
+    @property
+    def part_scales(self) -> PartTable:
+        """Those of the user's class."""
+        return self.own_parts
 
     def candidate(self, query: Sample, document: Document) -> Candidate:
         """Return an answer with its question, ground truth and criteria."""
