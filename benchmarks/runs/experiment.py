@@ -174,10 +174,9 @@ class ResultReader:
         """The same evaluations, read from `store`; begins anew when it is called again."""
         self._store = store
         systems = self._experiment.systems
-        scorers = [scorer.name for scorer in self._experiment.scorers]
         self._builder = TableBuilder(systems, RecordCosts(store))
         for evaluation in evaluations:
-            self._builder.add(evaluation, scorers)
+            self._builder.add(evaluation, self._experiment.scorers)
             yield evaluation
 
     def board(self) -> Board:
