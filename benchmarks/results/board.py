@@ -15,7 +15,6 @@ wherever there is no score, and `reason` says why. All tables and plots are made
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +43,7 @@ from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import TRIES, System
 from pipelines.chat.endings import CUT
 from scorers.base import Scorer
+from scorers.parts import RULED, PartKind
 from scorers.statistics.estimate import Estimate, Floats
 
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -72,9 +72,10 @@ MINI = "mini"
 Group = tuple[str, str]
 """A category and a field: the smallest set of queries that means are computed over."""
 NOT_MADE = "not made yet: run the same command again"
-RAW = "raw"
+RAW: PartKind = "raw"
 """The criterion under which a judge's score on its rubric's own scale stands."""
-PENALTY = "penalty"
+PENALTY: PartKind = "penalty"
+"""The criterion under which what is taken off a judge's score stands."""
 
 
 Members = defaultdict[tuple[str, str], dict[str, list[SetMember]]]
@@ -102,7 +103,7 @@ class TableBuilder:
         self._members: Members = defaultdict(lambda: defaultdict(list))
         self._chunks: list[pa.Table] = []
 
-    def add(self, e: Evaluation, scorers: Iterable[str]) -> None:
+    def add(self, e: Evaluation, scorers: Iterable[Scorer]) -> None:
         """Append the rows of one evaluation."""
         if self._costs is not None and e.system in self._paired:
             self._documents.append(DocumentCost.of(e, self._costs))
@@ -120,20 +121,21 @@ class TableBuilder:
         for scorer in scorers:
             if done is None:
                 why = f"{name}{f' ({fault})' if fault else ''}: {reason}"
-                self._append(*about, scorer, None, NO_DOCUMENT, None, why, fault)
-            elif scorer in e.scores:
+                self._append(*about, scorer.name, None, NO_DOCUMENT, None, why, fault)
+            elif scorer.name in e.scores:
                 self._add_score(about, scorer, e)
 
-    def _add_score(self, about: tuple[Any, ...], scorer: str, e: Evaluation) -> None:
-        outcome = e.scores[scorer]
+    def _add_score(self, about: tuple[Any, ...], scorer: Scorer, e: Evaluation) -> None:
+        outcome = e.scores[scorer.name]
         if isinstance(outcome, SetMember):
-            self._members[scorer, e.system][key_of(e.sample)].append(outcome)
+            self._members[scorer.name, e.system][key_of(e.sample)].append(outcome)
         name, reason, fault = outcome_of(outcome)
         name = SCORED if isinstance(outcome, Result) else name
-        about_score = name, score_value(outcome), reason, fault, *self._spent(e, scorer)
-        self._append(*about, scorer, None, *about_score)
-        for criterion, ruling in _criteria(outcome).items():
-            self._append(*about, scorer, criterion, SCORED, ruling, "", "")
+        spent = self._spent(e, scorer.name)
+        about_score = name, score_value(outcome), reason, fault, *spent
+        self._append(*about, scorer.name, None, *about_score)
+        for criterion, ruling in _rulings(scorer, outcome).items():
+            self._append(*about, scorer.name, criterion, SCORED, ruling, "", "")
 
     def _append(self, *row: Any) -> None:
         self._rows.append(row + (None,) * (len(SCHEMA) - len(row)))
@@ -200,20 +202,17 @@ def score_value(outcome: Outcome[Score] | None) -> float | None:
     return float(outcome.value.value) if isinstance(outcome, Result) else None
 
 
-def _criteria(outcome: Outcome[Score] | None) -> dict[str, float]:
+def _rulings(scorer: Scorer, outcome: Outcome[Score] | None) -> dict[str, float]:
     """A judge's rulings, 0 or 1, in the rubric's order, and its score before scaling.
 
-    Of a user's scorer, its numbers under `criteria`, whatever their scale.
+    Of a user's scorer, its criteria, whatever their scale.
     """
-    parts = outcome.value.parts if isinstance(outcome, Result) else {}
-    if not isinstance(criteria := parts.get("criteria"), Mapping):
+    if not isinstance(outcome, Result):
         return {}
-    rulings = {**criteria, PENALTY: parts.get(PENALTY), RAW: parts.get(RAW)}
-    return {name: float(value) for name, value in rulings.items() if _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return {
+        part.name if part.kind == "criterion" else part.kind: part.value
+        for part in scorer.parts_of(outcome.value, RULED)
+    }
 
 
 class Query(NamedTuple):
@@ -299,7 +298,7 @@ class Board:
         """Return the board of evaluations that are all at hand."""
         known, builder = list(evaluations), TableBuilder(about["systems"])
         for evaluation in known:
-            builder.add(evaluation, [scorer.name for scorer in about["scorers"]])
+            builder.add(evaluation, about["scorers"])
         return cls(
             table=builder.table(),
             figures=builder.figures(about["scorers"]),

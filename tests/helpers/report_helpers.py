@@ -26,6 +26,7 @@ from generators.base import (
 from generators.document import Document, Image, Malformed, Sample, Score, Text, Turn
 from generators.system import System
 from scorers.base import ReleasedSummary
+from scorers.parts import NO_PARTS
 from scorers.statistics.estimate import Estimate
 
 MMIE = {
@@ -58,6 +59,9 @@ class Judge:
 
     def judge(self, sample, document):
         raise NotImplementedError
+
+    def parts_of(self, judged, kinds):
+        return NO_PARTS.read(judged.parts, "", self.scale, kinds)
 
     def figure(self, members):
         return Estimate(None, n=len(members), reason="by hand")

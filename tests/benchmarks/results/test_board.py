@@ -97,7 +97,7 @@ def test_answers_and_judgements_have_what_their_records_took():
     jobs = {"": [one], "judge": [judge]}
     for repeat in range(2):
         made = replace(evaluation("w", sample(0), 4, repeat=repeat), jobs=jobs)
-        builder.add(made, ["judge"])
+        builder.add(made, [Judge()])
     taken = builder.table().select(["seconds", "tokens", "cost"]).to_pydict()
     own = {"seconds": [10.0, 10.0], "tokens": [7.0, None], "cost": [0.5, None]}
     assert taken == {name: 2 * values for name, values in own.items()}
@@ -124,7 +124,7 @@ def test_answers_and_judgements_that_were_cut_are_counted_where_they_count():
     unread = evaluation("w", sample(1), Unread("what?"))
     failed = evaluation("w", sample(2), None, document=Failure("no", Fault.ERROR))
     for made in (done, unread, failed):
-        builder.add(replace(made, jobs=jobs), ["judge"])
+        builder.add(replace(made, jobs=jobs), [Judge()])
     assert builder.cut == {"w": 2, "judge": 1}
     whole = board([done], scorers=(Judge(),))
     (line,) = replace(whole, cut=builder.cut).about_replies
