@@ -41,7 +41,7 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.errors import UsageError
+from generators.errors import MissingInput, UsageError
 from generators.replies import as_number, json_object, stated, under
 from scorers.base import UNBOUNDED, ReleasedSummary
 from scorers.judging.corrected import Pages
@@ -94,7 +94,7 @@ class AspectsJudge(QuestionsJudge[Scores]):
             data = file.read_bytes().replace(b"\r\n", b"\n")
         except OSError as error:
             reason = error.strerror or error
-            raise UsageError(f"official prompt {str(file)!r}: {reason}") from None
+            raise MissingInput(f"official prompt {str(file)!r}: {reason}") from None
         if hashlib.sha256(data).hexdigest() != _DIGEST:
             raise UsageError(
                 f"{file} is not the published prompt (sha256 {_DIGEST[:12]}...), {FILE}"
