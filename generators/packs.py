@@ -148,11 +148,18 @@ class PackPath:
             if fnmatchcase(path.name, name):
                 yield from path.glob(rest) if rest else (path,)
 
+    def walk(self) -> Iterator[PackPath]:
+        """All members below it, in the order of the file."""
+        for name in _members(self.file):
+            path = PackPath(self.file, PurePosixPath(name))
+            if path.key.parts[: len(self.key.parts)] == self.key.parts:
+                yield path
+
     # ------------------------------------------------------------------------ writing
 
     def write_bytes(self, data: bytes) -> NoReturn:
         """Refuse to write: OSError."""
-        raise OSError(errno.EROFS, f"{self.file} is a pack, which is only read", str(self))
+        raise OSError(errno.EROFS, "a pack is only read", str(self))
 
     def mkdir(self, *, parents: bool = True, exist_ok: bool = True) -> NoReturn:
         """Refuse to write: OSError."""

@@ -37,6 +37,7 @@ from benchmarks.runs.packed_results import copy_results
 from benchmarks.runs.portable import Portable
 from benchmarks.runs.run_directory import read_manifest
 from benchmarks.terminal import command_text, progress
+from cluster.manifest import RECORDS
 from cluster.run import MANIFEST
 from cluster.store import read_blob
 from cluster.tracing.summary import TRACE
@@ -81,7 +82,8 @@ def pack_run(
         with progress(console, "preparing images of the report") as show:
             write_report(*about, show, copy.folder, absent=(TRACE,))
         _copy_tables(root, copy)
-        write_whole(copy.folder / MANIFEST, json_text(copy.manifest))
+        manifest = copy.manifest if records else {**copy.manifest, RECORDS: {}}
+        write_whole(copy.folder / MANIFEST, json_text(manifest))
         _write_zip(copy.folder, target)
         _say(console, "pack", target, copy)
         return int(bool(copy.notices))
