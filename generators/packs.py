@@ -112,9 +112,10 @@ class PackPath:
 
     def read_bytes(self) -> bytes:
         """Return the member, whose checksum is compared; OSError where it is damaged."""
+        member = self._member
         try:
             with zipfile.ZipFile(self.file) as pack:
-                return pack.read(self._member)
+                return pack.read(member)
         except (zipfile.BadZipFile, EOFError) as error:
             raise OSError(errno.EIO, f"it is damaged: {error}", str(self)) from error
 

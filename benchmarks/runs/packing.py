@@ -82,8 +82,7 @@ def pack_run(
         with progress(console, "preparing images of the report") as show:
             write_report(*about, show, copy.folder, absent=(TRACE,))
         _copy_tables(root, copy)
-        manifest = copy.manifest if records else {**copy.manifest, RECORDS: {}}
-        write_whole(copy.folder / MANIFEST, json_text(manifest))
+        write_whole(copy.folder / MANIFEST, json_text(copy.manifest))
         _write_zip(copy.folder, target)
         _say(console, "pack", target, copy)
         return int(bool(copy.notices))
@@ -153,6 +152,9 @@ def _copied(
     """A copy beside `target`, as large as it; with images of the queries shown alone."""
     results, manifest = open_results(root), read_manifest(root)
     portable = Portable.of(root, manifest)
+    manifest = portable.about(manifest)
+    if not records:
+        manifest[RECORDS] = {}  # there are none to be missed
     limit = queries or results.page_queries
     shown = None
     if shown_alone:
@@ -168,7 +170,7 @@ def _copied(
         for notice in notices:
             console.print(f"Warning: {notice}")
         copy = RunResults.at(folder)
-        yield _CopiedRun(folder, copy, portable.about(manifest), portable, limit, notices)
+        yield _CopiedRun(folder, copy, manifest, portable, limit, notices)
 
 
 def _target(root: AnyPath, out: Path | None, suffix: str) -> Path:

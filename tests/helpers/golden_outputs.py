@@ -24,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,6 +60,7 @@ _LONG = re.compile(r"(?<![\w.])-?\d+\.\d{9,}(?:[eE][+-]?\d+)?(?![\w.])")
 """Numbers in full, whose last digits differ between machines."""
 _ROUNDING = 1e-12
 _IMAGE = re.compile(r"data:image/[a-z]+;base64,([A-Za-z0-9+/=]+)")
+_MANIFEST = re.compile(r'<pre class="raw">.*?</pre>', re.DOTALL)
 _DRAWN = re.compile(r"<(style|script|svg)\b.*?</\1>", re.DOTALL)
 _LEFT_OUT = (
     (re.compile(r"^Time: .*\n(Workers held .*\n)?", re.MULTILINE), ""),
@@ -113,7 +114,9 @@ def moved_differences(
             commands[f"{label}{_PRINTED}"] = words
             commands[label] = (*words, "--out", f"{HERE}/out/run")
     if packed:
-        asked = ((label, words) for label, words in commands.items() if words[0] != "compare")
+        asked = (
+            (label, words) for label, words in commands.items() if words[0] != "compare"
+        )
         commands = {label: _of_packs(words) for label, words in asked}
     _move(made, moved, packed=packed)
     recorded = _contents(moved)
@@ -148,6 +151,11 @@ def _copy_run(name: str, folder: Path) -> None:
     shutil.copytree(RUNS / name, folder, dirs_exist_ok=True)
     for manifest in folder.rglob("manifest.json"):
         manifest.write_text(manifest.read_text().replace(HERE, str(folder)))
+
+
+def _as_packed(text: str) -> str:
+    """The text without what a pack leaves out: the folder of a run, and settings."""
+    return _MANIFEST.sub("", text).replace(f"{HERE}/", "")
 
 
 def _of_packs(words: Sequence[str]) -> list[str]:
@@ -347,8 +355,13 @@ def _without(text: str, places: Mapping[Path, str]) -> str:
     return text
 
 
-def differences(name: str, found: Mapping[str, str]) -> list[str]:
-    """Return a line for each place where outputs of the run `name` are not the accepted."""
+def differences(
+    name: str, found: Mapping[str, str], change: Callable[[str], str] = str
+) -> list[str]:
+    """Return a line for each place where outputs of the run `name` are not the accepted.
+
+    As `change` returns both.
+    """
     root = EXPECTED / name
     files = {str(p.relative_to(root)): p for p in root.rglob("*") if p.is_file()}
     lines = []
@@ -360,7 +373,7 @@ def differences(name: str, found: Mapping[str, str]) -> list[str]:
             lines.append(f"{place}: new")
         else:
             accepted = files[file].read_bytes().decode()
-            lines += _line_differences(place, accepted, found[file])
+            lines += _line_differences(place, change(accepted), change(found[file]))
     return lines
 
 
