@@ -49,7 +49,7 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
     if repair:
         for store, checks in checked.items():
             _set_aside(store, checks, console)
-    lost = _damaged_members(root) if packed else _damaged_results(root)
+    lost = _damaged_members(root) if isinstance(root, PackPath) else _damaged_results(root)
     for text in lost:
         console.print(Text.assemble(("damaged", "red"), f" {text}"))
     if packed and not lost:
