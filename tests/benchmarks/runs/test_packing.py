@@ -147,10 +147,12 @@ def test_commands_that_would_write_into_a_pack_say_so(pack, tmp_path):
         ("annotate",): "--out",
         ("score", "--scorer", "chrf"): "only read",
         ("verify", "--repair"): "only read",
+        ("run", "--scorer", "chrf", "--out"): "only read",
         ("compare", "--protocol", "opening", "--judge", "mmie-score"): "only read",
     }
     for (command, *more), what in asked.items():
-        said = plait(command, str(pack), *more)
+        words = (*more, str(pack)) if command == "run" else (str(pack), *more)
+        said = plait(command, *words)
         assert said.returncode in (1, 2), command
         assert what in said.stderr
         assert len(said.stderr.splitlines()) == 1
@@ -173,6 +175,20 @@ def test_a_pack_is_written_whole_or_stays_as_it_was(run, tmp_path, monkeypatch):
     assert "No space left" in said.stderr
     assert [*tmp_path.iterdir()] == [file]
     assert file.read_bytes() == before
+
+
+def test_a_run_is_packed_from_within_its_folder_with_the_tables_of_studies(run, tmp_path):
+    other = shutil.copytree(run, tmp_path / "run")
+    (other / "bias.json").write_text(json.dumps({"judge": f"{run}/judges/x y"}))
+    (other / "annotate").mkdir()
+    (other / "annotate" / "annotations.csv").write_text("rater,score\nann,3\n")
+    (other / "annotate" / "key.json").write_text("{}")
+    said = plait("pack", ".", str(tmp_path / "x.zip"), folder=other)
+    assert not said.returncode, said.stderr
+    with zipfile.ZipFile(tmp_path / "x.zip") as file:
+        assert json.loads(file.read("bias.json")) == {"judge": "judges/x y"}
+        assert file.read("annotate/annotations.csv") == b"rater,score\nann,3\n"
+        assert "annotate/key.json" not in file.namelist()
 
 
 def test_verify_names_the_damaged_file_of_a_pack(pack, tmp_path):
