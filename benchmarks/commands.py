@@ -41,6 +41,7 @@ from benchmarks.runs.opening import open_results, refuse_other_questions
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.queries import refuse_changed_data
 from benchmarks.runs.run_directory import (
+    folder_written,
     former_config,
     read_manifest,
     refuse_pack,
@@ -350,9 +351,9 @@ def _counted(result: RunResult) -> str:
 
 
 def write_tables(board: Board, root: AnyPath, console: Console) -> None:
-    """Write the leaderboard and all other tables, and show it."""
-    write_leaderboard(board, root)
+    """Show the leaderboard, and write it and all other tables."""
     console.print(terminal_table(board))
+    write_leaderboard(board, root)
     console.print(f"leaderboard {root / 'leaderboard.md'}")
 
 
@@ -392,7 +393,7 @@ def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Conso
     from benchmarks.results.report.page import limit_of
 
     console.print(f"report      {page}")
-    if apart := furthest_apart(board, keys_shown(board, limit_of(queries))):
+    if apart := furthest_apart(board, keys_shown(board.keys, limit_of(queries))):
         ends = " and ".join(f"{name} ({score})" for name, score in apart.ends.items())
         console.print(
             f"look at     {apart.query}, where {apart.scorer} sets {ends} furthest apart"
@@ -458,7 +459,7 @@ def report(
     if show and not isinstance(out or root, Path):
         raise UsageError(f"--open needs a page on this machine: copy {root} with --out")
     asked = validated(ReportConfig, {"queries": queries}, "report").queries
-    read, target = BlobReader(), out or root
+    read = BlobReader()
     try:
         results = open_results(root, strict=not damaged, remakes=True)
     except DamagedPart as damage:
@@ -468,9 +469,10 @@ def report(
         ) from damage
     board = results.board
     _show_changes(root, board, console)
-    write_tables(board, target, console)
     limit = asked or results.page_queries
-    page = write_page(board, root, console, limit, read, target)
+    with folder_written(root, out) as target:
+        write_tables(board, target, console)
+        page = write_page(board, root, console, limit, read, target)
     traced(root, console.print)
     show_times(root, console)
     if out is not None:
@@ -502,16 +504,64 @@ def _show_changes(root: AnyPath, board: Board, console: Console) -> None:
         console.print(f"changed     {len(changes) - _MOST_CHANGES:,} more")
 
 
-def export(
-    root: AnyPath, system: str, form: str, out: Path, repeat: int | None, console: Console
+def forget(
+    root: AnyPath,
+    systems: Sequence[str],
+    scorers: Sequence[str],
+    console: Console,
+    *,
+    prune: bool = False,
 ) -> int:
-    """Write one system's documents in another tool's format."""
-    from benchmarks.runs.exports import export_documents, repeats_of
+    """Take systems and scorers out of a run, and write its tables and page anew.
+
+    With `prune`, records that nothing is left to use are removed for good; alone, those of
+    systems and scorers that were forgotten before.
+    """
+    from benchmarks.runs import forgetting
+
+    if not (systems or scorers or prune):
+        raise UsageError("name what is to be forgotten with --system or --scorer")
+    pruned = forgetting.forget(root, systems, scorers, prune=prune)
+    for name in (*systems, *scorers):
+        console.print(Text.assemble("forgotten   ", name))
+    if prune:
+        stages = ", ".join(pruned.stages) or "no stage"
+        size = f"{pruned.records:,} records, {pruned.bytes:,} bytes"
+        console.print(Text.assemble(f"pruned      {size}: ", stages))
+    else:
+        pruning = command_text("plait", "forget", root, "--prune")
+        console.print(f"All records are kept; `{pruning}` removes those no longer used.")
+    return report(root, console) if systems or scorers else FINISHED
+
+
+def export(
+    root: AnyPath,
+    system: str | None,
+    form: str,
+    out: Path,
+    repeat: int | None,
+    console: Console,
+    task: str | None = None,
+) -> int:
+    """Write one system's documents, or results of the run, in another tool's format."""
+    from benchmarks.runs import exports
     from benchmarks.runs.run_data import RunData
 
+    of_run = form in exports.RUN_FORMATS
+    if of_run and repeat is not None:
+        raise UsageError(f"--repeat picks documents; --format {form} holds means of all")
+    if task is not None and form not in exports.WITH_TASK:
+        raise UsageError(f"--task is for --format {', '.join(exports.WITH_TASK)}")
     run = RunData(root, open_results(root))
-    repeats, most = repeats_of(run, form, repeat), run.about.repeats
-    written = export_documents(run, system, form, out, repeats)
+    if of_run:
+        console.print(exports.export_results(run, system, form, out, task))
+        return FINISHED
+    if system is None:
+        names = ", ".join(run.systems)
+        raise UsageError(f"--format {form} needs --system, one of {names}")
+    repeats = exports.repeats_of(run, form, repeat)
+    most = run.about.repeats
+    written = exports.export_documents(run, system, form, out, repeats)
     which = f", repeat {' and '.join(map(str, repeats))} of {most}," if most > 1 else ""
     left = len(repeats) * len(run.queries) - written
     rest = f"; {left:,} answers have none" if left else ""
@@ -532,8 +582,9 @@ def annotate(
     """Write a page for raters, and serve it on `port` where that is given."""
     from benchmarks.studies import annotate as study
 
+    with folder_written(root, out):
+        study.annotate(root, _annotated(root, out), options, console)
     folder = _annotated(root, out)
-    study.annotate(root, folder, options, console)
     place = ("--out", folder.absolute()) if out is not None else ()
     collecting = command_text("plait", "annotate", root, *place, "--collect")
     if port is None:

@@ -60,6 +60,10 @@ Out = Annotated[
         "in a bucket, such as s3://bucket/run.",
     ),
 ]
+OutFolder = Annotated[
+    Path | None,
+    Option(file_okay=False, help="Folder for the files, where it is not the run's."),
+]
 ExecutorOption = Annotated[
     Literal["ray", "local"] | None,
     Option(

@@ -7,7 +7,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -21,7 +21,9 @@ from benchmarks.results.files.writing import ResultsWriter
 from benchmarks.results.people import read_measured
 from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from benchmarks.runs.queries import (
+    QUERIES,
     SettledData,
+    as_made,
     asked_ids,
     selection,
     settled,
@@ -41,7 +43,7 @@ from benchmarks.tasks.changes import (
     NO_CHOICES,
     DataChoices,
     data_rows,
-    query_digest,
+    queries_digest,
 )
 from benchmarks.tasks.controls import control, is_control
 from benchmarks.tasks.mmie import official
@@ -97,19 +99,16 @@ class Experiment:
     missing_weights: tuple[str, ...] = ()
     """Weights that are neither on this machine nor available elsewhere, and why."""
     rows: Mapping[str, str] | None = None
-    """What the run in the run directory keeps of its data (`StoredQueries.rows`), without
-    queries that leave it; None for a new run."""
+    """What the run is to keep of rows of the data, by id; None for all as they are now.
 
-    @property
+    A row that came into the data, or changed, and is not asked yet is here as it was
+    before: it is noticed when it is asked.
+    """
+
+    @cached_property
     def data_rows(self) -> Mapping[str, str]:
-        """By id, the digest of each row of the data, as the run is to keep them.
-
-        A row that came into the data, or changed, without being asked yet is left as it
-        was: it is noticed when it is asked.
-        """
-        if self.rows is None:
-            return dict(data_rows(self.task))
-        return {**self.rows, **{s.id: query_digest(s) for s in self.samples}}
+        """By id, the digest of each row of the data, as the run is to keep them."""
+        return data_rows(self.task) if self.rows is None else self.rows
 
     @property
     def plan(self) -> Plan:
@@ -165,15 +164,16 @@ class Experiment:
     @property
     def run_digest(self) -> str:
         """Of everything that decides what is made; equal for all shards of a run."""
-        stages = sorted(stage.digest for stage in self.plan.stages)
-        data, ids = dict(self.task.about).get("digest"), self.ids and list(self.ids)
-        kept = [self.task.about[KEPT]] if KEPT in self.task.about else []
-        return digest(self.config.digest, data, ids, stages, dict(self.identities), *kept)
+        stages = (stage.digest for stage in self.plan.stages)
+        return digest_of_run(
+            self.config, self.task.about, self.ids, stages, self.identities
+        )
 
     def about(self) -> dict[str, Any]:
         """Return the manifest's entries about the run, without the environment."""
         judges = [s for s in self.scorers if isinstance(s, RubricJudge)]
-        given = self.given_answers(sample.id for sample in self.samples)
+        ids = [sample.id for sample in self.samples]
+        given = self.given_answers(ids)
         return {
             **({} if self.ids is None else {"ids": list(self.ids)}),
             **({"about_weights": ABOUT} if self.config.weights == "mini" else {}),
@@ -181,6 +181,7 @@ class Experiment:
             RUN_DIGEST: self.run_digest,
             "config": self.config.resolved(),
             "data": dict(self.task.about),
+            QUERIES: queries_digest(ids, self.data_rows),
             **({GIVEN: given} if given else {}),
             "selection": self.selection,
             "weights": self.config.weights,
@@ -401,13 +402,32 @@ def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
 
 def refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
-    named = (*config.systems, *config.scorers, *map(chat_model, config.scorers))
-    parts = {part for name in named for part in (name, *parts_of(name).models)}
+    parts = models_named((*config.systems, *config.scorers))
     valid = parts.union(NATIVE, KITS, LVLMS, T2IS, SCORERS)
     for name in config.models:
         # Settings of any other chat model may be for a later judge or comparison.
         if name not in valid and not is_lvlm(chat_model(name)):
             raise unknown("name in models", name, valid)
+
+
+def models_named(names: Iterable[str]) -> set[str]:
+    """Return what settings may be for, given names of systems and scorers."""
+    every = [n for name in names for n in (name, chat_model(name))]
+    return {part for name in every for part in (name, *parts_of(name).models)}
+
+
+def digest_of_run(
+    config: RunConfig,
+    data: Mapping[str, Any],
+    ids: Sequence[str] | None,
+    stages: Iterable[str],
+    identities: Mapping[str, str],
+) -> str:
+    """Return the digest of everything that decides what is made; of stages, theirs."""
+    named = ids and list(ids)
+    about = (config.digest, data.get("digest"), named, sorted(stages))
+    kept = [data[KEPT]] if KEPT in data else []
+    return digest(*about, dict(identities), *kept)
 
 
 def _refuse_wrong_rubrics(config: RunConfig) -> None:
@@ -486,8 +506,8 @@ def reopen(
     Checkpoints and stages keep the identities they had when the run was made, so that a
     report needs neither the weights nor the network nor the former version of plait. The
     scorers named in `current` are used in today's version. UsageError where answers that
-    were made elsewhere have changed, and with `changes` of its config, where its data have
-    and `choices` do not say what is to become of that.
+    were made elsewhere have changed, and where its data have: with `changes` of its config,
+    unless `choices` say what is to become of that.
     """
     manifest = read_manifest(root)
     known, ids = manifest.get("identities", {}), manifest.get("ids")
@@ -503,7 +523,7 @@ def reopen(
         run = f"the run in {root}"
         data = settled(root, manifest, config, task, choices, ids, run)
     else:
-        data = SettledData(task=task, samples=selection(config, task, ids), ids=ids)
+        data = as_made(root, manifest, config, task)
     names = NameResolver(data.task)
     experiment = former = names.resolve(config, given, known).on(config, data)
     if changes:

@@ -2,8 +2,9 @@
 
 A run directory is one table: systems x scorers over one selection of one task set. More
 systems, scorers, queries and repeats are added, and apply to all of it. Whatever would
-change the meaning of results under the same names is refused: other data, seed, weights or
-prompts, other settings of a model or judge in the run, or fewer queries.
+change the meaning of results under the same names is refused: other seed, weights or
+prompts, other settings of a model or judge in the run, fewer queries, and data that have
+changed, unless the user says what is to become of them (`benchmarks.runs.queries`).
 """
 
 from __future__ import annotations

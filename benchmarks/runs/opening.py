@@ -26,6 +26,7 @@ from cluster.store import Store, StoreError
 from generators.buckets import AnyPath
 from generators.document import Sample
 from generators.errors import PlaitError, PlaitWarning, UsageError
+from generators.packs import PackPath
 
 _MOST_NAMED = 3
 
@@ -47,6 +48,8 @@ def open_results(
 
 
 def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
+    if isinstance(root, PackPath):
+        return RunResults.at(root)
     try:
         results = RunResults.at(root)
     except NoResults:

@@ -1,7 +1,7 @@
 """What a run that is sent to others may say of the machine that made it.
 
     portable = Portable.of(root, manifest)
-    portable.data(manifest)     # without keys and without absolute paths
+    portable.about(manifest)    # without keys and without absolute paths
 
 A path is left with what it has below a folder that is known, such as the run's, else with
 its last part: enough to tell files apart, and nothing of where they were.
@@ -9,18 +9,18 @@ its last part: enough to tell files apart, and nothing of where they were.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 from generators.buckets import AnyPath
-from generators.secrets import without_keys
+from generators.secrets import without_keys, without_known_keys
 
 T = TypeVar("T")
+Change = Callable[[str], str]
 _BEGIN = r"(?<![\w.~/\\<>)\]}*%?&#@+-])"
 """Where a path may begin: not inside a word, a fraction, a URL or a closing tag."""
 _START = r"(?:(?:s3|gs|az)://|[A-Za-z]:[\\/]+|\\\\+|(?!(?<=:)//)/+)"
@@ -40,6 +40,8 @@ _WHOLE = re.compile(rf"(?:[\w.+-]+[:=])*?({_START}[^\n]+)")
 _WITH_PASSWORD = re.compile(r"(?<=://)[^\s/@\"'<>]+@")
 _LEFT_OUT = ("address", "cluster", "servers")
 """Of a config: how the machines are reached and what programs there were started with."""
+_WORDED = ("prompts", "composition", "rubrics", "settings")
+_GIVEN = ("argv", "models")
 
 
 @dataclass(frozen=True)
@@ -58,34 +60,54 @@ class Portable:
         own = [str(root.resolve()), str(manifest["config"].get("out") or ""), *above]
         return cls(tuple(dict.fromkeys(filter(_is_deep, (*own, str(Path.home()))))))
 
-    def manifest(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a run's manifest as it may be sent."""
-        config = {k: v for k, v in manifest["config"].items() if k not in _LEFT_OUT}
-        return self.data({**manifest, "config": config})
+    def about(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is said of a run, such as its manifest, as it may be sent."""
+        config = {k: v for k, v in facts["config"].items() if k not in _LEFT_OUT}
+        return self.data({**facts, "config": config})
 
-    def data(self, value: T) -> T:
-        """Return plain data with every text in it as `text` returns it, keys too."""
+    def data(self, value: T, change: Change | None = None) -> T:
+        """Return plain data with every text in it as `text` returns it, keys too.
+
+        Prompts and rubrics are as `content` returns them, unless all of one is a path.
+        """
+        change = change or self.text
         cleaned: Any = value
         if isinstance(value, str):
-            cleaned = self.text(value)
+            cleaned = change(value)
         elif isinstance(value, Mapping):
-            cleaned = {self.data(k): self.data(v) for k, v in value.items()}
+            of = {
+                **dict.fromkeys(_WORDED, self._wording),
+                **dict.fromkeys(_GIVEN, self._given),
+            }
+            cleaned = {
+                self.data(k, change): self.data(v, of.get(k, change))
+                for k, v in value.items()
+            }
         elif isinstance(value, list | tuple):
-            cleaned = type(value)(map(self.data, value))
+            cleaned = type(value)(self.data(item, change) for item in value)
         return cleaned  # type: ignore[no-any-return]
 
-    def json(self, text: str) -> str:
-        """Return JSON with its texts as `text` returns them; UTF-8, on one line."""
-        return json.dumps(self.data(json.loads(text)), ensure_ascii=False)
-
     def text(self, text: str) -> str:
-        """Return a text without keys and absolute paths; all else as it is."""
-        text = _WITH_PASSWORD.sub("", _FILE_URL.sub("", without_keys(text)))
-        if self._known is not None:
-            text = self._known.sub("", text)
+        """Return a text without known keys and absolute paths; all else as it is."""
+        text = _WITH_PASSWORD.sub("", _FILE_URL.sub("", without_known_keys(text)))
+        text = self.content(text)
         while (cleaned := _PATH.sub(_url_of, _QUOTED.sub("", text))) != text:
             text = cleaned
         return text
+
+    def content(self, text: str) -> str:
+        """Return what was asked or answered, without the folders that are known.
+
+        Whatever else looks like a path there is what people or models have written.
+        """
+        return text if self._known is None else self._known.sub("", text)
+
+    def _wording(self, text: str) -> str:
+        return self.text(text) if _WHOLE.fullmatch(text) else self.content(text)
+
+    def _given(self, text: str) -> str:
+        """Return what users have typed, also without what only looks like a key."""
+        return self.text(without_keys(text))
 
     @cached_property
     def _known(self) -> re.Pattern[str] | None:

@@ -17,10 +17,13 @@ from benchmarks.results.files.reading import NoResults, RunResults
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.run_directory import former_config
 from benchmarks.tasks.changes import (
+    KEPT,
     DataChoices,
     QueryChanges,
     StoredQueries,
+    data_rows,
     new_rows,
+    queries_digest,
     told,
     with_stored,
 )
@@ -29,6 +32,8 @@ from generators.buckets import AnyPath
 from generators.document import Malformed, Sample
 from generators.errors import UsageError
 
+QUERIES = "queries"
+"""The manifest's entry with a digest of the run's queries (`queries_digest`)."""
 Queries = tuple[Sample | Malformed, ...]
 Ids = Sequence[str] | None
 
@@ -79,14 +84,16 @@ def settled(
 ) -> SettledData:
     """Return `task` as the run in `root`, called `run`, goes on with it under `config`."""
     before = former_config(root, manifest)
-    stored = stored_queries(root)
+    stored, now = stored_queries(root), data_rows(task)
     if stored is None:
-        return _by_digest(before, manifest, config, task, choices, ids, run)
-    changes, asked = QueryChanges.of(task, stored), stored.ids
+        return _as_a_whole(before, manifest, config, task, now, choices, ids, run)
+    changes, asked = QueryChanges.of(stored, now), stored.ids
     since = f"data {config.data} has changed since {run} was made"
     gone, refusals, remarks = changes.gone, list[str](), list[str]()
     if changes and choices.keep:
-        task, gone = with_stored(task, stored, {*changes.changed, *gone}), ()
+        kept = [*changes.changed, *gone]
+        task, gone = with_stored(task, stored, kept), ()
+        now |= {id: stored.rows[id] for id in kept}
         remarks.append(f"{changes}: kept as they were")
     elif changes and choices.remake:
         remarks.append(f"{changes}: made anew, or left out where gone")
@@ -98,7 +105,8 @@ def settled(
         )
     left = None if ids is None else [id for id in ids if id not in gone]
     samples = selection(config, task, left)
-    if new := new_rows(samples, stored):
+    selected = [sample.id for sample in samples]
+    if new := new_rows(selected, stored, now):
         rows = told(new, "row that is asked was", "rows that are asked were")
         if choices.add:
             remarks.append(f"{rows} not in the data when the run was made: added")
@@ -109,13 +117,16 @@ def settled(
     if refusals and before.data != config.data:
         refusals.insert(0, _other_name(before, config))
     former = [id for id in asked if id not in gone]
-    lost = {*former} - {sample.id for sample in samples}
+    lost = {*former}.difference(selected)
     refusals += _lost(len(lost), len(former), len(samples))
     return SettledData(
         task=task,
         samples=samples,
         ids=left,
-        rows={id: row for id, row in stored.rows.items() if id not in gone},
+        rows={
+            **{id: row for id, row in stored.rows.items() if id not in gone},
+            **{id: now[id] for id in selected},
+        },
         asked=asked,
         former=len(former),
         refusals=refusals,
@@ -123,42 +134,89 @@ def settled(
     )
 
 
-def _by_digest(
+def as_made(
+    root: AnyPath, manifest: Mapping[str, Any], config: RunConfig, task: TaskSet
+) -> SettledData:
+    """Return `task` as the run in `root` was made with it, to read its records again.
+
+    UsageError where the data are others by now.
+    """
+    stored, kept = stored_queries(root), manifest.get("data", {}).get(KEPT)
+    if kept and stored:
+        task = with_stored(task, stored, kept)
+    now, ids = data_rows(task), manifest.get("ids")
+    if difference := other_data(config, config, manifest, task, now):
+        raise UsageError(
+            f"data {config.data} has changed since the run in {root} was made "
+            f"({difference}): put the former data back"
+        )
+    samples = selection(config, task, ids)
+    if stored:
+        now = {**stored.rows, **{query.id: now[query.id] for query in samples}}
+    return SettledData(task=task, samples=samples, ids=ids, rows=now)
+
+
+def _as_a_whole(
     before: RunConfig,
     manifest: Mapping[str, Any],
     config: RunConfig,
     task: TaskSet,
+    now: Mapping[str, str],
     choices: DataChoices,
     ids: Ids,
     run: str,
 ) -> SettledData:
-    """The same where the run stored no queries: data are compared as a whole.
-
-    By digest, wherever they are; by name where there is no digest.
-    """
-    then, now = data_digest(manifest), task.about.get("digest")
-    same = then == now if then and now else before.data == config.data
+    """The same where the run stored no queries: which of them have changed is not known."""
+    difference = other_data(before, config, manifest, task, now)
     refusals = list[str]()
-    if not same and not (choices.remake and choices.add):
+    if difference and not (choices.remake and choices.add):
+        refusals.append(
+            f"data {config.data} has changed since {run} was made ({difference}), and in "
+            "which queries is not known: --changed-data remake with --changed-data add "
+            "takes all as they are"
+        )
         if before.data != config.data:
-            refusals.append(_other_name(before, config))
-        else:
-            refusals.append(
-                f"data {config.data} has changed since {run} was made "
-                f"({_other_digest(manifest, task)}), and which queries is not known: "
-                "--changed-data remake with --changed-data add takes all as they are"
-            )
+            refusals = [_other_name(before, config)]
         return SettledData(task=task, samples=(), ids=ids, refusals=refusals)
     samples = selection(config, task, ids)
-    former = selection(before, task, manifest.get("ids")) if same else ()
+    former = () if difference else selection(before, task, manifest.get("ids"))
     lost = {*map(_place, former)} - {*map(_place, samples)}
     return SettledData(
         task=task,
         samples=samples,
         ids=ids,
+        rows=now,
         former=len(former),
         refusals=[*_lost(len(lost), len(former), len(samples))],
     )
+
+
+def other_data(
+    before: RunConfig,
+    config: RunConfig,
+    manifest: Mapping[str, Any],
+    task: TaskSet,
+    now: Mapping[str, str],
+) -> str:
+    """Say how `task`, whose rows are `now`, differs from a run's data; empty if not at all.
+
+    The run's queries are compared as a whole. Manifests of earlier versions have no digest
+    of them: there files are compared, and names of data where files have no digest either.
+    """
+    then, here = data_digest(manifest), task.about.get("digest")
+    if QUERIES in manifest:
+        try:
+            asked = selection(before, task, manifest.get("ids"))
+        except TaskError as error:
+            return str(error)
+        same = queries_digest([query.id for query in asked], now) == manifest[QUERIES]
+    else:
+        same = then == here if then and here else before.data == config.data
+    if same:
+        return ""
+    if then and here and then != here:
+        return f"SHA-256 {then[:12]} then, {here[:12]} now"
+    return "queries or their pictures are others"
 
 
 def _other_name(before: RunConfig, config: RunConfig) -> str:
@@ -180,24 +238,19 @@ def _place(sample: Sample | Malformed) -> tuple[str, int | None]:
 
 def refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:
     """UsageError where the run in `root` was asked other queries than `task` has."""
-    if stored := stored_queries(root):
-        changes = QueryChanges.of(task, stored)
-        difference = str(changes) if changes else ""
+    stored, now = stored_queries(root), data_rows(task)
+    if stored is None:
+        before = former_config(root, manifest)
+        difference = other_data(before, before, manifest, task, now)
     else:
-        difference = _other_digest(manifest, task)
+        changes = QueryChanges.of(stored, now)
+        difference = str(changes) if changes else ""
     if difference:
         raise UsageError(
             f"data {manifest['config']['data']} has changed since the run in {root} was "
             f"made ({difference}): put the former data back or, where its questions are "
             "the same, name it with --data"
         )
-
-
-def _other_digest(manifest: Mapping[str, Any], task: TaskSet) -> str:
-    """Say how the digests of a run's data and of `task` differ; empty where they do not."""
-    then, now = data_digest(manifest), task.about.get("digest")
-    differ = then and now and then != now
-    return f"SHA-256 {str(then)[:12]} then, {str(now)[:12]} now" if differ else ""
 
 
 def data_digest(manifest: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from cluster.run import MANIFEST
 from cluster.store import Store
 from generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
 from generators.buckets import AnyPath, BucketPath
-from generators.errors import UsageError
+from generators.errors import UsageError, WriteError
 from generators.keys import digest
 from generators.names import validated
 from generators.packs import PackPath
@@ -200,6 +201,21 @@ def refuse_pack(root: AnyPath) -> None:
         raise UsageError(
             f"{root} is a pack of a run, which is only read: name the run's own directory"
         )
+
+
+@contextmanager
+def folder_written(root: AnyPath, out: AnyPath | None) -> Iterator[AnyPath]:
+    """Within it, files of the run in `root` are written into the folder given.
+
+    It is `out`, else the run's own. A WriteError says that another can be named.
+    """
+    try:
+        yield out or root
+    except WriteError as error:
+        if out is not None:
+            raise
+        told = f"{error}; name a folder for the files with --out"
+        raise WriteError(error.errno, told) from None
 
 
 def refuse_unless_writable(root: AnyPath) -> None:

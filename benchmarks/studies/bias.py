@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from rich.console import Console
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable, json_text, markdown_page
 from benchmarks.runs.experiment import reopen
+from benchmarks.runs.run_directory import folder_written
 from benchmarks.studies.rulings import FOLDER, RULINGS, Ruling, Side, lvlm_of, read_rulings
 from cluster.plan import evaluations, lookup_in
 from cluster.store import Store
@@ -95,20 +97,28 @@ class Section:
         return ResultTable.of(self.title, head, rows, notes)
 
 
-def bias(root: AnyPath, console: Console, *, rubric: RubricSource = OWN_WORDING) -> int:
-    """Write `bias.{json,md}` of the run in `root` and show the tables.
+def bias(
+    root: AnyPath,
+    console: Console,
+    *,
+    rubric: RubricSource = OWN_WORDING,
+    out: Path | None = None,
+) -> int:
+    """Show the tables of the run in `root`, and write `bias.{json,md}` there or to `out`.
 
     `rubric` is `official:PATH` to include judgements by the released MMIE rubrics.
     UsageError when `root` is not a run.
     """
-    found, page = sections(root, rubric=rubric), root / "bias.md"
+    found = sections(root, rubric=rubric)
     content = {name: section.as_json for name, section in found.items()}
-    write_whole(page.with_suffix(".json"), json_text(content))
     tables = [section.table for section in found.values()]
-    write_whole(page, markdown_page("Bias of the judges", [_REMARK], tables))
     for table in tables:
         console.print(table.rich)
     console.print(_REMARK, soft_wrap=True)
+    with folder_written(root, out) as folder:
+        page = folder / "bias.md"
+        write_whole(page.with_suffix(".json"), json_text(content))
+        write_whole(page, markdown_page("Bias of the judges", [_REMARK], tables))
     console.print(f"bias {page}", soft_wrap=True)
     return 0
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.console import Console
 from benchmarks.runs.config import parsed_setting, with_settings
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, refuse_missing, reopen
-from benchmarks.runs.run_directory import refuse_pack
+from benchmarks.runs.run_directory import folder_written, refuse_pack
 from benchmarks.studies.compare_page import Judged, report
 from benchmarks.studies.rulings import FOLDER, RULINGS, lvlm_of, rulings, write_rulings
 from benchmarks.tasks.controls import TRUTH
@@ -141,9 +142,12 @@ class PreparedComparison:
         return digest(self.series, seed, options.judgings, options.baseline, played)[:12]
 
 
-def compare(root: AnyPath, options: CompareOptions, console: Console) -> int:
+def compare(
+    root: AnyPath, options: CompareOptions, console: Console, out: Path | None = None
+) -> int:
     """Judge what has not been judged, and write `compare-PROTOCOL-NAME.{json,md}`.
 
+    Tables go to the run's folder, or to `out`; records are kept in the run.
     Documents are used as the run has them; none is made. UsageError for names that are not
     valid, RunInUse while the run itself is under way.
     """
@@ -162,16 +166,17 @@ def compare(root: AnyPath, options: CompareOptions, console: Console) -> int:
     judged = _judged(match, store, place / RULINGS.replace("*", match.name))
     games = [m.game(outcome, match.protocol) for m, outcome in judged]
     parts = {name: system.stages for name, system in match.systems.items()}
-    report(
-        root / f"compare-{match.protocol.name}-{match.name}",
-        about=match.about,
-        table=match.protocol.aggregate(games, options.baseline),
-        judged=judged,
-        run=run,
-        asked=_asked(before, store.rows(match.chat)),
-        stages=parts | {f"judge {match.series['judge']}": [match.chat]},
-        console=console,
-    )
+    with folder_written(root, out) as folder:
+        report(
+            folder / f"compare-{match.protocol.name}-{match.name}",
+            about=match.about,
+            table=match.protocol.aggregate(games, options.baseline),
+            judged=judged,
+            run=run,
+            asked=_asked(before, store.rows(match.chat)),
+            stages=parts | {f"judge {match.series['judge']}": [match.chat]},
+            console=console,
+        )
     none_read = run.counts["unscored"] and not run.counts["scored"]
     return run.exit_status or int(none_read and match.chat.weights not in RANDOM)
 

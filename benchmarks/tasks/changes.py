@@ -51,9 +51,14 @@ def query_digest(query: Sample | Malformed) -> str:
     return digest("query", {k: v for k, v in content.items() if v not in (None, (), {})})
 
 
-def data_rows(task: TaskSet) -> Sequence[tuple[str, str]]:
-    """Return (id, `query_digest`) of every row of a task set, in its order."""
-    return [(query.id, query_digest(query)) for query in task.samples]
+def data_rows(task: TaskSet) -> dict[str, str]:
+    """Return the `query_digest` of every row of a task set by id, in its order."""
+    return {query.id: query_digest(query) for query in task.samples}
+
+
+def queries_digest(ids: Iterable[str], rows: Mapping[str, str]) -> str:
+    """Return the digest of the queries `ids`, in whatever order, by their own in `rows`."""
+    return digest({id: rows[id] for id in ids})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +104,9 @@ class QueryChanges:
     gone: Sequence[str]
 
     @classmethod
-    def of(cls, task: TaskSet, stored: StoredQueries) -> QueryChanges:
-        """Compare the queries that a run stored with those of `task`."""
-        ids, now = stored.ids, dict(data_rows(task))
+    def of(cls, stored: StoredQueries, now: Mapping[str, str]) -> QueryChanges:
+        """Compare the queries that a run stored with the rows `now`, by id."""
+        ids = stored.ids
         return cls(
             queries=len(ids),
             changed=[i for i in ids if i in now and now[i] != stored.rows.get(i)],
@@ -120,14 +125,12 @@ class QueryChanges:
         return f"of the run's {self.queries:,} queries, {' and '.join(parts)}"
 
 
-def new_rows(queries: Iterable[Sample | Malformed], stored: StoredQueries) -> list[str]:
-    """Return the ids of `queries` that are not the run's, and that the data had not so."""
+def new_rows(
+    ids: Iterable[str], stored: StoredQueries, now: Mapping[str, str]
+) -> list[str]:
+    """Return which of `ids` are not the run's, and were not in the data as they are now."""
     asked = {*stored.ids}
-    return [
-        query.id
-        for query in queries
-        if query.id not in asked and stored.rows.get(query.id) != query_digest(query)
-    ]
+    return [id for id in ids if id not in asked and stored.rows.get(id) != now[id]]
 
 
 def with_stored(task: TaskSet, stored: StoredQueries, ids: Collection[str]) -> TaskSet:

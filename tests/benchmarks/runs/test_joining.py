@@ -82,8 +82,11 @@ def test_data_that_has_changed_since_the_run_was_made_is_refused(place: Path) ->
     scoring = ["score", "theirs", "--scorer", "bleu"]
     two = [*scoring, "again=theirs/manifest.json", "--weights", "tiny", "--out", "both"]
     for command in (scoring, two):
-        with pytest.raises(UsageError, match=r"has changed since the run in .*theirs"):
+        with pytest.raises(UsageError, match=r"the run in .*theirs .*\(SA-2\)"):
             plait(*command)
+    folder(place / "moved", asking("Why?", "Otherwise."))
+    with pytest.raises(UsageError, match=r"has changed since the run in .*\(SA-2\)"):
+        plait(*two)
     folder(place / "data", asking("Why?", "Otherwise."))
     folder(place / "moved", asking("Why?"))
     told = ["--data", "data", "--executor", "local", "--out", "again"]
