@@ -20,7 +20,8 @@ from benchmarks.results.files.about import (
 from benchmarks.results.files.reading import RunResults
 from benchmarks.results.files.schema import FOLDER
 from benchmarks.results.files.writing import ResultsWriter
-from cluster.plan import Evaluation, Plan
+from benchmarks.runs.experiment import Experiment
+from cluster.plan import Evaluation, Plan, evaluations
 from cluster.store import Store
 from generators.document import key_of
 from generators.system import System
@@ -28,7 +29,7 @@ from scorers.base import Scorer
 
 
 def stored_results(
-    evaluations: Iterable[Evaluation],
+    made: Iterable[Evaluation],
     *,
     systems: Sequence[System],
     scorers: Sequence[Scorer],
@@ -38,15 +39,15 @@ def stored_results(
     store: Store | None = None,
 ) -> RunResults:
     """The results of a run of these evaluations, whose records are in `store`."""
-    made = list(evaluations)
+    known = list(made)
     place = tempfile.TemporaryDirectory(prefix="plait-test-")
     store = Store(Path(place.name)) if store is None else store
     plan = Plan(
         systems=systems,
-        samples=[*{key_of(e.sample): e.sample for e in made}.values()],
+        samples=[*{key_of(e.sample): e.sample for e in known}.values()],
         scorers=scorers,
         prompt=as_asked,
-        repeats=max((e.repeat + 1 for e in made), default=1),
+        repeats=max((e.repeat + 1 for e in known), default=1),
     )
     about = RunAbout(
         run_digest="by hand",
@@ -62,16 +63,24 @@ def stored_results(
         stages={spec.folder: facts_of_stage(spec) for spec in plan.stages},
     )
     writer = ResultsWriter(plan, about, copies_images=False)
-    for _ in writer(made, store):
+    for _ in writer(known, store):
         pass
     folder = Path(place.name) / FOLDER
-    folder.mkdir()
     writer.finish(folder)
     return RunResults.at(store.root, folder, keeps=place)
 
 
+def results_of(experiment: Experiment, store: Store) -> RunResults:
+    """The results of a run, written into the folder of its records."""
+    writer = experiment.results_writer()
+    for _ in writer(evaluations(experiment.plan, store, notes=True), store):
+        pass
+    writer.finish(store.root / FOLDER)
+    return RunResults.at(store.root)
+
+
 def stored_board(
-    evaluations: Iterable[Evaluation],
+    made: Iterable[Evaluation],
     *,
     systems: Sequence[System],
     scorers: Sequence[Scorer],
@@ -85,9 +94,9 @@ def stored_board(
 
     Without a store nothing is known of costs.
     """
-    made = list(evaluations)
+    known = list(made)
     results = stored_results(
-        made,
+        known,
         systems=systems,
         scorers=scorers,
         categories=categories,
@@ -100,6 +109,6 @@ def stored_board(
         results.board,
         systems=systems,
         scorers=scorers,
-        reading=lambda keys: (e for e in made if key_of(e.sample) in keys),
+        reading=lambda keys: (e for e in known if key_of(e.sample) in keys),
         **unknown | options,
     )
