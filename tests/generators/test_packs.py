@@ -107,9 +107,7 @@ def test_damage_of_a_member_is_an_error_of_its_file(folder):
 def test_nothing_is_written_into_a_pack(folder):
     whole = zipped(folder)
     before = whole.read_bytes()
-    with pytest.raises(
-        WriteError, match=r"a run\.zip: a pack is only read"
-    ):
+    with pytest.raises(WriteError, match=r"a run\.zip: a pack is only read"):
         write_whole(any_path(whole) / "report.html", "x")
     with pytest.raises(OSError, match="only read"):
         (any_path(whole) / "manifest.json").unlink()
