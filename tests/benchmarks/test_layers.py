@@ -147,7 +147,7 @@ def test_a_planted_wrong_arrow_is_found(room: str, name: str) -> None:
     assert wrong_arrows(room, {name}) == [name]
 
 
-READERS = ["runs/every_eval_ever.py", "runs/exports.py"]
+READERS = ["runs/exporters/every_eval_ever.py", "runs/exports.py"]
 VALUES_OF_SCORERS = ("scorers.base", "scorers.statistics", "scorers.judging.summaries")
 
 
