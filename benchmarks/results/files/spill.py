@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from generators.files import write_error
+
 Row = Mapping[str, Any]
 _AT_ONCE = 8_192
 """Rows that are plain values until they become columns."""
@@ -19,7 +21,10 @@ _GROUP_BYTES = 16 << 20
 
 
 class Spill:
-    """Rows by group, added in any order, and written group by group."""
+    """Rows by group, added in any order, and written group by group.
+
+    WriteError where the temporary file cannot be written.
+    """
 
     def __init__(self, schema: pa.Schema, file: Path) -> None:
         self._schema, self._file = schema, file
@@ -53,7 +58,10 @@ class Spill:
         self._waiting = 0
 
     def _write(self, batch: pa.RecordBatch, group: str) -> None:
-        self._sink.write_batch(batch)
+        try:
+            self._sink.write_batch(batch)
+        except OSError as error:
+            raise write_error(self._file.parent, error) from error
         self._places[group].append(self._batches)
         self._batches += 1
 
