@@ -30,7 +30,7 @@ from cluster.run import MANIFEST, RUN_DIGEST
 from cluster.store import Store, StoreError
 from generators.buckets import AnyPath
 from generators.document import Sample
-from generators.errors import PlaitError, PlaitWarning, UsageError
+from generators.errors import PlaitError, PlaitWarning, UsageError, WriteError
 
 _MOST_NAMED = 3
 _NOT_MADE = (PlaitError, ImportError)
@@ -85,7 +85,7 @@ def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
         return results
     try:
         return make_results(root, strict=strict)
-    except StoreError:
+    except (StoreError, WriteError):
         raise
     except (*_NOT_MADE, AttributeError) as error:
         told = f"{root} has changed since its results were made, and no others can be made"

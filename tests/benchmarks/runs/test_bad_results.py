@@ -285,6 +285,7 @@ def without_room_for_parquet(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_room_beside(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(spill, "_AT_ONCE", 1)
     patch.setattr(pa.ipc, "new_file", lambda *_, **__: FullSink())
 
 
