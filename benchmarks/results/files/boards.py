@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 
 from benchmarks.results.board import SCHEMA, Board
 from benchmarks.results.costs import Amounts, DocumentCost, RecordCost
-from benchmarks.results.files.about import figures_of, measured_of
+from benchmarks.results.files.about import RunAbout, figures_of, measured_of
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
-from generators.base import Kind, OutcomeName
+from cluster.plan import Evaluation
+from generators.base import Kind, OutcomeName, StageSpec
+from generators.system import System
 from pipelines.chat.endings import CUT
-
-if TYPE_CHECKING:
-    from benchmarks.results.files.reading import RunResults
+from scorers.base import Scorer
 
 Indices = npt.NDArray[np.int64]
 _AMOUNTS = (
@@ -35,7 +35,38 @@ _SHOWN = ("criterion", "penalty", "raw")
 _ABOUT = ("system", "query", "repeat")
 
 
-def board_of(results: RunResults) -> Board:
+class StoredResults(Protocol):
+    """What a board needs of the results of a run (`reading.py`)."""
+
+    @property
+    def about(self) -> RunAbout:
+        """What is no row of a table."""
+
+    @property
+    def stages(self) -> Mapping[str, StageSpec]:
+        """The stages by the folders of their records."""
+
+    @property
+    def systems(self) -> Sequence[System]:
+        """The systems, in the run's order."""
+
+    @property
+    def scorers(self) -> Sequence[Scorer]:
+        """The scorers, in the run's order."""
+
+    @property
+    def heads(self) -> Mapping[str, tuple[str, str]]:
+        """Category and field of the queries by key."""
+
+    @property
+    def evaluations(self) -> Callable[..., Iterator[Evaluation]]:
+        """Reads answers and their scores."""
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return a table, or some columns of it."""
+
+
+def board_of(results: StoredResults) -> Board:
     """Return the board of stored results."""
     about, answers = results.about, results.table("answers", _COLUMNS_OF_ANSWERS)
     scores = results.table("scores", _COLUMNS_OF_SCORES)
@@ -96,7 +127,7 @@ class Spending:
     """By system its answers, by scorer its judgements, with a reply that was cut."""
 
     @classmethod
-    def of(cls, results: RunResults, answers: pa.Table, scores: pa.Table) -> Spending:
+    def of(cls, results: StoredResults, answers: pa.Table, scores: pa.Table) -> Spending:
         """Return what the rows of both tables took."""
         records = results.table("records", ["key", "stage", *_AMOUNTS])
         amounts = {}
@@ -156,7 +187,7 @@ def _total(amounts: Mapping[str, npt.NDArray[np.float64]], rows: Indices) -> Amo
 class _Rows:
     """Makes the rows of a board: of answers, of scores, and of the parts of scores."""
 
-    results: RunResults
+    results: StoredResults
     answers: pa.Table
     scores: pa.Table
     spending: Spending
@@ -276,7 +307,7 @@ def _codes(column: pa.ChunkedArray, names: Sequence[str]) -> Indices:
 
 
 def _document_costs(
-    results: RunResults, answers: pa.Table, spending: Spending
+    results: StoredResults, answers: pa.Table, spending: Spending
 ) -> list[DocumentCost] | None:
     """Return what the documents of paired systems cost; None where that is not known."""
     paired = {s.name: s for m in matrices_of(results.systems) for s in m.cells}
@@ -296,7 +327,7 @@ def _document_costs(
     return [*_costs(results, ordered, records)]
 
 
-def _record_costs(results: RunResults, spending: Spending) -> dict[str, RecordCost]:
+def _record_costs(results: StoredResults, spending: Spending) -> dict[str, RecordCost]:
     costs = {}
     keys, folders = (spending.records.column(n).to_pylist() for n in ("key", "stage"))
     columns = {name: values.tolist() for name, values in spending.amounts.items()}
@@ -308,7 +339,7 @@ def _record_costs(results: RunResults, spending: Spending) -> dict[str, RecordCo
 
 
 def _costs(
-    results: RunResults, answers: pa.Table, records: Mapping[str, RecordCost]
+    results: StoredResults, answers: pa.Table, records: Mapping[str, RecordCost]
 ) -> Iterator[DocumentCost]:
     columns = ["system", "query", "repeat", "outcome", "tries", "jobs"]
     for batch in answers.select(columns).to_batches(max_chunksize=1_000):

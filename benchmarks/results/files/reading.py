@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -34,6 +33,7 @@ from benchmarks.results.files.about import (
     stage_of,
     system_of,
 )
+from benchmarks.results.files.boards import board_of
 from benchmarks.results.files.schema import ABOUT, FOLDER, TABLES, VERSION
 from benchmarks.results.files.writing import io_of, parts_of
 from cluster.plan import Evaluation
@@ -52,7 +52,7 @@ from generators.base import (
     Unread,
     Unscored,
 )
-from generators.buckets import AnyPath
+from generators.buckets import AnyPath, local_copy
 from generators.document import (
     Content,
     Document,
@@ -456,8 +456,6 @@ class RunResults:
     @cached_property
     def board(self) -> Board:
         """Everything tables and pages are made of."""
-        from benchmarks.results.files.boards import board_of
-
         return board_of(self)
 
 
@@ -472,7 +470,7 @@ def _lacks(file: pq.ParquetFile, group: int, name: str, values: Collection[Any])
 
 
 def _digest(path: AnyPath) -> str:
-    with path.open("rb") if isinstance(path, Path) else path.open() as file:
+    with local_copy(path) as copy, copy.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
