@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -32,7 +31,7 @@ from benchmarks.results.files.writing import (
     record_parts,
 )
 from generators.base import StageSpec
-from generators.buckets import AnyPath
+from generators.buckets import AnyPath, local_copy
 from generators.errors import PlaitError, UsageError
 from generators.system import System
 
@@ -253,7 +252,7 @@ def _lacks(file: pq.ParquetFile, group: int, name: str, values: Collection[Any])
 
 
 def _digest(path: AnyPath) -> str:
-    with path.open("rb") if isinstance(path, Path) else path.open() as file:
+    with local_copy(path) as copy, copy.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
