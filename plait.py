@@ -45,6 +45,7 @@ from benchmarks.options import (
     Scorers,
     Settings,
     Systems,
+    TablesFolder,
     WeightsKind,
     asked_of,
     pairing_options,
@@ -445,6 +446,7 @@ def compare(
     ] = 1,
     address: Address = None,
     set_: Settings = None,
+    out: TablesFolder = None,
 ) -> int:
     """Have pairs of a run's documents judged.
 
@@ -466,7 +468,7 @@ def compare(
         address=address,
         settings=tuple(set_ or ()),
     )
-    return pairwise.compare(any_path(run).resolve(), options, _console())
+    return pairwise.compare(any_path(run).resolve(), options, _console(), out)
 
 
 @app.command()
@@ -505,7 +507,7 @@ def diff(
 
 
 @app.command()
-def bias(run: Run, rubric: Rubric = None) -> int:
+def bias(run: Run, rubric: Rubric = None, out: TablesFolder = None) -> int:
     """Show the bias of a run's judges.
 
     Position, length, own family, repeatability and wording.
@@ -513,7 +515,8 @@ def bias(run: Run, rubric: Rubric = None) -> int:
     from benchmarks.studies import bias as biases
     from scorers.judging.sources import parse_rubric
 
-    return biases.bias(any_path(run).resolve(), _console(), rubric=parse_rubric(rubric))
+    place, asked = any_path(run).resolve(), parse_rubric(rubric)
+    return biases.bias(place, _console(), rubric=asked, out=out)
 
 
 @app.command("list")

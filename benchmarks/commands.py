@@ -46,7 +46,7 @@ from benchmarks.runs.run_directory import (
     refuse_unless_writable,
 )
 from benchmarks.tasks import answers
-from benchmarks.terminal import command_text, progress
+from benchmarks.terminal import command_text, naming_out, progress
 from cluster.counts import totals_of
 from cluster.lock import RunInUse, drivers_of
 from cluster.plan import evaluations
@@ -518,7 +518,8 @@ def annotate(
     from benchmarks.studies import annotate as study
 
     folder = _annotated(root, out)
-    study.annotate(root, folder, options, console)
+    with naming_out():
+        study.annotate(root, folder, options, console)
     place = ("--out", folder.absolute()) if out is not None else ()
     collecting = command_text("plait", "annotate", root, *place, "--collect")
     if port is None:
@@ -548,8 +549,9 @@ def collect(
 
     folder = _annotated(root, out)
     rows, table = collected(folder, files)
-    write_whole(folder / CSV, annotations_csv(rows))
     console.print(table.rich)
+    with naming_out():
+        write_whole(folder / CSV, annotations_csv(rows))
     console.print(f"{len(rows):,} annotations written to {folder / CSV}")
     return FINISHED
 

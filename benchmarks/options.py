@@ -48,6 +48,10 @@ WeightsKind = Annotated[
         "or random values at full size (dummy) or tiny."
     ),
 ]
+TablesFolder = Annotated[
+    Path | None,
+    Option(file_okay=False, help="Folder for the tables; by default the run's own."),
+]
 JsonFile = Annotated[
     Path | None, Option(dir_okay=False, help="File for the results as JSON.")
 ]

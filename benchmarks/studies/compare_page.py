@@ -18,6 +18,7 @@ from benchmarks.results.reasons import (
     reasons_table,
 )
 from benchmarks.results.table import ResultTable, json_text, markdown_page
+from benchmarks.terminal import naming_out
 from cluster.run import RunResult
 from generators.base import (
     RANDOM,
@@ -53,7 +54,7 @@ def report(
     stages: Mapping[str, Sequence[StageSpec]],
     console: Console,
 ) -> None:
-    """Write the files of a comparison, `place` with a suffix, and show the same.
+    """Show a comparison, and write its files: `place` with a suffix.
 
     In the terminal without groups and with the most frequent reasons. `stages` are those
     of each system and of the judge; `asked` says how many questions were asked.
@@ -67,8 +68,6 @@ def report(
     content = {**about, "counts": dict(run.counts)}
     content |= {"table": table.as_json(), "reasons": why}
     page = place.parent / f"{place.name}.md"
-    write_whole(page.with_suffix(".json"), json_text(content))
-    write_whole(page.parent / failures, missing_values_csv(missing, names, {}))
     shown, remarks = list(tables(table)), list(_remarks(about, judged, stages))
     overall = [one for one in shown if one.columns[0].heading != "group"]
     if why:
@@ -79,13 +78,17 @@ def report(
     whose = "our" if about["rubric"] == OWN else "the released"
     how = f"{about['mode']} mode, {whose} wording, judged by {about['judge']}"
     title = f"Comparison by {about['protocol']}{against}, {how}"
-    write_whole(page, markdown_page(title, remarks, shown))
     for one in overall:
         console.print(one.rich)
     lines = [*remarks, f"{asked} in {run.seconds:.0f} s"]
     lines += ["Stopped. Run the same command again to continue."] * run.interrupted
-    for line in [*lines, f"comparison {page}"]:
+    for line in lines:
         console.print(line, soft_wrap=True)
+    with naming_out():
+        write_whole(page.with_suffix(".json"), json_text(content))
+        write_whole(page.parent / failures, missing_values_csv(missing, names, {}))
+        write_whole(page, markdown_page(title, remarks, shown))
+    console.print(f"comparison {page}", soft_wrap=True)
 
 
 def _pair(matchup: Matchup) -> str:
