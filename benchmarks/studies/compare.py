@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -19,7 +19,14 @@ from rich.console import Console
 
 from benchmarks.results.files.about import Facts, facts_of_stage, stage_of
 from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.rulings import COMPARE, RULINGS, Ruling, write_rulings
+from benchmarks.results.files.rulings import (
+    COMPARE,
+    RULINGS,
+    TABLE,
+    Ruling,
+    ruling_of,
+    write_rulings,
+)
 from benchmarks.results.files.schema import FOLDER
 from benchmarks.results.files.writing import keep_comparison
 from benchmarks.runs.config import RunConfig, parsed_setting, with_settings
@@ -176,12 +183,13 @@ def compare(
     store = Store(place)
     judged = _judgements(match, store)
     said = list(_rulings(match, judged, store))
-    try:
-        _keep(match, place, said)
-    except (WriteError, StoreError):
-        # All of it is there to be read again, where nothing was made.
-        if run.made:
-            raise
+    if run.made or not _is_kept(match, said):
+        try:
+            _keep(match, place, said)
+        except (WriteError, StoreError):
+            # All of it is there to be read again, where nothing was made.
+            if run.made:
+                raise
     first = judged[: len(match.matchups)]
     games = [m.game(outcome, match.protocol) for m, outcome in first]
     parts = {name: system.stages for name, system in match.systems.items()}
@@ -239,6 +247,13 @@ def _rulings(match: PreparedComparison, judged: Judged, store: Store) -> Iterato
     size = len(match.matchups)
     for i, (matchup, outcome) in enumerate(judged):
         yield from rulings(match.series, matchup, i // size, outcome, store)
+
+
+def _is_kept(match: PreparedComparison, said: Iterable[Ruling]) -> bool:
+    """Return whether the results hold the rulings, perhaps as of an earlier version."""
+    rows = match.results.rows(TABLE, among={"series": [match.name]})
+    known = (replace(ruling_of(row), fault="", jobs=()) for row in rows)
+    return [*known] == [replace(ruling, fault="", jobs=()) for ruling in said]
 
 
 def _keep(match: PreparedComparison, place: AnyPath, said: Sequence[Ruling]) -> None:

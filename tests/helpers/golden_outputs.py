@@ -35,6 +35,7 @@ import typer
 from bare_reader import same_tokens
 from cli_helpers import plait
 from golden_runs import CORPUS, HERE, RUNS, forget_outputs, stand_in_rubrics
+from judging_helpers import stand_in_digests
 from paths import CHECKOUT, HELPERS, TESTS
 from PIL import Image as Pillow
 
@@ -50,6 +51,8 @@ _TRAVELS = ("run", "other", "annotate", "ratings.csv")
 """What is copied when a run is moved: runs, and what raters gave."""
 _INTO_THE_RUN = ("report", "bias", "compare", "bench")
 """Commands that write into the run's folder unless they are told where with `--out`."""
+_ASKING = "benchmarks/studies/compare.py"
+"""May ask for a user's judge, and goes on without one that is not there."""
 _PRINTED = "-printed"
 """Ends the labels of commands of a locked run that are not told where to write."""
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)(?![\w.])")
@@ -122,7 +125,11 @@ def moved_differences(name: str, folder: Path, *, locked: bool = False) -> list[
         table.unlink()
     found |= _written(moved, recorded, places)
     found["changed_records.txt"] = _changed(moved, recorded)
-    lines = [f"{name} asks for {module}: {who}" for module, who in asked_for.items()]
+    lines = [
+        f"{name} asks for {module}: {who}"
+        for module, who in asked_for.items()
+        if _ASKING not in who
+    ]
     compare = _locked_differences if locked else differences
     return [*lines, *compare(name, found)]
 
@@ -164,6 +171,7 @@ def _read_bare(
             "table": str(folder / "out" / "open_run.parquet"),
             "commands": {k: _words_in(folder, words) for k, words in commands.items()},
             "locked": [str(folder / "run"), str(folder / "other")] if locked else [],
+            "rubrics": stand_in_digests(),
             "env": env,
         }
         (place / "asked.json").write_text(json.dumps(asked))

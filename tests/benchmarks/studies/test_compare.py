@@ -28,6 +28,7 @@ from trial import filled
 from typer.testing import CliRunner
 
 from benchmarks.plain_console import PlainConsole
+from benchmarks.runs.opening import open_results
 from benchmarks.studies import compare as command
 from benchmarks.studies.bias import sections
 from benchmarks.studies.compare import (
@@ -196,14 +197,15 @@ def test_every_protocol_counts_a_judge_that_likes_the_first_as_undecided(
 
 
 def test_a_judge_that_draws_is_asked_again_and_its_repeats_measured(run: Path) -> None:
-    assert [len(section.absent) for section in sections(run).values()] == [1] * 5
+    sections_before = sections(open_results(run)).values()
+    assert [len(section.absent) for section in sections_before] == [1] * 5
     compared(run)
     judge = "comparing_helpers:Moody"
     _, content, said = compared(run, judge=judge, judgings=2)
     assert "24 judgements asked" in said
     # Repeats are no more evidence: the table counts the first judging alone.
     assert overall(content)[TERSE, WORDY]["counts"]["read"] == 6
-    repeatable = sections(run)["repeatability"]
+    repeatable = sections(open_results(run))["repeatability"]
     (equal,) = (f for f in repeatable.findings if f.measure == "equal, %")
     parities = [[derived_seed(0, q, j, 0) % 2 for q in "015"] for j in (0, 1)]
     same = [a == b for a, b in zip(*parities, strict=True)]
