@@ -3,6 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 WITH_TESTS := .[dev,xformers]
+PINNED := xformers datasets tiktoken quantization serve energy buckets loadgen wandb dev
 # Half of the time tests wait for processes, machines and a browser: more run than there are
 # cores. tests/conftest.py puts the files in order.
 IN_PROCESSES := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -52,8 +53,9 @@ soak: $(VENV)/.installed-dev  ## faults by seed: on a virtual clock, kills of pr
 bench: $(VENV)/.installed  ## measure stages and plait itself on this CPU, in under 15 minutes
 	$(BIN)/python -m benchmarks.speed.scripts.series cpu
 
+# Without the extras mlflow and trackio, which hold Pillow and others at former versions.
 constraints: $(VENV)/.installed  ## pin the newest versions that fit pyproject.toml
-	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --universal $(addprefix --extra ,$(PINNED)) --python-version 3.11 \
 		--constraint constraints-base.txt --no-header --upgrade --quiet -o constraints.txt
 
 $(VENV)/.installed: pyproject.toml constraints.txt

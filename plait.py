@@ -30,11 +30,13 @@ from typer import Argument, Option
 
 from benchmarks.options import (
     Address,
+    ChangedData,
     Data,
     ExecutorOption,
     JsonFile,
     Mode,
     Out,
+    OutFolder,
     Protocol,
     Queries,
     Remake,
@@ -45,9 +47,9 @@ from benchmarks.options import (
     Scorers,
     Settings,
     Systems,
-    TablesFolder,
     WeightsKind,
     asked_of,
+    changed_data_of,
     pairing_options,
     run_options,
     with_options,
@@ -116,9 +118,9 @@ def run_command(options: dict[str, Any]) -> int:
     Without arguments: queries about a miniature world, answered and judged by the small
     models that come with plait (mini weights). With --data and no system: tiny random
     weights. The same command again resumes. With --out of an existing run, further
-    systems, scorers, queries and repeats are added to it; other data, seed, weights,
-    prompts or settings are refused. With --shard, tables and page are written by the shard
-    that ends last.
+    systems, scorers, queries and repeats are added to it; other seed, weights, prompts or
+    settings are refused, and changed data without --changed-data. With --shard, tables
+    and page are written by the shard that ends last.
     """
     from benchmarks import commands
 
@@ -187,6 +189,7 @@ def score(
     set_: Settings = None,
     remake: Remake = False,
     same_code: SameCode = False,
+    changed_data: ChangedData = None,
 ) -> int:
     """Score a run's documents, or anybody's answers to the queries of --data.
 
@@ -201,6 +204,7 @@ def score(
     flags |= {"executor": executor, "address": address}
     flags |= {"set": set_ or (), "mode": mode, "rubric": rubric}
     flags |= {"remake": remake, "same_code": same_code}
+    flags["changed_data"] = changed_data_of(changed_data)
     return commands.score(places, scorer or (), flags, _console())
 
 
@@ -211,13 +215,7 @@ def report(
     damaged: Annotated[
         bool, Option("--damaged", help="Without the records of damaged parts.")
     ] = False,
-    out: Annotated[
-        Path | None,
-        Option(
-            file_okay=False,
-            help="Folder to copy them to, such as those of a run in a bucket.",
-        ),
-    ] = None,
+    out: OutFolder = None,
     show: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
 ) -> int:
     """Write leaderboard.{json,csv,md,tex} and report.html.
@@ -233,22 +231,102 @@ def report(
 
 
 @app.command()
+def pack(
+    run: Run,
+    file: Annotated[
+        Path | None,
+        Argument(help="File to write; by default RUN.zip, or RUN.html, in this folder."),
+    ] = None,
+    html: Annotated[
+        bool, Option("--html", help="Only the page, as one file that opens alone.")
+    ] = False,
+    queries: Queries = None,
+    max_mb: Annotated[
+        float, Option(min=0.1, help="Of --html: refuse a larger page, in million bytes.")
+    ] = 50,
+    everything: Annotated[
+        bool, Option("--all", help="With the records of all stages.")
+    ] = False,
+) -> int:
+    """Write a run as one file, to be sent or archived.
+
+    Results, tables, page, images and replies, without records of stages, keys, and paths
+    of this machine. Every command that reads a run takes the file in its place.
+    """
+    from benchmarks.runs import packing
+    from benchmarks.runs.config import ReportConfig
+    from generators.names import validated
+
+    if html and everything:
+        raise UsageError("a page holds no records: give --html or --all")
+    asked = validated(ReportConfig, {"queries": queries}, "report").queries
+    root, console = any_path(run), _console()
+    if html:
+        return packing.pack_page(root, file, console, asked, most_mb=max_mb)
+    return packing.pack_run(root, file, console, asked, records=everything)
+
+
+@app.command()
+def forget(
+    run: Run,
+    system: Annotated[
+        list[str] | None, Option(help="A system of the run; may be repeated.")
+    ] = None,
+    scorer: Annotated[
+        list[str] | None, Option(help="A scorer of the run; may be repeated.")
+    ] = None,
+    prune: Annotated[
+        bool,
+        Option("--prune", help="Remove records that nothing in the run uses any more."),
+    ] = False,
+) -> int:
+    """Take systems or scorers out of a run, its tables and its page.
+
+    Nothing is answered or scored, and no data is read. Records stay, and are used when a
+    system or scorer is named again, until --prune removes them for good; alone, it removes
+    those of what was forgotten before.
+    """
+    from benchmarks import commands
+
+    place = any_path(run).resolve()
+    return commands.forget(place, system or (), scorer or (), _console(), prune=prune)
+
+
+@app.command()
 def export(
     run: Run,
     out: Annotated[Path, Option(help="Folder to write, new or empty.")],
-    system: Annotated[str, Option(help="System whose documents are written.")],
+    system: Annotated[
+        str | None,
+        Option(
+            help="Only this system; needed but for wandb, mlflow, trackio, eval-results."
+        ),
+    ] = None,
     format: Annotated[
-        Literal["mmie", "ueval", "parquet", "every-eval-ever"],
-        Option(help="Of an evaluator, a Parquet table, or a commons of results."),
+        Literal[
+            "mmie",
+            "ueval",
+            "parquet",
+            "every-eval-ever",
+            "wandb",
+            "mlflow",
+            "trackio",
+            "eval-results",
+        ],
+        Option(help="Of an evaluator, a Parquet table, a commons of results, a tracker."),
     ] = "mmie",
     repeat: Annotated[
         int | None, Option(min=1, help="Only this repeat; by default all, or the first.")
     ] = None,
+    task: Annotated[
+        str | None,
+        Option(help="ID=SCORER of eval-results: the benchmark's task and its metric."),
+    ] = None,
 ) -> int:
-    """Write one system's documents for other programs."""
+    """Write documents of a system, or results of all, for other programs."""
     from benchmarks import commands
 
-    return commands.export(any_path(run), system, format, out, repeat, _console())
+    return commands.export(any_path(run), system, format, out, repeat, _console(), task)
 
 
 @app.command()
@@ -446,7 +524,7 @@ def compare(
     ] = 1,
     address: Address = None,
     set_: Settings = None,
-    out: TablesFolder = None,
+    out: OutFolder = None,
 ) -> int:
     """Have pairs of a run's documents judged.
 
@@ -507,7 +585,7 @@ def diff(
 
 
 @app.command()
-def bias(run: Run, rubric: Rubric = None, out: TablesFolder = None) -> int:
+def bias(run: Run, rubric: Rubric = None, out: OutFolder = None) -> int:
     """Show the bias of a run's judges.
 
     Position, length, own family, repeatability and wording.
@@ -515,8 +593,8 @@ def bias(run: Run, rubric: Rubric = None, out: TablesFolder = None) -> int:
     from benchmarks.studies import bias as biases
     from scorers.judging.sources import parse_rubric
 
-    place, asked = any_path(run).resolve(), parse_rubric(rubric)
-    return biases.bias(place, _console(), rubric=asked, out=out)
+    root, source = any_path(run).resolve(), parse_rubric(rubric)
+    return biases.bias(root, _console(), rubric=source, out=out)
 
 
 @app.command("list")
@@ -626,8 +704,8 @@ def bench_pairings(options: dict[str, Any]) -> int:
 
     Runs the matrix as `plait run` does, into a run directory that can be resumed, and shows
     scores, main effects, interactions and costs per document. Without names: all mini
-    models, on queries about a miniature world. With a run directory and nothing else, the
-    tables of that run are written and shown again.
+    models, on queries about a miniature world. With a run directory and no other option of
+    a run, its tables are shown and written again, with --out into that folder.
     """
     from benchmarks import pairings
 

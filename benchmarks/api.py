@@ -50,6 +50,7 @@ from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.run_data import RunData
+from benchmarks.tasks.changes import DataChoices
 from cluster.shard import Shard
 from generators.base import WeightsName
 from generators.buckets import any_path
@@ -75,6 +76,9 @@ system = LocalSystem.named
 scorer = LocalScorer.named
 stage = local_stage
 query = question
+
+
+ChangedData = Literal["remake", "keep", "add"]
 
 
 class RunOptions(TypedDict, total=False):
@@ -138,6 +142,7 @@ def run(
     quiet: bool = True,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: str | None = None,
+    changed_data: Sequence[ChangedData] = (),
     **options: Unpack[RunOptions],
 ) -> RunSummary:
     """Answer queries with systems and score the answers, as `plait run` does.
@@ -151,6 +156,9 @@ def run(
         quiet: Print nothing; otherwise what the command prints.
         forecast: Machines that it is for, and a budget.
         shard: `K/N`, to answer only this part of the queries.
+        changed_data: Where the data have changed since the run was made: `remake` answers
+            and scores queries that have anew and leaves out those that are gone, `keep`
+            goes on with them as they were, `add` takes in rows that are new.
         **options: As in a config file.
 
     Raises:
@@ -161,7 +169,13 @@ def run(
     console = _silent(printed) if quiet else PlainConsole()
     part = Shard.of(shard)
     finished = commands.run(
-        asked, console, remake=remake, same_code=same_code, forecast=forecast, shard=part
+        asked,
+        console,
+        remake=remake,
+        same_code=same_code,
+        forecast=forecast,
+        shard=part,
+        changed_data=DataChoices.of(changed_data),
     )
     result = finished.result
     return RunSummary(
@@ -182,6 +196,7 @@ def plan(
     same_code: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: str | None = None,
+    changed_data: Sequence[ChangedData] = (),
     **options: Unpack[RunOptions],
 ) -> RunPlan:
     """What `run` would do with the same arguments. Starts nothing and writes nothing."""
@@ -193,6 +208,7 @@ def plan(
         same_code=same_code,
         forecast=forecast,
         shard=Shard.of(shard),
+        changed_data=DataChoices.of(changed_data),
     )
 
 

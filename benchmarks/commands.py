@@ -32,7 +32,6 @@ from benchmarks.runs.config import (
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import (
     Experiment,
-    refuse_changed_data,
     reopen,
     warn_of_faults,
 )
@@ -40,13 +39,17 @@ from benchmarks.runs.forecast.forecast import concluded, kept_forecast
 from benchmarks.runs.joining import joined
 from benchmarks.runs.opening import open_results, refuse_other_questions
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
+from benchmarks.runs.queries import refuse_changed_data
 from benchmarks.runs.run_directory import (
+    folder_written,
     former_config,
     read_manifest,
+    refuse_pack,
     refuse_unless_writable,
 )
 from benchmarks.tasks import answers
-from benchmarks.terminal import command_text, naming_out, progress
+from benchmarks.tasks.changes import NO_CHOICES, DataChoices
+from benchmarks.terminal import command_text, progress
 from cluster.counts import totals_of
 from cluster.lock import RunInUse, drivers_of
 from cluster.plan import evaluations
@@ -95,13 +98,15 @@ def run(
     same_code: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: Shard | None = None,
+    changed_data: DataChoices = NO_CHOICES,
 ) -> ExecutedRun:
     """Answer, score, report.
 
     With `remake`, records of an earlier version of a stage are made again, and answers that
     hold a thought. With `same_code`, those of the user's classes stay though their source
-    has changed. With `shard`, only that part of the queries is answered, and the shard that
-    ends last reports.
+    has changed. `changed_data` says what becomes of data that have changed since the run in
+    the run directory was made. With `shard`, only that part of the queries is answered, and
+    the shard that ends last reports.
     """
     planned = plan(
         config,
@@ -110,6 +115,7 @@ def run(
         same_code=same_code,
         forecast=forecast,
         shard=shard,
+        changed_data=changed_data,
     )
     return execute_plan(planned, console)
 
@@ -140,14 +146,15 @@ def score(
     """Score existing documents: a run's, or answers at `places`, `[NAME=][FORMAT:]PLACE`.
 
     `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set`,
-    `remake` and `same_code`; a run keeps its data, weights, directory and former scorers.
+    `remake`, `same_code` and `changed_data`; a run keeps its data, weights, directory and
+    former scorers.
     """
     named = answers.named_places(places)
     first, *others = named.values()
     if not others and is_run(first.path) and flags.get("data") is None:
         experiment = _to_score_again(first.path, scorers, flags)
     else:
-        ours = ("set", "remake", "same_code")
+        ours = ("set", "remake", "same_code", "changed_data")
         values = {k: v for k, v in flags.items() if k not in ours}
         values["answers"] = {name: str(place) for name, place in named.items()}
         values["scorers"] = tuple(scorers)
@@ -156,7 +163,8 @@ def score(
             queries, asked = _queries_of(named.values())
             values |= queries
         config = load_config(None, values, flags["set"])
-        experiment = _opened(config, console, remake=flags["remake"])
+        choices = flags.get("changed_data", NO_CHOICES)
+        experiment = _opened(config, console, remake=flags["remake"], choices=choices)
         if asked is not None:
             refuse_changed_data(asked, read_manifest(asked), experiment.task)
     same_code = bool(flags.get("same_code"))
@@ -196,6 +204,7 @@ def _queries_of(
 def _to_score_again(
     root: AnyPath, scorers: Sequence[str], flags: Mapping[str, Any]
 ) -> Experiment:
+    refuse_pack(root)
     former = former_config(root, read_manifest(root))
     if flags["weights"] not in (None, former.weights):
         raise UsageError(f"{root} was made with {former.weights} weights and keeps them")
@@ -210,7 +219,8 @@ def _to_score_again(
     changes |= {"address": flags["address"], "executor": flags.get("executor")}
     changes |= _judge_changes(former, scorers, flags)
     changes = with_settings(changes, flags["set"])
-    experiment = reopen(root, changes, current=current)
+    choices = flags.get("changed_data", NO_CHOICES)
+    experiment = reopen(root, changes, current=current, choices=choices)
     refuse_other_questions(experiment.task)
     warn_of_faults(root, experiment.scorers)
     return experiment
@@ -341,9 +351,9 @@ def _counted(result: RunResult) -> str:
 
 
 def write_tables(board: Board, root: AnyPath, console: Console) -> None:
-    """Write the leaderboard and all other tables, and show it."""
-    write_leaderboard(board, root)
+    """Show the leaderboard, and write it and all other tables."""
     console.print(terminal_table(board))
+    write_leaderboard(board, root)
     console.print(f"leaderboard {root / 'leaderboard.md'}")
 
 
@@ -383,16 +393,19 @@ def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Conso
     from benchmarks.results.report.page import limit_of
 
     console.print(f"report      {page}")
-    if apart := furthest_apart(board, keys_shown(board, limit_of(queries))):
+    if apart := furthest_apart(board, keys_shown(board.keys, limit_of(queries))):
         ends = " and ".join(f"{name} ({score})" for name, score in apart.ends.items())
         console.print(
             f"look at     {apart.query}, where {apart.scorer} sets {ends} furthest apart"
         )
 
 
-def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
+def _opened(
+    config: RunConfig, console: Console, *, remake: bool, choices: DataChoices
+) -> Experiment:
     with progress(console, "checking images") as show:
-        experiment, added = joined(config, show, remake=remake)
+        run = joined(config, show, remake=remake, choices=choices)
+    experiment = run.experiment
     for line in answers.remarks(experiment.task.about):
         console.print(line)
     if (config.mode or config.rubric) and not any(
@@ -401,8 +414,10 @@ def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Exp
         console.print(
             "Warning: mode and rubric are settings of judges, and no judge is named."
         )
-    if added:
-        console.print(f"added to the run, for all of its queries: {', '.join(added)}")
+    for line in run.changes:
+        console.print(f"changed data: {line}")
+    if run.added:
+        console.print(f"added to the run, for all of its queries: {', '.join(run.added)}")
     return experiment
 
 
@@ -414,9 +429,10 @@ def plan(
     same_code: bool = False,
     forecast: ForecastOptions = NO_OPTIONS,
     shard: Shard | None = None,
+    changed_data: DataChoices = NO_CHOICES,
 ) -> RunPlan:
     """Return what `run` would do. Starts nothing and writes nothing."""
-    experiment = _opened(config, console, remake=remake)
+    experiment = _opened(config, console, remake=remake, choices=changed_data)
     asked = {"remake": remake, "same_code": same_code}
     return RunPlan.of(experiment, forecast, shard=shard, **asked)
 
@@ -443,7 +459,7 @@ def report(
     if show and not isinstance(out or root, Path):
         raise UsageError(f"--open needs a page on this machine: copy {root} with --out")
     asked = validated(ReportConfig, {"queries": queries}, "report").queries
-    read, target = BlobReader(), out or root
+    read = BlobReader()
     try:
         results = open_results(root, strict=not damaged, remakes=True)
     except DamagedPart as damage:
@@ -453,9 +469,10 @@ def report(
         ) from damage
     board = results.board
     _show_changes(root, board, console)
-    write_tables(board, target, console)
     limit = asked or results.page_queries
-    page = write_page(board, root, console, limit, read, target)
+    with folder_written(root, out) as target:
+        write_tables(board, target, console)
+        page = write_page(board, root, console, limit, read, target)
     traced(root, console.print)
     show_times(root, console)
     if out is not None:
@@ -487,16 +504,64 @@ def _show_changes(root: AnyPath, board: Board, console: Console) -> None:
         console.print(f"changed     {len(changes) - _MOST_CHANGES:,} more")
 
 
-def export(
-    root: AnyPath, system: str, form: str, out: Path, repeat: int | None, console: Console
+def forget(
+    root: AnyPath,
+    systems: Sequence[str],
+    scorers: Sequence[str],
+    console: Console,
+    *,
+    prune: bool = False,
 ) -> int:
-    """Write one system's documents in another tool's format."""
-    from benchmarks.runs.exports import export_documents, repeats_of
+    """Take systems and scorers out of a run, and write its tables and page anew.
+
+    With `prune`, records that nothing is left to use are removed for good; alone, those of
+    systems and scorers that were forgotten before.
+    """
+    from benchmarks.runs import forgetting
+
+    if not (systems or scorers or prune):
+        raise UsageError("name what is to be forgotten with --system or --scorer")
+    pruned = forgetting.forget(root, systems, scorers, prune=prune)
+    for name in (*systems, *scorers):
+        console.print(Text.assemble("forgotten   ", name))
+    if prune:
+        stages = ", ".join(pruned.stages) or "no stage"
+        size = f"{pruned.records:,} records, {pruned.bytes:,} bytes"
+        console.print(Text.assemble(f"pruned      {size}: ", stages))
+    else:
+        pruning = command_text("plait", "forget", root, "--prune")
+        console.print(f"All records are kept; `{pruning}` removes those no longer used.")
+    return report(root, console) if systems or scorers else FINISHED
+
+
+def export(
+    root: AnyPath,
+    system: str | None,
+    form: str,
+    out: Path,
+    repeat: int | None,
+    console: Console,
+    task: str | None = None,
+) -> int:
+    """Write one system's documents, or results of the run, in another tool's format."""
+    from benchmarks.runs import exports
     from benchmarks.runs.run_data import RunData
 
+    of_run = form in exports.RUN_FORMATS
+    if of_run and repeat is not None:
+        raise UsageError(f"--repeat picks documents; --format {form} holds means of all")
+    if task is not None and form not in exports.WITH_TASK:
+        raise UsageError(f"--task is for --format {', '.join(exports.WITH_TASK)}")
     run = RunData(root, open_results(root))
-    repeats, most = repeats_of(run, form, repeat), run.about.repeats
-    written = export_documents(run, system, form, out, repeats)
+    if of_run:
+        console.print(exports.export_results(run, system, form, out, task))
+        return FINISHED
+    if system is None:
+        names = ", ".join(run.systems)
+        raise UsageError(f"--format {form} needs --system, one of {names}")
+    repeats = exports.repeats_of(run, form, repeat)
+    most = run.about.repeats
+    written = exports.export_documents(run, system, form, out, repeats)
     which = f", repeat {' and '.join(map(str, repeats))} of {most}," if most > 1 else ""
     left = len(repeats) * len(run.queries) - written
     rest = f"; {left:,} answers have none" if left else ""
@@ -517,9 +582,9 @@ def annotate(
     """Write a page for raters, and serve it on `port` where that is given."""
     from benchmarks.studies import annotate as study
 
+    with folder_written(root, out):
+        study.annotate(root, _annotated(root, out), options, console)
     folder = _annotated(root, out)
-    with naming_out():
-        study.annotate(root, folder, options, console)
     place = ("--out", folder.absolute()) if out is not None else ()
     collecting = command_text("plait", "annotate", root, *place, "--collect")
     if port is None:
@@ -549,9 +614,8 @@ def collect(
 
     folder = _annotated(root, out)
     rows, table = collected(folder, files)
+    write_whole(folder / CSV, annotations_csv(rows))
     console.print(table.rich)
-    with naming_out():
-        write_whole(folder / CSV, annotations_csv(rows))
     console.print(f"{len(rows):,} annotations written to {folder / CSV}")
     return FINISHED
 
@@ -560,7 +624,7 @@ def _annotated(root: AnyPath, out: Path | None) -> Path:
     if out is not None:
         return out
     if not isinstance(root, Path):
-        raise UsageError(f"{root} is in a bucket; name a folder for the page with --out")
+        raise UsageError(f"{root} is no folder; name one for the page with --out")
     return root / "annotate"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +14,7 @@ from generators.base import WeightsName
 
 if TYPE_CHECKING:
     from benchmarks.runs.planning import ForecastOptions
+    from benchmarks.tasks.changes import DataChoices
 
 Data = Annotated[
     str | None,
@@ -48,10 +49,6 @@ WeightsKind = Annotated[
         "or random values at full size (dummy) or tiny."
     ),
 ]
-TablesFolder = Annotated[
-    Path | None,
-    Option(file_okay=False, help="Folder for the tables; by default the run's own."),
-]
 JsonFile = Annotated[
     Path | None, Option(dir_okay=False, help="File for the results as JSON.")
 ]
@@ -62,6 +59,10 @@ Out = Annotated[
         help="Run directory, new or to be resumed or extended: a folder, or the URL of one "
         "in a bucket, such as s3://bucket/run.",
     ),
+]
+OutFolder = Annotated[
+    Path | None,
+    Option(file_okay=False, help="Folder for the files, where it is not the run's."),
 ]
 ExecutorOption = Annotated[
     Literal["ray", "local"] | None,
@@ -113,6 +114,14 @@ SameCode = Annotated[
         "the same.",
     ),
 ]
+ChangedData = Annotated[
+    list[str] | None,
+    Option(
+        metavar="remake|keep|add",
+        help="Where the data have changed since the run was made: remake or keep its "
+        "queries that have, add rows that are new; may be repeated.",
+    ),
+]
 Run = Annotated[str, Argument(help="A run directory, or its URL.")]
 RunOrAnswers = Annotated[
     list[str],
@@ -153,6 +162,7 @@ def run_options(
     set_: Settings = None,
     remake: Remake = False,
     same_code: SameCode = False,
+    changed_data: ChangedData = None,
     on: Annotated[
         str | None,
         Option(
@@ -267,6 +277,13 @@ def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
     return ForecastOptions(**{k: options[k] for k in ("on", "budget_hours", "trim")})
 
 
+def changed_data_of(names: Iterable[str] | None) -> DataChoices:
+    """Return what --changed-data says; UsageError."""
+    from benchmarks.tasks.changes import DataChoices
+
+    return DataChoices.of(names or ())
+
+
 def asked_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `commands.plan`, and with it `commands.run`, is to do; UsageError."""
     from benchmarks.runs.config import load_config
@@ -276,6 +293,7 @@ def asked_of(options: Mapping[str, Any]) -> dict[str, Any]:
         "config": load_config(options["config"], flags_of(options), options["set_"] or ()),
         "remake": options["remake"],
         "same_code": options["same_code"],
+        "changed_data": changed_data_of(options["changed_data"]),
         "forecast": forecast_of(options),
         "shard": Shard.of(options["shard"]),
     }

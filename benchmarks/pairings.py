@@ -17,8 +17,9 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import commands
-from benchmarks.options import flags_of, forecast_of
+from benchmarks.options import changed_data_of, flags_of, forecast_of
 from benchmarks.results.board import Board
+from benchmarks.results.pairings.comparison import pairings_of
 from benchmarks.results.pairings.matrix import matrices_of
 from benchmarks.results.pairings.sheet import form_of, sheet_of, write_sheet
 from benchmarks.results.pairings.tables import FILES, tables_of, write_pairings
@@ -27,6 +28,7 @@ from benchmarks.results.report.page import limit_of
 from benchmarks.runs.config import RunConfig, is_run, load_config
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE, DefaultRun
 from benchmarks.runs.opening import open_results
+from benchmarks.runs.run_directory import folder_written
 from benchmarks.studies.agreement import AgreementSettings
 from benchmarks.studies.annotations import read_ratings
 from benchmarks.tasks.miniature.reader import is_miniature
@@ -40,7 +42,7 @@ from pipelines.systems import is_t2i, parts_of
 from scorers.base import Scorer
 
 _Sides = tuple[tuple[str, ...], tuple[str, ...]]
-_OF_WHAT_IS_SHOWN = ("config", "metrics", "human", "sheet")
+_OF_WHAT_IS_SHOWN = ("config", "metrics", "human", "sheet", "out")
 _TINY: _Sides = ("qwen2-vl-7b", "llava-34b"), ("openjourney", "sdxl-turbo")
 """LVLMs and text-to-image models of the matrix that shows how things work, without
 weights: one LVLM skips queries with several images, as published."""
@@ -52,7 +54,8 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     if place is not None and is_run(place):
         _refuse_options(options, place)
         root = place.resolve()
-        _show(open_results(root).board, root, options, console)
+        out = any_path(options["out"]) if options["out"] else None
+        _show(open_results(root).board, root, options, console, out)
         return commands.FINISHED
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")
@@ -63,6 +66,7 @@ def main(options: Mapping[str, Any], console: Console) -> int:
         remake=options["remake"],
         same_code=bool(options.get("same_code")),
         forecast=forecast_of(options),
+        changed_data=changed_data_of(options.get("changed_data")),
     )
     if not matrices_of(planned.experiment.systems):
         raise _no_matrix(str(config.root))
@@ -182,7 +186,11 @@ def _no_matrix(where: str) -> UsageError:
 
 
 def _show(
-    board: Board, root: AnyPath, options: Mapping[str, Any], console: Console
+    board: Board,
+    root: AnyPath,
+    options: Mapping[str, Any],
+    console: Console,
+    out: AnyPath | None = None,
 ) -> None:
     metrics, people = _metrics(options, board.scorers), _people(options["human"])
     cells = {s.name for one in matrices_of(board.systems) for s in one.cells}
@@ -193,16 +201,18 @@ def _show(
             f"{options['human']} rates none of the pairings, but {', '.join(people)}; "
             f"the pairings: {', '.join(sorted(cells))}"
         )
-    pairings = write_pairings(board, root, metrics, people)
+    pairings = [one.showing(metrics, people) for one in pairings_of(board)]
     for one in pairings:
         for table in tables_of(one):
             console.print(table.rich)
     if board.warning:
         console.print(f"Warning: {board.warning}.", style="yellow")
+    with folder_written(root, out) as folder:
+        write_pairings(board, folder, pairings)
     names = f"{FILES[0]} (and {', '.join(f.partition('.')[2] for f in FILES[1:])})"
-    console.print(f"pairings    {root / names}", soft_wrap=True)
+    console.print(f"pairings    {folder / names}", soft_wrap=True)
     if (file := options["sheet"]) is not None:
-        sheet = sheet_of(board, pairings[0], keys_shown(board, limit_of(None)))
+        sheet = sheet_of(board, pairings[0], keys_shown(board.keys, limit_of(None)))
         if sheet is None:
             raise UsageError("no query with an image has a score of every pairing")
         write_sheet(sheet, file, BlobReader())

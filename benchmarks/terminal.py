@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from generators.errors import WriteError
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -32,16 +30,6 @@ def console() -> PlainConsole:
 def command_text(*words: object) -> str:
     """Return a command as a shell takes it: paths may hold spaces."""
     return shlex.join(map(str, words))
-
-
-@contextmanager
-def naming_out() -> Iterator[None]:
-    """Have a WriteError within also say that --out names another folder."""
-    try:
-        yield
-    except WriteError as error:
-        told = f"{error}; name another folder with --out"
-        raise WriteError(error.errno, told) from None
 
 
 @contextmanager

@@ -306,7 +306,10 @@ def _beating(holder: Mapping[str, Any]) -> bytes:
 
 
 def _file_at(path: AnyPath) -> _LockFile | _LockObject:
-    return _LockFile(path) if isinstance(path, Path) else _LockObject(path)
+    if isinstance(path, BucketPath):
+        return _LockObject(path)
+    assert isinstance(path, Path)  # no job works on a pack
+    return _LockFile(path)
 
 
 def _holder(path: AnyPath) -> dict[str, Any]:

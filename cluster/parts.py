@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import islice
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -120,7 +121,7 @@ def _first_line(error: Exception) -> str:
 def open_part(part: str | AnyPath) -> pq.ParquetFile:
     """Return a part to be read from, with its checksums compared."""
     path = any_path(part)
-    source = path.open() if isinstance(path, BucketPath) else path
+    source = path if isinstance(path, Path) else path.open()
     # Ranges that lie together by one request. Not memory-mapped: a disk error would then
     # end the whole process.
     return pq.ParquetFile(source, pre_buffer=True, page_checksum_verification=True)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from generators.errors import PlaitError, UsageError
 from generators.extras import import_extra
+from generators.packs import PackPath, pack_path
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -234,13 +235,16 @@ class BucketPath:
         return _store(self.bucket), str(self.key) if self.key.name else ""
 
 
-AnyPath = Path | BucketPath
-"""A path on a file system or in an object store."""
+AnyPath = Path | BucketPath | PackPath
+"""A path on a file system, in an object store or in a zip file, which is only read."""
 
 
-def any_path(text: str | os.PathLike[str] | BucketPath) -> AnyPath:
-    """Return the path that `text` names, in a bucket where it is a URL; UsageError."""
-    if isinstance(text, BucketPath):
+def any_path(text: str | os.PathLike[str] | BucketPath | PackPath) -> AnyPath:
+    """Return the path that `text` names; UsageError.
+
+    In a bucket where it is a URL, and in a pack where it is a zip file or below one.
+    """
+    if isinstance(text, BucketPath | PackPath):
         return text
     if match := _URL.fullmatch(str(text)):
         return BucketPath(match["bucket"], PurePosixPath(match["key"].lstrip("/")))
@@ -250,7 +254,7 @@ def any_path(text: str | os.PathLike[str] | BucketPath) -> AnyPath:
             "gs://BUCKET/NAME or az://CONTAINER/NAME; credentials, region and endpoint are "
             "read from the environment"
         )
-    return Path(text)
+    return pack_path(text) or Path(text)
 
 
 def _obstore() -> Any:

@@ -62,6 +62,8 @@ class Pins:
 
     known: dict[str, str] = field(default_factory=dict)
     """`model@revision` -> identity; a program -> its version."""
+    used: dict[str, str] = field(default_factory=dict)
+    """Those of `known` that were asked for, since this was last emptied."""
     errors: list[CheckpointError] = field(default_factory=list)
     """Why something could not be pinned; collected instead of raised."""
 
@@ -138,6 +140,7 @@ def pinned(name: str, resolve: Callable[[], str]) -> str:
         except CheckpointError as error:
             pins.errors.append(error)
             pins.known[name] = f"unpinned:{name}"
+    pins.used[name] = pins.known[name]
     return pins.known[name]
 
 

@@ -236,6 +236,12 @@ class Sample:
         return tuple(openings)
 
     @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of the conversation, then those of the ground truth."""
+        asked = tuple(s for t in self.turns for s in t.content if isinstance(s, Image))
+        return asked if self.reference is None else (*asked, *self.reference.images)
+
+    @property
     def question(self) -> Content:
         """The content of all user turns, in order."""
         return tuple(s for t in self.turns if t.role == "user" for s in t.content)

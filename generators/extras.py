@@ -9,9 +9,13 @@ from generators.errors import UsageError
 
 _EXTRAS = {
     "bitsandbytes": "quantization",
+    "mlflow": "mlflow",
     "mlperf_loadgen": "loadgen",
     "obstore": "buckets",
+    "pandas": "mlflow",
     "tiktoken": "tiktoken",
+    "trackio": "trackio",
+    "wandb": "wandb",
 }
 """Extras of plait (pyproject.toml), by the modules that come with them."""
 _PACKAGES = {"json_repair": "json-repair"}

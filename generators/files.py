@@ -34,7 +34,7 @@ def write_whole(path: AnyPath, content: str | bytes, *, durable: bool = True) ->
     data = (
         content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     )
-    if isinstance(path, BucketPath):
+    if not isinstance(path, Path):
         try:
             path.write_bytes(data)
         except OSError as error:
@@ -59,7 +59,7 @@ def write_whole(path: AnyPath, content: str | bytes, *, durable: bool = True) ->
 
 def copy_whole(source: Path, path: AnyPath) -> None:
     """Copy a file to `path` as `write_whole` writes; of any size where it is a folder."""
-    if isinstance(path, BucketPath):
+    if not isinstance(path, Path):
         write_whole(path, source.read_bytes())
         return
     temporary = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex}.tmp")
@@ -113,6 +113,7 @@ class AppendedFile:
             with self.path.open("a") as file:
                 file.write(text)
             return
+        assert isinstance(self.path, BucketPath)
         if self._state == "unread":
             with contextlib.suppress(FileNotFoundError):
                 self._text, self._version = self.path.read_version()
@@ -126,6 +127,7 @@ class AppendedFile:
         """Write what is not written yet."""
         if isinstance(self.path, Path) or self._state != "unsaved":
             return
+        assert isinstance(self.path, BucketPath)
         self._saved_s = time.monotonic()
         written = self._write()
         if not written:

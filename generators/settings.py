@@ -100,6 +100,11 @@ class StageSettings(BaseModel):
         """Return the version that names the results; by default that of the stage."""
         return self.version
 
+    def former_faults(self) -> dict[int, str]:
+        """Return what was wrong with former versions of the results, by version."""
+        version = self.results_version()
+        return {n: why for n, why in self.superseded.items() if n < version}
+
     def placement(self, weights: Weights, gpu_gib: float) -> Placement:
         """Return how the stage is run on GPUs of `gpu_gib` GiB each."""
         estimate = self.memory_estimate_gib(weights)
@@ -114,14 +119,13 @@ class StageSettings(BaseModel):
 
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
         """Return the stage that these settings describe, shown to people as `name`."""
-        version = self.results_version()
         return StageSpec(
             name=name,
             kind=self.kind,
             stage=self.stage,
             target=self.target,
-            version=version,
-            superseded={n: why for n, why in self.superseded.items() if n < version},
+            version=self.results_version(),
+            superseded=self.former_faults(),
             identity=self.identity(weights),
             weights=weights,
             settings=self.keyed(weights),

@@ -11,8 +11,9 @@ from generators.errors import UsageError
 from generators.mini.resolve import as_mini, mini_settings
 from generators.names import unknown
 from generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
+from generators.settings import StageSettings
 from scorers.base import DIRECTIONS, UNBOUNDED, CustomScorer, Scorer, bounds, with_stage
-from scorers.judging.resolve import PREFIXES, Chat, resolve_judge
+from scorers.judging.resolve import JUDGES, PREFIXES, Chat, chat_model, resolve_judge
 from scorers.vqa import VQA
 
 SCORERS: dict[str, str] = {
@@ -63,6 +64,24 @@ def takes(name: str, setting: str) -> bool:
     else:
         return False
     return setting in own.model_fields
+
+
+def former_faults(name: str, settings: Mapping[str, Any]) -> Mapping[int, str]:
+    """Return what was wrong with former versions of a scorer's stage, by version.
+
+    `settings` are the stage's, as a run recorded them: with some it has another version.
+    The scorer is not resolved, so that its weights are not looked for. Nothing is known of
+    scorers that are not built in, nor of the chat models that judges ask.
+    """
+    usual: StageSettings
+    if name in SCORERS:
+        usual = imported(SCORERS[name]).presets[name].settings
+    elif (model := chat_model(name)) in JUDGES:
+        usual = imported(JUDGES[model])()
+    else:
+        return {}
+    # Not validated: a run of an earlier version of plait may have recorded others.
+    return usual.model_copy(update=dict(settings)).former_faults()
 
 
 def resolve_scorer(

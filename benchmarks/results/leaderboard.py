@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
 from benchmarks.results.costs import MEASURES
 from benchmarks.results.numbers import NumberForm, estimate_of
+from benchmarks.results.pairings.comparison import pairings_of
 from benchmarks.results.pairings.tables import AMOUNT, write_pairings
 from benchmarks.results.people import agreement_of
 from benchmarks.results.reasons import (
@@ -533,7 +534,7 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
     write_whole(root / "leaderboard.tex", latex)
     write_whole(root / "differences.json", json_text(differences(board)))
     write_whole(root / FAILURES, failures_csv(board))
-    write_pairings(board, root)
+    write_pairings(board, root, pairings_of(board))
 
 
 def name_changes(former: Sequence[LeaderboardRow], board: Board) -> list[str]:

@@ -23,17 +23,21 @@ from generators.files import write_whole
 class PageTooLarge(UsageError):
     """A page that is to stand alone would have more than the bytes that it may have."""
 
+    def __init__(self, most: int, size: int) -> None:
+        super().__init__(f"the page would have more than {most / 1e6:,.4g} MB")
+        self.size = size
+        """In bytes, as far as it was made."""
+
 
 class PageFiles(Protocol):
     """Where a page finds its data."""
 
     @property
-    def stand_alone(self) -> bool:
-        """Whether nothing is beside the page."""
-
-    @property
     def markup(self) -> Markup:
         """What the page itself holds of them."""
+
+    def link(self, name: str) -> Markup:
+        """Return how the page names another file of the run: as a link where it can."""
 
     def has(self, name: str) -> bool:
         """Return whether a file of that name is there."""
@@ -53,8 +57,15 @@ class FolderFiles:
     """Files of a folder that is beside the page, or holds it."""
 
     folder: AnyPath
-    stand_alone: bool = field(default=False, init=False)
+    absent: Collection[str] = ()
+    """Files of the run that are not beside the page."""
     markup: Markup = field(default=Markup(""), init=False)
+
+    def link(self, name: str) -> Markup:
+        """Return a link to a file beside the page, and its name where it is absent."""
+        if name in self.absent:
+            return _name_of(name)
+        return Markup('<a href="{0}">{0}</a>').format(name)
 
     def has(self, name: str) -> bool:
         """Return whether a file of that name is there."""
@@ -83,7 +94,6 @@ class InlineFiles:
     """Blocks inside the page, which may have `most` bytes."""
 
     most: int
-    stand_alone: bool = field(default=True, init=False)
     _blocks: dict[str, str] = field(default_factory=dict, init=False)
     _bytes: int = field(default=0, init=False)
 
@@ -91,6 +101,10 @@ class InlineFiles:
     def markup(self) -> Markup:
         """All blocks, in the order in which they were written."""
         return Markup("\n".join(self._blocks.values()))
+
+    def link(self, name: str) -> Markup:
+        """Return the name of a file of the run, as none is beside the page."""
+        return _name_of(name)
 
     def has(self, name: str) -> bool:
         """Return whether a block of that name is there."""
@@ -114,7 +128,11 @@ class InlineFiles:
     def refuse_if_larger(self, size: int) -> None:
         """Raise PageTooLarge where `size`, in bytes, is more than a page may have."""
         if size > self.most:
-            raise PageTooLarge(f"the page would have more than {self.most / 1e6:,.0f} MB")
+            raise PageTooLarge(self.most, size)
+
+
+def _name_of(name: str) -> Markup:
+    return Markup("{} of the run").format(name)
 
 
 def image_url(data: bytes) -> str:

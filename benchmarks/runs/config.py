@@ -31,6 +31,7 @@ from generators.buckets import AnyPath, BucketPath, any_path
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
+from generators.packs import PackPath
 from generators.secrets import know, without_known_keys
 from pipelines.critic import CriticSettings
 from pipelines.servers.settings import ServerTable
@@ -60,7 +61,7 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 def _place(value: Any) -> AnyPath:
-    if isinstance(value, str | PathLike | BucketPath):
+    if isinstance(value, str | PathLike | BucketPath | PackPath):
         return any_path(value)
     raise ValueError("give a folder, or the URL of a bucket and a name in it")
 

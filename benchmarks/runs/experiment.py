@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, cast
 
 from benchmarks.results.files.about import (
     RunAbout,
@@ -23,6 +24,15 @@ from benchmarks.results.files.schema import FOLDER
 from benchmarks.results.files.writing import ResultsWriter, former_content
 from benchmarks.results.people import read_measured
 from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
+from benchmarks.runs.queries import (
+    QUERIES,
+    SettledData,
+    as_made,
+    asked_ids,
+    selection,
+    settled,
+    stored_queries,
+)
 from benchmarks.runs.run_directory import (
     FORMAT,
     RecordedStages,
@@ -32,11 +42,17 @@ from benchmarks.runs.run_directory import (
     stage_facts,
 )
 from benchmarks.tasks import answers
-from benchmarks.tasks.changes import data_rows
+from benchmarks.tasks.changes import (
+    KEPT,
+    NO_CHOICES,
+    DataChoices,
+    data_rows,
+    queries_digest,
+)
 from benchmarks.tasks.controls import control, is_control
 from benchmarks.tasks.mmie import official
 from benchmarks.tasks.published import is_published, published
-from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
+from benchmarks.tasks.task_set import TaskSet, load
 from benchmarks.terminal import command_text
 from cluster.plan import EngineOptions, Plan
 from cluster.run import MANIFEST, RUN_DIGEST
@@ -62,10 +78,13 @@ from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import PREFIXES, JudgeSettings, chat_model, rubrics_of
 
+P = TypeVar("P", System, Scorer)
 OTHERS = tuple(prefix for prefix in PREFIXES if prefix != JUDGE)
 """Judges with rubrics of their own."""
 _MOST_WITH_NOTES = 20_000
 """At most this many documents are read with their stages' notes (prompts, truncation)."""
+GIVEN = "given_answers"
+"""The manifest's entry with digests of answers that the data hold, by system."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +104,17 @@ class Experiment:
     """The `run_digest` of the run that is in the run directory, if there is one."""
     missing_weights: tuple[str, ...] = ()
     """Weights that are neither on this machine nor available elsewhere, and why."""
+    rows: Mapping[str, str] | None = None
+    """What the run is to keep of rows of the data, by id; None for all as they are now.
+
+    A row that came into the data, or changed, and is not asked yet is here as it was
+    before: it is noticed when it is asked.
+    """
+
+    @cached_property
+    def data_rows(self) -> Mapping[str, str]:
+        """By id, the digest of each row of the data, as the run is to keep them."""
+        return data_rows(self.task) if self.rows is None else self.rows
 
     @property
     def plan(self) -> Plan:
@@ -109,7 +139,7 @@ class Experiment:
         """Return the same with at most `queries` queries, in the same run directory."""
         values = {"limit": queries, "out": self.config.root}
         config = self.config.model_copy(update=values)
-        samples = _selection(config, self.task, self.ids)
+        samples = selection(config, self.task, self.ids)
         return replace(self, config=config, samples=samples)
 
     def engine_options(self, **own: Any) -> EngineOptions:
@@ -122,20 +152,25 @@ class Experiment:
         root = self.config.root
         if not is_run(root):
             return 0
+        if stored := stored_queries(root):
+            return len(stored.queries)
         manifest = read_manifest(root)
         former = former_config(root, manifest)
-        return len(_selection(former, self.task, manifest.get("ids")))
+        return len(selection(former, self.task, manifest.get("ids")))
 
     @property
     def run_digest(self) -> str:
         """Of everything that decides what is made; equal for all shards of a run."""
-        stages = sorted(stage.digest for stage in self.plan.stages)
-        data, ids = dict(self.task.about).get("digest"), self.ids and list(self.ids)
-        return digest(self.config.digest, data, ids, stages, dict(self.identities))
+        stages = (stage.digest for stage in self.plan.stages)
+        return digest_of_run(
+            self.config, self.task.about, self.ids, stages, self.identities
+        )
 
     def about(self) -> dict[str, Any]:
         """Return the manifest's entries about the run, without the environment."""
         judges = [s for s in self.scorers if isinstance(s, RubricJudge)]
+        ids = [sample.id for sample in self.samples]
+        given = self.given_answers(ids)
         return {
             **({} if self.ids is None else {"ids": list(self.ids)}),
             **({"about_weights": ABOUT} if self.config.weights == "mini" else {}),
@@ -143,6 +178,8 @@ class Experiment:
             RUN_DIGEST: self.run_digest,
             "config": self.config.resolved(),
             "data": dict(self.task.about),
+            QUERIES: queries_digest(ids, self.data_rows),
+            **({GIVEN: given} if given else {}),
             "selection": self.selection,
             "weights": self.config.weights,
             "rubrics": {judge.name: judge.texts for judge in judges},
@@ -152,6 +189,16 @@ class Experiment:
             "stages": {s.folder: stage_facts(s) for s in self.plan.stages},
         }
 
+    def given_answers(self, ids: Iterable[str]) -> dict[str, str]:
+        """Return, by system, the digest of the answers that the data hold to `ids`."""
+        asked = [*ids]
+        all_given = self.config.data.startswith(OFFICIAL) and not self.config.answers
+        return {
+            system.name: answers.answers_digest(system.answers, asked)
+            for system in self.systems
+            if system.answers is not None and (all_given or is_published(system.name))
+        }
+
     @property
     def notes(self) -> bool:
         """Whether documents are few enough to be read with their stages' notes."""
@@ -159,7 +206,7 @@ class Experiment:
 
     def results_writer(self, *, copies_images: bool = True) -> ResultsWriter:
         """Return what writes the results of the run while its evaluations pass."""
-        rows = data_rows(self.task)
+        rows = self.data_rows.items()
         about = self.results_about()
         return ResultsWriter(self.plan, about, rows, copies_images=copies_images)
 
@@ -281,29 +328,99 @@ def experiment_of(
     ids: Sequence[str] | None = None,
 ) -> Experiment:
     """The experiment over a task set that is read, and the systems that come with it."""
-    _refuse_wrong_rubrics(config)
-    if ids is None and config.ids is not None:
-        ids = _ids(config.ids)
-    models = models_of(config)
-    with pinning(identities or {}) as pins:
-        systems, scorers = map(dict.fromkeys, (config.systems, config.scorers))
-        named = tuple(_system(name, task, models, config.seed) for name in systems)
-        scored = tuple(scorer_of(name, config, models) for name in scorers)
-    if both := {system.name for system in given} & systems.keys():
-        raise UsageError(
-            f"{', '.join(sorted(both))} is a system's name and that of given answers; "
-            "give the answers another"
+    named = NameResolver(task).resolve(config, given, identities or {})
+    if ids is None:
+        ids = asked_ids(config)
+    samples = selection(config, task, ids)
+    return named.on(config, SettledData(task=task, samples=samples, ids=ids))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedNames:
+    """What the names in a config stand for."""
+
+    systems: tuple[System, ...]
+    """Those that come with the data first."""
+    scorers: tuple[Scorer, ...]
+    identities: Mapping[str, str]
+    missing_weights: tuple[str, ...]
+
+    def on(self, config: RunConfig, data: SettledData) -> Experiment:
+        """Return the experiment over the queries that are asked of `data`."""
+        return Experiment(
+            config=config,
+            task=data.task,
+            samples=data.samples,
+            systems=self.systems,
+            scorers=self.scorers,
+            ids=None if data.ids is None else tuple(data.ids),
+            identities=self.identities,
+            missing_weights=self.missing_weights,
+            rows=data.rows,
         )
-    return Experiment(
-        config=config,
-        task=task,
-        samples=_selection(config, task, ids),
-        systems=(*given, *named),
-        scorers=scored,
-        ids=None if ids is None else tuple(ids),
-        identities=pins.known,
-        missing_weights=pins.missing,
-    )
+
+
+class _Resolution(NamedTuple):
+    """What a name stood for, and what that depended on."""
+
+    part: Any
+    settings: tuple[Any, ...]
+    weights: Mapping[str, str]
+
+
+class NameResolver:
+    """Resolves the names of configs over one task set.
+
+    A name is resolved again only where settings or weights are others than before.
+    """
+
+    def __init__(self, task: TaskSet) -> None:
+        self._task = task
+        self._known: dict[tuple[type, str], list[_Resolution]] = defaultdict(list)
+
+    def resolve(
+        self, config: RunConfig, given: Sequence[System], identities: Mapping[str, str]
+    ) -> ResolvedNames:
+        """Return what the names in `config` stand for, with the weights `identities`.
+
+        UsageError for a name or setting that is not valid.
+        """
+        _refuse_wrong_rubrics(config)
+        models = models_of(config)
+        settings = (models, config.seed, config.mode, config.rubric)
+        systems, scorers = map(dict.fromkeys, (config.systems, config.scorers))
+        with pinning(identities) as pins:
+
+            def once(kind: type[P], name: str, make: Callable[[], P]) -> P:
+                for before in self._known[kind, name]:
+                    same_weights = before.weights.items() <= pins.known.items()
+                    if before.settings == settings and same_weights:
+                        return cast(P, before.part)
+                pins.used.clear()
+                part = make()
+                used = dict(pins.used)
+                self._known[kind, name].append(_Resolution(part, settings, used))
+                return part
+
+            named = [
+                once(System, name, partial(_system, name, self._task, models, config.seed))
+                for name in systems
+            ]
+            scored = [
+                once(Scorer, name, partial(scorer_of, name, config, models))
+                for name in scorers
+            ]
+        if both := {system.name for system in given} & systems.keys():
+            raise UsageError(
+                f"{', '.join(sorted(both))} is a system's name and that of given answers; "
+                "give the answers another"
+            )
+        return ResolvedNames(
+            systems=(*given, *named),
+            scorers=tuple(scored),
+            identities=pins.known,
+            missing_weights=pins.missing,
+        )
 
 
 def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
@@ -315,13 +432,32 @@ def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
 
 def refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
-    named = (*config.systems, *config.scorers, *map(chat_model, config.scorers))
-    parts = {part for name in named for part in (name, *parts_of(name).models)}
+    parts = models_named((*config.systems, *config.scorers))
     valid = parts.union(NATIVE, KITS, LVLMS, T2IS, SCORERS)
     for name in config.models:
         # Settings of any other chat model may be for a later judge or comparison.
         if name not in valid and not is_lvlm(chat_model(name)):
             raise unknown("name in models", name, valid)
+
+
+def models_named(names: Iterable[str]) -> set[str]:
+    """Return what settings may be for, given names of systems and scorers."""
+    every = [n for name in names for n in (name, chat_model(name))]
+    return {part for name in every for part in (name, *parts_of(name).models)}
+
+
+def digest_of_run(
+    config: RunConfig,
+    data: Mapping[str, Any],
+    ids: Sequence[str] | None,
+    stages: Iterable[str],
+    identities: Mapping[str, str],
+) -> str:
+    """Return the digest of everything that decides what is made; of stages, theirs."""
+    named = ids and list(ids)
+    about = (config.digest, data.get("digest"), named, sorted(stages))
+    kept = [data[KEPT]] if KEPT in data else []
+    return digest(*about, dict(identities), *kept)
 
 
 def _refuse_wrong_rubrics(config: RunConfig) -> None:
@@ -352,30 +488,6 @@ def read_task(
     else:
         task = load(config.data, prompts=config.prompts, on_progress=on_progress)
     return answers.answered(task, config.answers) if config.answers else (task, given)
-
-
-def _selection(
-    config: RunConfig, task: TaskSet, ids: Sequence[str] | None
-) -> tuple[Sample | Malformed, ...]:
-    samples = task.samples
-    if not samples:
-        raise TaskError(f"{config.data} holds no queries")
-    if ids is not None:
-        samples = selected(samples, ids)
-    if config.limit is not None:
-        samples = limited(samples, config.limit, config.seed)
-    return samples
-
-
-def _ids(file: Path) -> list[str]:
-    try:
-        lines = [line.strip() for line in file.read_text("utf-8-sig").split("\n")]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"--ids {file}: {reason}") from None
-    if not any(lines):
-        raise UsageError(f"--ids {file} holds no sample id; give one a line")
-    return [line for line in lines if line]
 
 
 def models_of(config: RunConfig) -> Models:
@@ -413,31 +525,45 @@ def scorer_named(name: str, settings: Mapping[str, Any], models: Models) -> Scor
 
 
 def reopen(
-    root: AnyPath, changes: Mapping[str, Any] | None = None, *, current: Sequence[str] = ()
+    root: AnyPath,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    current: Sequence[str] = (),
+    choices: DataChoices = NO_CHOICES,
 ) -> Experiment:
     """Return the experiment a run directory holds, from its manifest.
 
     Checkpoints and stages keep the identities they had when the run was made, so that a
     report needs neither the weights nor the network nor the former version of plait. The
     scorers named in `current` are used in today's version. UsageError where answers that
-    were made elsewhere have changed.
+    were made elsewhere have changed, and where its data have: with `changes` of its config,
+    unless `choices` say what is to become of that.
     """
     manifest = read_manifest(root)
-    known = manifest.get("identities", {})
+    known, ids = manifest.get("identities", {}), manifest.get("ids")
     config = former_config(root, manifest, changes)
-    experiment = open_experiment(config, identities=known, ids=manifest.get("ids"))
-    if lines := [*answers.changed_answers(manifest.get("data"), experiment.task.about)]:
+    refuse_settings_of_nothing(config)
+    task, given = read_task(config)
+    if lines := [*answers.changed_answers(manifest.get("data"), task.about)]:
         raise UsageError(
             f"{'; '.join(lines)} since the run in {root} was made: put the former ones "
             "back, or score today's into another directory with --out"
         )
-    # Stages are recorded under the run's own config: one whose settings are changed now is
-    # another one, and has no records yet.
-    former = experiment
     if changes:
-        refuse_changed_data(root, manifest, experiment.task)
-        own, ids = former_config(root, manifest), manifest.get("ids")
-        former = experiment_of(own, experiment.task, (), identities=known, ids=ids)
+        run = f"the run in {root}"
+        data = settled(root, manifest, config, task, choices, ids, run)
+    else:
+        data = as_made(root, manifest, config, task)
+    names = NameResolver(data.task)
+    experiment = former = names.resolve(config, given, known).on(config, data)
+    if changes:
+        # Stages are recorded under the run's own config: one whose settings are changed now
+        # is another one, and has no records yet.
+        own = former_config(root, manifest)
+        former = names.resolve(own, given, known).on(own, data)
+        others = other_given_answers(manifest, data, experiment, choices)
+        if lines := [*data.refusals, *others]:
+            raise UsageError("\n".join(lines))
     stages = RecordedStages(manifest)
     recorded = {spec.digest: stages.as_recorded(spec) for spec in former.plan.stages}
 
@@ -470,21 +596,23 @@ def warn_of_faults(root: AnyPath, scorers: Iterable[Scorer]) -> None:
             warnings.warn(told, PlaitWarning, stacklevel=2)
 
 
-def refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:
-    """UsageError where the run in `root` was made with other data than `task` is of."""
-    then, now = data_digest(manifest), task.about.get("digest")
-    if then and now and then != now:
-        raise UsageError(
-            f"data {manifest['config']['data']} has changed since the run in {root} was "
-            f"made (SHA-256 {then[:12]} then, {now[:12]} now): put the former data back "
-            "or, where its questions are the same, name it with --data"
-        )
-
-
-def data_digest(manifest: Mapping[str, Any]) -> str | None:
-    """Return the digest of the data that a run was made with, where it has one."""
-    digest: str | None = (manifest.get("data") or {}).get("digest")
-    return digest
+def other_given_answers(
+    manifest: Mapping[str, Any],
+    data: SettledData,
+    experiment: Experiment,
+    choices: DataChoices,
+) -> Iterator[str]:
+    """Name systems whose answers, which the data hold, have changed since the run."""
+    if data.asked is None or choices.remake:
+        return
+    then, now = manifest.get(GIVEN, {}), experiment.given_answers(data.asked)
+    for name in then.keys() & now.keys():
+        if then[name] != now[name]:
+            yield (
+                f"the answers of {name} in data {experiment.config.data} have changed "
+                "since the run was made: put the former ones back, or take today's with "
+                "--changed-data remake"
+            )
 
 
 def superseded(experiment: Experiment, store: Store) -> list[Supersession]:

@@ -1,23 +1,24 @@
-"""Documents of a run in other tools' formats."""
+"""Runs in other tools' formats: documents of one system, or results of all."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.runs import every_eval_ever
+from benchmarks.runs.exporters import every_eval_ever
 from benchmarks.runs.run_data import QueryAnswer, RunData
 from benchmarks.tasks import ueval
 from benchmarks.tasks.mmie import official
 from benchmarks.tasks.mmie.categories import CATEGORIES, MMIE
 from benchmarks.tasks.mmie.official import claim
 from cluster.store import read_blob
+from generators.base import imported
 from generators.content import marked
 from generators.document import Document, Image, Sample
 from generators.errors import UsageError
@@ -27,6 +28,16 @@ from generators.names import unknown
 from generators.system import TEXT_POSITION
 
 FORMATS = ("mmie", "ueval", "parquet", "every-eval-ever")
+"""That hold the documents of one system."""
+RUN_FORMATS = {
+    "wandb": "benchmarks.runs.exporters.wandb_runs:export",
+    "mlflow": "benchmarks.runs.exporters.mlflow_runs:export",
+    "trackio": "benchmarks.runs.exporters.trackio_runs:export",
+    "eval-results": "benchmarks.runs.exporters.eval_results:export",
+}
+"""That hold the results of several systems, each with what writes it."""
+WITH_TASK = ("eval-results",)
+"""Of these, those that call a result by a name that the user gives."""
 _OF_ALL_REPEATS = ("parquet", "every-eval-ever")
 _IMAGES = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
 _TEXT, _NUMBER = pa.string(), pa.int64()
@@ -51,6 +62,28 @@ def repeats_of(run: RunData, form: str, repeat: int | None) -> Sequence[int]:
     if repeat is None and form in _OF_ALL_REPEATS:
         return range(1, run.about.repeats + 1)
     return (repeat or 1,)
+
+
+def export_results(
+    run: RunData, system: str | None, form: str, out: Path, task: str | None = None
+) -> str:
+    """Write results of a run, or of one `system` of it, to `out`; what, in words.
+
+    Args:
+        run: The run.
+        system: The one system that is written, or None for all.
+        form: One of RUN_FORMATS.
+        out: A folder, new or empty.
+        task: What the numbers are called in a format that asks for it (`eval_results`).
+
+    Raises:
+        UsageError: For unknown names, and where the format has no place for the results.
+    """
+    if system is not None and system not in run.systems:
+        raise unknown("system", system, run.systems)
+    write: Callable[..., str] = imported(RUN_FORMATS[form])
+    named = {"task": task} if form in WITH_TASK else {}
+    return write(run, run.systems if system is None else (system,), out, **named)
 
 
 def export_documents(

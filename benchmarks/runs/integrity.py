@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
 from benchmarks.results.table import ResultTable
 from benchmarks.terminal import command_text
 from cluster.lock import RunLock
@@ -41,9 +42,25 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
     if repair:
         for store, checks in checked.items():
             _set_aside(store, checks, console)
+    lost = _damaged_results(root)
+    for text in lost:
+        console.print(Text.assemble(("damaged", "red"), f" {text}"))
     wrong = [c for stage in stages for c in stage.checks if c.damage or c.undecodable]
     missing = any(stage.missing for stage in stages)
-    return DAMAGED if missing or any(c.part.exists() for c in wrong) else INTACT
+    left = missing or lost or any(c.part.exists() for c in wrong)
+    return DAMAGED if left else INTACT
+
+
+def _damaged_results(root: AnyPath) -> list[str]:
+    """Return what is wrong with the files of the results, a line for each."""
+    again = f"`{command_text('plait', 'report', root)}` makes it anew from the records"
+    try:
+        files = RunResults.at(root).damage(images=True)
+    except NoResults:
+        return []
+    except ResultsError as error:
+        return [str(error)]
+    return [f"{file}: it is gone or its bytes have changed; {again}" for file in files]
 
 
 def _noted(store: AnyPath) -> dict[str, int]:

@@ -2,33 +2,37 @@
 
 A run directory is one table: systems x scorers over one selection of one task set. More
 systems, scorers, queries and repeats are added, and apply to all of it. Whatever would
-change the meaning of results under the same names is refused: other data, seed, weights or
-prompts, other settings of a model or judge in the run, or fewer queries.
+change the meaning of results under the same names is refused: other seed, weights or
+prompts, other settings of a model or judge in the run, fewer queries, and data that have
+changed, unless the user says what is to become of them (`benchmarks.runs.queries`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 from benchmarks.runs.config import RunConfig, is_run, merged
 from benchmarks.runs.experiment import (
     Experiment,
-    data_digest,
-    experiment_of,
+    NameResolver,
+    P,
+    ResolvedNames,
     open_experiment,
+    other_given_answers,
     read_task,
     refuse_settings_of_nothing,
 )
 from benchmarks.runs.opening import refuse_other_questions
+from benchmarks.runs.queries import asked_ids, settled
 from benchmarks.runs.run_directory import former_config, read_manifest
 from benchmarks.tasks.answers import changed_answers
+from benchmarks.tasks.changes import NO_CHOICES, DataChoices
 from benchmarks.tasks.task_set import TaskSet
 from cluster.run import RUN_DIGEST
 from generators.base import StageSpec
 from generators.buckets import AnyPath
-from generators.document import Malformed, Sample
 from generators.errors import UsageError
 from generators.system import System
 from scorers.base import Scorer
@@ -36,51 +40,72 @@ from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import refuse_mini_lvlm
 
 Progress = Callable[[int, int], None]
-P = TypeVar("P", System, Scorer)
 _UNPINNED = "unpinned:"
 _FLAGS = ("seed", "weights", "prompts", "composition")
 """Keys of a config that mean the same for all results of a run."""
 
 
-def joined(
-    config: RunConfig, on_progress: Progress | None = None, *, remake: bool = False
-) -> tuple[Experiment, tuple[str, ...]]:
-    """The experiment of `config` joined with the run in its directory, and the additions.
+@dataclass(frozen=True, kw_only=True)
+class JoinedRun:
+    """A config joined with the run in its directory."""
 
-    UsageError names every difference that cannot be joined. With `remake`, weights whose
-    files have changed are accepted as they are now.
+    experiment: Experiment
+    added: Sequence[str] = ()
+    """What the run does not have yet."""
+    changes: Sequence[str] = ()
+    """What becomes of data that have changed since it was made."""
+
+
+def joined(
+    config: RunConfig,
+    on_progress: Progress | None = None,
+    *,
+    remake: bool = False,
+    choices: DataChoices = NO_CHOICES,
+) -> JoinedRun:
+    """The experiment of `config` joined with the run in its directory.
+
+    UsageError names every difference that cannot be joined, with what `choices` there are
+    for data that have changed. With `remake`, weights whose files have changed are accepted
+    as they are now.
     """
     for name in config.scorers:
         refuse_mini_lvlm(name, config.weights or "pretrained")
     if not is_run(config.root):
         alone = open_experiment(config, on_progress=on_progress)
         refuse_other_questions(alone.task)
-        return alone, ()
+        return JoinedRun(experiment=alone)
     manifest = read_manifest(config.root)
     before = former_config(config.root, manifest)
     both = _union(before, config)
     refuse_settings_of_nothing(both)
     task, given = read_task(both, on_progress)
     refuse_other_questions(task)
-    _refuse(config.root, _other_values(before, config, manifest, task))
+    ids = asked_ids(config)
+    data = settled(config.root, manifest, both, task, choices, ids)
+    values = _other_values(before, config, manifest, task)
+    _refuse(config.root, (*data.refusals, *values))
     known: dict[str, str] = manifest.get("identities", {})
     there = [system for system in given if system.name in manifest.get("systems", ())]
-    former = experiment_of(before, task, there, identities=known, ids=manifest.get("ids"))
-    current = experiment_of(config, task, given)
+    names = NameResolver(data.task)
+    current = names.resolve(config, given, {})
     pins = _pins(current.identities, known)
-    union = experiment_of(both, task, given, identities={**known, **pins})
-    requested = experiment_of(_with_judges(config, before), task, given, identities=pins)
+    former = names.resolve(before, there, known)
+    named = names.resolve(both, given, {**known, **pins})
+    requested = names.resolve(_with_judges(config, before), given, pins)
+    union = named.on(both, data)
     _refuse(
         config.root,
         (
             *(() if remake else _other_weights(known, pins)),
-            *_lost_queries(former, union),
-            *_other_models(former, union, requested),
+            *other_given_answers(manifest, data, union, choices),
+            *_other_models(former, named, requested),
         ),
     )
     joins = manifest.get(RUN_DIGEST, "")
     union = replace(union, missing_weights=current.missing_weights, joins=joins)
-    return union, tuple(_added(former, union))
+    added = _added(former, union, data.former, before.repeats)
+    return JoinedRun(experiment=union, added=tuple(added), changes=data.remarks)
 
 
 def _refuse(root: AnyPath, differences: Iterable[str]) -> None:
@@ -96,7 +121,6 @@ def _refuse(root: AnyPath, differences: Iterable[str]) -> None:
 def _other_values(
     before: RunConfig, config: RunConfig, manifest: Mapping[str, Any], task: TaskSet
 ) -> Iterator[str]:
-    yield from _other_data(before, config, manifest, task)
     then, now = (c.model_dump(include={*_FLAGS}) for c in (before, config))
     for name in _FLAGS:
         if then[name] != now[name]:
@@ -108,22 +132,6 @@ def _other_values(
     yield from changed_answers(manifest.get("data"), task.about)
     if config.repeats < before.repeats:
         yield f"repeats is {config.repeats}, but {before.repeats} in the run"
-
-
-def _other_data(
-    before: RunConfig, config: RunConfig, manifest: Mapping[str, Any], task: TaskSet
-) -> Iterator[str]:
-    """Data is compared by digest, wherever it is; by name where there is no digest."""
-    there, here = data_digest(manifest), task.about.get("digest")
-    if there and there == here:
-        return
-    if before.data != config.data:
-        yield f"data is {config.data}, but {before.data} in the run"
-    elif there and here:
-        yield (
-            f"data {config.data} has changed since the run was made "
-            f"(SHA-256 {there[:12]} then, {here[:12]} now)"
-        )
 
 
 def _pins(current: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
@@ -139,21 +147,6 @@ def _other_weights(known: Mapping[str, str], pins: Mapping[str, str]) -> Iterato
         then = known.get(name, now)
         if then != now and not then.startswith(_UNPINNED):
             yield f"weights of {name} are {now}, but {then} in the run"
-
-
-def _lost_queries(former: Experiment, union: Experiment) -> Iterator[str]:
-    left = {_place(s) for s in former.samples} - {_place(s) for s in union.samples}
-    if left:
-        yield (
-            f"{len(left):,} of the run's {len(former.samples):,} queries are not among "
-            f"the {len(union.samples):,} asked for; queries can be added with --limit or "
-            "--ids, but not removed"
-        )
-
-
-def _place(sample: Sample | Malformed) -> tuple[str, int | None]:
-    """Distinguishes a malformed row from the valid one with its id."""
-    return sample.id, getattr(sample, "row", None)
 
 
 def _union(before: RunConfig, config: RunConfig) -> RunConfig:
@@ -196,7 +189,7 @@ def _both(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
 
 
 def _other_models(
-    former: Experiment, union: Experiment, requested: Experiment
+    former: ResolvedNames, union: ResolvedNames, requested: ResolvedNames
 ) -> Iterator[str]:
     """Systems and scorers that would differ from the run's, or from those requested."""
     for name, joint in _named(union.systems).items():
@@ -253,14 +246,16 @@ def _reading(scorer: Scorer) -> dict[str, Any]:
     return {name: v for name, v in values.items() if not isinstance(v, StageSpec)}
 
 
-def _added(former: Experiment, union: Experiment) -> Iterator[str]:
+def _added(
+    former: ResolvedNames, union: Experiment, queries: int, repeats: int
+) -> Iterator[str]:
     for what, there, here in (
         ("system", former.systems, union.systems),
         ("scorer", former.scorers, union.scorers),
     ):
         known = {part.name for part in there}
         yield from (f"{what} {p.name}" for p in here if p.name not in known)
-    if len(union.samples) > len(former.samples):
-        yield f"{len(union.samples) - len(former.samples):,} queries"
-    if union.config.repeats > former.config.repeats:
+    if len(union.samples) > queries:
+        yield f"{len(union.samples) - queries:,} queries"
+    if union.config.repeats > repeats:
         yield f"repeats up to {union.config.repeats}"

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
 from benchmarks.results.files.schema import FOLDER
-from benchmarks.runs.experiment import data_digest, reopen, warn_of_faults
+from benchmarks.runs.experiment import reopen, warn_of_faults
+from benchmarks.runs.queries import data_digest
 from benchmarks.runs.run_directory import read_manifest
 from benchmarks.tasks.answers import AnswerPlace
 from benchmarks.tasks.task_set import TaskSet
@@ -25,6 +26,7 @@ from cluster.store import Store, StoreError
 from generators.buckets import AnyPath
 from generators.document import Sample
 from generators.errors import PlaitError, PlaitWarning, UsageError
+from generators.packs import PackPath
 
 _MOST_NAMED = 3
 
@@ -46,6 +48,8 @@ def open_results(
 
 
 def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
+    if isinstance(root, PackPath):
+        return RunResults.at(root)
     try:
         results = RunResults.at(root)
     except NoResults:

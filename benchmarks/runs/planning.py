@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -24,6 +25,7 @@ from cluster.sources import StageSource, sources_of
 from cluster.store import Store
 from generators.base import StageSpec
 from generators.buckets import AnyPath
+from generators.document import Image, Sample
 from generators.errors import UsageError
 from pipelines.presets import retirements
 
@@ -180,6 +182,16 @@ class RunPlan:
         ]
 
     @property
+    def kept_images(self) -> str:
+        """How many images of the data the run's results will hold copies of."""
+        valid = (query for query in self.experiment.samples if isinstance(query, Sample))
+        images = {image.digest: image for query in valid for image in query.images}
+        size = sum(map(_bytes_of, images.values()))
+        if not images:
+            return ""
+        return f"{len(images):,} images of queries and references, {size / 1e6:,.1f} MB"
+
+    @property
     def to_run(self) -> int:
         """At most this many jobs are left; what later stages get is an upper bound."""
         return sum(tally.to_run for tally in self.counts)
@@ -239,6 +251,8 @@ class RunPlan:
             console.print(Text(heading, colour), text)
         for line in self.shared:
             console.print(line)
+        if self.kept_images:
+            console.print(f"copied into its results: {self.kept_images}")
         if self.forecast.stages:
             console.print()
             console.print(self.forecast_table.rich)
@@ -342,3 +356,12 @@ def _excess(forecast: Forecast, hours: float) -> str:
         f"the forecast is {span.mean:.3g} {unit} ({span.low:.3g} to {span.high:.3g}), more "
         f"than --budget-hours {hours:g}"
     )
+
+
+def _bytes_of(image: Image) -> int:
+    if image.data is not None:
+        return len(image.data)
+    try:
+        return Path(image.place or "").stat().st_size
+    except OSError:
+        return 0  # It is named when it cannot be copied.

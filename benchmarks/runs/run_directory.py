@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from benchmarks.runs.config import RunConfig, anchored, merged
@@ -19,9 +21,10 @@ from cluster.run import MANIFEST
 from cluster.store import Store
 from generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
 from generators.buckets import AnyPath, BucketPath
-from generators.errors import UsageError
+from generators.errors import UsageError, WriteError
 from generators.keys import digest
 from generators.names import validated
+from generators.packs import PackPath
 from scorers.base import Scorer
 
 FORMAT = 1
@@ -192,6 +195,29 @@ def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
     return bool(getattr(imported(spec.target), "seeded", False))
 
 
+def refuse_pack(root: AnyPath) -> None:
+    """UsageError where records would be added to a pack."""
+    if isinstance(root, PackPath):
+        raise UsageError(
+            f"{root} is a pack of a run, which is only read: name the run's own directory"
+        )
+
+
+@contextmanager
+def folder_written(root: AnyPath, out: AnyPath | None) -> Iterator[AnyPath]:
+    """Within it, files of the run in `root` are written into the folder given.
+
+    It is `out`, else the run's own. A WriteError says that another can be named.
+    """
+    try:
+        yield out or root
+    except WriteError as error:
+        if out is not None:
+            raise
+        told = f"{error}; name a folder for the files with --out"
+        raise WriteError(error.errno, told) from None
+
+
 def refuse_unless_writable(root: AnyPath) -> None:
     """UsageError where the run directory, which is made, cannot be written to.
 
@@ -201,6 +227,7 @@ def refuse_unless_writable(root: AnyPath) -> None:
         return
     try:
         root.mkdir(parents=True, exist_ok=True)
+        assert isinstance(root, Path)
         with tempfile.TemporaryFile(dir=root):
             pass
     except OSError as error:

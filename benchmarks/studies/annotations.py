@@ -22,7 +22,7 @@ from benchmarks.tasks.reading.rules import RowError, TaskError, shown
 from benchmarks.tasks.reading.sources import read_text
 from benchmarks.tasks.reading.tables import SUFFIXES, table_of
 from generators.base import OutcomeName
-from generators.buckets import AnyPath, BucketPath
+from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.names import unknown
 from generators.numerals import number_of
@@ -124,7 +124,7 @@ def read_scores(
 
     Of all scorers, or of those named; UsageError for unknown names.
     """
-    if isinstance(path, BucketPath) or path.is_dir():
+    if not isinstance(path, Path) or path.is_dir():
         return of_board(open_results(path).board).by(scorers)
     return read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale).by(scorers)
 

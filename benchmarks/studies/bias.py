@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +25,8 @@ from benchmarks.results.files.rulings import Ruling, Side, ruling_of
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable, json_text, markdown_page
 from benchmarks.runs.opening import open_results
+from benchmarks.runs.run_directory import folder_written
 from benchmarks.studies.rulings import lvlm_of, side_of
-from benchmarks.terminal import naming_out
 from cluster.plan import lookup_in
 from cluster.walks import noted, read
 from generators.base import Job, Result
@@ -104,20 +105,21 @@ def bias(
     console: Console,
     *,
     rubric: RubricSource = OWN_WORDING,
-    out: AnyPath | None = None,
+    out: Path | None = None,
 ) -> int:
-    """Show the tables and write `bias.{json,md}` into the run in `root`, or into `out`.
+    """Show the tables of the run in `root`, and write `bias.{json,md}` there or to `out`.
 
     `rubric` is `official:PATH` to include judgements by the released MMIE rubrics.
     UsageError when `root` is not a run, WriteError where the files cannot be written.
     """
-    found, page = sections(open_results(root), rubric=rubric), (out or root) / "bias.md"
+    found = sections(open_results(root), rubric=rubric)
     content = {name: section.as_json for name, section in found.items()}
     tables = [section.table for section in found.values()]
     for table in tables:
         console.print(table.rich)
     console.print(_REMARK, soft_wrap=True)
-    with naming_out():
+    with folder_written(root, out) as folder:
+        page = folder / "bias.md"
         write_whole(page.with_suffix(".json"), json_text(content))
         write_whole(page, markdown_page("Bias of the judges", [_REMARK], tables))
     console.print(f"bias {page}", soft_wrap=True)

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -33,7 +34,7 @@ from benchmarks.runs.config import RunConfig, parsed_setting, with_settings
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import engine_options, read_task, refuse_missing
 from benchmarks.runs.opening import open_results
-from benchmarks.runs.run_directory import former_config
+from benchmarks.runs.run_directory import folder_written, former_config, refuse_pack
 from benchmarks.studies.compare_page import Judged, report
 from benchmarks.studies.rulings import lvlm_of, rulings
 from benchmarks.tasks.controls import TRUTH
@@ -166,14 +167,15 @@ class PreparedComparison:
 
 
 def compare(
-    root: AnyPath, options: CompareOptions, console: Console, out: AnyPath | None = None
+    root: AnyPath, options: CompareOptions, console: Console, out: Path | None = None
 ) -> int:
     """Judge what has not been judged, and write `compare-PROTOCOL-NAME.{json,md}`.
 
-    Into the run's folder or into `out`. Documents are used as the run has them; none is
-    made. UsageError for names that are not valid, RunInUse while the run itself is under
-    way, WriteError where files cannot be written.
+    Tables go to the run's folder, or to `out`; records are kept in the run.
+    Documents are used as the run has them; none is made. UsageError for names that are not
+    valid, RunInUse while the run itself is under way.
     """
+    refuse_pack(root)
     place = root / COMPARE / options.protocol.replace(":", "-")
     match = resolve_comparison(open_results(root), place, options)
     before = Store(place).rows(match.chat)
@@ -193,16 +195,17 @@ def compare(
     first = judged[: len(match.matchups)]
     games = [m.game(outcome, match.protocol) for m, outcome in first]
     parts = {name: system.stages for name, system in match.systems.items()}
-    report(
-        (out or root) / f"compare-{match.protocol.name}-{match.name}",
-        about=match.about,
-        table=match.protocol.aggregate(games, options.baseline),
-        judged=first,
-        run=run,
-        asked=_asked(before, store.rows(match.chat)),
-        stages=parts | {f"judge {match.series['judge']}": [match.chat]},
-        console=console,
-    )
+    with folder_written(root, out) as folder:
+        report(
+            folder / f"compare-{match.protocol.name}-{match.name}",
+            about=match.about,
+            table=match.protocol.aggregate(games, options.baseline),
+            judged=first,
+            run=run,
+            asked=_asked(before, store.rows(match.chat)),
+            stages=parts | {f"judge {match.series['judge']}": [match.chat]},
+            console=console,
+        )
     none_read = run.counts["unscored"] and not run.counts["scored"]
     return run.exit_status or int(none_read and match.chat.weights not in RANDOM)
 
@@ -260,7 +263,7 @@ def _keep(match: PreparedComparison, place: AnyPath, said: Sequence[Ruling]) -> 
     """Write the rulings beside their records, and into the run's results."""
     chat, root = match.chat, match.results.root
     with RunLock(root):
-        write_rulings(said, place / RULINGS.format(match.name))
+        write_rulings(said, place / RULINGS.replace("*", match.name))
         judges = {chat.folder: facts_of_stage(chat)} if is_custom(chat.target) else {}
         keep_comparison(root / FOLDER, match.name, said, judges)
 

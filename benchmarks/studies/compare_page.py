@@ -18,7 +18,6 @@ from benchmarks.results.reasons import (
     reasons_table,
 )
 from benchmarks.results.table import ResultTable, json_text, markdown_page
-from benchmarks.terminal import naming_out
 from cluster.run import RunResult
 from generators.base import (
     RANDOM,
@@ -67,7 +66,6 @@ def report(
     table = replace(table, rows=rows)
     content = {**about, "counts": dict(run.counts)}
     content |= {"table": table.as_json(), "reasons": why}
-    page = place.parent / f"{place.name}.md"
     shown, remarks = list(tables(table)), list(_remarks(about, judged, stages))
     overall = [one for one in shown if one.columns[0].heading != "group"]
     if why:
@@ -84,10 +82,10 @@ def report(
     lines += ["Stopped. Run the same command again to continue."] * run.interrupted
     for line in lines:
         console.print(line, soft_wrap=True)
-    with naming_out():
-        write_whole(page.with_suffix(".json"), json_text(content))
-        write_whole(page.parent / failures, missing_values_csv(missing, names, {}))
-        write_whole(page, markdown_page(title, remarks, shown))
+    page = place.parent / f"{place.name}.md"
+    write_whole(page.with_suffix(".json"), json_text(content))
+    write_whole(page.parent / failures, missing_values_csv(missing, names, {}))
+    write_whole(page, markdown_page(title, remarks, shown))
     console.print(f"comparison {page}", soft_wrap=True)
 
 

@@ -7,11 +7,13 @@ are paired by id; one with another question in the other run is left out and nam
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -249,6 +251,11 @@ _SSIM_SIDE, _LPIPS_SIDE = 11, 64
 does not vanish in AlexNet's last layers."""
 
 
+_ALEXNET = "alexnet-owt-7be5be79.pth"
+"""The file of torchvision's `AlexNet_Weights.DEFAULT`."""
+_OF_LPIPS = ("torch", "torchvision", "torchmetrics")
+
+
 def image_difference(one: Image, other: Image) -> ImageDifference | None:
     """Compare the decoded images, 8-bit RGB; None where all pixels are equal.
 
@@ -289,13 +296,12 @@ def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
     torchmetrics brings the linear layers; the network below them is torchvision's. It would
     be downloaded, or left with random weights, so it must be there.
     """
-    import torch
-    from torchvision.models import AlexNet_Weights
-
-    file = str(AlexNet_Weights.DEFAULT.url).rpartition("/")[2]
-    path = Path(torch.hub.get_dir()) / "checkpoints" / file
+    path = _torch_hub() / "checkpoints" / _ALEXNET
     if not path.exists():
         return None, f"without LPIPS: torchvision's weights of AlexNet are not at {path}"
+    if absent := [name for name in _OF_LPIPS if find_spec(name) is None]:
+        return None, f"without LPIPS: it needs {' and '.join(absent)}"
+    import torch
     from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
 
     network = LearnedPerceptualImagePatchSimilarity(net_type="alex", normalize=True)
@@ -306,6 +312,13 @@ def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
             return float(network(*inputs))
 
     return distance, "LPIPS by AlexNet"
+
+
+def _torch_hub() -> Path:
+    """Return the folder of `torch.hub.get_dir`, without the import of torch."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    home = os.environ.get("TORCH_HOME", os.path.join(cache, "torch"))
+    return Path(home).expanduser() / "hub"
 
 
 class Splitter(NamedTuple):
@@ -330,14 +343,15 @@ WORDS = Splitter("words", re.compile(r"\s*\S+|\s+").findall)
 def splitter_of(stages: Iterable[StageSpec | None]) -> Splitter:
     """Return tokens of the first of the LVLMs whose tokenizer is on this machine.
 
-    Words where none is: behind a server, with random weights, or in another layout than
-    `tokenizer.json`. Nothing is downloaded. CheckpointError where the file is broken.
+    Words where none is: behind a server, with random weights, in another layout than
+    `tokenizer.json`, or without the library. Nothing is downloaded. CheckpointError where
+    the file is broken.
     """
+    path = next(filter(None, map(_tokenizer_file, stages)), None)
+    if path is None or find_spec("tokenizers") is None:
+        return WORDS
     from generators.loading.files import read_tokenizer
 
-    path = next(filter(None, map(_tokenizer_file, stages)), None)
-    if path is None:
-        return WORDS
     tokenizer = read_tokenizer(path)
     return Splitter("tokens", lambda t: tokenizer.encode(t, add_special_tokens=False).ids)
 

@@ -25,7 +25,7 @@ from benchmarks.tasks.reading.images import default_folder
 from benchmarks.tasks.reading.rules import TaskError, shown
 from benchmarks.tasks.reading.sources import load_any_rows
 from generators.base import Failure, imported
-from generators.buckets import AnyPath, BucketPath, any_path
+from generators.buckets import AnyPath, any_path
 from generators.document import Document
 from generators.errors import UsageError
 from generators.keys import digest
@@ -139,7 +139,7 @@ def found(place: AnswerPlace) -> FoundAnswers:
     if not (place.path.exists() or place.path.is_dir()):
         raise UsageError(f"no answers at {place.path}: there is no such folder or file")
     asked = [place.format] if place.format else list(FORMATS)
-    if isinstance(place.path, BucketPath):
+    if not isinstance(place.path, Path):
         asked = ["run"]  # the images of all others are read as files
     rows: dict[AnyPath, list[Any] | TaskError] = {}
     matches = [match for name in asked if (match := _match(place.path, name, rows))]
@@ -271,6 +271,11 @@ def _content(answers: Mapping[str, Answer]) -> dict[str, Any]:
         id: answer.segments if isinstance(answer, Document) else answer.reason
         for id, answer in sorted(answers.items())
     }
+
+
+def answers_digest(answers: Mapping[str, Answer], ids: Iterable[str]) -> str:
+    """Return the digest of the answers to the queries `ids`, in whatever order."""
+    return digest(_content({id: answers[id] for id in ids if id in answers}))
 
 
 def changed_answers(

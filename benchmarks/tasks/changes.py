@@ -1,31 +1,154 @@
-"""Telling whether a query has changed."""
+"""Whether data have changed since a run was made with them, query by query.
+
+A query is known by its id. What is compared is all that it asks and all that scorers read
+of it; neither the places of files nor the order of rows count. A row without a usable id is
+known by its number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 from benchmarks.tasks.published import TaskSet
 from generators.document import Malformed, Sample
+from generators.errors import UsageError
 from generators.keys import digest
+from generators.names import unknown
+
+_MOST_NAMED = 3
+KEPT = "kept"
+"""The entry of a task set's `about` that names queries which are as a run stored them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQueries:
+    """What a run keeps of the data that it was made with."""
+
+    rows: Mapping[str, str]
+    """By id, the digest of every row of the data, whether the run asked it or not."""
+    queries: Sequence[Sample | Malformed]
+    """Those that the run asked."""
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the run's queries, in its order."""
+        return [query.id for query in self.queries]
 
 
 def query_digest(query: Sample | Malformed) -> str:
-    """Return the digest of all that a query asks and is judged by; of no places."""
+    """Return the digest of what a query asks and of what scorers read of it.
+
+    That is everything but its id. Images count by their content. Of a malformed row it is
+    what its failure is filed under, and the query that a released program makes of it: why
+    it is malformed names places, and decides nothing.
+    """
     if isinstance(query, Malformed):
         released = query.released and query_digest(query.released)
-        return digest(query.id, query.category, query.field, query.reason, released)
-    return digest(
-        query.id,
-        query.category,
-        query.field,
-        query.turns,
-        query.reference,
-        query.criteria,
-        query.wants_images,
-        query.metadata,
+        return digest("malformed", query.category, query.field, released)
+    content = {f.name: getattr(query, f.name) for f in fields(query) if f.name != "id"}
+    # A field that is added later changes no digest while it is empty.
+    return digest("query", {k: v for k, v in content.items() if v not in (None, (), {})})
+
+
+def data_rows(task: TaskSet) -> dict[str, str]:
+    """Return the `query_digest` of every row of a task set by id, in its order."""
+    return {query.id: query_digest(query) for query in task.samples}
+
+
+def queries_digest(ids: Iterable[str], rows: Mapping[str, str]) -> str:
+    """Return the digest of the queries `ids`, in whatever order, by their own in `rows`."""
+    return digest({id: rows[id] for id in ids})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataChoices:
+    """What is to be done where data have changed. Without any, changes are refused."""
+
+    remake: bool = False
+    """Queries that have changed are answered and scored anew; those that are gone leave the
+    tables."""
+    keep: bool = False
+    """The run goes on with its queries as they were."""
+    add: bool = False
+    """Rows that the data did not have are taken into the run."""
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> DataChoices:
+        """Return the choices with these names; UsageError for others, and for both of two.
+
+        A query cannot be made anew and kept.
+        """
+        chosen = {names} if isinstance(names, str) else {*names}
+        valid = [f.name for f in fields(cls)]
+        for name in sorted(chosen.difference(valid)):
+            raise unknown("choice of --changed-data", name, valid)
+        if chosen >= {"remake", "keep"}:
+            raise UsageError(
+                "--changed-data is remake or keep, not both: changed queries are made "
+                "anew, or the run goes on with them as they were"
+            )
+        return cls(**dict.fromkeys(chosen, True))
+
+
+NO_CHOICES = DataChoices()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryChanges:
+    """How the queries of a run differ from the data as they are now, by id."""
+
+    queries: int
+    """How many the run has."""
+    changed: Sequence[str]
+    gone: Sequence[str]
+
+    @classmethod
+    def of(cls, stored: StoredQueries, now: Mapping[str, str]) -> QueryChanges:
+        """Compare the queries that a run stored with the rows `now`, by id."""
+        ids = stored.ids
+        return cls(
+            queries=len(ids),
+            changed=[i for i in ids if i in now and now[i] != stored.rows.get(i)],
+            gone=[i for i in ids if i not in now],
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.gone)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.changed:
+            parts.append(told(self.changed, "has changed", "have changed"))
+        if self.gone:
+            parts.append(told(self.gone, "is gone", "are gone"))
+        return f"of the run's {self.queries:,} queries, {' and '.join(parts)}"
+
+
+def new_rows(
+    ids: Iterable[str], stored: StoredQueries, now: Mapping[str, str]
+) -> list[str]:
+    """Return which of `ids` are not the run's, and were not in the data as they are now."""
+    asked = {*stored.ids}
+    return [id for id in ids if id not in asked and stored.rows.get(id) != now[id]]
+
+
+def with_stored(task: TaskSet, stored: StoredQueries, ids: Collection[str]) -> TaskSet:
+    """Return the task set whose queries `ids` are as a run stored them, gone ones last."""
+    kept = {query.id: query for query in stored.queries if query.id in ids}
+    there = {query.id for query in task.samples}
+    samples = [kept.get(query.id, query) for query in task.samples]
+    samples += [query for id, query in kept.items() if id not in there]
+    named = (query.field for query in kept.values() if isinstance(query, Sample))
+    return replace(
+        task,
+        samples=tuple(samples),
+        fields=tuple(dict.fromkeys((*task.fields, *filter(None, named)))),
+        about={**task.about, KEPT: sorted(kept)},
     )
 
 
-def data_rows(task: TaskSet) -> Sequence[tuple[str, str]]:
-    """Return id and digest of every row of a task set."""
-    return [(query.id, query_digest(query)) for query in task.samples]
+def told(ids: Sequence[str], one: str, more: str) -> str:
+    """Return how many `ids` there are, what is said of one or more, and a few of them."""
+    few = ", ".join(ids[:_MOST_NAMED]) + (", ..." if ids[_MOST_NAMED:] else "")
+    return f"{len(ids):,} {one if len(ids) == 1 else more} ({few})"

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from generators.checkpoints import first_line, looks_like_path
 from generators.errors import CheckpointError
@@ -29,6 +27,7 @@ from generators.loading.soundness import (
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,8 @@ def weights_file(model: str) -> Path:
     """
     if "://" not in model:
         return Path(model).expanduser()
+    import torch
+
     path = Path(torch.hub.get_dir()) / "checkpoints" / model.rpartition("/")[2]
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -289,7 +290,9 @@ def shape_of(
     """
     if name not in stored:
         raise CheckpointError(f"{source} lacks {name}")
-    if not isinstance(stored[name], Tensor):
+    import torch
+
+    if not isinstance(stored[name], torch.Tensor):
         kind = type(stored[name]).__name__
         raise CheckpointError(f"{source}: {name} is a {kind}; it must be a tensor")
     shape = tuple(stored[name].shape)
@@ -301,6 +304,8 @@ def shape_of(
 
 
 def _unpickled(path: Path) -> Any:
+    import torch
+
     mmap = _is_mappable(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)

@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
-from torchmetrics.image.kid import KernelInceptionDistance
 
 from generators.document import Embedding
 from scorers.embeddings.records import vectors
@@ -74,10 +71,13 @@ def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
     size = min(SUBSET_SIZE, len(own), len(true))
     if size < 2:
         return Estimate(None, n=len(queries), reason=TOO_FEW)
+    import torch
+    from torchmetrics.image.kid import KernelInceptionDistance
+
     with torch.random.fork_rng([]), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the features are kept
         torch.manual_seed(SEED)
-        network = nn.Identity()  # the features are given already
+        network = torch.nn.Identity()  # the features are given already
         network.num_features = own.shape[1]
         metric: Any = KernelInceptionDistance(network, subsets=SUBSETS, subset_size=size)
         metric.update(torch.from_numpy(true), real=True)

@@ -16,6 +16,7 @@ import plait
 from benchmarks import pairings
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from cluster.store import Store
 from generators.base import Kind, Skip
 from generators.errors import UsageError
@@ -112,7 +113,7 @@ def finished(
     root = tmp_path_factory.mktemp("pairings") / "run"
     with pytest.MonkeyPatch.context() as patch:
         # What the run has just read is not read again for its tables.
-        patch.setattr(pairings, "reopen", lambda *_: pytest.fail("read again"))
+        patch.setattr(pairings, "open_results", lambda *_: pytest.fail("read again"))
         scorers = [BRIEF, "comparing_helpers:Pictures"]
         models = {"lvlm": WRITERS, "t2i": ARTISTS, "scorer": scorers}
         asked = {"data": "sample", "weights": "tiny", "limit": 12}
@@ -128,7 +129,7 @@ def test_a_matrix_is_run_and_ends_with_its_tables(finished):
     (matrix,) = json.loads((root / "pairings.json").read_text())["matrices"]
     assert (matrix["lvlms"], matrix["t2is"]) == (WRITERS, ARTISTS)
     assert "section-pairings" in (root / "report.html").read_text()
-    board = reopen(root).board(Store(root))
+    board = open_results(root).board
     skips = [e for e in board.reading(board.keys) if isinstance(e.document, Skip)]
     assert {e.system for e in skips} == {f"{WRITERS[1]}+{artist}" for artist in ARTISTS}
     judged = matrix["scores"][BRIEF]
@@ -161,7 +162,7 @@ def test_costs_are_those_of_the_records(finished):
         assert own["output_tokens"]["mean"] > 0
 
 
-def test_an_existing_run_is_shown_again_without_running(finished):
+def test_an_existing_run_is_shown_again_without_running(finished, tmp_path):
     root, text = finished
     before = (root / "pairings.json").read_bytes()
     (root / "pairings.json").unlink()
@@ -172,6 +173,10 @@ def test_an_existing_run_is_shown_again_without_running(finished):
     assert tables in text
     with pytest.raises(UsageError, match="--limit"):
         run(options(config=root, limit=3))
+    status, elsewhere = run(options(config=root, out=str(tmp_path / "out")))
+    assert status == 0
+    assert elsewhere.startswith(tables)
+    assert (tmp_path / "out" / "pairings.json").read_bytes() == before
 
 
 def test_metrics_are_picked_and_set_beside_people(finished, tmp_path):

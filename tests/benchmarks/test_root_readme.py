@@ -173,11 +173,12 @@ ALONE = [
     if words[0] in ("list", "plan")
     or (
         {"RUN", "RUN..."} & {*words}
-        and words[0] != "ctl"
+        and words[0] not in ("ctl", "forget")
         and "gpt-6.1-sol" not in words[-1]
     )
 ]
-"""Commands that need no network, no cluster, no key and no running job."""
+"""Commands that need no network, no cluster, no key and no running job, and that take
+nothing out of the run which the others read."""
 
 
 @pytest.mark.models

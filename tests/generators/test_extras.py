@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from paths import CHECKOUT
 
+from benchmarks.runs.exporters import mlflow_runs, tracked, trackio_runs, wandb_runs
 from benchmarks.speed import loadgen
 from generators import buckets, extras
 from generators.buckets import any_path, refuse_unconditional, unlink_all
@@ -32,6 +33,10 @@ USES: list[tuple[str, Callable[[], object]]] = [
     ("tiktoken", gpt_tokens),
     ("mlperf_loadgen", loadgen.require),
     ("json_repair", repaired_json),
+    ("wandb", lambda: tracked.require("wandb", wandb_runs.CLIENT.modules)),
+    ("mlflow", lambda: tracked.require("mlflow", mlflow_runs.CLIENT.modules)),
+    ("pandas", lambda: tracked.require("mlflow", mlflow_runs.CLIENT.modules)),
+    ("trackio", lambda: tracked.require("trackio", trackio_runs.CLIENT.modules)),
 ]
 
 
@@ -63,7 +68,7 @@ def test_the_extras_that_are_named_are_those_of_the_project() -> None:
     assert named <= PROJECT["optional-dependencies"].keys()
 
 
-OPTIONAL = {"datasets", "fastapi", "pandas", "peft", "prometheus_client", "pynvml"}
+OPTIONAL = {"datasets", "fastapi", "peft", "prometheus_client", "pynvml"}
 OPTIONAL |= {"uvicorn", "xformers", *extras._EXTRAS, *extras._PACKAGES}
 ELSEWHERE = {
     # `plait serve` looks for all of them before it imports this folder.

@@ -85,9 +85,21 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     else:
         return
     for path in paths:
-        place = os.path.abspath(path) if isinstance(path, str | os.PathLike) else ""
-        if any(place == root or place.startswith(root + os.sep) for root in _locked):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), place)
+        if _is_locked(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def _may_access(path: Any, mode: int, **more: Any) -> bool:
+    """What `os.access` says to all but root, whom no permission binds."""
+    return _access(path, mode, **more) and not (mode & os.W_OK and _is_locked(path))
+
+
+_access = os.access
+
+
+def _is_locked(path: Any) -> bool:
+    place = os.path.abspath(path) if isinstance(path, str | os.PathLike) else ""
+    return any(place == root or place.startswith(root + os.sep) for root in _locked)
 
 
 @contextmanager
@@ -147,4 +159,5 @@ def _write_table(table: Any, path: Path) -> None:
 if __name__ == "__main__":
     sys.meta_path[:] = [_Finder if f is PathFinder else f for f in sys.meta_path]
     sys.addaudithook(_audit)
+    os.access = _may_access
     main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -124,14 +124,17 @@ def moved_differences(name: str, folder: Path, *, locked: bool = False) -> list[
         found["open_run.jsonl"] = _rounded(_lines(pq.read_table(table)))
         table.unlink()
     found |= _written(moved, recorded, places)
-    found["changed_records.txt"] = _changed(moved, recorded)
+    accepted = found["changed_records.txt"] = _accepted(name, "changed_records.txt")
+    may_change = [] if locked else accepted.splitlines()
+    changed = _changed(moved, recorded).splitlines()
     lines = [
         f"{name} asks for {module}: {who}"
         for module, who in asked_for.items()
         if _ASKING not in who
     ]
-    compare = _locked_differences if locked else differences
-    return [*lines, *compare(name, found)]
+    lines += [f"{name}: {file} was changed" for file in changed if file not in may_change]
+    lines += _unprinted(name, found)
+    return lines + differences(name, found)
 
 
 def _copy_run(name: str, folder: Path) -> None:
@@ -191,18 +194,21 @@ def _read_bare(
     return answer["said"], answer["asked_for"]
 
 
-def _locked_differences(name: str, found: dict[str, str]) -> list[str]:
-    """The same of a run that cannot be written, in which nothing has changed."""
-    accepted = (EXPECTED / name / "changed_records.txt").read_bytes().decode()
-    lines = [f"{name}: {file} was changed" for file in found["changed_records.txt"].split()]
-    found["changed_records.txt"] = accepted
+def _unprinted(name: str, found: dict[str, str]) -> Iterator[str]:
+    """Take from `found` what was printed where nothing could be written; what is missing.
+
+    The tables are to come before the error, which names what to do.
+    """
     for label in [label for label in found if label.endswith(f"{_PRINTED}.txt")]:
         now = found.pop(label)
-        before = found[label.replace(_PRINTED, "")].removeprefix("exit status 0\n")
+        before = _accepted(name, label.replace(_PRINTED, "")).partition("\n")[2]
         tables = before[: before.index(f" {HERE}/run/")].rpartition("\n")[0]
         if tables not in now or "--out" not in now or now.startswith("exit status 0"):
-            lines.append(f"{name}/{label}: {now[:160]!r}")
-    return [*lines, *differences(name, found)]
+            yield f"{name}/{label}: {now[:160]!r}"
+
+
+def _accepted(name: str, file: str) -> str:
+    return (EXPECTED / name / file).read_bytes().decode()
 
 
 def _words_in(folder: Path, words: Sequence[str]) -> list[str]:
@@ -246,7 +252,7 @@ def _commands(run: RunData) -> Iterator[tuple[str, Sequence[str]]]:
     yield "diff-itself", ("diff", root, root, "--out", f"{out}/diff-itself.json")
     yield "verify", ("verify", root)
     yield "annotate", ("annotate", root, "--items", "4", "--out", f"{out}/annotate")
-    for query in dict.fromkeys(sample.id for sample in run.queries.values()):
+    for query in dict.fromkeys(q.sample.id for q in run.queries.values()):
         yield f"show-{_file_name(query)}", ("show", root, query)
     for number, system in enumerate(run.systems):
         for form in FORMATS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,16 @@ from typing import Any, ClassVar
 
 from benchmarks.tasks.task_set import TaskSet, load
 from generators.base import Failure, Fault, Outcome, Result
-from generators.document import Document, Draft, Request, Sample, Text, Turn
+from generators.document import (
+    Candidate,
+    Document,
+    Draft,
+    Request,
+    Sample,
+    Score,
+    Text,
+    Turn,
+)
 
 
 class Errors:
@@ -106,3 +116,37 @@ def three() -> TaskSet:
     """A task set of the user's."""
     task = load("sample")
     return replace(task, name="three", samples=task.samples[:3])
+
+
+class Looker:
+    """A user's LVLM that says which pictures it was shown, by their content."""
+
+    kind = "draft"
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        seen = ([hashlib.sha256(i.read()).hexdigest() for i in r.images] for r in inputs)
+        return [Result(Draft((Text(f"I saw {', '.join(s) or 'none'}"),))) for s in seen]
+
+
+class Lengths:
+    """A scorer whose value tells what it was given: letters of criteria and of truth."""
+
+    kind = "score"
+    scale = "0-100000"
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        return [Result(Score(self._value(candidate))) for candidate in inputs]
+
+    def _value(self, candidate: Candidate) -> float:
+        truth = candidate.reference.text if candidate.reference else ""
+        return 1000.0 * len(candidate.criteria or "") + len(truth)
+
+
+class Others(Lengths):
+    """The same as another scorer."""

@@ -8,18 +8,20 @@ user's modules and the data are not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from benchmarks.results.people import Agreement, MeasuredAgreement
 from generators.base import Kind, Placement, StageSpec
 from generators.system import System
+from scorers import former_faults
 from scorers.base import ReleasedSummary, Scorer
 from scorers.statistics.estimate import Estimate
 
 Facts = Mapping[str, Any]
 """Plain JSON data."""
-_CHAIN = ("draft", "condition", "render", "critic")
+CHAIN = ("draft", "condition", "render", "critic")
+"""Stages of a system, by the names that it has for them."""
 _OF_SYSTEM = ("variant", "max_images", "rounds", "input_images", "lvlm", "t2i")
 _OF_SCORER = ("name", "scale", "direction", "unit", "licence", "images_only")
 _OF_STAGE = ("name", "stage", "version", "identity", "weights", "seeded")
@@ -99,7 +101,7 @@ def stage_of(facts: Facts) -> StageSpec:
 
 def facts_of_system(system: System) -> dict[str, Any]:
     """Return what is written down of a system; its stages by their folders."""
-    stages = {name: getattr(system, name) for name in _CHAIN}
+    stages = {name: getattr(system, name) for name in CHAIN}
     return {
         "name": system.name,
         **{name: stage and stage.folder for name, stage in stages.items()},
@@ -110,7 +112,7 @@ def facts_of_system(system: System) -> dict[str, Any]:
 def system_of(facts: Facts, stages: Mapping[str, StageSpec]) -> System:
     """Return the system that was written down, which answers nothing any more."""
     about: dict[str, Any] = {name: facts[name] for name in _OF_SYSTEM}
-    chain: dict[str, Any] = {n: stages[facts[n]] for n in _CHAIN if facts[n]}
+    chain: dict[str, Any] = {n: stages[facts[n]] for n in CHAIN if facts[n]}
     chain.setdefault("draft", None)
     return System(name=facts["name"], **chain, **about)
 
@@ -131,6 +133,9 @@ def facts_of_scorer(scorer: Scorer, settings: Facts) -> dict[str, Any]:
 def scorer_of(facts: Facts, stages: Mapping[str, StageSpec]) -> RecordedScorer:
     """Return the scorer that was written down, which judges nothing any more."""
     chain = tuple(stages[folder] for folder in facts["stages"])
+    # Today's code may know of a fault of the version that the run was made by.
+    faults = former_faults(facts["name"], chain[0].settings)
+    chain = (replace(chain[0], superseded=faults), *chain[1:])
     about = {name: facts[name] for name in _OF_SCORER}
     return RecordedScorer(
         stage=chain[0],

@@ -111,7 +111,8 @@ class Spending:
         for table, asked, name in ((answers, made, "system"), (scores, judged, "scorer")):
             whose = table.column(name).combine_chunks().dictionary_encode()
             codes = whose.indices.to_numpy()
-            done = pc.is_in(table.column("outcome"), _VALUED).to_numpy()
+            valued = pa.array(_VALUED, pa.string())
+            done = pc.is_in(table.column("outcome"), valued).to_numpy()
             is_cut = ~np.isnan(amounts[CUT])[asked.record] & done[asked.row]
             cut_rows = np.unique(asked.row[is_cut])
             for code, owner in enumerate(whose.dictionary.to_pylist()):
@@ -126,7 +127,7 @@ class Spending:
         return cls(records, amounts, made, judged, totals, cut)
 
 
-_VALUED = pa.array([OutcomeName.DONE, OutcomeName.SCORED], pa.string())
+_VALUED = (OutcomeName.DONE, OutcomeName.SCORED)
 
 
 def _asked(table: pa.Table, keys: pa.Array) -> Asked:

@@ -86,6 +86,19 @@ class NoResults(ResultsError):
     """A run whose results were not written yet."""
 
 
+class PackedStore(Store):
+    """What a pack holds of the records of stages: all but images and tensors."""
+
+    def __init__(self, root: AnyPath, files: Mapping[str, list[AnyPath]]) -> None:
+        """`files` are those of the table `replies`, by the folder of a stage."""
+        super().__init__(root)
+        self._files = files
+
+    def parts(self, spec: StageSpec) -> list[AnyPath]:
+        """Return the files with the records of `spec`."""
+        return self._files.get(spec.folder, [])
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class RunResults:
     """The results of a run, read from its files when they are asked for."""
@@ -152,19 +165,19 @@ class RunResults:
         """How many queries the page shows by the run's config: a number, "all", or None."""
         return self.about.config.get("report", {}).get("queries")
 
-    def damage(self) -> list[str]:
-        """Return what is wrong with the files of tables, of images without their bytes."""
+    def damage(self, *, images: bool = False) -> list[str]:
+        """Return the files that are gone or damaged; those of `images` may be large."""
         found = []
         for name, entries in self.tables.items():
             for entry in entries:
                 path = self.folder / entry["file"]
                 try:
-                    sound = path.exists() and (
-                        name == "images" or _digest(path) == entry["sha256"]
-                    )
+                    sound = path.exists()
+                    if sound and (images or name != "images"):
+                        sound = _digest(path) == entry["sha256"]
                 except OSError:
                     sound = False
-                found += [] if sound else [entry["file"]]
+                found += [] if sound else [str(path)]
         return found
 
     # -------------------------------------------------------------------------- tables
@@ -177,7 +190,7 @@ class RunResults:
         )
         parts = []
         for entry in self.tables.get(name, ()):
-            with self._file(entry) as file:
+            with self.open_file(entry) as file:
                 parts.append(file.read(columns=wanted.names).cast(wanted))
         return pa.concat_tables(parts) if parts else wanted.empty_table()
 
@@ -193,7 +206,7 @@ class RunResults:
         columns that are compared.
         """
         for entry in self.tables.get(name, ()):
-            with self._file(entry) as file:
+            with self.open_file(entry) as file:
                 for group in range(file.metadata.num_row_groups):
                     chosen = self._chosen(file, group, among)
                     if chosen is None or len(chosen):
@@ -216,8 +229,16 @@ class RunResults:
             mask &= pc.is_in(column, pa.array([*values], column.type)).to_numpy()
         return pa.array(np.flatnonzero(mask))
 
+    def groups(self, name: str) -> Iterator[pa.Table]:
+        """Yield the row groups of a table, one in memory at a time."""
+        for entry in self.tables.get(name, ()):
+            with self.open_file(entry) as file:
+                for group in range(file.metadata.num_row_groups):
+                    yield file.read_row_group(group).cast(TABLES[name])
+
     @contextmanager
-    def _file(self, entry: Row) -> Iterator[pq.ParquetFile]:
+    def open_file(self, entry: Row) -> Iterator[pq.ParquetFile]:
+        """Open a file of a table; ResultsError where it is damaged or gone."""
         path = self.folder / entry["file"]
         try:
             with pq.ParquetFile(io_of(path), page_checksum_verification=True) as file:
@@ -246,8 +267,13 @@ class RunResults:
 
     @cached_property
     def store(self) -> Store:
-        """The records of the stages, by key."""
-        return Store(self.root)
+        """The records of the stages, by key; of a pack, what it holds of them."""
+        if "replies" not in self.tables:
+            return Store(self.root)
+        files: dict[str, list[AnyPath]] = defaultdict(list)
+        for entry in self.tables["replies"]:
+            files[entry["stage"]].append(self.folder / entry["file"])
+        return PackedStore(self.root, files)
 
     @cached_property
     def queries(self) -> dict[str, Sample | Malformed]:
@@ -303,6 +329,10 @@ class RunResults:
     def _segment(self, segment: Row) -> Text | Image:
         if segment["type"] == "text":
             return Text(segment["text"])
+        return self.image_of(segment)
+
+    def image_of(self, segment: Row) -> Image:
+        """Return the image of a segment, with the place where its bytes are."""
         digest, part = segment["image"], segment.get("part")
         if part is None:
             return Image(digest, place=self._image_places.get(digest))
@@ -316,7 +346,7 @@ class RunResults:
         places = dict(self.images)
         for entry in self.tables.get("images", ()):
             path = self.folder / entry["file"]
-            with self._file(entry) as file:
+            with self.open_file(entry) as file:
                 digests = file.read(columns=["digest"]).column(0).to_pylist()
             places |= {d: f"{path}#{row}#image.bytes" for row, d in enumerate(digests)}
         return places

@@ -20,8 +20,8 @@ from generators.files import write_whole
 
 COMPARE = "compare"
 """Folder inside a run directory: judgements by protocol, each a store of its own."""
-RULINGS = "judgements-{}.jsonl"
-"""Name of a comparison's file of rulings."""
+RULINGS = "judgements-*.jsonl"
+"""Files of rulings, by the names of comparisons."""
 TABLE = "comparisons"
 
 
@@ -125,8 +125,8 @@ def recorded_comparisons(
 
     `on_unreadable` is told of a file that holds anything else.
     """
-    before, _, after = RULINGS.partition("{}")
-    for path in matching(root / COMPARE, f"*/{RULINGS.format('*')}"):
+    before, _, after = RULINGS.partition("*")
+    for path in matching(root / COMPARE, f"*/{RULINGS}"):
         series = path.name.removeprefix(before).removesuffix(after)
         if series in known:
             continue

@@ -101,6 +101,7 @@ TABLES: Mapping[str, pa.Schema] = {
         _FAULT,
         _column("segments", pa.list_(PLACED), "text and images in order; null without"),
         _column("ends", pa.list_(pa.int32()), "segments up to the end of each turn"),
+        _column("seed", pa.int64(), "of its text; null where it follows from no seed"),
         _column("thought", pa.bool_(), "whether it begins with its model's thought"),
         _column("tries", _TEXT, "JSON: images drawn, and how a critic judged each"),
         _column("images", pa.int32(), "images in it; null without a document"),
@@ -198,6 +199,26 @@ TABLES: Mapping[str, pa.Schema] = {
         _REPEAT,
         _column("of", _TEXT, "answer or truth"),
         _column("vector", pa.list_(pa.float32()), "what a model makes of one image"),
+    ),
+    "replies": _table(
+        _column("key", _TEXT, "digest of stage and input, as in `records`"),
+        *(
+            _column(name, _TEXT, f"as in the stage's records: {about}")
+            for name, about in (
+                ("outcome", "done, failed, skipped, unscored or not_applicable"),
+                ("fault", "kind of failure"),
+                ("reason", "why there is no value"),
+                ("usage", "JSON: tokens, images, energy and cost"),
+                ("notes", "JSON: what the stage noted, such as the exact prompt"),
+            )
+        ),
+        _column("seconds", pa.float64(), "that the stage was busy with it"),
+        _column("at", pa.int64(), "when it was made, in microseconds since 1970"),
+        _column("segments", _TEXT, "JSON: the reply of a language model"),
+        _column("digest", _TEXT, "SHA-256 of the image or the tensors that it made"),
+        _column("value", pa.float64(), "of a score"),
+        _column("parts", _TEXT, "JSON: of a score"),
+        _column("vector", pa.binary(), "always null: see `embeddings`"),
     ),
     "images": _table(
         _column("digest", _TEXT, "SHA-256 of the encoded image"),

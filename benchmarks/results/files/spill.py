@@ -22,9 +22,9 @@ class Spill:
     """Rows by group, added in any order, and written group by group."""
 
     def __init__(self, schema: pa.Schema, file: Path) -> None:
+        """The temporary `file` is made when rows become many."""
         self._schema, self._file = schema, file
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        self._sink = pa.ipc.new_file(str(file), schema, options=options)
+        self._sink: pa.ipc.RecordBatchFileWriter | None = None
         self._rows = defaultdict[str, list[Row]](list)
         self._waiting = 0
         self._places = defaultdict[str, list[int]](list)
@@ -40,35 +40,37 @@ class Spill:
         if self._waiting >= _AT_ONCE:
             self._flush()
 
-    def add_table(self, table: pa.Table, group: str = "") -> None:
-        """Add the rows of a table with the columns of the schema."""
-        for batch in table.to_batches():
-            self._write(batch, group)
-            self.rows += batch.num_rows
-
     def _flush(self) -> None:
+        if self._sink is None:
+            options = pa.ipc.IpcWriteOptions(compression="zstd")
+            self._sink = pa.ipc.new_file(str(self._file), self._schema, options=options)
         for group, rows in self._rows.items():
-            self._write(pa.RecordBatch.from_pylist(rows, schema=self._schema), group)
+            self._sink.write_batch(self._batch(rows))
+            self._places[group].append(self._batches)
+            self._batches += 1
         self._rows.clear()
         self._waiting = 0
 
-    def _write(self, batch: pa.RecordBatch, group: str) -> None:
-        self._sink.write_batch(batch)
-        self._places[group].append(self._batches)
-        self._batches += 1
+    def _batch(self, rows: list[Row]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist(rows, schema=self._schema)
 
     def write(self, target: Path, groups: Iterable[str] = ("",)) -> None:
         """Write all rows as Parquet, in row groups that hold rows of one group each."""
-        self._flush()
-        self._sink.close()
         with pq.ParquetWriter(
             target, self._schema, compression="zstd", write_page_checksum=True
         ) as file:
             for table in self._tables(groups):
                 file.write_table(table, row_group_size=max(1, table.num_rows))
-        self._file.unlink()
+        self._file.unlink(missing_ok=True)
 
     def _tables(self, groups: Iterable[str]) -> Iterator[pa.Table]:
+        """Yield what becomes a row group each."""
+        if self._sink is None:
+            for group in (name for name in groups if name in self._rows):
+                yield pa.Table.from_batches([self._batch(self._rows[group])])
+            return
+        self._flush()
+        self._sink.close()
         with pa.ipc.open_file(pa.memory_map(str(self._file))) as spilled:
             for group in groups:
                 batches: list[pa.RecordBatch] = []
@@ -79,10 +81,7 @@ class Spill:
                     rows += batch.num_rows
                     size += batch.nbytes
                     if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-                        yield self._table(batches)
+                        yield pa.Table.from_batches(batches)
                         batches, rows, size = [], 0, 0
                 if batches:
-                    yield self._table(batches)
-
-    def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
-        return pa.Table.from_batches(batches, self._schema)
+                    yield pa.Table.from_batches(batches)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -60,6 +61,8 @@ from scorers.base import Scorer
 VARIANTS: tuple[Variant, ...] = ("text", "interleaved", "plain")
 _IMAGE_BYTES = 128 << 20
 """Of images in one file."""
+_STRAY_S = 3600.0
+"""Age of a file of which no `run.json` knows: what wrote it has ended."""
 _NO_COSTS = "What documents cost is not shown."
 _BY_SYSTEM = ("answers", "scores", "parts", "embeddings")
 """Tables whose row groups hold rows of one system each."""
@@ -176,6 +179,8 @@ class ResultsWriter:
         name, reason, fault = outcome_of(e.document)
         row = about | {"outcome": name, "reason": reason, "fault": fault}
         row["jobs"] = self._asked(e.jobs.get("", ()))
+        asked = [j.input for j in e.jobs.get("", ()) if isinstance(j.input, Request)]
+        row["seed"] = asked[0].seed if asked else None
         done = e.document.value if isinstance(e.document, Result) else None
         if done is not None:
             row |= self._document(done)
@@ -344,7 +349,8 @@ class ResultsWriter:
         known = {*there.column("series").to_pylist()}
         missing = recorded_comparisons(self._store.root, known, self._store.on_notice)
         for table in (there, *missing):
-            self._tables[TABLE].add_table(table)
+            for row in table.to_pylist():
+                self._tables[TABLE].add(row)
 
     @property
     def image_places(self) -> dict[str, str]:
@@ -466,16 +472,27 @@ def listed(source: Path, table: str, folder: AnyPath, rows: int) -> dict[str, An
 
 
 def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
-    """Write `run.json`, then remove the tables that it does not list."""
+    """Write `run.json`, then remove the tables that it lists no longer.
+
+    Others are left for an hour: another command may be writing them.
+    """
+    former = files_of(former_tables(folder, *TABLES))
     versions = {"schema": VERSION, "plait": metadata.version("plait")}
     whole = {**versions, **content, **versions}
     text = json.dumps(whole, indent=1, ensure_ascii=False, default=_plain) + "\n"
     write_whole(folder / ABOUT, text)
-    keep = {entry["file"] for files in content["tables"].values() for entry in files}
-    for path in folder.glob("*.parquet"):
-        if path.name not in keep:
-            with suppress(OSError):
+    keep = files_of(content["tables"])
+    for path in folder.iterdir():
+        # What cannot be removed does no harm.
+        with suppress(OSError):
+            stray = time.time() - path.stat().st_mtime > _STRAY_S
+            if path.name in former - keep or (stray and path.name not in {ABOUT, *keep}):
                 path.unlink(missing_ok=True)
+
+
+def files_of(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> set[str]:
+    """Return the names of the files of tables."""
+    return {entry["file"] for entries in tables.values() for entry in entries}
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any
 
 from benchmarks.results.board import Board
@@ -15,7 +14,6 @@ from benchmarks.results.pairings.comparison import (
     CellDifference,
     Pairings,
     PairingScores,
-    pairings_of,
 )
 from benchmarks.results.table import (
     ResultTable,
@@ -313,20 +311,10 @@ def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
     return notes
 
 
-def write_pairings(
-    board: Board,
-    root: AnyPath,
-    metrics: Sequence[str] = (),
-    people: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
-) -> list[Pairings]:
-    """Write the files where there is a matrix; return what they hold.
-
-    By the scorers named, or by all; beside what people gave, by system and query. Equal
-    input, equal bytes.
-    """
-    pairings = [one.showing(metrics, people) for one in pairings_of(board)]
+def write_pairings(board: Board, root: AnyPath, pairings: Sequence[Pairings]) -> None:
+    """Write the files of a board's pairings, where it has any. Equal input, equal bytes."""
     if not pairings:
-        return []
+        return
     content = {
         "weights": board.weights,
         "warning": board.warning,
@@ -341,7 +329,6 @@ def write_pairings(
     latex = latex_page(title, tables, board.warning, board.brief_warning)
     write_whole(root / "pairings.tex", latex)
     write_whole(root / "pairings.csv", _csv(board, pairings))
-    return pairings
 
 
 def _content(pairings: Pairings) -> dict[str, Any]:

@@ -37,22 +37,19 @@ class ReportEntry:
     def images(self) -> Iterator[Image]:
         """Yield every image that is shown with the query, in the order of the page."""
         if isinstance(self.query, Sample):
-            for turn in self.query.turns:
-                yield from (s for s in turn.content if isinstance(s, Image))
-            if self.query.reference is not None:
-                yield from self.query.reference.images
+            yield from self.query.images
         for answer in self.answers:
             if answer is not None and isinstance(answer.document, Result):
                 yield from answer.document.value.images
 
 
-def keys_shown(board: Board, limit: int | None) -> list[str]:
-    """Return the keys of at most `limit` queries.
+def keys_shown(keys: Collection[str], limit: int | None) -> list[str]:
+    """Return at most `limit` of the keys of queries.
 
     They are chosen by the keys alone, so that pages of several runs over the same data
     show the same queries.
     """
-    return sorted(board.keys, key=lambda k: hashlib.sha256(k.encode()).hexdigest())[:limit]
+    return sorted(keys, key=lambda k: hashlib.sha256(k.encode()).hexdigest())[:limit]
 
 
 def entries_of(board: Board, keys: Collection[str]) -> list[ReportEntry]:

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -70,10 +70,12 @@ def write_report(
     queries: int | Literal["all"] | None = None,
     on_progress: Progress = lambda done, total: None,
     out: AnyPath | None = None,
+    absent: Collection[str] = (),
 ) -> AnyPath:
     """Write the page of the run in `root`; return the path of report.html.
 
-    It is written into the run's folder, or into `out`. Equal input, equal bytes.
+    It is written into the run's folder, or into `out`, where files of the run are beside
+    it but for those that are `absent`. Equal input, equal bytes.
 
     It shows at most `queries` queries, by default QUERIES. `read` returns an image's
     bytes; one that cannot be read is shown as the reason. However large the run, one file
@@ -81,7 +83,7 @@ def write_report(
     images. Until all are written, the page of an earlier report stays as it was.
     """
     out = out or root
-    files = FolderFiles(out / "report")
+    files = FolderFiles(out / "report", absent)
     page = _page(board, root, manifest, read, files, queries, on_progress)
     write_whole(out / "report.html", page)
     return out / "report.html"
@@ -118,7 +120,7 @@ def _page(
     on_progress: Progress,
 ) -> str:
     """Return the page, after what it shows of queries is written to `files`."""
-    shown = keys_shown(board, limit_of(queries))
+    shown = keys_shown(board.keys, limit_of(queries))
     entries = entries_of(board, shown)
     _write_data(board, files, entries, read, on_progress)
     return (

@@ -57,7 +57,7 @@ class Prompts:
         template = self.templates[sample.category][variant]
         return (
             *(Turn(t.role, tuple(s for s in t.content if s != Text(""))) for t in earlier),
-            Turn(last.role, _set(template, last.content)),
+            Turn(last.role, _set(template, last.content, _places(last.content))),
         )
 
     @property
@@ -88,9 +88,17 @@ def prompts(overrides: Mapping[str, Mapping[str, str]] | None = None) -> Prompts
     return Prompts(templates)
 
 
+def _places(content: Content) -> tuple[str | None, ...]:
+    """Where the images are, which does not count when images are compared."""
+    return tuple(s.place for s in content if isinstance(s, Image))
+
+
 @lru_cache(maxsize=16)  # systems are asked the same in turn
-def _set(template: str, content: Content) -> Content:
-    """`content` in place of {question}; adjoining text becomes one segment."""
+def _set(template: str, content: Content, places: tuple[str | None, ...]) -> Content:
+    """`content` in place of {question}; adjoining text becomes one segment.
+
+    Equal images in other `places` are others to the cache.
+    """
     before, after = template.split(QUESTION)
     segments: list[Text | Image] = []
     text = before

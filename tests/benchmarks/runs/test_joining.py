@@ -82,8 +82,11 @@ def test_data_that_has_changed_since_the_run_was_made_is_refused(place: Path) ->
     scoring = ["score", "theirs", "--scorer", "bleu"]
     two = [*scoring, "again=theirs/manifest.json", "--weights", "tiny", "--out", "both"]
     for command in (scoring, two):
-        with pytest.raises(UsageError, match=r"has changed since the run in .*theirs"):
+        with pytest.raises(UsageError, match=r"the run in .*theirs .*\(SA-2\)"):
             plait(*command)
+    folder(place / "moved", asking("Why?", "Otherwise."))
+    with pytest.raises(UsageError, match=r"has changed since the run in .*\(SA-2\)"):
+        plait(*two)
     folder(place / "data", asking("Why?", "Otherwise."))
     folder(place / "moved", asking("Why?"))
     told = ["--data", "data", "--executor", "local", "--out", "again"]
@@ -133,7 +136,7 @@ def config_of(root: Path, settings: Sequence[str] = (), **flags: Any) -> RunConf
 def planned(root: Path, settings: Sequence[str] = (), **flags: Any) -> None:
     """Write the manifest that `plait run` would begin with."""
     root.mkdir(exist_ok=True)
-    about = joined(config_of(root, settings, **flags))[0].about()
+    about = joined(config_of(root, settings, **flags)).experiment.about()
     write_json(root / "manifest.json", about)
 
 
@@ -144,7 +147,7 @@ def test_a_list_of_ids_may_grow_and_is_kept_with_the_run(place: Path) -> None:
     file.write_text("\n".join(ids[:2]))
     planned(root, ["scorers=[]"], **flags)
     file.write_text("\n".join(ids))
-    assert joined(config_of(root, ["scorers=[]"], **flags))[1] == ("2 queries",)
+    assert joined(config_of(root, ["scorers=[]"], **flags)).added == ("2 queries",)
     planned(root, ["scorers=[]"], **flags)
     file.write_text("\n".join(ids[1:]))
     with pytest.raises(UsageError, match="1 of the run's 4 queries are not among the 3"):
@@ -216,14 +219,14 @@ def test_weights_that_have_changed_in_their_place_are_refused(place: Path) -> No
     config = config_of(place / "weighed", settings, **flags)
     planned(place / "weighed", settings, **flags)
     made = manifest(place / "weighed")
-    assert joined(config)[0].about() == made
+    assert joined(config).experiment.about() == made
     file.write_text('{"model_type": "other"}')
     with pytest.raises(UsageError, match=r"weights of .*checkpoint@main are folder:.* but"):
         joined(config)
-    again = joined(config, remake=True)[0].identities
+    again = joined(config, remake=True).experiment.identities
     assert all(identity != again[name] for name, identity in made["identities"].items())
     # Weights that are gone are named, and the run keeps those that it was made with.
     shutil.rmtree(file.parent)
-    gone = joined(config)[0]
+    gone = joined(config).experiment
     assert "no such file or folder" in gone.missing_weights[0]
     assert gone.identities == made["identities"]

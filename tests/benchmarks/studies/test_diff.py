@@ -74,7 +74,9 @@ def test_the_first_difference_in_words(one: str, other: str, at: int | None) -> 
     assert WORDS.first_difference(other, one) == at
 
 
-def test_positions_are_tokens_where_the_tokenizer_is_on_this_machine() -> None:
+def test_positions_are_tokens_where_the_tokenizer_is_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from tokenizers import Tokenizer
 
     there = draft(weights="pretrained", options={"model": str(MINI)})
@@ -95,6 +97,8 @@ def test_positions_are_tokens_where_the_tokenizer_is_on_this_machine() -> None:
     assert ids[0][:at] == ids[1][:at]
     assert ids[0][at] != ids[1][at]
     assert splitter_of(without) == WORDS
+    monkeypatch.setattr(diff, "find_spec", lambda name: None)
+    assert splitter_of([there]) == WORDS
 
 
 def test_pixels_are_compared_alike_in_both_directions() -> None:
@@ -154,6 +158,28 @@ def test_structure_is_that_of_torchmetrics_and_lpips_needs_weights_and_room(
     small = image_difference(png(noise(1, 32)), png(noise(2, 32))) or {}
     assert found["lpips"] == pytest.approx(float((inputs[0] - inputs[1]).abs().max()))
     assert small["lpips"] is None
+    monkeypatch.setattr(diff, "find_spec", lambda name: None)
+    assert diff.lpips()[0] is None
+    assert "torch" in diff.lpips()[1]
+
+
+@pytest.mark.parametrize(
+    "places",
+    [{}, {"XDG_CACHE_HOME": "/a"}, {"TORCH_HOME": "~/b"}, {"TORCH_HOME": "", "HOME": "/c"}],
+)
+def test_weights_are_looked_for_where_torch_keeps_them(
+    monkeypatch: pytest.MonkeyPatch, places: dict[str, str]
+) -> None:
+    from torch import hub
+    from torchvision.models import AlexNet_Weights
+
+    for name in ("TORCH_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in places.items():
+        monkeypatch.setenv(name, value)
+    place = Path(hub.get_dir()) / "checkpoints" / AlexNet_Weights.DEFAULT.url.split("/")[-1]
+    monkeypatch.setattr(diff, "lpips", lpips.__wrapped__)
+    assert diff.lpips()[1].endswith(f" {place}")
 
 
 def test_every_pair_is_counted_once() -> None:

@@ -103,3 +103,13 @@ def test_a_template_of_the_users_own_and_braces_in_the_content():
 def test_wrong_overrides_are_refused(overrides, message):
     with pytest.raises(UsageError, match=message):
         prompts(overrides)
+
+
+def test_equal_queries_in_two_folders_keep_their_own_images():
+    """One process may read the same data twice, after the first folder has gone."""
+    for place in ("first/a.png", "second/a.png"):
+        image = Image(A.digest, place=place)
+        turn = Turn("user", (Text("How to?"), image))
+        query = Sample(id="SA-1", category="SA", field="x", turns=(turn,))
+        (asked,) = prompts()(query, "interleaved")
+        assert [s.place for s in asked.content if isinstance(s, Image)] == [place]

@@ -1,0 +1,1 @@
+"""Results of a run in the formats of experiment trackers, model pages and a commons."""

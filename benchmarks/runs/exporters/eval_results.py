@@ -1,0 +1,157 @@
+"""Means of a run as the model pages of Hugging Face show them: `.eval_results/*.yaml`.
+
+A value there stands beside others' under the name of a benchmark, so that it is written
+only where that name is true: one published model, all queries of a data set of the Hub,
+and a task of that data set's `eval.yaml` that the user names with the scorer which is its
+metric. The file is what `huggingface_hub.EvalResultEntry` describes
+(https://huggingface.co/docs/hub/eval-results).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from benchmarks.results.board import Board
+from benchmarks.results.leaderboard import AVERAGES, HEADINGS, headline, leaderboard
+from benchmarks.runs.run_data import RunData
+from benchmarks.tasks.mmie.official import claim
+from benchmarks.tasks.reading.sources import HUB
+from generators.errors import UsageError
+from generators.files import write_whole
+from generators.names import unknown
+from generators.system import System
+
+FOLDER = ".eval_results"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubTask:
+    """A task of a data set of the Hub that is a benchmark."""
+
+    dataset: str
+    """ORG/NAME."""
+    revision: str | None
+    """The commit that the run read."""
+    id: str
+    """As the data set's `eval.yaml` calls it."""
+    scorer: str
+    """Whose mean is the task's value."""
+
+
+def export(run: RunData, systems: Sequence[str], out: Path, task: str | None) -> str:
+    """Write ORG/NAME/.eval_results/DATASET.yaml for each model; return which, in words.
+
+    Args:
+        run: The run.
+        systems: The names of the systems whose models are written.
+        out: A folder, new or empty; below it are the files of each model's repository.
+        task: `ID=SCORER`: a task of the data set's `eval.yaml`, and what measures it.
+
+    Raises:
+        UsageError: Where the data are not a whole data set of the Hub, or no system is one
+            published model with a mean of all its answers.
+    """
+    measured = hub_task(run.manifest, task, run.scorers)
+    models: dict[str, System] = {}
+    refused = []
+    for system in run.board.systems:
+        if system.name not in systems:
+            continue
+        why = without_page(run.board, system, measured.scorer)
+        model = system.stages[0].identity.partition("@")[0] if not why else ""
+        if why:
+            refused.append(f"{system.name}: {why}")
+        elif model in models:
+            raise UsageError(
+                f"{models[model].name} and {system.name} are both {model}, which has one "
+                "value for a task: name one of them with --system"
+            )
+        else:
+            models[model] = system
+    if not models:
+        raise UsageError(f"no system has a model's page. {'; '.join(refused)}")
+    claim(out)
+    for model, system in models.items():
+        entry = _entry(run, system, measured)
+        folder = out / model / FOLDER
+        folder.mkdir(parents=True)
+        name = measured.dataset.rpartition("/")[2]
+        write_whole(folder / f"{name}.yaml", yaml.safe_dump([entry], sort_keys=False))
+    left = f"; left out: {'; '.join(refused)}" if refused else ""
+    first = next(iter(models))
+    sent = f"`hf upload {first} {out / first} . --create-pr` proposes one"
+    return f"results of {', '.join(models)} written to {out}; {sent}{left}"
+
+
+def hub_task(about: Mapping[str, Any], task: str | None, scorers: Sequence[str]) -> HubTask:
+    """Return the task that a run with the manifest `about` answers. UsageError."""
+    data = about["data"]
+    _, of_hub, place = str(data.get("source") or "").partition(HUB)
+    dataset = place.partition("@")[0]
+    if not of_hub:
+        raise UsageError(
+            f"--format eval-results: the data of the run ({data['name']}) are no data set "
+            "of the Hub (hf:ORG/NAME), so that no leaderboard there is theirs"
+        )
+    if about["selection"] or about["config"]["limit"] or about["config"]["ids"]:
+        raise UsageError(
+            "--format eval-results: the run answers a part of the queries, and a "
+            "benchmark's value is of all of them"
+        )
+    id, _, scorer = (task or "").partition("=")
+    if not (id and scorer):
+        raise UsageError(
+            "--format eval-results needs --task ID=SCORER: a task in the eval.yaml of "
+            f"{dataset}, and the scorer that is its metric: {', '.join(scorers)}"
+        )
+    if scorer not in scorers:
+        raise unknown("scorer", scorer, scorers)
+    return HubTask(dataset=dataset, revision=data.get("revision"), id=id, scorer=scorer)
+
+
+def without_page(board: Board, system: System, scorer: str) -> str:
+    """Return why no model's page can hold the mean of a system; "" where one can."""
+    if not system.stages:
+        return "it has no model"
+    models = {stage.identity.partition("@")[0] for stage in system.stages if stage.identity}
+    kinds = {str(stage.weights) for stage in system.stages if stage.weights is not None}
+    if kinds - {"pretrained"}:
+        return f"its weights ({', '.join(sorted(kinds))}) are not the published ones"
+    if len(models) != 1 or "/" not in (model := next(iter(models))) or ":" in model:
+        return f"it is not one model of the Hub ({', '.join(sorted(models)) or 'none'})"
+    (row,) = (row for row in leaderboard(board) if row["system"] == system.name)
+    if row["missing"] or board.damaged:
+        return f"{row['missing']:,} answers are not made yet or lost"
+    cell = row["scores"][scorer][headline(leaderboard(board), scorer)]
+    return f"it has no mean: {cell['reason']}" if cell["mean"] is None else ""
+
+
+def _entry(run: RunData, system: System, task: HubTask) -> dict[str, Any]:
+    """Return one entry of the list in a file."""
+    rows = leaderboard(run.board)
+    (row,) = (row for row in rows if row["system"] == system.name)
+    average = headline(rows, task.scorer)
+    scores = row["scores"][task.scorer]
+    cell = scores[average]
+    dataset: dict[str, Any] = {"id": task.dataset, "task_id": task.id}
+    if task.revision:
+        dataset["revision"] = task.revision
+    counts = [f"{cell[name]:,} {words}" for name, words in HEADINGS.items() if cell[name]]
+    interval = "none" if cell["ci95"] is None else "{} to {}".format(*cell["ci95"])
+    notes = (
+        f"plait {run.manifest['packages']['plait']}",
+        f"{task.scorer} ({scores['scale']}, {scores['direction']} is better"
+        + (f"; {scores['manner']})" if scores.get("manner") else ")"),
+        f"mean by {AVERAGES[average]}, n={cell['n']:,}, 95% interval {interval}",
+        f"of {', '.join(counts)}",
+        f"weights {', '.join(sorted({stage.identity for stage in system.stages}))}",
+    )
+    entry: dict[str, Any] = {"dataset": dataset, "value": cell["mean"]}
+    if finished := run.manifest.get("finished"):
+        entry["date"] = str(finished)
+    return entry | {"notes": "; ".join(notes)}

@@ -1,0 +1,279 @@
+"""What an experiment tracker keeps of a run: one tracker run for each of its systems.
+
+Trackers set numbers of several runs side by side, so that each system becomes a run of its
+own, and the plait run is the group. A mean that is not there is no metric: its reason is in
+the config, and what failed, was skipped or is unscored is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results.board import Board
+from benchmarks.results.leaderboard import MICRO, leaderboard, parts_of
+from benchmarks.runs.run_data import QueryAnswer, RunData
+from benchmarks.tasks.mmie.official import ImageFiles, claim
+from cluster.store import read_blob
+from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, StageSpec
+from generators.content import marked
+from generators.document import Content, Image, Sample
+from generators.extras import import_extra
+from generators.system import System
+
+MOST_QUERIES = 200
+"""Whose answers are in the tables, as many as the page of a run shows by default."""
+QUESTION_IMAGES = "question images"
+IMAGES = "images"
+"""The columns of images in a table of answers."""
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedSystem:
+    """One system of a run, as plain values that go to another process."""
+
+    project: str
+    """The name of the task set: what runs of one project answer is the same."""
+    group: str
+    """The name of the plait run."""
+    name: str
+    config: Mapping[str, Any]
+    """What the numbers depend on, as JSON can hold it."""
+    metrics: Mapping[str, float]
+    """Means, ends of intervals and counts, all of them finite."""
+    weights: str
+    """`pretrained`, `mini`, ...; "" of a system without models."""
+    warning: str
+    """What readers must know before any number; as the tables say it."""
+    rows: Sequence[Row]
+    """The table of answers; images are paths of files, in lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackerClient:
+    """How the program of a tracker is started: in a process with an environment of its own.
+
+    Most of these programs read their settings from the environment when they are imported.
+    The user's could name a server; an export is a folder.
+    """
+
+    form: str
+    """The format's name."""
+    modules: Sequence[str]
+    """What has to be installed (`generators.extras`)."""
+    write: Callable[[TrackedSystem, Path], None]
+    prefix: str
+    """Of the variables that the program reads, which are not passed on."""
+    variables: Callable[[Path], Mapping[str, str]]
+    """Set in their place, by the folder of the export."""
+
+
+def write_tracked(
+    run: RunData, systems: Sequence[str], out: Path, client: TrackerClient
+) -> str:
+    """Write systems of a run to the folder `out`, new or empty; return how many, in words.
+
+    What was written is removed where one of them cannot be.
+    """
+    out = out.absolute()
+    variables = client.variables(out)
+    with (
+        _environment(client.prefix, variables),
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process,
+    ):
+        process.submit(require, client.form, client.modules).result()
+        claim(out)
+        try:
+            for tracked in tracked_systems(run, systems, out):
+                process.submit(client.write, tracked, out).result()
+        except BaseException:
+            shutil.rmtree(out, ignore_errors=True)
+            raise
+    shutil.rmtree(out / "images", ignore_errors=True)
+    shown = min(MOST_QUERIES, len(run.queries))
+    left = f" (tables: {_of_queries(run)})" if shown < len(run.queries) else ""
+    return f"{len(systems):,} {'system' if len(systems) == 1 else 'systems'}{left}"
+
+
+def require(form: str, modules: Iterable[str]) -> None:
+    """Import the modules that a format needs; UsageError where one is not installed."""
+    for module in modules:
+        import_extra(module, f"--format {form}")
+
+
+@contextmanager
+def _environment(prefix: str, variables: Mapping[str, str]) -> Iterator[None]:
+    """Within it, processes start with `variables` and no other that has `prefix`."""
+    former = dict(os.environ)
+    for name in former:
+        if name.startswith(prefix):
+            del os.environ[name]
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(former)
+
+
+def tracked_systems(
+    run: RunData, systems: Sequence[str], place: Path
+) -> Iterator[TrackedSystem]:
+    """Return what trackers keep of some systems of a run, one after the other.
+
+    Images are written to `place / "images"`, each once.
+    """
+    (place / "images").mkdir()
+    images = ImageFiles(place, read_blob)
+    board, about = run.board, run.manifest
+    rows = {row["system"]: row for row in leaderboard(board)}
+    for system in board.systems:
+        if system.name in systems:
+            row = rows[system.name]
+            yield TrackedSystem(
+                project=str(about["data"]["name"]),
+                group=run.root.name,
+                name=system.name,
+                config=_config(run, board, system, row),
+                metrics=metrics_of(row),
+                weights=row["weights"] or "",
+                warning=board.warning,
+                rows=[_table_row(run, a, images) for a in _shown_answers(run, system.name)],
+            )
+
+
+# ------------------------------------------------------------------------------ numbers
+
+
+def metrics_of(row: Row) -> dict[str, float]:
+    """Return the numbers in a row of the leaderboard, named as in `leaderboard.json`.
+
+    `SCORER/avg_micro/mean`, `SCORER/category/NAME/ci95_low`, `SCORER/unscored`,
+    `answers/failed`, ...
+    """
+    metrics: dict[str, float] = {}
+    for name in ("planned", *DOCUMENT_OUTCOMES):
+        metrics[f"answers/{name}"] = row[name]
+    for scorer, scores in row["scores"].items():
+        for outcome in SCORE_OUTCOMES:
+            metrics[f"{scorer}/{outcome.of_scores}"] = scores[MICRO][outcome.of_scores]
+        for place, cell in _means(scorer, scores):
+            metrics[f"{place}/n"] = cell["n"]
+            if cell["mean"] is not None:
+                metrics[f"{place}/mean"] = cell["mean"]
+            if cell["ci95"] is not None:
+                metrics[f"{place}/ci95_low"] = cell["ci95"][0]
+                metrics[f"{place}/ci95_high"] = cell["ci95"][1]
+    return metrics
+
+
+def _means(scorer: str, scores: Row) -> Iterator[tuple[str, Row]]:
+    for part, group, cell in parts_of(scores):
+        if part != "field":
+            yield "/".join(filter(None, (scorer, part, group))), cell
+
+
+# ------------------------------------------------------------------------------- config
+
+
+def _config(run: RunData, board: Board, system: System, row: Row) -> dict[str, Any]:
+    """Return what the numbers of a system depend on; no path of this machine is in it."""
+    about = run.manifest
+    asked, data = about["config"], about["data"]
+    scorers = {
+        scorer.name: {
+            "scale": scorer.scale,
+            "direction": scorer.direction,
+            "manner": scorer.manner,
+            "models": facts_of(scorer.stages),
+        }
+        for scorer in board.scorers
+    }
+    return {
+        "system": system.name,
+        "models": facts_of(system.stages),
+        "weights": row["weights"],
+        "warning": board.warning,
+        "data": {name: data.get(name) for name in ("name", "revision", "digest", "rows")},
+        "selection": about["selection"],
+        "queries": row["n"],
+        **{name: asked[name] for name in ("seed", "repeats", "mode")},
+        "scorers": scorers,
+        "reasons": {
+            place: cell["reason"]
+            for scorer, scores in row["scores"].items()
+            for place, cell in _means(scorer, scores)
+            if cell.get("reason")
+        },
+        "plait": about["packages"]["plait"],
+        "run": run.root.name,
+        "run_digest": about["run_digest"],
+        "table": _of_queries(run),
+        **board.mark_of(system.name),
+    }
+
+
+def facts_of(stages: Iterable[StageSpec]) -> dict[str, dict[str, Any]]:
+    """Return the models of stages with all settings that their results depend on."""
+    return {
+        stage.name: {
+            "model": stage.identity or stage.target,
+            "weights": stage.weights and str(stage.weights),
+            **stage.settings,
+        }
+        for stage in stages
+    }
+
+
+# ------------------------------------------------------------------------------ answers
+
+
+def _of_queries(run: RunData) -> str:
+    total = len(run.queries)
+    if total <= MOST_QUERIES:
+        return f"all {total:,} queries"
+    return f"the first {MOST_QUERIES:,} of {total:,} queries"
+
+
+def _shown_answers(run: RunData, system: str) -> Iterator[QueryAnswer]:
+    repeats = range(1, run.manifest["config"]["repeats"] + 1)
+    answers = [run.documents(system, repeat) for repeat in repeats]
+    for query in islice(run.queries, MOST_QUERIES):
+        yield from (own[query] for own in answers)
+
+
+def _table_row(run: RunData, answer: QueryAnswer, images: ImageFiles) -> Row:
+    sample, document = answer.query.sample, answer.document
+    asked = sample.question if isinstance(sample, Sample) else ()
+    row: dict[str, Any] = {
+        "query": answer.query.id,
+        "category": sample.category,
+        "field": sample.field,
+        "repeat": answer.repeat,
+        "question": marked(asked),
+        QUESTION_IMAGES: _paths(images, asked),
+        "answer": "" if document is None else marked(document.segments),
+        IMAGES: [] if document is None else _paths(images, document.segments),
+        "outcome": str(answer.outcome),
+        "reason": answer.reason,
+    }
+    for name in run.scorers:
+        verdict = answer.scores.get(name)
+        row[name] = None if verdict is None else verdict.value
+        without = verdict is not None and verdict.value is None
+        row[f"{name}: why not"] = str(verdict) if without else ""
+    return row
+
+
+def _paths(files: ImageFiles, content: Content) -> list[str]:
+    images = (segment for segment in content if isinstance(segment, Image))
+    return [str(files.out / files.path(image)) for image in images]

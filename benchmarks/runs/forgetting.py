@@ -1,0 +1,273 @@
+"""`plait forget`: systems and scorers are taken out of a run, as if never named.
+
+Results are written first, then the manifest: wherever the command ends early, the results
+that are there belong to the run of the manifest, and the same command goes on from there.
+Records stay until they are pruned.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.results.files.forgetting import about_without, forget_rows
+from benchmarks.results.files.reading import RunResults
+from benchmarks.results.files.rulings import COMPARE, RULINGS
+from benchmarks.runs.experiment import digest_of_run, models_named
+from benchmarks.runs.forecast.rates import IMAGES
+from benchmarks.runs.opening import open_results
+from benchmarks.runs.run_directory import former_config, read_manifest, recorded_digest
+from cluster.counts import totals_of
+from cluster.lock import RunLock
+from cluster.manifest import RECORDS, read_entries, write_json
+from cluster.parts import open_part, parts_in, stage_folders
+from cluster.run import MANIFEST, RUN_DIGEST
+from generators.buckets import AnyPath, matching, unlink_all
+from generators.errors import UsageError
+from generators.files import write_whole
+from generators.names import unknown
+
+Manifest = dict[str, Any]
+
+
+class PrunedRecords(NamedTuple):
+    """What was removed for good."""
+
+    records: int = 0
+    bytes: int = 0
+    stages: tuple[str, ...] = ()
+    """Names of the folders."""
+
+    def __add__(self, other: PrunedRecords) -> PrunedRecords:  # type: ignore[override]
+        return PrunedRecords(
+            self.records + other.records,
+            self.bytes + other.bytes,
+            self.stages + other.stages,
+        )
+
+
+@dataclass(frozen=True)
+class ForgottenParts:
+    """Systems and scorers that a run is to be without."""
+
+    systems: Collection[str]
+    scorers: Collection[str]
+
+    @classmethod
+    def of(
+        cls, manifest: Manifest, systems: Iterable[str], scorers: Iterable[str]
+    ) -> ForgottenParts:
+        """Return those of a run by their names; UsageError where they cannot be forgotten.
+
+        The last system cannot, nor what the config does not name: answers that come with
+        the data, and some of those that lie at one place.
+        """
+        forgotten = cls(dict.fromkeys(systems), dict.fromkeys(scorers))
+        for what in ("system", "scorer"):
+            valid = manifest.get(f"{what}s", ())
+            for name in getattr(forgotten, f"{what}s"):
+                if name not in valid:
+                    raise unknown(what, name, valid)
+        if {*manifest["systems"]} == {*forgotten.systems}:
+            raise UsageError(
+                "a run cannot forget its last system: remove its folder, or add another "
+                "system before"
+            )
+        forgotten._refuse_unnamed(manifest)
+        return forgotten
+
+    def _refuse_unnamed(self, manifest: Manifest) -> None:
+        places = _systems_at(manifest)
+        unnamed = {*self.systems} - {*manifest["config"]["systems"]}
+        for label, names in places.items():
+            if unnamed & names and (left := names - {*self.systems}):
+                raise UsageError(
+                    f"the answers at {label} are named together: forget "
+                    f"{', '.join(sorted(left))} too, or none of them"
+                )
+            unnamed -= names
+        if unnamed:
+            raise UsageError(
+                f"the answers of {', '.join(sorted(unnamed))} come with the data "
+                f"{manifest['config']['data']}, and cannot be forgotten"
+            )
+
+    def labels(self, manifest: Manifest) -> set[str]:
+        """Return the names of places in the config whose answers are forgotten."""
+        places = _systems_at(manifest).items()
+        return {label for label, names in places if names & {*self.systems}}
+
+
+def _systems_at(manifest: Manifest) -> dict[str, set[str]]:
+    """Return the systems whose answers were made elsewhere, by their place's name."""
+    places = manifest.get("data", {}).get("answers", {})
+    return {label: {*about["systems"]} for label, about in places.items()}
+
+
+def forget(
+    root: AnyPath, systems: Iterable[str], scorers: Iterable[str], *, prune: bool = False
+) -> PrunedRecords:
+    """Take systems and scorers out of config and results of a run; what was pruned.
+
+    Data and modules are not needed where the results are there. UsageError for names that
+    the run does not have, RunInUse while a job is at work there.
+    """
+    manifest = read_manifest(root)
+    with RunLock(root):
+        forgotten = ForgottenParts.of(manifest, systems, scorers)
+    # They are kept only where nobody is at work.
+    open_results(root)
+    with RunLock(root):
+        manifest = read_manifest(root)
+        results = RunResults.at(root)
+        new = _manifest_without(root, manifest, forgotten, results)
+        config, digest = new["config"], new[RUN_DIGEST]
+        about = about_without(results.about, forgotten.systems, forgotten.scorers)
+        about = replace(about, config=config, run_digest=digest, data=new["data"])
+        forget_rows(results, forgotten.systems, forgotten.scorers, about)
+        unused = _forget_comparisons(root, forgotten.systems)
+        left = RunResults.at(root)
+        write_json(root / MANIFEST, new | {"counts": _counts(left)})
+        if not prune:
+            return PrunedRecords()
+        used = {recorded_digest(facts)[:12] for facts in new["stages"].values()}
+        others = (f for f in stage_folders(root) if _stage_digest(f) not in used)
+        pruned = _prune(root, others)
+        for store, stages in unused.items():
+            judges = (f for f in stage_folders(store) if _stage_digest(f) in stages)
+            pruned += _prune(store, judges)
+        return pruned
+
+
+def _manifest_without(
+    root: AnyPath, manifest: Manifest, forgotten: ForgottenParts, results: RunResults
+) -> Manifest:
+    """Return the manifest of the run without systems and scorers, but for the counts."""
+    about = about_without(results.about, forgotten.systems, forgotten.scorers)
+    names = {"systems": forgotten.systems, "scorers": forgotten.scorers}
+    labels = forgotten.labels(manifest)
+    new = dict(manifest)
+    config = dict(manifest["config"])
+    for what, gone in names.items():
+        new[what] = _without(manifest.get(what, ()), gone)
+        config[what] = _without(config.get(what, ()), gone)
+    config["answers"] = _without_keys(config.get("answers", {}), labels)
+    named = (*config["systems"], *config["scorers"], *_judges(root))
+    settled = models_named((*forgotten.systems, *forgotten.scorers)) - models_named(named)
+    config["models"] = _without_keys(config.get("models", {}), settled)
+    data = dict(manifest.get("data", {}))
+    if places := _without_keys(data.pop("answers", {}), labels):
+        data["answers"] = places
+    stages, usage = manifest.get("stages", {}), manifest.get("usage", {})
+    both = ((new["systems"], about.systems), (new["scorers"], about.scorers))
+    # Results may be older than the run, whose further systems and scorers need stages too.
+    if all({*now} == {facts["name"] for facts in there} for now, there in both):
+        stages = {name: stages[name] for name in stages if name in about.stages}
+        used = {facts["name"] for facts in about.stages.values()}
+        usage = {name: usage[name] for name in usage if name in used}
+    new |= {"config": config, "data": data, "stages": stages}
+    for entry, left in (
+        ("usage", usage),
+        ("rubrics", _without_keys(manifest.get("rubrics", {}), forgotten.scorers)),
+        (IMAGES, _without_keys(manifest.get(IMAGES, {}), forgotten.systems)),
+    ):
+        if entry in manifest:
+            new[entry] = left
+    new[RUN_DIGEST] = digest_of_run(
+        former_config(root, new),
+        data,
+        manifest.get("ids"),
+        map(recorded_digest, stages.values()),
+        manifest.get("identities", {}),
+    )
+    return new
+
+
+def _without(names: Iterable[str], gone: Collection[str]) -> list[str]:
+    return [name for name in names if name not in gone]
+
+
+def _without_keys(values: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in gone}
+
+
+def _judges(root: AnyPath) -> list[str]:
+    """Return the judges of comparisons, whose settings may be the config's."""
+    manifests = matching(root / COMPARE, f"*/{MANIFEST}")
+    return [str(read_entries(path).get("judge", "")) for path in manifests]
+
+
+def _counts(results: RunResults) -> dict[str, int]:
+    """Return the manifest's counts of the run, a system at a time."""
+    counts = Counter[str]()
+    for system in results.systems:
+        counts.update(totals_of(results.evaluations(systems=[system.name])))
+    return dict(counts)
+
+
+# ---------------------------------------------------------------------- comparisons
+
+
+def _forget_comparisons(root: AnyPath, systems: Collection[str]) -> dict[AnyPath, set[str]]:
+    """Remove what judges said of pairs with one of the systems.
+
+    By store of a comparison, the stages of whose replies nothing else is left.
+    """
+    unused: dict[AnyPath, set[str]] = {}
+    for path in matching(root / COMPARE, f"*/{RULINGS}"):
+        lines = [line for line in path.read_bytes().split(b"\n") if line]
+        rulings = [json.loads(line) for line in lines]
+        stays = [
+            not {r["first"]["system"], r["second"]["system"]} & {*systems} for r in rulings
+        ]
+        left = [line for line, here in zip(lines, stays, strict=True) if here]
+        if len(left) < len(lines):
+            unused.setdefault(path.parent, set()).update(r["stage"] for r in rulings)
+            write_whole(path, b"".join(line + b"\n" for line in left))
+    for store, stages in unused.items():
+        for path in matching(store, RULINGS):
+            lines = path.read_bytes().split(b"\n")
+            stages -= {json.loads(line)["stage"] for line in lines if line}
+    return unused
+
+
+# -------------------------------------------------------------------------- records
+
+
+def _stage_digest(folder: AnyPath) -> str:
+    """Return the part of a stage's digest that its folder is named by."""
+    return folder.name.rpartition("-")[2]
+
+
+def _prune(store: AnyPath, folders: Iterable[AnyPath]) -> PrunedRecords:
+    """Remove folders of stages with their records for good."""
+    pruned = PrunedRecords()
+    for folder in folders:
+        parts = parts_in(folder)
+        records = sum(map(_records_in, parts))
+        size = sum(part.stat().st_size for part in parts)
+        pruned += PrunedRecords(records, size, (folder.name,))
+        # `plait verify` would miss what is noted.
+        noted = read_entries(store / MANIFEST)
+        if folder.name in noted.get(RECORDS, {}):
+            noted[RECORDS] = _without_keys(noted[RECORDS], {folder.name})
+            write_json(store / MANIFEST, noted)
+        if isinstance(folder, Path):
+            shutil.rmtree(folder)
+        else:
+            unlink_all([*folder.iterdir()])
+    return pruned
+
+
+def _records_in(part: AnyPath) -> int:
+    """Return how many records a part has; none where it is damaged."""
+    try:
+        with open_part(part) as file:
+            return int(file.metadata.num_rows)
+    except (OSError, ValueError):
+        return 0

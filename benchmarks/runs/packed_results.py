@@ -1,0 +1,305 @@
+"""A copy of a run's results that needs nothing beside it and names nothing of a machine.
+
+    notices = copy_results(results, portable, folder)
+
+Images of answers, and what the records of stages say, are joined to the tables: the records
+themselves stay behind, unless they are copied too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.results.files.reading import RunResults
+from benchmarks.results.files.schema import FOLDER, TABLES
+from benchmarks.results.files.spill import Spill
+from benchmarks.results.files.writing import (
+    listed,
+    parts_of,
+    write_about,
+    write_errors,
+)
+from benchmarks.runs.portable import Change, Portable
+from cluster.parts import parts_in, read_part, stage_folders, write_part
+from cluster.records import SCHEMAS
+from cluster.store import read_blob
+from generators.base import StageSpec
+from generators.buckets import AnyPath
+from generators.document import Image
+from generators.errors import PlaitError, UsageError
+
+_COMPARISONS = "compare"
+"""Below it a folder for each protocol, with records of its own."""
+_NOT_COPIED = ("images", "replies")
+_CONTENT = (
+    *("turns", "wordings", "reference", "criteria", "metadata", "segments", "tries"),
+    *("detail", "text", "context", "notes", "parts", "prompt"),
+)
+"""Columns with what was asked and answered, in which only the run's own paths are paths."""
+_IMAGE_BYTES = 128 << 20
+"""Of images in one file."""
+_OF_RECORDS = ("outcome", "fault", "reason", "usage", "notes", "seconds", "at")
+_OF_VALUES = ("segments", "digest", "value", "parts")
+"""Columns of `replies` that a record has where its kind of stage has them."""
+
+
+def copy_results(
+    results: RunResults,
+    portable: Portable,
+    target: Path,
+    *,
+    shown: Collection[str] | None = None,
+    records: bool = False,
+) -> list[str]:
+    """Write `results` into the folder `target`; return what could not be read, in words.
+
+    With images and replies of the queries in `shown` alone, whose keys are those of the
+    copy. With `records`, all records are copied instead of images and replies.
+    """
+    copy = _Copy(results, portable, target, shown, records)
+    with write_errors(target):
+        copy.write()
+    return copy.notices
+
+
+@dataclass
+class _Copy:
+    results: RunResults
+    portable: Portable
+    target: Path
+    shown: Collection[str] | None
+    records: bool
+    notices: list[str] = field(default_factory=list)
+    _images: dict[str, Image] = field(default_factory=dict)
+    """By digest, those that are shown."""
+    _keys: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By folder of a stage, the records that are shown."""
+    _parts: dict[str, str] = field(default_factory=dict)
+    """By the path of a part below the run, that of its copy."""
+
+    def write(self) -> None:
+        about = self.portable.about(self.results.about.as_json)
+        _refuse_equal_names([system["name"] for system in about["systems"]])
+        _refuse_equal_names([scorer["name"] for scorer in about["scorers"]])
+        tables: dict[str, list[dict[str, Any]]] = {}
+        if self.records:
+            self._parts = self._copy_records()
+        with tempfile.TemporaryDirectory(dir=self.target) as place:
+            temporary = Path(place)
+            for name in (name for name in self.results.tables if name not in _NOT_COPIED):
+                tables[name] = [self._copy_table(name, temporary)]
+            if images := [*self._image_files(temporary)]:
+                tables["images"] = images
+            if not self.records:
+                tables["replies"] = [*self._reply_files(temporary)]
+        content = {"tables": tables, "records": parts_of(self.target)}
+        write_about(self._folder, content | about)
+
+    @property
+    def _folder(self) -> Path:
+        return self.target / FOLDER
+
+    # -------------------------------------------------------------------------- tables
+
+    def _copy_table(self, name: str, temporary: Path) -> dict[str, Any]:
+        file, rows = temporary / f"{name}.parquet", 0
+        with pq.ParquetWriter(
+            file, TABLES[name], compression="zstd", write_page_checksum=True
+        ) as writer:
+            for group in self.results.groups(name):
+                writer.write_table(self._portable_table(name, group), len(group) or 1)
+                rows += len(group)
+        return listed(file, name, self._folder, rows)
+
+    def _portable_table(self, name: str, table: pa.Table) -> pa.Table:
+        columns = {}
+        for column in table.column_names:
+            array = table.column(column).combine_chunks()
+            columns[column] = with_texts(array, self._change_of(column))
+        self._note_what_is_shown(name, columns, table)
+        if name == "answers":
+            columns["segments"] = self._placed(columns["segments"])
+        elif name == "records":
+            columns["part"] = self._part(table.column("part").combine_chunks())
+            if not self.records:
+                columns["row"] = pa.nulls(len(table), pa.int64())
+        return pa.table(columns, schema=TABLES[name])
+
+    def _change_of(self, column: str) -> Change:
+        return self.portable.content if column in _CONTENT else self.portable.text
+
+    def _note_what_is_shown(
+        self, name: str, columns: Mapping[str, pa.Array], table: pa.Table
+    ) -> None:
+        """Remember which images and records the answers and scores that are shown have."""
+        if name not in ("answers", "scores", "queries"):
+            return
+        if self.shown is not None:
+            shown = pa.array([*self.shown], pa.string())
+            table = table.filter(pc.is_in(columns["query"], shown))
+        if "jobs" in table.column_names:
+            jobs = table.column("jobs").combine_chunks().flatten()
+            for stage, key in zip(*_fields(jobs, "stage", "key"), strict=True):
+                self._keys[stage].add(key)
+        if name == "answers":
+            self._note_images(table.column("segments").to_pylist())
+        elif name == "queries":
+            for column in ("turns", "reference"):
+                self._note_images(table.column(column).to_pylist())
+
+    def _note_images(self, value: Any) -> None:
+        """Remember the images of turns and of segments that no copied record holds."""
+        if isinstance(value, list):
+            for item in value:
+                self._note_images(item)
+        elif isinstance(value, dict):
+            if value.get("type") == "image" and not (self.records and value.get("part")):
+                image = self.results.image_of(value)
+                self._images.setdefault(image.digest, image)
+            self._note_images(value.get("content"))
+
+    def _placed(self, segments: pa.Array) -> pa.Array:
+        """Return the segments of answers, whose images stand where those of the copy do."""
+        inner = segments.flatten()
+        columns = dict(zip(inner.type.names, inner.flatten(), strict=True))
+        columns["part"] = self._part(columns["part"])
+        if not self.records:
+            columns["row"] = pa.nulls(len(inner), inner.type.field("row").type)
+            columns["item"] = pa.nulls(len(inner), inner.type.field("item").type)
+        changed = pa.StructArray.from_arrays([*columns.values()], fields=[*inner.type])
+        return _list_of(changed, segments)
+
+    def _part(self, parts: pa.Array) -> pa.Array:
+        if not self.records:
+            return pa.nulls(len(parts), pa.string())
+        return with_texts(parts, lambda part: self._parts.get(part, part))
+
+    # ------------------------------------------------------------- images and records
+
+    def _image_files(self, temporary: Path) -> Iterator[dict[str, Any]]:
+        """Write the images that are shown and are in no record of the copy."""
+        rows, size = list[dict[str, Any]](), 0
+        for image in self._images.values():
+            try:
+                data = read_blob(image)
+            except (OSError, PlaitError) as error:
+                self.notices.append(f"image {image.digest[:12]} cannot be read: {error}")
+                continue
+            cell = {"bytes": data, "path": image.digest[:16]}
+            rows.append({"digest": image.digest, "image": cell})
+            size += len(data)
+            if size >= _IMAGE_BYTES:
+                yield self._image_file(rows, temporary)
+                rows, size = [], 0
+        if rows:
+            yield self._image_file(rows, temporary)
+
+    def _image_file(self, rows: list[dict[str, Any]], temporary: Path) -> dict[str, Any]:
+        file = temporary / "images.parquet"
+        table = pa.Table.from_pylist(rows, schema=TABLES["images"])
+        pq.write_table(table, file, row_group_size=16, write_page_checksum=True)
+        return listed(file, "images", self._folder, len(rows))
+
+    def _reply_files(self, temporary: Path) -> Iterator[dict[str, Any]]:
+        """Write what the records that are shown say, a file for each stage."""
+        for folder, spec in self.results.stages.items():
+            keys = self._keys.get(folder, set())
+            spill = Spill(TABLES["replies"], temporary / "replies.arrow")
+            for row in self._replies_of(spec) if keys else ():
+                if row["key"] in keys:
+                    spill.add(row)
+            file = temporary / "replies.parquet"
+            spill.write(file)
+            if spill.rows:
+                yield listed(file, "replies", self._folder, spill.rows) | {"stage": folder}
+
+    def _replies_of(self, spec: StageSpec) -> Iterator[dict[str, Any]]:
+        own = [name for name in _OF_VALUES if name in SCHEMAS[spec.kind].names]
+        for row in self.results.store.columns(spec, [*_OF_RECORDS, *own]):
+            for name in row:
+                if isinstance(row[name], str):
+                    row[name] = self._change_of(name)(row[name])
+            yield row
+
+    def _copy_records(self) -> dict[str, str]:
+        """Copy the records of all stages; return where the copy of each part is."""
+        root, copied = self.results.root, dict[str, str]()
+        stores = [root, *_folders(root / _COMPARISONS)]
+        for store in stores:
+            below = "" if store == root else f"{_COMPARISONS}/{store.name}/"
+            for folder in stage_folders(store):
+                own = f"{below}stages/{folder.name}"
+                for part in parts_in(folder):
+                    table = read_part(part)
+                    changed = self._portable_record(table)
+                    written = write_part(self.target / own, changed)
+                    copied[f"{own}/{part.name}"] = f"{own}/{written.name}"
+        return copied
+
+    def _portable_record(self, table: pa.Table) -> pa.Table:
+        columns = []
+        for name in table.column_names:
+            array = table.column(name).combine_chunks()
+            columns.append(with_texts(array, self._change_of(name)))
+        return pa.table(columns, schema=table.schema)
+
+
+def with_texts(array: pa.Array, change: Change) -> pa.Array:
+    """Return an array with each of its texts changed, also in lists and structs.
+
+    A text that occurs several times is changed once.
+    """
+    kind = array.type
+    if pa.types.is_string(kind):
+        encoded = array.dictionary_encode()
+        texts = [change(text) for text in encoded.dictionary.to_pylist()]
+        return pa.array(texts, kind).take(encoded.indices)
+    if pa.types.is_list(kind):
+        return _list_of(with_texts(array.flatten(), change), array)
+    if pa.types.is_struct(kind) and _holds_text(kind):
+        children = [with_texts(child, change) for child in array.flatten()]
+        return pa.StructArray.from_arrays(children, fields=[*kind], mask=array.is_null())
+    return array
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    if pa.types.is_list(kind):
+        return _holds_text(kind.value_type)
+    if pa.types.is_struct(kind):
+        return any(_holds_text(inner.type) for inner in kind)
+    return bool(pa.types.is_string(kind))
+
+
+def _list_of(values: pa.Array, like: pa.Array) -> pa.Array:
+    """Return lists of `values`, which are as long, and null, as those of `like`."""
+    lengths = pc.fill_null(pc.list_value_length(like), 0).to_numpy()
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, values, type=like.type, mask=like.is_null())
+
+
+def _fields(array: pa.StructArray, *names: str) -> list[list[Any]]:
+    return [pc.struct_field(array, name).to_pylist() for name in names]
+
+
+def _folders(place: AnyPath) -> list[AnyPath]:
+    return sorted(path for path in place.glob("*") if path.is_dir())
+
+
+def _refuse_equal_names(names: Collection[str]) -> None:
+    """UsageError where names that differed by a folder differ no more."""
+    for name in names:
+        if [*names].count(name) > 1:
+            raise UsageError(
+                f"two systems or scorers would be named {name} without the folders in "
+                "their names: rename the files that they are named by"
+            )

@@ -1,0 +1,236 @@
+"""A run as one file: a zip of its results, tables and page, or the page alone.
+
+    pack_run(Path("runs/x"), None, console)                 # x.zip
+    pack_page(Path("runs/x"), None, console)                # x.html
+
+Everything is made from a copy of the results that names nothing of the machines that made
+the run. Equal runs make equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import tempfile
+import uuid
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.results.files.reading import RunResults
+from benchmarks.results.leaderboard import write_leaderboard
+from benchmarks.results.page_files import PageTooLarge
+from benchmarks.results.report import write_page_alone, write_report
+from benchmarks.results.report.entries import keys_shown
+from benchmarks.results.report.page import limit_of
+from benchmarks.results.table import json_text
+from benchmarks.runs.config import PageQueries
+from benchmarks.runs.opening import open_results
+from benchmarks.runs.packed_results import copy_results
+from benchmarks.runs.portable import Portable
+from benchmarks.runs.run_directory import read_manifest
+from benchmarks.terminal import command_text, progress
+from cluster.run import MANIFEST
+from cluster.store import read_blob
+from cluster.tracing.summary import TRACE
+from generators.buckets import AnyPath
+from generators.errors import UsageError
+from generators.files import write_error, write_whole
+from generators.packs import SUFFIX
+
+MOST_MB = 50
+"""Of a page that stands alone: what can be sent by mail, or opened on a phone."""
+_MB = 1e6
+_TABLES = (
+    *("*.csv", "*.json", "*.md", "*.tex"),
+    *("annotate/annotations.csv", "compare/*/judgements-*.jsonl"),
+)
+_NOT_SENT = (MANIFEST, TRACE, "spans.jsonl")
+_PACKED_ALREADY = (".parquet", ".webp", ".png")
+_IMAGES = "pictures-"
+"""How the names of scripts with images begin, which are compressed already."""
+_DATE = (1980, 1, 1, 0, 0, 0)
+"""Of every member: the first that a zip file can name."""
+
+
+def pack_run(
+    root: AnyPath,
+    out: Path | None,
+    console: Console,
+    queries: PageQueries = None,
+    *,
+    records: bool = False,
+) -> int:
+    """Write a zip of a run, by default in this folder; exit status 1 where images lack.
+
+    Its page shows at most `queries` queries. With `records`, the records of all stages are
+    in it too.
+    """
+    target = _target(root, out, SUFFIX)
+    with _copied(root, target, console, records=records) as copy:
+        write_leaderboard(copy.results.board, copy.folder)
+        limit = queries or copy.results.page_queries
+        about = copy.results.board, root, copy.manifest, read_blob, limit
+        with progress(console, "preparing images of the report") as show:
+            write_report(*about, show, copy.folder, absent=(TRACE,))
+        _copy_tables(root, copy)
+        write_whole(copy.folder / MANIFEST, json_text(copy.manifest))
+        _write_zip(copy.folder, target)
+        _say(console, "pack", target, copy)
+        return int(bool(copy.notices))
+
+
+def pack_page(
+    root: AnyPath,
+    out: Path | None,
+    console: Console,
+    queries: PageQueries = None,
+    *,
+    most_mb: float = MOST_MB,
+) -> int:
+    """Write the page of a run as one file; exit status 1 where images lack.
+
+    UsageError where it would have more than `most_mb` million bytes.
+    """
+    target = _target(root, out, ".html")
+    with _copied(root, target, console, queries=queries, shown_alone=True) as copy:
+        images: tuple[int, int] = 0, 1
+
+        def show(done: int, total: int) -> None:
+            nonlocal images
+            images = done, total
+            bar(done, total)
+
+        try:
+            with progress(console, "preparing images of the page") as bar:
+                about = copy.results.board, root, copy.manifest, read_blob, target
+                write_page_alone(*about, int(most_mb * _MB), copy.queries, show)
+        except PageTooLarge as error:
+            done, total = images
+            whole, every = error.size / _MB * total / max(1, done), len(copy.results.heads)
+            shown = min(limit_of(copy.queries) or every, every)
+            fewer = max(1, math.floor(0.9 * shown * most_mb / whole))
+            raise UsageError(
+                f"{error} with {shown:,} queries, about {whole:,.1f} MB: show fewer with "
+                f"--queries {fewer}, allow more with --max-mb {math.ceil(whole)}, or send "
+                f"the whole run: `{command_text('plait', 'pack', root)}`"
+            ) from None
+        _say(console, "page", target, copy)
+        return int(bool(copy.notices))
+
+
+@dataclass(frozen=True)
+class _CopiedRun:
+    """A copy of a run that names nothing of a machine, in a folder for a while."""
+
+    folder: Path
+    results: RunResults
+    manifest: dict[str, Any]
+    portable: Portable
+    queries: PageQueries
+    notices: list[str]
+
+
+@contextmanager
+def _copied(
+    root: AnyPath,
+    target: Path,
+    console: Console,
+    *,
+    queries: PageQueries = None,
+    shown_alone: bool = False,
+    records: bool = False,
+) -> Iterator[_CopiedRun]:
+    """A copy beside `target`, as large as it; with images of the queries shown alone."""
+    results, manifest = open_results(root), read_manifest(root)
+    portable = Portable.of(root, manifest)
+    limit = queries or results.page_queries
+    shown = None
+    if shown_alone:
+        shown = keys_shown([*map(portable.text, results.heads)], limit_of(limit))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        place = tempfile.TemporaryDirectory(dir=target.parent, prefix=".plait-pack-")
+    except OSError as error:
+        raise write_error(target.parent, error) from error
+    with place:
+        folder = Path(place.name)
+        notices = copy_results(results, portable, folder, shown=shown, records=records)
+        for notice in notices:
+            console.print(f"Warning: {notice}")
+        copy = RunResults.at(folder)
+        yield _CopiedRun(folder, copy, portable.about(manifest), portable, limit, notices)
+
+
+def _target(root: AnyPath, out: Path | None, suffix: str) -> Path:
+    """Return the file to write, by default in this folder and with the run's name."""
+    target = out or Path(f"{root.resolve().name}{suffix}")
+    if target.suffix.lower() != suffix:
+        raise UsageError(f"{target} does not end in {suffix}")
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; name a file that ends in {suffix}")
+    return target
+
+
+def _copy_tables(root: AnyPath, copy: _CopiedRun) -> None:
+    """Copy tables that studies wrote beside the run's own, and what people answered."""
+    for pattern in _TABLES:
+        for file in root.glob(pattern):
+            below = str(file)[len(str(root)) :].lstrip("/\\")
+            if file.name in _NOT_SENT or (copy.folder / below).exists():
+                continue
+            text = file.read_text("utf-8")
+            if below.endswith(".json"):
+                text = json_text(copy.portable.data(json.loads(text)))
+            elif below.endswith(".jsonl"):
+                rows = (json.loads(line) for line in text.split("\n") if line)
+                lines = (
+                    json.dumps(copy.portable.data(r), ensure_ascii=False) for r in rows
+                )
+                text = "".join(f"{line}\n" for line in lines)
+            else:
+                text = copy.portable.text(text)
+            write_whole(copy.folder / below, text, durable=False)
+
+
+def _write_zip(folder: Path, target: Path) -> None:
+    """Write all files below `folder` as one zip, whole or not at all; WriteError."""
+    temporary = target.with_name(f".{target.name[:80]}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            with zipfile.ZipFile(file, "w") as pack:
+                for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+                    _add(pack, path, path.relative_to(folder).as_posix())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise write_error(target.parent, error) from error
+
+
+def _add(pack: zipfile.ZipFile, path: Path, name: str) -> None:
+    about = zipfile.ZipInfo(name, _DATE)
+    stored = path.suffix in _PACKED_ALREADY or path.name.startswith(_IMAGES)
+    about.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
+    about.create_system = 3  # Unix, whatever the machine
+    about.external_attr = 0o644 << 16
+    about.file_size = path.stat().st_size
+    with path.open("rb") as source, pack.open(about, "w") as member:
+        shutil.copyfileobj(source, member, 1 << 20)
+
+
+def _say(console: Console, what: str, target: Path, copy: _CopiedRun) -> None:
+    size, results = target.stat().st_size / _MB, copy.results
+    console.print(
+        f"{what:<12}{target} ({size:,.1f} MB): {len(results.systems)} systems, "
+        f"{len(results.heads):,} queries"
+    )

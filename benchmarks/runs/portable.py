@@ -1,0 +1,146 @@
+"""What a run that is sent to others may say of the machine that made it.
+
+    portable = Portable.of(root, manifest)
+    portable.about(manifest)    # without keys and without absolute paths
+
+A path is left with what it has below a folder that is known, such as the run's, else with
+its last part: enough to tell files apart, and nothing of where they were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, TypeVar
+
+from generators.buckets import AnyPath
+from generators.secrets import without_keys, without_known_keys
+
+T = TypeVar("T")
+Change = Callable[[str], str]
+_BEGIN = r"(?<![\w.~/\\<>)\]}*%?&#@+-])"
+"""Where a path may begin: not inside a word, a fraction, a URL or a closing tag."""
+_START = r"(?:(?:s3|gs|az)://|[A-Za-z]:[\\/]+|\\\\+|(?!(?<=:)//)/+)"
+"""How an absolute path begins: of a bucket, a drive, a share, or of POSIX."""
+_URL = r"(?!(?:s3|gs|az)://)\b[A-Za-z][\w+.-]+://[^\s\"'`<>]*"
+_PATH = re.compile(
+    rf"(?P<url>{_URL})|{_BEGIN}{_START}(?:[^\s\"'`<>|,;:\\/]+[\\/]+)*(?=[^\s\\/])"
+)
+"""All but the last part of a path; or a URL, which is none."""
+_QUOTED = re.compile(
+    rf"(?<=[\"'`]){_START}(?:[^\"'`\n\\/]+[\\/]+)*(?=[^\"'`\n\\/]+[\\/]*[\"'`])"
+)
+"""The same within quotes, where it may hold spaces."""
+_FILE_URL = re.compile(r"\bfile://(?:localhost)?(?=/)", re.IGNORECASE)
+_WHOLE = re.compile(rf"(?:[\w.+-]+[:=])*?({_START}[^\n]+)")
+"""One that is all of a text, after names as in NAME=FORMAT:PLACE."""
+_WITH_PASSWORD = re.compile(r"(?<=://)[^\s/@\"'<>]+@")
+_LEFT_OUT = ("address", "cluster", "servers")
+"""Of a config: how the machines are reached and what programs there were started with."""
+_WORDED = ("prompts", "composition", "rubrics", "settings")
+_GIVEN = ("argv", "models")
+
+
+@dataclass(frozen=True)
+class Portable:
+    """Takes keys and absolute paths out of plain data and out of texts."""
+
+    folders: tuple[str, ...]
+    """Absolute paths; of what lies in them, the path from there is left."""
+
+    @classmethod
+    def of(cls, root: AnyPath, manifest: Mapping[str, Any]) -> Portable:
+        """For the run at `root`: knows the paths that its manifest names as such."""
+        named = [manifest.get(name) for name in ("config", "data", "argv")]
+        places = [path for text in _texts(named) for path in _whole_paths(text)]
+        above = [str(folder) for place in places for folder in _flavour(place).parents]
+        own = [str(root.resolve()), str(manifest["config"].get("out") or ""), *above]
+        return cls(tuple(dict.fromkeys(filter(_is_deep, (*own, str(Path.home()))))))
+
+    def about(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is said of a run, such as its manifest, as it may be sent."""
+        config = {k: v for k, v in facts["config"].items() if k not in _LEFT_OUT}
+        return self.data({**facts, "config": config})
+
+    def data(self, value: T, change: Change | None = None) -> T:
+        """Return plain data with every text in it as `text` returns it, keys too.
+
+        Prompts and rubrics are as `content` returns them, unless all of one is a path.
+        """
+        change = change or self.text
+        cleaned: Any = value
+        if isinstance(value, str):
+            cleaned = change(value)
+        elif isinstance(value, Mapping):
+            of = {
+                **dict.fromkeys(_WORDED, self._wording),
+                **dict.fromkeys(_GIVEN, self._given),
+            }
+            cleaned = {
+                self.data(k, change): self.data(v, of.get(k, change))
+                for k, v in value.items()
+            }
+        elif isinstance(value, list | tuple):
+            cleaned = type(value)(self.data(item, change) for item in value)
+        return cleaned  # type: ignore[no-any-return]
+
+    def text(self, text: str) -> str:
+        """Return a text without known keys and absolute paths; all else as it is."""
+        text = _WITH_PASSWORD.sub("", _FILE_URL.sub("", without_known_keys(text)))
+        text = self.content(text)
+        while (cleaned := _PATH.sub(_url_of, _QUOTED.sub("", text))) != text:
+            text = cleaned
+        return text
+
+    def content(self, text: str) -> str:
+        """Return what was asked or answered, without the folders that are known.
+
+        Whatever else looks like a path there is what people or models have written.
+        """
+        return text if self._known is None else self._known.sub("", text)
+
+    def _wording(self, text: str) -> str:
+        return self.text(text) if _WHOLE.fullmatch(text) else self.content(text)
+
+    def _given(self, text: str) -> str:
+        """Return what users have typed, also without what only looks like a key."""
+        return self.text(without_keys(text))
+
+    @cached_property
+    def _known(self) -> re.Pattern[str] | None:
+        if not self.folders:
+            return None
+        longest_first = sorted(self.folders, key=len, reverse=True)
+        names = "|".join(re.escape(name.rstrip("\\/")) for name in longest_first)
+        return re.compile(rf"{_BEGIN}(?:{names})[\\/]+(?=[^\s\\/])")
+
+
+def _url_of(match: re.Match[str]) -> str:
+    return match["url"] or ""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, Iterable):
+        for item in value:
+            yield from _texts(item)
+
+
+def _whole_paths(text: str) -> Iterator[str]:
+    if match := _WHOLE.fullmatch(text):
+        yield match[1]
+
+
+def _flavour(path: str) -> PurePosixPath | PureWindowsPath:
+    return PurePosixPath(path) if path.startswith("/") else PureWindowsPath(path)
+
+
+def _is_deep(folder: str) -> bool:
+    """Whether it names more than where all paths begin."""
+    return len(_flavour(folder).parts) > 1

@@ -1,0 +1,290 @@
+"""The queries that a run asks: selected from its data, which may have changed meanwhile.
+
+A command that makes records for a run that is there compares the data with what the run
+stored of them. Where queries have changed or are gone, or rows are asked that the data did
+not have, it is refused until the user chooses (`DataChoices`). Commands that only read do
+not look at data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results.files.reading import NoResults, RunResults
+from benchmarks.runs.config import RunConfig
+from benchmarks.runs.run_directory import former_config
+from benchmarks.tasks.changes import (
+    KEPT,
+    DataChoices,
+    QueryChanges,
+    StoredQueries,
+    data_rows,
+    new_rows,
+    queries_digest,
+    told,
+    with_stored,
+)
+from benchmarks.tasks.task_set import TaskError, TaskSet, limited, selected
+from generators.buckets import AnyPath
+from generators.document import Malformed, Sample
+from generators.errors import UsageError
+
+QUERIES = "queries"
+"""The manifest's entry with a digest of the run's queries (`queries_digest`)."""
+Queries = tuple[Sample | Malformed, ...]
+Ids = Sequence[str] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettledData:
+    """A task set as a run goes on with it."""
+
+    task: TaskSet
+    samples: Queries
+    """The queries that are asked."""
+    ids: Ids
+    """Those by which they were selected."""
+    rows: Mapping[str, str] | None = None
+    """See `Experiment.rows`."""
+    asked: Sequence[str] | None = None
+    """Ids of the run's queries; None where it stored none."""
+    former: int = 0
+    """How many of its queries the run goes on with."""
+    refusals: Sequence[str] = ()
+    """Why it does not go on, a line each."""
+    remarks: Sequence[str] = ()
+    """What becomes of the changes, for people."""
+
+
+def stored_queries(root: AnyPath) -> StoredQueries | None:
+    """Return what the run in `root` stored of its data.
+
+    None for a run that has not ended yet, or was made by an earlier version. ResultsError
+    where its results cannot be read.
+    """
+    try:
+        results = RunResults.at(root)
+    except NoResults:
+        return None
+    rows = {row["id"]: row["digest"] for row in results.rows("data")}
+    return StoredQueries(rows, [*results.queries.values()])
+
+
+def settled(
+    root: AnyPath,
+    manifest: Mapping[str, Any],
+    config: RunConfig,
+    task: TaskSet,
+    choices: DataChoices,
+    ids: Ids,
+    run: str = "the run",
+) -> SettledData:
+    """Return `task` as the run in `root`, called `run`, goes on with it under `config`."""
+    before = former_config(root, manifest)
+    stored, now = stored_queries(root), data_rows(task)
+    if stored is None:
+        return _as_a_whole(before, manifest, config, task, now, choices, ids, run)
+    changes, asked = QueryChanges.of(stored, now), stored.ids
+    since = f"data {config.data} has changed since {run} was made"
+    gone, refusals, remarks = changes.gone, list[str](), list[str]()
+    if changes and choices.keep:
+        kept = [*changes.changed, *gone]
+        task, gone = with_stored(task, stored, kept), ()
+        now |= {id: stored.rows[id] for id in kept}
+        remarks.append(f"{changes}: kept as they were")
+    elif changes and choices.remake:
+        remarks.append(f"{changes}: made anew, or left out where gone")
+    elif changes:
+        refusals.append(
+            f"{since}: {changes}. --changed-data remake answers and scores anew what has "
+            "changed and leaves out what is gone; --changed-data keep goes on with all of "
+            "them as they were"
+        )
+    left = None if ids is None else [id for id in ids if id not in gone]
+    samples = selection(config, task, left)
+    selected = [sample.id for sample in samples]
+    if new := new_rows(selected, stored, now):
+        rows = told(new, "row that is asked was", "rows that are asked were")
+        if choices.add:
+            remarks.append(f"{rows} not in the data when the run was made: added")
+        else:
+            refusals.append(
+                f"{since}: {rows} not in it then. --changed-data add takes them in"
+            )
+    if refusals and before.data != config.data:
+        refusals.insert(0, _other_name(before, config))
+    former = [id for id in asked if id not in gone]
+    lost = {*former}.difference(selected)
+    refusals += _lost(len(lost), len(former), len(samples))
+    return SettledData(
+        task=task,
+        samples=samples,
+        ids=left,
+        rows={
+            **{id: row for id, row in stored.rows.items() if id not in gone},
+            **{id: now[id] for id in selected},
+        },
+        asked=asked,
+        former=len(former),
+        refusals=refusals,
+        remarks=remarks,
+    )
+
+
+def as_made(
+    root: AnyPath, manifest: Mapping[str, Any], config: RunConfig, task: TaskSet
+) -> SettledData:
+    """Return `task` as the run in `root` was made with it, to read its records again.
+
+    UsageError where the data are others by now.
+    """
+    stored, kept = stored_queries(root), manifest.get("data", {}).get(KEPT)
+    if kept and stored:
+        task = with_stored(task, stored, kept)
+    now, ids = data_rows(task), manifest.get("ids")
+    if difference := other_data(config, config, manifest, task, now):
+        raise UsageError(
+            f"data {config.data} has changed since the run in {root} was made "
+            f"({difference}): put the former data back"
+        )
+    samples = selection(config, task, ids)
+    if stored:
+        now = {**stored.rows, **{query.id: now[query.id] for query in samples}}
+    return SettledData(task=task, samples=samples, ids=ids, rows=now)
+
+
+def _as_a_whole(
+    before: RunConfig,
+    manifest: Mapping[str, Any],
+    config: RunConfig,
+    task: TaskSet,
+    now: Mapping[str, str],
+    choices: DataChoices,
+    ids: Ids,
+    run: str,
+) -> SettledData:
+    """The same where the run stored no queries: which of them have changed is not known."""
+    difference = other_data(before, config, manifest, task, now)
+    refusals = list[str]()
+    if difference and not (choices.remake and choices.add):
+        refusals.append(
+            f"data {config.data} has changed since {run} was made ({difference}), and in "
+            "which queries is not known: --changed-data remake with --changed-data add "
+            "takes all as they are"
+        )
+        if before.data != config.data:
+            refusals = [_other_name(before, config)]
+        return SettledData(task=task, samples=(), ids=ids, refusals=refusals)
+    samples = selection(config, task, ids)
+    former = () if difference else selection(before, task, manifest.get("ids"))
+    lost = {*map(_place, former)} - {*map(_place, samples)}
+    return SettledData(
+        task=task,
+        samples=samples,
+        ids=ids,
+        rows=now,
+        former=len(former),
+        refusals=[*_lost(len(lost), len(former), len(samples))],
+    )
+
+
+def other_data(
+    before: RunConfig,
+    config: RunConfig,
+    manifest: Mapping[str, Any],
+    task: TaskSet,
+    now: Mapping[str, str],
+) -> str:
+    """Say how `task`, whose rows are `now`, differs from a run's data; empty if not at all.
+
+    The run's queries are compared as a whole. Manifests of earlier versions have no digest
+    of them: there files are compared, and names of data where files have no digest either.
+    """
+    then, here = data_digest(manifest), task.about.get("digest")
+    if QUERIES in manifest:
+        try:
+            asked = selection(before, task, manifest.get("ids"))
+        except TaskError as error:
+            return str(error)
+        same = queries_digest([query.id for query in asked], now) == manifest[QUERIES]
+    else:
+        same = then == here if then and here else before.data == config.data
+    if same:
+        return ""
+    if then and here and then != here:
+        return f"SHA-256 {then[:12]} then, {here[:12]} now"
+    return "queries or their pictures are others"
+
+
+def _other_name(before: RunConfig, config: RunConfig) -> str:
+    return f"data is {config.data}, but {before.data} in the run"
+
+
+def _lost(lost: int, former: int, asked: int) -> Iterator[str]:
+    if lost:
+        yield (
+            f"{lost:,} of the run's {former:,} queries are not among the {asked:,} asked "
+            "for; queries can be added with --limit or --ids, but not removed"
+        )
+
+
+def _place(sample: Sample | Malformed) -> tuple[str, int | None]:
+    """Distinguishes a malformed row from the valid one with its id."""
+    return sample.id, getattr(sample, "row", None)
+
+
+def refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:
+    """UsageError where the run in `root` was asked other queries than `task` has."""
+    stored, now = stored_queries(root), data_rows(task)
+    if stored is None:
+        before = former_config(root, manifest)
+        difference = other_data(before, before, manifest, task, now)
+    else:
+        changes = QueryChanges.of(stored, now)
+        difference = str(changes) if changes else ""
+    if difference:
+        raise UsageError(
+            f"data {manifest['config']['data']} has changed since the run in {root} was "
+            f"made ({difference}): put the former data back or, where its questions are "
+            "the same, name it with --data"
+        )
+
+
+def data_digest(manifest: Mapping[str, Any]) -> str | None:
+    """Return the digest of the data that a run was made with, where it has one."""
+    digest: str | None = (manifest.get("data") or {}).get("digest")
+    return digest
+
+
+def selection(config: RunConfig, task: TaskSet, ids: Ids) -> Queries:
+    """Return the queries that a config selects, of those with `ids` where these are given.
+
+    TaskError where there are none, and for ids that the task set does not have.
+    """
+    samples = task.samples
+    if not samples:
+        raise TaskError(f"{config.data} holds no queries")
+    if ids is not None:
+        samples = selected(samples, ids)
+    if config.limit is not None:
+        samples = limited(samples, config.limit, config.seed)
+    return samples
+
+
+def asked_ids(config: RunConfig) -> list[str] | None:
+    """Return the ids in a config's file of them; None where it names none."""
+    return None if config.ids is None else _ids(config.ids)
+
+
+def _ids(file: Path) -> list[str]:
+    try:
+        lines = [line.strip() for line in file.read_text("utf-8-sig").split("\n")]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--ids {file}: {reason}") from None
+    if not any(lines):
+        raise UsageError(f"--ids {file} holds no sample id; give one a line")
+    return [line for line in lines if line]

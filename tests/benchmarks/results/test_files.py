@@ -1,0 +1,122 @@
+"""The files of a run's results: their schema, and who can read them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas as pd
+import pytest
+from golden_runs import HERE, RUNS
+from results_page import PAGE, page_of
+
+from benchmarks.results.files.reading import RunResults
+from benchmarks.results.files.schema import ABOUT, FOLDER, TABLES
+from benchmarks.runs.opening import make_results, open_results
+from cluster.store import StoreError, read_blob
+from generators.base import Result
+
+
+def recorded(name: str, place: Path) -> Path:
+    """A copy of a recorded run, with its data."""
+    shutil.copytree(RUNS / name, place, dirs_exist_ok=True)
+    for manifest in place.rglob("manifest.json"):
+        manifest.write_text(manifest.read_text().replace(HERE, str(place)))
+    return place / "run"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunResults]:
+    """Results of runs that together have every table."""
+    names = ("mmie", "pairings")
+    places = {name: recorded(name, tmp_path_factory.mktemp(name)) for name in names}
+    return {name: open_results(place) for name, place in places.items()}
+
+
+def test_the_page_shows_the_schema_of_today() -> None:
+    assert page_of(PAGE.read_text()) == PAGE.read_text()
+
+
+@pytest.mark.parametrize("table", sorted({*TABLES} - {"comparisons", "replies"}))
+def test_pandas_reads_every_table(runs: dict[str, RunResults], table: str) -> None:
+    run = next(run for run in runs.values() if table in run.tables)
+    files = [run.folder / entry["file"] for entry in run.tables[table]]
+    frame = pd.concat(map(pd.read_parquet, files))
+    assert [*frame.columns] == TABLES[table].names
+    assert len(frame) == sum(entry["rows"] for entry in run.tables[table]) > 0
+
+
+def test_row_groups_hold_answers_of_one_system_each(runs: dict[str, RunResults]) -> None:
+    run = runs["pairings"]
+    (entry,) = run.tables["answers"]
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(run.folder / entry["file"]) as file:
+        groups = range(file.metadata.num_row_groups)
+        columns = [file.read_row_group(i, columns=["system"]).column(0) for i in groups]
+    assert all(len(set(column.to_pylist())) == 1 for column in columns)
+    assert len(columns) == len(run.systems)
+
+
+def test_images_are_shown_by_datasets(runs: dict[str, RunResults], tmp_path: Path) -> None:
+    run = runs["mmie"]
+    files = [str(run.folder / entry["file"]) for entry in run.tables["images"]]
+    rows = datasets.load_dataset(
+        "parquet", data_files=files, split="train", cache_dir=str(tmp_path)
+    )
+    assert all(row["image"].size > (0, 0) for row in rows)
+    assert {row["digest"] for row in rows} == {*run._image_places}
+
+
+def test_equal_results_have_equal_files(tmp_path: Path) -> None:
+    root = recorded("native", tmp_path)
+    names = [sorted(p.name for p in make_results(root).folder.iterdir()) for _ in "ab"]
+    first = (root / FOLDER / ABOUT).read_bytes()
+    make_results(root)
+    assert names[0] == names[1]
+    assert (root / FOLDER / ABOUT).read_bytes() == first
+
+
+def test_answers_are_read_where_the_records_are_not(tmp_path: Path) -> None:
+    root = recorded("mmie", tmp_path)
+    expected = [e.scores for e in open_results(root).evaluations()]
+    shutil.rmtree(root / "stages")
+    shutil.rmtree(tmp_path / "data")
+    results = open_results(root)
+    found = [*results.evaluations()]
+    assert [e.scores for e in found] == expected
+    (image, *_) = (
+        image
+        for e in found
+        if isinstance(e.document, Result)
+        for image in e.document.value.images
+        if results.root / "stages" in Path(image.place or "").parents
+    )
+    with pytest.raises(StoreError):
+        read_blob(image)
+
+
+def test_some_answers_are_read_without_the_others(runs: dict[str, RunResults]) -> None:
+    run = runs["pairings"]
+    every = [*run.evaluations()]
+    keys, system = [*run.heads][1:3], run.systems[2].name
+    wanted = [e for e in every if e.sample.id in keys and e.system == system]
+    found = [*run.evaluations(keys, systems=[system])]
+    assert [(e.sample, e.repeat, e.document) for e in found] == [
+        (e.sample, e.repeat, e.document) for e in wanted
+    ]
+
+
+def test_costs_are_those_of_records(runs: dict[str, RunResults]) -> None:
+    """Each counts once in the total, and in full in all that is made of it."""
+    run = runs["pairings"]
+    records = {row["key"]: row for row in run.rows("records")}
+    used: dict[str, Any] = {}
+    for table in ("answers", "scores"):
+        for row in run.rows(table):
+            used |= {job["key"]: records[job["key"]]["seconds"] for job in row["jobs"]}
+    assert run.board.spent[""]["seconds"] == pytest.approx(sum(used.values()))
+    assert json.loads((run.folder / ABOUT).read_text())["schema"] == 1
