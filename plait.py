@@ -213,15 +213,15 @@ def report(
     run: Run,
     queries: Queries = None,
     damaged: Annotated[
-        bool, Option("--damaged", help="Without the records of damaged parts.")
+        bool, Option("--damaged", help="Make results without records of damaged parts.")
     ] = False,
     out: OutFolder = None,
     show: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
 ) -> int:
     """Write leaderboard.{json,csv,md,tex} and report.html.
 
-    From the records of the run: nothing is answered or scored. Where a part is damaged,
-    nothing is written without --damaged.
+    From the run's results: nothing is answered or scored. Results that are to be made of
+    records first are not, without --damaged, where a part of these is damaged.
     """
     from benchmarks import commands
 
@@ -746,6 +746,8 @@ def main() -> None:
         if status is None:
             print_error(error)
         else:
+            for table in error.tables if isinstance(error, PlaitError) else ():
+                _console().print(table.rich)
             print(f"plait: {visible(without_keys(str(error)))}", file=sys.stderr)
         ending.status = 1 if status is None else status
         sys.exit(ending.status)

@@ -449,10 +449,11 @@ def report(
     out: Path | None = None,
     show: bool = False,
 ) -> int:
-    """Write leaderboard and page again from the records; exit status 1 where some are lost.
+    """Write leaderboard and page again from the results.
 
     The page shows at most `queries` queries, by default as many as the run's config says.
-    Where a part is damaged nothing is written, unless tables of `damaged` runs are wanted.
+    Exit status 1 where images of answers are lost. Where results have to be made of records
+    and a part of these is damaged nothing is written, unless it is to be `damaged`.
     All files but the records are copied to the folder `out`, where it is given. `show`
     opens the page in a browser.
     """

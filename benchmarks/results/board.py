@@ -1,22 +1,17 @@
 """The table of a run, one row for every answer and every score, and the view of it.
 
-    builder = TableBuilder(systems)
-    for evaluation in evaluations(plan, store):
-        builder.add(evaluation, scorers)
-    builder.table()                 # a pyarrow.Table, in the order of the plan
-
-An answer is a row without scorer, whose outcome is `done`, `failed`, `skipped` or
-`missing`. A row for each scorer follows; without a document its outcome is `no_document`.
-Where a judge rules on criteria, a row for each of them follows the judge's. `value` is null
-wherever there is no score, and `reason` says why. All tables and plots are made of a
-`Board`, which holds the table and what its names stand for.
+It is made of the results of a run (`files/boards.py`), in the order of the plan. An answer
+is a row without scorer, whose outcome is `done`, `failed`, `skipped` or `missing`. A row
+for each scorer follows; without a document its outcome is `no_document`. Where a judge
+rules on criteria, a row for each of them follows the judge's. `value` is null wherever
+there is no score, and `reason` says why. All tables and plots are made of a `Board`, which
+holds the table and what its names stand for.
 """
 
 from __future__ import annotations
 
 import math
-import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks.results.costs import Amounts, DocumentCost, RecordCost, RecordCosts, total
-from benchmarks.results.pairings.matrix import composition_of, matrices_of
+from benchmarks.results.costs import Amounts, DocumentCost
 from benchmarks.results.people import MeasuredAgreement, agreement_of
 from cluster.plan import Evaluation
 from generators.base import (
@@ -36,28 +30,27 @@ from generators.base import (
     Outcome,
     OutcomeName,
     Result,
-    SetMember,
     outcome_name,
 )
-from generators.document import Score, key_of
+from generators.document import Score
 from generators.mini.table import ABOUT, ABOUT_JUDGE
-from generators.system import TRIES, System
-from pipelines.chat.endings import CUT
+from generators.system import System
 from scorers.base import Scorer
+from scorers.parts import PartKind
 from scorers.statistics.estimate import Estimate, Floats
 
-_NAME = pa.dictionary(pa.int32(), pa.string())
+NAME = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [
-        *((name, _NAME) for name in ("system", "lvlm", "t2i", "protocol")),
-        *((name, _NAME) for name in ("query", "category", "field")),
+        *((name, NAME) for name in ("system", "lvlm", "t2i", "protocol")),
+        *((name, NAME) for name in ("query", "category", "field")),
         pa.field("repeat", pa.int32(), metadata={"about": "counted from 1"}),
-        pa.field("scorer", _NAME, metadata={"about": "null in the row of an answer"}),
-        pa.field("criterion", _NAME, metadata={"about": "null but in rows of criteria"}),
-        ("outcome", _NAME),
+        pa.field("scorer", NAME, metadata={"about": "null in the row of an answer"}),
+        pa.field("criterion", NAME, metadata={"about": "null but in rows of criteria"}),
+        ("outcome", NAME),
         ("value", pa.float64()),
-        ("reason", _NAME),
-        ("fault", _NAME),
+        ("reason", NAME),
+        ("fault", NAME),
         pa.field("seconds", pa.float64(), metadata={"about": "that stages were busy"}),
         pa.field("tokens", pa.float64(), metadata={"about": "in and out"}),
         pa.field("cost", pa.float64(), metadata={"about": "by the prices of the config"}),
@@ -65,122 +58,15 @@ SCHEMA = pa.schema(
         pa.field("discarded", pa.float64(), metadata={"about": "images no critic kept"}),
     ]
 )
-_CHUNK = 50_000
-"""Rows that are plain values until they become columns."""
 MINI = "mini"
 """The kind of weights whose output says nothing about published models."""
 Group = tuple[str, str]
 """A category and a field: the smallest set of queries that means are computed over."""
 NOT_MADE = "not made yet: run the same command again"
-RAW = "raw"
+RAW: PartKind = "raw"
 """The criterion under which a judge's score on its rubric's own scale stands."""
-PENALTY = "penalty"
-
-
-Members = defaultdict[tuple[str, str], dict[str, list[SetMember]]]
-"""By scorer and system, what the documents of each query add to a set."""
-
-
-class TableBuilder:
-    """Makes the table of a run from its evaluations, one at a time."""
-
-    def __init__(self, systems: Sequence[System], costs: RecordCosts | None = None) -> None:
-        self._parts = {s.name: composition_of(s) for s in systems}
-        self._costs = costs
-        self._paired = {s.name: s for m in matrices_of(systems) for s in m.cells}
-        self._documents: list[DocumentCost] = []
-        self.thoughts = Counter[str]()
-        """By system, its answers that begin with a thought."""
-        self.cut = Counter[str]()
-        """By system its answers, by scorer its judgements, with a reply that was cut."""
-        self.spent = defaultdict[str, dict[str, float]](dict)
-        """What the records of each system, of each scorer and, as "", of all took.
-
-        Each record counts once."""
-        self._counted = defaultdict[str, set[RecordCost]](set)
-        self._rows: list[tuple[Any, ...]] = []
-        self._members: Members = defaultdict(lambda: defaultdict(list))
-        self._chunks: list[pa.Table] = []
-
-    def add(self, e: Evaluation, scorers: Iterable[str]) -> None:
-        """Append the rows of one evaluation."""
-        if self._costs is not None and e.system in self._paired:
-            self._documents.append(DocumentCost.of(e, self._costs))
-        query = Query(key_of(e.sample), e.sample.category, e.sample.field)
-        about = (e.system, *self._parts[e.system], *query, e.repeat + 1)
-        name, reason, fault = outcome_of(e.document)
-        done = e.document.value if isinstance(e.document, Result) else None
-        if done is not None and done.holds_thought:
-            self.thoughts[e.system] += 1
-        images = None if done is None else len(done.images)
-        tries = getattr(e.document, "notes", {}).get(TRIES, ())
-        counts = images, sum(not t["kept"] for t in tries) if tries else None
-        amounts = (*self._spent(e), *counts)
-        self._append(*about, None, None, name, None, reason, fault, *amounts)
-        for scorer in scorers:
-            if done is None:
-                why = f"{name}{f' ({fault})' if fault else ''}: {reason}"
-                self._append(*about, scorer, None, NO_DOCUMENT, None, why, fault)
-            elif scorer in e.scores:
-                self._add_score(about, scorer, e)
-
-    def _add_score(self, about: tuple[Any, ...], scorer: str, e: Evaluation) -> None:
-        outcome = e.scores[scorer]
-        if isinstance(outcome, SetMember):
-            self._members[scorer, e.system][key_of(e.sample)].append(outcome)
-        name, reason, fault = outcome_of(outcome)
-        name = SCORED if isinstance(outcome, Result) else name
-        about_score = name, score_value(outcome), reason, fault, *self._spent(e, scorer)
-        self._append(*about, scorer, None, *about_score)
-        for criterion, ruling in _criteria(outcome).items():
-            self._append(*about, scorer, criterion, SCORED, ruling, "", "")
-
-    def _append(self, *row: Any) -> None:
-        self._rows.append(row + (None,) * (len(SCHEMA) - len(row)))
-        if len(self._rows) >= _CHUNK:
-            self._flush()
-
-    def _flush(self) -> None:
-        columns = zip(*self._rows, strict=True) if self._rows else [()] * len(SCHEMA)
-        kinds = zip(columns, SCHEMA.types, strict=True)
-        arrays = [pa.array(column, kind) for column, kind in kinds]
-        self._chunks.append(pa.table(arrays, schema=SCHEMA))
-        self._rows.clear()
-
-    def _spent(self, e: Evaluation, scorer: str = "") -> tuple[float | None, ...]:
-        if self._costs is None or not (jobs := e.jobs.get(scorer)):
-            return None, None, None
-        records = self._costs.of(jobs)
-        for name in (scorer or e.system, ""):
-            new = [r for r in records.values() if r not in self._counted[name]]
-            self._counted[name].update(new)
-            self.spent[name] = total((self.spent[name], *(r.amounts for r in new)))
-        amounts = total(record.amounts for record in records.values())
-        made = e.scores[scorer] if scorer else e.document
-        if CUT in amounts and isinstance(made, Result):
-            self.cut[scorer or e.system] += 1
-        tokens = [amounts[n] for n in ("input_tokens", "output_tokens") if n in amounts]
-        return amounts.get("seconds"), sum(tokens) if tokens else None, amounts.get("cost")
-
-    def figures(self, scorers: Iterable[Scorer]) -> dict[str, list[Estimate]]:
-        """Return the figure of every system, by the name of each scorer of sets."""
-        return {
-            s.name: [s.figure(self._members[s.name, system]) for system in self._parts]
-            for s in scorers
-            if s.of_sets
-        }
-
-    @property
-    def documents(self) -> list[DocumentCost] | None:
-        """What the documents of paired systems cost; None where that cannot be read."""
-        stages = {spec.digest for s in self._paired.values() for spec in s.stages}
-        unknown = self._costs is None or self._costs.unreadable & stages
-        return None if unknown or not self._paired else self._documents
-
-    def table(self) -> pa.Table:
-        """Return all rows so far."""
-        self._flush()
-        return pa.concat_tables(self._chunks).unify_dictionaries().combine_chunks()
+PENALTY: PartKind = "penalty"
+"""The criterion under which what is taken off a judge's score stands."""
 
 
 DONE, SCORED = OutcomeName.DONE, OutcomeName.SCORED
@@ -198,22 +84,6 @@ def outcome_of(outcome: Outcome[Any] | None) -> tuple[OutcomeName, str, str]:
 def score_value(outcome: Outcome[Score] | None) -> float | None:
     """Return the score, where there is one; it is a finite number (`admitted`)."""
     return float(outcome.value.value) if isinstance(outcome, Result) else None
-
-
-def _criteria(outcome: Outcome[Score] | None) -> dict[str, float]:
-    """A judge's rulings, 0 or 1, in the rubric's order, and its score before scaling.
-
-    Of a user's scorer, its numbers under `criteria`, whatever their scale.
-    """
-    parts = outcome.value.parts if isinstance(outcome, Result) else {}
-    if not isinstance(criteria := parts.get("criteria"), Mapping):
-        return {}
-    rulings = {**criteria, PENALTY: parts.get(PENALTY), RAW: parts.get(RAW)}
-    return {name: float(value) for name, value in rulings.items() if _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 class Query(NamedTuple):
@@ -264,7 +134,7 @@ class Board:
     """The table of a run and what its names stand for; no models, no store."""
 
     table: pa.Table
-    """As `TableBuilder` makes it."""
+    """With the columns of `SCHEMA`."""
     systems: Sequence[System]
     scorers: Sequence[Scorer]
     categories: Mapping[str, int]
@@ -293,20 +163,6 @@ class Board:
     """How often judges were measured to agree with people, beside published figures."""
     reading: Reading = lambda keys: ()
     """The answers themselves, for the page."""
-
-    @classmethod
-    def of(cls, evaluations: Iterable[Evaluation], **about: Any) -> Board:
-        """Return the board of evaluations that are all at hand."""
-        known, builder = list(evaluations), TableBuilder(about["systems"])
-        for evaluation in known:
-            builder.add(evaluation, [scorer.name for scorer in about["scorers"]])
-        return cls(
-            table=builder.table(),
-            figures=builder.figures(about["scorers"]),
-            thoughts=builder.thoughts,
-            reading=lambda keys: (e for e in known if key_of(e.sample) in keys),
-            **about,
-        )
 
     @cached_property
     def about_scorers(self) -> list[str]:

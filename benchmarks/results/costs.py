@@ -9,17 +9,13 @@ the total of the run.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from cluster.plan import Evaluation
-from cluster.store import DamagedPart, Store
-from generators.base import Job, Kind, Result, StageSpec
-from generators.document import key_of
-from generators.system import TRIES
+from generators.base import Kind, StageSpec
 from pipelines.chat.endings import CUT
 
 MEASURES: Mapping[str, str] = {
@@ -34,7 +30,6 @@ MEASURES: Mapping[str, str] = {
 """What is measured, with its heading. Seconds are those that stages were busy."""
 Amounts = Mapping[str, float]
 """By the names of `MEASURES`, and replies that were `CUT`; without what is not known."""
-_NOT_SHOWN = "What documents cost is not shown."
 
 
 @cache
@@ -76,39 +71,6 @@ class RecordCost:
         return cls(spec.name, spec.kind, amounts, _same(frozenset(told - amounts.keys())))
 
 
-class RecordCosts:
-    """What the records in a store cost; those of a stage are read when first asked for."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._stages: dict[str, dict[str, RecordCost]] = {}
-        self.unreadable: set[str] = set()
-        """Digests of stages some of whose costs are unknown: a part is damaged or gone."""
-
-    def of(self, jobs: Iterable[Job]) -> dict[str, RecordCost]:
-        """Return the records there are of `jobs`, by key and in that order."""
-        records = {}
-        stages = {self._store.key_of(job): job.spec for job in jobs}
-        for key in sorted(stages):
-            spec = stages[key]
-            if spec.digest not in self._stages:
-                self._stages[spec.digest] = self._read(spec)
-            if (record := self._stages[spec.digest].get(key)) is not None:
-                records[key] = record
-        return records
-
-    def _read(self, spec: StageSpec) -> dict[str, RecordCost]:
-        rows = self._store.columns(spec, ["usage", "seconds"])
-        try:
-            return {row["key"]: RecordCost.of(spec, row) for row in rows}
-        except DamagedPart as damage:
-            self._store.go_on_without(damage, _NOT_SHOWN)
-        except FileNotFoundError as error:
-            self._store.on_notice(f"{error}. {_NOT_SHOWN}")
-        self.unreadable.add(spec.digest)
-        return {}
-
-
 def total(amounts: Iterable[Amounts]) -> dict[str, float]:
     """Return the sum of each measure; without those that nothing tells."""
     sums = defaultdict[str, float](float)
@@ -137,21 +99,3 @@ class DocumentCost:
     def amounts(self) -> Amounts:
         """What it takes to make the document alone."""
         return total(record.amounts for record in self.records.values())
-
-    @classmethod
-    def of(cls, e: Evaluation, costs: RecordCosts) -> DocumentCost:
-        """Return the cost of one evaluation's document."""
-        jobs = e.jobs.get("", ())
-        tries = getattr(e.document, "notes", {}).get(TRIES, ())
-        drawn = [j.input for j in jobs if j.spec.kind is Kind.RENDER]
-        seeds = [t["seed"] for t in tries if t["try"] == 1]
-        seeds = seeds or [getattr(request, "seed", None) for request in drawn]
-        return cls(
-            system=e.system,
-            query=key_of(e.sample),
-            repeat=e.repeat,
-            done=isinstance(e.document, Result),
-            records=costs.of(jobs),
-            requests=Counter(job.spec.kind for job in jobs),
-            seeds={i: seed for i, seed in enumerate(seeds) if seed is not None},
-        )

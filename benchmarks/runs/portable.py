@@ -38,8 +38,8 @@ _FILE_URL = re.compile(r"\bfile://(?:localhost)?(?=/)", re.IGNORECASE)
 _WHOLE = re.compile(rf"(?:[\w.+-]+[:=])*?({_START}[^\n]+)")
 """One that is all of a text, after names as in NAME=FORMAT:PLACE."""
 _WITH_PASSWORD = re.compile(r"(?<=://)[^\s/@\"'<>]+@")
-_LEFT_OUT = ("address", "cluster", "servers")
-"""Of a config: how the machines are reached and what programs there were started with."""
+_LEFT_OUT: Mapping[str, Any] = {"address": None, "cluster": {}, "servers": {}}
+"""What stands in a config for how machines are reached, and what was started on them."""
 _WORDED = ("prompts", "composition", "rubrics", "settings")
 _GIVEN = ("argv", "models")
 
@@ -62,7 +62,7 @@ class Portable:
 
     def about(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is said of a run, such as its manifest, as it may be sent."""
-        config = {k: v for k, v in facts["config"].items() if k not in _LEFT_OUT}
+        config = {k: _LEFT_OUT.get(k, v) for k, v in facts["config"].items()}
         return self.data({**facts, "config": config})
 
     def data(self, value: T, change: Change | None = None) -> T:

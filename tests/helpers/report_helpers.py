@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from boards import stored_board
 from PIL import Image as Picture
 
 from benchmarks.results.board import Board
@@ -25,7 +26,7 @@ from generators.base import (
 )
 from generators.document import Document, Image, Malformed, Sample, Score, Text, Turn
 from generators.system import System
-from scorers.base import ReleasedSummary
+from scorers.base import ReleasedSummary, Scorer
 from scorers.statistics.estimate import Estimate
 
 MMIE = {
@@ -42,22 +43,19 @@ FIELD_NAMES = [name for names in FIELDS.values() for name in names]
 
 
 @dataclass(frozen=True)
-class Judge:
+class Judge(Scorer):
     """A scorer by name only: its outcomes are made by hand."""
 
     name: str = "judge"
+    stage: StageSpec = field(
+        default=StageSpec(name="judge", kind=Kind.SCORE, target="none:None"), kw_only=True
+    )
     scale: str = "0-6"
-    direction: str = "higher"
-    superseded: str = ""
-    manner: str = ""
-    of_sets: bool = False
-    released_summary: ReleasedSummary = ""
-    criteria_are_shares: bool = True
-    rounds: int = 1
-    stages: tuple[StageSpec, ...] = ()
-
-    def judge(self, sample, document):
-        raise NotImplementedError
+    superseded: str = field(default="", kw_only=True)
+    manner: str = field(default="", kw_only=True)
+    of_sets: bool = field(default=False, kw_only=True)
+    released_summary: ReleasedSummary = field(default="", kw_only=True)
+    criteria_are_shares: bool = field(default=True, kw_only=True)
 
     def figure(self, members):
         return Estimate(None, n=len(members), reason="by hand")
@@ -65,7 +63,8 @@ class Judge:
 
 def stage(name: str, weights: str | None = "pretrained") -> StageSpec:
     """A stage that is never loaded."""
-    return StageSpec(name=name, kind=Kind.DRAFT, target="none:None", weights=weights)
+    about = {"name": name, "stage": name, "target": "none:None"}
+    return StageSpec(kind=Kind.DRAFT, weights=weights, **about)
 
 
 def system(name: str, weights: str | None = "pretrained") -> System:
@@ -122,7 +121,7 @@ def board(
     evaluations: Sequence[Evaluation],
     *,
     systems: Sequence[System] | None = None,
-    scorers: Sequence[Judge] = (Judge(),),
+    scorers: Sequence[Scorer] = (Judge(),),
     categories: Mapping[str, int] = MMIE,
     missing: int = 0,
     **options,
@@ -134,7 +133,7 @@ def board(
         Evaluation(systems[i % len(systems)].name, sample(9000 + i), 0, None, {})
         for i in range(missing)
     ]
-    return Board.of(
+    return stored_board(
         [*evaluations, *absent],
         systems=systems,
         scorers=scorers,

@@ -292,10 +292,11 @@ def board(plan: Plan, root: AnyPath) -> str:
 
 def write_board(plan: Plan, root: Path) -> None:
     """leaderboard.json and its companions."""
-    from benchmarks.results.board import Board
+    from boards import stored_board
+
     from benchmarks.results.leaderboard import write_leaderboard
 
-    board = Board.of(
+    board = stored_board(
         evaluations(plan, Store(root)),
         systems=plan.systems,
         scorers=plan.scorers,

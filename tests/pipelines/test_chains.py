@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from boards import stored_board
 from trial import (
     CONDITIONER,
     Measuring,
@@ -25,7 +26,6 @@ from trial import (
     writer,
 )
 
-from benchmarks.results.costs import DocumentCost, RecordCosts
 from cluster.counts import count
 from cluster.plan import Plan, evaluations
 from cluster.records import Item, encode
@@ -98,15 +98,24 @@ def assert_as_read(plan: Plan, root: Path) -> None:
 @pytest.mark.usefixtures("worker_threads")
 def test_the_engine_draws_again_what_a_critic_finds_wanting(tmp_path: Path) -> None:
     """In batches over documents; what every try cost is told."""
-    outline = deep(rounds=1, condition=None, render=painter())
-    plan = plan_with(reviewed(replace(outline, name="critic"), threshold=0.6), outline)
+    outline = deep(name="w+a", lvlm="w", t2i="a", rounds=1, condition=None)
+    critic = replace(outline, name="w+b", t2i="b")
+    plan = plan_with(reviewed(critic, threshold=0.6), outline)
     run(plan, tmp_path)
     assert_as_read(plan, tmp_path)
-    store, tries, costs = Store(tmp_path), list[Any](), list[DocumentCost]()
-    for e in evaluations(plan, store, notes=True):
-        assert isinstance(e.document, Result)
-        tries += e.document.notes.get(TRIES, ())
-        costs.append(DocumentCost.of(e, RecordCosts(store)))
+    store = Store(tmp_path)
+    made = [*evaluations(plan, store, notes=True)]
+    tries = [t for e in made for t in getattr(e.document, "notes", {}).get(TRIES, ())]
+    board = stored_board(
+        made,
+        systems=plan.systems,
+        scorers=plan.scorers,
+        categories={},
+        fields=(),
+        weights="tiny",
+        store=store,
+    )
+    costs = board.costs or ()
     # Each document costs its own tries, and begins with the noise of the outline's.
     assert sum(c.amounts["pictures"] for c in costs[::2]) == len(tries)
     assert sum(c.amounts["pictures"] for c in costs[1::2]) == 6

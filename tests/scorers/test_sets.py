@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from boards import stored_board
 from contents import document, query_of
 from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
-from benchmarks.results.board import Board
 from benchmarks.results.headline import headline_table
 from benchmarks.results.leaderboard import differences, leaderboard
 from cluster.plan import Evaluation
@@ -135,7 +135,7 @@ def test_the_figure_stands_where_the_mean_of_other_scorers_stands() -> None:
     asked = [replace(query_of("?"), id=key) for key in MEMBERS]
     scorer = resolve_scorer("clip-fid", "tiny", {})
     done = Result(document("an image"))
-    board = Board.of(
+    board = stored_board(
         [
             Evaluation(s, q, 0, done, {"clip-fid": MEMBERS[q.id][0]})
             for s in "ab"

@@ -237,11 +237,16 @@ class RunResults:
                     yield file.read_row_group(group).cast(TABLES[name])
 
     @contextmanager
-    def open_file(self, entry: Row) -> Iterator[pq.ParquetFile]:
-        """Open a file of a table; ResultsError where it is damaged or gone."""
+    def open_file(self, entry: Row, names: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+        """Open a file of a table; ResultsError where it is damaged or gone.
+
+        The columns `names` are read as dictionaries.
+        """
         path = self.folder / entry["file"]
         try:
-            with pq.ParquetFile(io_of(path), page_checksum_verification=True) as file:
+            with pq.ParquetFile(
+                io_of(path), read_dictionary=[*names], page_checksum_verification=True
+            ) as file:
                 yield file
         except FileNotFoundError as error:
             raise _damaged(path, error) from None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from boards import stored_board
 from report_helpers import Judge
 
 from benchmarks.miniature import outputs
@@ -50,7 +51,7 @@ def board(judged: dict[str, np.ndarray], true: dict[str, np.ndarray]) -> Board:
             assert sample.reference is not None
             made = Result(Document(sample.reference.segments))
             evaluations.append(Evaluation(name, sample, 0, made, scores))
-    return Board.of(
+    return stored_board(
         systems=[System(name=name, draft=None) for name in true],
         scorers=[Judge("truth:answer", "0-100"), Judge("judge:mmie-score", "0-100")],
         evaluations=evaluations,

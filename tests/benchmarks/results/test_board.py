@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from report_helpers import Judge, board, evaluation, mixed_board, sample, stage, system
 
-from benchmarks.results.board import SCHEMA, Board, TableBuilder
-from benchmarks.results.costs import RecordCost
+from benchmarks.results.board import SCHEMA, Board
 from benchmarks.results.leaderboard import differences, leaderboard, legend, spent_table
 from benchmarks.results.reasons import failures_csv
 from cluster.plan import Evaluation
+from cluster.records import Item, encode
+from cluster.store import Store
 from generators.base import (
     Failure,
     Fault,
@@ -26,7 +29,7 @@ from generators.base import (
     Unread,
     Unscored,
 )
-from generators.document import Malformed, Request, Score
+from generators.document import Draft, Malformed, Request, Score, Text
 from generators.system import TRIES
 
 CRITERIA = {"criteria": {"Clarity": 1, "Style": None}, "penalty": 0, "raw": 3}
@@ -55,8 +58,6 @@ def test_every_answer_and_every_score_is_a_row():
         ("Q-0000", 1, "judge", None, "scored", 4.0, ""),
         ("Q-0001", 1, None, None, "failed", None, "refused"),
         ("Q-0001", 1, "judge", None, "no_document", None, "refused"),
-        ("Q-0002", 2, None, None, "done", None, ""),
-        ("Q-0002", 2, "judge", None, "failed", None, "endpoint failure"),
         ("Q-0003", 1, None, None, "done", None, ""),
         ("Q-0003", 1, "judge", None, "scored", 50.0, ""),
         ("Q-0003", 1, "judge", "Clarity", "scored", 1.0, ""),
@@ -66,9 +67,11 @@ def test_every_answer_and_every_score_is_a_row():
         ("Q-0004", 1, "judge", None, "no_document", None, ""),
         ("Q-0005", 1, None, None, "done", None, ""),
         ("Q-0005", 1, "judge", None, "unscored", None, ""),
+        ("Q-0002", 2, None, None, "done", None, ""),
+        ("Q-0002", 2, "judge", None, "failed", None, "endpoint failure"),
     ]
     why = made.table.column("reason").to_pylist()
-    assert (why[2], why[3], why[14]) == ("no", "failed (refused): no", "what?")
+    assert (why[2], why[3], why[12]) == ("no", "failed (refused): no", "what?")
     about = ("system", "lvlm", "t2i", "protocol", "category", "field")
     group = ("situational analysis", "literature")
     assert set(rows(made, *about)) == {("w+s", "w", "s", "mmie", *group)}
@@ -78,59 +81,49 @@ def test_every_answer_and_every_score_is_a_row():
     assert sorted(made.faults) == ["endpoint failure", "refused"]
 
 
-class Costs:
-    """Of each record ten seconds; tokens of the answers alone."""
-
-    answers: ClassVar = {"input_tokens": 3.0, "output_tokens": 4.0, "cost": 0.5}
-    records: ClassVar = {
-        name: RecordCost(name, Kind.DRAFT, {"seconds": 10.0, **own})
-        for name, own in {"w": answers, "judge": {}}.items()
-    }
-
-    def of(self, jobs) -> dict[str, RecordCost]:
-        return {job.key: self.records[job.spec.name] for job in jobs}
+ANSWER, JUDGEMENT = (Job(stage(n), Request(()), "Q") for n in ("w", "judge"))
+JUDGE = Judge(stage=JUDGEMENT.spec)
 
 
-def test_answers_and_judgements_have_what_their_records_took():
-    builder = TableBuilder([system("w")], Costs())
-    one, judge = (Job(stage(name), Request(()), "Q") for name in ("w", "judge"))
-    jobs = {"": [one], "judge": [judge]}
-    for repeat in range(2):
-        made = replace(evaluation("w", sample(0), 4, repeat=repeat), jobs=jobs)
-        builder.add(made, ["judge"])
-    taken = builder.table().select(["seconds", "tokens", "cost"]).to_pydict()
-    own = {"seconds": [10.0, 10.0], "tokens": [7.0, None], "cost": [0.5, None]}
-    assert taken == {name: 2 * values for name, values in own.items()}
+def store_with(root: Path, usage: Mapping[str, Any], judge: Mapping[str, Any]) -> Store:
+    """A store with the records of both jobs, of ten seconds each."""
+    store = Store(root)
+    for job, own in ((ANSWER, usage), (JUDGEMENT, judge)):
+        item, made = Item(job.key, job.label, job.input), Draft((Text("Said."),))
+        store.commit(job.spec, encode(Kind.DRAFT, [item], [Result(made, own)], 10.0))
+    return store
+
+
+def with_jobs(*made: Evaluation) -> list[Evaluation]:
+    """Evaluations of one system that are made of the two records."""
+    jobs = {"": [ANSWER], "judge": [JUDGEMENT]}
+    return [replace(e, jobs=jobs) for e in made]
+
+
+def test_answers_and_judgements_have_what_their_records_took(tmp_path):
+    usage = {"input_tokens": 3, "output_tokens": 4, "cost": 0.5}
+    store = store_with(tmp_path, usage, {})
+    both = [evaluation("w", sample(0), 4, repeat=repeat) for repeat in range(2)]
+    made = board(with_jobs(*both), scorers=(JUDGE,), store=store)
+    assert rows(made, "seconds", "tokens", "cost") == 2 * [(10, 7, 0.5), (10, None, None)]
     # One record serves both answers, and is counted once in what they took together.
-    assert builder.spent["w"] == {"seconds": 10.0, **Costs.answers}
-    assert builder.spent["judge"] == {"seconds": 10.0}
-    assert builder.spent[""] == {**builder.spent["w"], "seconds": 20.0}
+    seconds = {"seconds": 10.0, "gpu_seconds": 0.0}
+    assert made.spent["w"] == {**seconds, **usage}
+    assert made.spent["judge"] == seconds
+    assert made.spent[""] == {**made.spent["w"], "seconds": 20.0}
 
 
-class CutCosts(Costs):
-    """Every reply ended at its maximum length."""
-
-    records: ClassVar = {
-        name: RecordCost.of(stage(name), {"usage": '{"cut": 1}', "seconds": 1.0})
-        for name in ("w", "judge")
-    }
-
-
-def test_answers_and_judgements_that_were_cut_are_counted_where_they_count():
-    builder = TableBuilder([system("w")], CutCosts())
-    one, judge = (Job(stage(name), Request(()), "Q") for name in ("w", "judge"))
-    jobs = {"": [one], "judge": [judge]}
+def test_answers_and_judgements_that_were_cut_are_counted_where_they_count(tmp_path):
     done = evaluation("w", sample(0), 4)
     unread = evaluation("w", sample(1), Unread("what?"))
     failed = evaluation("w", sample(2), None, document=Failure("no", Fault.ERROR))
-    for made in (done, unread, failed):
-        builder.add(replace(made, jobs=jobs), ["judge"])
-    assert builder.cut == {"w": 2, "judge": 1}
-    whole = board([done], scorers=(Judge(),))
-    (line,) = replace(whole, cut=builder.cut).about_replies
+    store = store_with(tmp_path, {"cut": 1}, {"cut": 1})
+    made = board(with_jobs(done, unread, failed), scorers=(JUDGE,), store=store)
+    assert made.cut == {"w": 2, "judge": 1}
+    (line,) = made.about_replies
     assert "w 2, judge 1" in line
-    assert line in legend(replace(whole, cut=builder.cut))
-    assert whole.about_replies == []
+    assert line in legend(made)
+    assert replace(made, cut={}).about_replies == []
 
 
 def test_images_that_a_critic_discarded_are_counted_with_what_a_run_took():
@@ -158,16 +151,13 @@ def test_an_answer_with_a_score_that_is_missing_counts_as_missing_in_all_tables(
     assert (made.missing, made.keys) == (1, ["Q-0000"])
 
 
-def test_a_table_in_parts_or_from_a_file_gives_the_same_results(tmp_path, monkeypatch):
+def test_a_table_from_a_file_gives_the_same_results(tmp_path):
     made = mixed_board(12, ["w+s", "w+t", "v+s"])
     pq.write_table(made.table, tmp_path / "table.parquet", row_group_size=50)
     table = pq.read_table(tmp_path / "table.parquet")
     assert table.column("system").num_chunks > 1
-    monkeypatch.setattr("benchmarks.results.board._CHUNK", 7)
-    parts = mixed_board(12, ["w+s", "w+t", "v+s"])
-    assert parts.table.to_pylist() == made.table.to_pylist()
     for of in (leaderboard, differences, failures_csv):
-        assert of(replace(made, table=table)) == of(parts) == of(made)
+        assert of(replace(made, table=table)) == of(made)
 
 
 def test_repeats_are_averaged_and_malformed_rows_are_queries_of_their_own():
@@ -192,7 +182,7 @@ def test_repeats_are_averaged_and_malformed_rows_are_queries_of_their_own():
     ],
 )
 def test_a_scorer_that_scored_nothing_is_told(outcomes, answering, judging, nothing):
-    judge = Judge(stages=(stage("judge", judging),))
+    judge = Judge(stage=stage("judge", judging))
     found = [evaluation("a", sample(i), outcome) for i, outcome in enumerate(outcomes)]
     systems = (system("a", answering),)
     made = board(found, scorers=(judge,), systems=systems)

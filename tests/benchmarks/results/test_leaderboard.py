@@ -208,7 +208,7 @@ def shown(made, width: int = 100) -> str:
 
 def test_random_weights_are_named_wherever_numbers_are(tmp_path):
     made = board_of({"a": [1, 2]}, systems=[system("a", "tiny")])
-    made = replace(made, scorers=[Judge(stages=(stage("judge", "dummy"),))])
+    made = replace(made, scorers=[Judge(stage=stage("judge", "dummy"))])
     write_leaderboard(made, tmp_path)
     said = "random weights (dummy: judge; tiny: a)"
     assert said in (tmp_path / "leaderboard.md").read_text()
@@ -380,8 +380,8 @@ def test_the_summary_of_a_released_program_stands_where_a_scorer_has_one() -> No
 
 @pytest.mark.parametrize("weights", ["pretrained", "mini"])
 def test_published_agreement_with_people_is_that_of_published_weights(weights) -> None:
-    own = Judge("clipscore", manner="in short", stages=(stage("clipscore", weights),))
-    other = Judge("bleu", stages=(stage("bleu"),))
+    own = Judge("clipscore", manner="in short", stage=stage("clipscore", weights))
+    other = Judge("bleu", stage=stage("bleu"))
     made = board_of({"a": [1.0, 2.0]}, scorers=(own, other))
     told = weights == "pretrained"
     scores = leaderboard(made)[0]["scores"]

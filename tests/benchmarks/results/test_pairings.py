@@ -28,8 +28,7 @@ from report_helpers import stage as named_stage
 from report_helpers import system as named_system
 from scipy.stats import spearmanr
 
-from benchmarks.results.board import TableBuilder
-from benchmarks.results.costs import DocumentCost, RecordCost, RecordCosts
+from benchmarks.results.costs import DocumentCost, RecordCost
 from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.page_files import FolderFiles
 from benchmarks.results.pairings.comparison import Pairings, pairings_of
@@ -43,6 +42,8 @@ from benchmarks.results.pairings.tables import (
     tables_of,
 )
 from cluster.plan import Evaluation
+from cluster.records import Item, encode
+from cluster.store import Store
 from generators.base import (
     Failure,
     Job,
@@ -53,7 +54,7 @@ from generators.base import (
     ServerCommand,
     StageSpec,
 )
-from generators.document import Image, ImageRequest, Request, Text, Turn
+from generators.document import Draft, Image, ImageRequest, Request, Text, Turn
 from generators.errors import UsageError
 from generators.images import decode
 from generators.system import System
@@ -219,7 +220,7 @@ def two_scorers(one, other, second: Judge):
 
 def test_metrics_agree_by_the_order_they_give_the_pairings_and_with_people():
     one, other = scores_of(3, 3, 40, seed=1), 6 - scores_of(3, 3, 40, seed=2)
-    second = Judge("clipscore", "0-6", "lower", stages=(named_stage("clip"),))
+    second = Judge("clipscore", "0-6", "lower", stage=named_stage("clip"))
     found = pairings(two_scorers(one, other, second))
     (rho,) = found.rankings.correlations.values()
     means = [scores.mean(axis=0).ravel() for scores in (one, other)]
@@ -459,32 +460,27 @@ def test_a_record_costs_its_seconds_and_gpus_and_says_what_is_unknown(spec, gpus
     )
 
 
-class Records(list[tuple[Job, float]]):
-    """A store of the seconds of each job's record."""
-
-    def key_of(self, job: Job) -> str:
-        return job.key
-
-    def columns(self, spec: StageSpec, names: list[str]):
-        for job, seconds in self:
-            if job.spec == spec:
-                yield {"key": job.key, "usage": "{}", "seconds": seconds}
-
-
 @pytest.mark.parametrize("document", [answer("Said."), Failure("no"), None])
-def test_a_document_costs_the_records_that_are_there(document) -> None:
+def test_a_document_costs_the_records_that_are_there(document, tmp_path) -> None:
     write = Job(stage(Kind.DRAFT), Request((Turn("user", (Text("Why?"),)),)), "Q")
+    paint, store = stage(Kind.RENDER), Store(tmp_path)
     cat, dog = (
-        Job(stage(Kind.RENDER), ImageRequest(prompt=prompt, seed=seed), "Q")
+        Job(paint, ImageRequest(prompt=prompt, seed=seed), "Q")
         for prompt, seed in (("a cat", 5), ("a dog", 6))
     )
-    pairs = [replace(named_system(f"writer+{a}"), draft=write.spec) for a in ("a", "b")]
-    records = RecordCosts(Records([(write, 3.0), (dog, 6.0)]))
-    builder = TableBuilder([*pairs, named_system("native")], records)
-    for name in ("native", "writer+a"):
-        jobs = {"": [write, cat, dog]}
-        builder.add(Evaluation(name, sample(0), 0, document, {}, jobs), [])
-    (found,) = builder.documents
+    said = Result(Draft((Text("Said."),)))
+    for job, made, seconds in ((write, said, 3.0), (dog, Result(picture(1)), 6.0)):
+        item = Item(job.key, job.label, job.input)
+        store.commit(job.spec, encode(job.spec.kind, [item], [made], seconds))
+    names = [f"writer+{a}" for a in "ab"]
+    pairs = [replace(named_system(n), draft=write.spec, render=paint) for n in names]
+    jobs = {"": [write, cat, dog]}
+    made = board(
+        [Evaluation(n, sample(0), 0, document, {}, jobs) for n in ("native", "writer+a")],
+        systems=[*pairs, named_system("native")],
+        store=store,
+    )
+    (found,) = made.costs
     about = ("writer+a", "Q-0000", isinstance(document, Result))
     assert (found.system, found.query, found.done) == about
     assert set(found.records) == {write.key, dog.key}

@@ -1,4 +1,4 @@
-"""Commands that read a run with a damaged part: no table is made of what is left."""
+"""Commands that read a run with a damaged part: no results are made of what is left."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cli_helpers import manifest
 from pairings_helpers import pairing_board, scores_of
 from store_helpers import damage
 
+from benchmarks.api import open_run
 from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.pairings.tables import FILES
 from cluster import run as run_module
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("worker_threads")
 
 WRITER = "stages:Paragraphs@text"
 JSON = ("leaderboard.json", "differences.json")
+NUMBERS = (*JSON, "leaderboard.csv", "failures.csv")
 TEXTS = ("leaderboard.md", "leaderboard.tex", "report.html")
 
 
@@ -40,6 +42,39 @@ def run(tmp_path_factory: pytest.TempPathFactory, worker_threads: None) -> Path:
     return root
 
 
+@pytest.fixture
+def unread(run: Path, tmp_path: Path) -> Path:
+    """The same without results, as of an earlier version of plait."""
+    root = tmp_path / "unread"
+    shutil.copytree(run, root, ignore=shutil.ignore_patterns("results"))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("report", []),
+        ("show", ["QUERY"]),
+        ("export", ["--system", WRITER, "--out", "new"]),
+        ("diff", ["RUN"]),
+        ("leaderboard", ["RUN"]),
+    ],
+)
+def test_results_of_sound_records_stay_when_a_part_is_damaged_later(
+    command: str,
+    words: list[str],
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = tables(run)
+    given = {"RUN": str(run), "QUERY": next(iter(open_run(run).queries))}
+    done = plait(command, str(run), *(given.get(w, w) for w in words))
+    assert done.exit_code == 0, done.output
+    assert {n: tables(run)[n] for n in NUMBERS} == {n: before[n] for n in NUMBERS}
+
+
 COMPARED = ["--protocol", "creation", "--judge", "openai:none"]
 
 
@@ -54,28 +89,30 @@ COMPARED = ["--protocol", "creation", "--judge", "openai:none"]
         ("agreement", ["human.csv"]),
     ],
 )
-def test_commands_that_write_tables_refuse_and_change_nothing(
+def test_results_are_not_made_of_what_is_left(
     command: str,
     words: list[str],
-    run: Path,
+    unread: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    before = tables(run)
+    (place := tmp_path / "here").mkdir()
+    monkeypatch.chdir(place)
+    before = tables(unread)
     with pytest.raises(StoreError, match=r"part-\w+.parquet is damaged"):
-        plait(command, str(run), *(str(run) if w == "RUN" else w for w in words))
-    assert tables(run) == before
-    assert not any(tmp_path.iterdir())
+        plait(command, str(unread), *(str(unread) if w == "RUN" else w for w in words))
+    assert tables(unread) == before
+    assert not any(place.iterdir())
+    assert not (unread / "results").exists()
     assert DamagedPart.exit_status == StoreError.exit_status == 1
 
 
 def test_every_table_of_a_damaged_run_is_marked_where_the_user_wants_them(
-    run: Path,
+    unread: Path,
 ) -> None:
-    before = tables(run)
-    assert plait("report", str(run), "--damaged").exit_code == 0
-    written = {name: text.decode() for name, text in tables(run).items()}
+    before = tables(unread)
+    assert plait("report", str(unread), "--damaged").exit_code == 0
+    written = {name: text.decode() for name, text in tables(unread).items()}
     for name in JSON:
         assert {row["damaged_parts"] for row in json.loads(written[name])} == {1}, name
     lines = list(csv.DictReader(written["leaderboard.csv"].splitlines()))
@@ -88,6 +125,23 @@ def test_every_table_of_a_damaged_run_is_marked_where_the_user_wants_them(
     for name in TEXTS:
         assert "damaged parts in this run (1)" in written[name], name
         assert b"damaged parts" not in before[name], name
+
+
+def test_results_without_lost_records_are_made_anew_when_these_are_back(
+    unread: Path,
+) -> None:
+    before, (broken,) = tables(unread), unread.glob("stages/Paragraphs*/part-*")
+    lost = broken.read_bytes()
+    damage(broken, "outcome")  # Flipped twice, bytes are as they were.
+    whole = broken.read_bytes()
+    broken.write_bytes(lost)
+    assert plait("report", str(unread), "--damaged").exit_code == 0
+    assert json.loads(tables(unread)["leaderboard.json"])[0]["damaged_parts"] == 1
+    with pytest.raises(StoreError):
+        plait("report", str(unread))
+    broken.write_bytes(whole)
+    assert plait("report", str(unread)).exit_code == 0
+    assert {n: tables(unread)[n] for n in NUMBERS} == {n: before[n] for n in NUMBERS}
 
 
 def test_so_are_pairings(tmp_path: Path) -> None:

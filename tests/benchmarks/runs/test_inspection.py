@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from boards import results_of
 from jsonschema import Draft7Validator
 from judging_helpers import chat_spec
 from paths import DATA
@@ -75,7 +76,7 @@ def experiment(
 
 def said(made: Experiment, store: Store, sample_id: str = "SA-0") -> str:
     console = PlainConsole(file=io.StringIO())
-    for line in describe(made, store, sample_id, "deep"):
+    for line in describe(results_of(made, store), sample_id, "deep"):
         console.print(line)
     return console.file.getvalue()
 
@@ -115,8 +116,8 @@ def test_pictures_that_came_with_a_reply_are_shown_in_their_places(tmp_path: Pat
     store.commit(job.spec, encode(Kind.DRAFT, [item], [drafted], 0.0))
     lines = [line.strip() for line in said(made, store).splitlines()]
     start = lines.index("reply: one")
-    assert lines[start + 1].startswith("reply: (image ")
-    assert lines[start + 1].endswith("#images#0)")
+    # By its digest: the same wherever the run is.
+    assert lines[start + 1] == f"reply: (image {picture.digest})"
     assert lines[start + 2] == f"reply: [red]{SEEN}[/red] :smile:"
     assert f"order: {SEEN}" in lines
 
@@ -151,13 +152,13 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown sample 'SA-1'; did you mean 'SA-0'"):
         said(made, Store(tmp_path), "SA-1")
     with pytest.raises(UsageError, match="unknown system 'depe'; did you mean 'deep'"):
-        list(describe(made, Store(tmp_path), "SA-0", "depe"))
+        list(describe(results_of(made, Store(tmp_path)), "SA-0", "depe"))
 
 
 def test_documents_are_exported_before_they_are_judged(tmp_path: Path) -> None:
     made = experiment(sample(0), sample(1), BROKEN)
     store = filled(made.plan, tmp_path / "run", Kind.DRAFT, Kind.CONDITION, Kind.RENDER)
-    run = RunData(tmp_path / "run", made, store)
+    run = RunData(store.root, results_of(made, store))
     for form in ("mmie", "parquet"):
         assert export_documents(run, "deep", form, tmp_path / form) == 2
     rows = json.loads((tmp_path / "mmie" / "data.json").read_text())
@@ -187,7 +188,8 @@ def test_a_parquet_export_holds_all_repeats_with_questions_and_scores(
     made = experiment(told, sample(1), system=drawing, repeats=2)
     first = missing(made.plan, Store(tmp_path / "empty"), Kind.DRAFT)
     assert first is not None
-    run = RunData(tmp_path / "run", made, filled(made.plan, tmp_path / "run"))
+    store = filled(made.plan, tmp_path / "run")
+    run = RunData(store.root, results_of(made, store))
     assert export_documents(run, "deep", "parquet", tmp_path / "all", (1, 2)) == 4
     rows = parquet(tmp_path / "all")
     assert (rows["id"], rows["repeat"]) == (["SA-0", "PBL-1"] * 2, [1, 1, 2, 2])
@@ -232,7 +234,7 @@ def test_results_are_exported_for_a_commons(
         task=replace(made.task, about=about),
     )
     root = tmp_path / "run"
-    run = RunData(root, made, filled(made.plan, root))
+    run = RunData(root, results_of(made, filled(made.plan, root)))
     facts = {"config": {}, "packages": {"plait": "1"}, "started": "now", "run_digest": "r"}
     (root / "manifest.json").write_text(json.dumps(facts))
     # The answers that are there: a malformed row has none.
@@ -283,7 +285,7 @@ def test_text_of_older_records_that_is_no_unicode_is_judged_and_exported(
     older = table["segments"][0].as_py().replace("?", r"\ud800")
     assert r"\ud800" in older
     store.commit(job.spec, table.set_column(i, table.schema.field(i), [[older]]))
-    run = RunData(tmp_path / "run", made, store)
+    run = RunData(store.root, results_of(made, store))
     (document,) = (answer.document for answer in run.documents("deep").values())
     assert document is not None
     assert document.plain.text == "a\ufffdb"

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from api_helpers import fill
+from boards import stored_results
 from paths import CHECKOUT
 from picture_helpers import saved
 from PIL import Image as Pillow
-from trial import Measuring, as_asked, sample
+from trial import Measuring, sample
 from typer.testing import CliRunner
 
-from benchmarks.results.board import Board
-from benchmarks.runs.config import RunConfig
-from benchmarks.runs.experiment import Experiment
 from benchmarks.studies import diff
 from benchmarks.studies.diff import (
     MEASURES,
@@ -31,7 +29,6 @@ from benchmarks.studies.diff import (
     run_difference,
     splitter_of,
 )
-from benchmarks.tasks.task_set import TaskSet
 from cluster.plan import Evaluation
 from cluster.walks import Pending
 from generators.base import Failure, Kind, Result, Skip, StageSpec
@@ -241,14 +238,8 @@ def finished(
         for name, values in scores.items()
         for n, value in values.items()
     ]
-    about: dict[str, Any] = {"categories": {}, "fields": ()}
-    task = TaskSet(name="t", samples=(), prompt=as_asked, **about, about={})
-    queries = tuple(samples.values())
-    experiment = Experiment(
-        config=RunConfig(), task=task, samples=queries, identities={}, **parts
-    )
-    board = Board.of(evaluations=made, weights="tiny", **parts, **about)
-    return FinishedRun(Path(root), experiment, board, lambda job: None)
+    results = stored_results(made, categories={}, fields=(), weights="tiny", **parts)
+    return FinishedRun(Path(root), results)
 
 
 @pytest.fixture
