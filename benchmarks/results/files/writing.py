@@ -504,8 +504,7 @@ def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
     whole = {**versions, **content, **versions}
     plain = json.loads(json.dumps(whole, default=_plain))
     plain["sha256"] = content_digest(plain)
-    text = json.dumps(plain, indent=1, ensure_ascii=False) + "
-"
+    text = json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
     write_whole(folder / ABOUT, text)
     keep = files_of(content["tables"])
     for path in folder.iterdir():
