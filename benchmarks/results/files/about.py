@@ -210,6 +210,8 @@ class RunAbout:
     scorers: Sequence[Facts] = ()
     stages: Mapping[str, Facts] = field(default_factory=dict)
     """By the folder of the stage's records."""
+    judges: Mapping[str, Facts] = field(default_factory=dict)
+    """The same of comparisons' judges whose classes are a user's own."""
     figures: Mapping[str, Sequence[Facts]] = field(default_factory=dict)
     """By a scorer of sets, the figure of each system."""
     damaged: int = 0
