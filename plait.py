@@ -746,6 +746,8 @@ def main() -> None:
         if status is None:
             print_error(error)
         else:
+            for table in error.tables if isinstance(error, PlaitError) else ():
+                _console().print(table.rich)
             print(f"plait: {visible(without_keys(str(error)))}", file=sys.stderr)
         ending.status = 1 if status is None else status
         sys.exit(ending.status)

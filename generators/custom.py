@@ -25,7 +25,7 @@ from generators.base import (
     imported,
 )
 from generators.document import Image, ImageRequest, Payload
-from generators.errors import UsageError
+from generators.errors import MissingInput, UsageError
 from generators.names import unknown, validated
 from generators.registry import known_prefixes
 from generators.settings import StageSettings
@@ -44,7 +44,7 @@ def custom_spec(
         cls = imported(name)
     except ModuleNotFoundError as error:
         known = ", ".join(known_prefixes())
-        raise UsageError(
+        raise MissingInput(
             f"stage {name!r}: {error}. Prefixes that name no module are {known}"
         ) from error
     except AttributeError:

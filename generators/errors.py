@@ -7,7 +7,8 @@ shown with its traceback. Standard library only.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 
 class PlaitError(Exception):
@@ -15,6 +16,8 @@ class PlaitError(Exception):
 
     exit_status: ClassVar[int] = 1
     """Exit status of the command line: 2 for wrong use, 1 for what stopped a run."""
+    tables: Sequence[Any] = ()
+    """What is shown before the message: of `benchmarks.results.table`."""
 
 
 class PlaitWarning(UserWarning):
@@ -25,6 +28,10 @@ class UsageError(PlaitError, ValueError):
     """Something the user named does not exist or is not allowed."""
 
     exit_status = 2
+
+
+class MissingInput(UsageError):
+    """A file, folder or module that the user named is not there."""
 
 
 class UnknownName(UsageError):

@@ -112,9 +112,10 @@ class PackPath:
 
     def read_bytes(self) -> bytes:
         """Return the member, whose checksum is compared; OSError where it is damaged."""
+        member = self._member
         try:
             with zipfile.ZipFile(self.file) as pack:
-                return pack.read(self._member)
+                return pack.read(member)
         except (zipfile.BadZipFile, EOFError) as error:
             raise OSError(errno.EIO, f"it is damaged: {error}", str(self)) from error
 
@@ -148,11 +149,18 @@ class PackPath:
             if fnmatchcase(path.name, name):
                 yield from path.glob(rest) if rest else (path,)
 
+    def walk(self) -> Iterator[PackPath]:
+        """All members below it, in the order of the file."""
+        for name in _members(self.file):
+            path = PackPath(self.file, PurePosixPath(name))
+            if path.key.parts[: len(self.key.parts)] == self.key.parts:
+                yield path
+
     # ------------------------------------------------------------------------ writing
 
     def write_bytes(self, data: bytes) -> NoReturn:
         """Refuse to write: OSError."""
-        raise OSError(errno.EROFS, f"{self.file} is a pack, which is only read", str(self))
+        raise OSError(errno.EROFS, "a pack is only read", str(self))
 
     def mkdir(self, *, parents: bool = True, exist_ok: bool = True) -> NoReturn:
         """Refuse to write: OSError."""

@@ -14,6 +14,7 @@ from generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
 from generators.settings import StageSettings
 from scorers.base import DIRECTIONS, UNBOUNDED, CustomScorer, Scorer, bounds, with_stage
 from scorers.judging.resolve import JUDGES, PREFIXES, Chat, chat_model, resolve_judge
+from scorers.parts import KINDS, PartScale, PartTable
 from scorers.vqa import VQA
 
 SCORERS: dict[str, str] = {
@@ -117,20 +118,47 @@ def custom_scorer(
     """Return the scorer of `module:Class`, whose attributes say how to read its values.
 
     They are `scale`, `LOW-HIGH` such as `0-10` (values beyond it are failures; without it
-    any finite number counts), and `direction`, `higher` (the default) or `lower`, whichever
-    is better. UsageError for an invalid one.
+    any finite number counts), `direction`, `higher` (the default) or `lower`, whichever
+    is better, and `part_scales`, what its parts are (`parts.py`). UsageError for an invalid
+    one.
     """
     stage = custom_spec(name, weights, overrides, [Kind.SCORE])
     cls = imported(stage.target)
     scale, direction = getattr(cls, "scale", UNBOUNDED), getattr(cls, "direction", "higher")
     if direction not in DIRECTIONS:
         raise unknown(f"direction of scorer {name!r}", str(direction), DIRECTIONS)
-    if (ends := bounds(str(scale))) and ends[0] >= ends[1]:
+    _check_ends(str(scale), f"scorer {name!r}")
+    parts = _declared_parts(name, getattr(cls, "part_scales", ()))
+    return CustomScorer(name, stage, str(scale), direction, own_parts=parts)
+
+
+def _check_ends(scale: str, whose: str) -> None:
+    if (ends := bounds(scale)) and ends[0] >= ends[1]:
         raise UsageError(
-            f"scale {scale!r} of scorer {name!r} is not valid: the lower end comes first, "
-            "as in '0-10'"
+            f"scale {scale!r} of {whose} is not valid: the lower end comes first, as in "
+            "'0-10'"
         )
-    return CustomScorer(name, stage, str(scale), direction)
+
+
+def _declared_parts(name: str, rows: Any) -> PartTable:
+    if not isinstance(rows, list | tuple) or not all(map(_is_part_scale, rows)):
+        raise UsageError(
+            f"part_scales of scorer {name!r} must be a list of scorers.parts.PartScale, as "
+            f"in [PartScale('words', 'words', '0-10000')], not {rows!r}"
+        )
+    for row in rows:
+        whose = f"part {row.path!r} of scorer {name!r}"
+        _check_ends(row.scale, whose)
+        if row.kind not in (None, *KINDS):
+            raise unknown(f"kind of {whose}", row.kind, KINDS)
+    return PartTable(tuple(rows))
+
+
+def _is_part_scale(row: Any) -> bool:
+    if not isinstance(row, PartScale):
+        return False
+    texts = row.path, row.unit or "", row.scale, row.kind or ""
+    return all(isinstance(text, str) for text in texts)
 
 
 def _named(

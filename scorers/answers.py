@@ -25,6 +25,7 @@ from scorers.judging.isg import LAST, NEVER_JUDGED, structure
 from scorers.judging.replies import Unreadable
 from scorers.judging.sources import Mode
 from scorers.letters import corrects, stated_letter
+from scorers.parts import PartScale, PartTable
 
 KNOWN = "known_answer"
 """Metadata of a query: a JSON object of the `form`, the `truth`, and of letters how many
@@ -100,6 +101,13 @@ class KnownAnswerScorer(Scorer):
     """Scores the text of an answer against the known answer."""
 
     presets: ClassVar[Presets] = {"known-answer": Preset(AnswerSettings())}
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("criteria/exact", "ruling", "0-1", "criterion"),
+        PartScale("criteria/steps", "share", "0-1", "criterion"),
+        PartScale("criteria/chance", "probability", "0-1", "criterion"),
+        PartScale("read", "choice", "0-1"),
+        PartScale("truth", "choice", "0-1"),
+    )
     scale: str = "0-1"
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -26,6 +26,8 @@ from generators.base import (
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import with_overrides
 from generators.settings import ModelSettings, StageSettings, WeightlessSettings, unkeyed
+from scorers.parts import KINDS, NO_PARTS, PartKind, PartTable, ScorePart
+from scorers.parts import UNBOUNDED as UNBOUNDED
 
 if TYPE_CHECKING:
     from scorers.statistics.estimate import Estimate
@@ -35,8 +37,6 @@ Direction = Literal["higher", "lower"]
 DIRECTIONS: tuple[Direction, ...] = ("higher", "lower")
 ReleasedSummary = Literal["", "mmie", "opening"]
 """Which released program's summary stands beside a scorer's means; mostly none."""
-UNBOUNDED = "unbounded"
-"""The scale of a scorer that declares none."""
 MEMBER = "is of whole sets of images"
 """How the reason ends why a document that adds to a figure has no value."""
 _ENDS = re.compile(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)")
@@ -82,16 +82,6 @@ Presets = Mapping[str, Preset]
 """By the names of scorers of one class."""
 
 
-class ScorePart(NamedTuple):
-    """One number in what a scorer says of a score."""
-
-    name: str
-    kind: str
-    value: float
-    unit: str = ""
-    scale: str = UNBOUNDED
-
-
 @dataclass(frozen=True, slots=True)
 class Scorer:
     """Scores documents, each against its query, by one stage.
@@ -115,6 +105,8 @@ class Scorer:
     images_only: bool = False
     """Whether it does not apply where a query asks for no images."""
     presets: ClassVar[Presets]
+    declared_parts: ClassVar[PartTable] = NO_PARTS
+    """What the numbers among a score's `parts` are."""
     former: ClassVar[str] = ""
     """The stage that gave it one record for each document in earlier versions of plait.
     Runs of these are read: such a stage is of kind SCORE, today's is not."""
@@ -187,25 +179,26 @@ class Scorer:
         return ""
 
     @property
+    def part_scales(self) -> PartTable:
+        """What the numbers among its scores' `parts` are; mostly the same for a class."""
+        return self.declared_parts
+
+    def parts_of(
+        self, judged: Score | Unread, kinds: Collection[PartKind] = KINDS
+    ) -> tuple[ScorePart, ...]:
+        """Return the numbers that a score was made of, or that could be read of it.
+
+        Only those of `kinds`; the criteria in their rubric's order, and the others last.
+        """
+        return self.part_scales.read(judged.parts, self.unit, self.scale, kinds)
+
+    @property
     def rounds(self) -> int:
         """How often a walk may go through the stages.
 
         More than once where a judge is asked again after a reply that cannot be read.
         """
         return 1
-
-    def parts_of(self, score: Score) -> tuple[ScorePart, ...]:
-        """Return the numbers in the parts of a score."""
-        if not isinstance(criteria := score.parts.get("criteria"), Mapping):
-            return ()
-        kinds = {name: (value, "criterion") for name, value in criteria.items()}
-        for name in ("penalty", "raw"):
-            kinds[name] = score.parts.get(name), name
-        return tuple(
-            ScorePart(name, kind, float(value))
-            for name, (value, kind) in kinds.items()
-            if isinstance(value, int | float) and abs(value) < 1e308
-        )
 
     def jobs(self, query: Sample, images: int = 1) -> int:
         """Return the most jobs of one round for an answer of so many images."""
@@ -243,10 +236,18 @@ class Scorer:
 class CustomScorer(Scorer):
     """Scores with a user's own stage of kind "score", named `module:Class`."""
 
+    own_parts: PartTable = NO_PARTS
+    """As the user's class declares them."""
+
     @property
     def criteria_are_shares(self) -> bool:
         """They are the user's numbers."""
         return False
+
+    @property
+    def part_scales(self) -> PartTable:
+        """Those of the user's class."""
+        return self.own_parts
 
     def candidate(self, query: Sample, document: Document) -> Candidate:
         """Return an answer with its question, ground truth and criteria."""

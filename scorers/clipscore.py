@@ -30,6 +30,7 @@ from generators.settings import unkeyed
 from scorers.base import Preset, Presets, Scorer
 from scorers.embeddings.records import alone, directions, values_of, vectors
 from scorers.embeddings.settings import ClipSettings, DinoSettings
+from scorers.parts import PartScale, PartTable
 
 if TYPE_CHECKING:
     from scorers.embeddings.records import Vectors
@@ -106,6 +107,18 @@ class ClipScorer(Scorer):
     """
 
     presets: ClassVar[Presets] = {"clipscore": Preset(ClipScoreSettings(), stage="clip")}
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("clipscore_hessel"),
+        PartScale("cosine_100", "100 * cosine", "-100-100"),
+        PartScale("scored_pairs", "pairs"),
+        PartScale("unscored_pairs", "pairs"),
+        PartScale("likeness", "cosine", "-1-1"),
+        PartScale("pairs/*/image", "number of an image"),
+        PartScale("pairs/*/windows", "windows"),
+        PartScale("pairs/*/cos", "cosine", "-1-1"),
+        PartScale("pairs/*/clipscore_hessel"),
+        PartScale("pairs/*/cosine_100", "100 * cosine", "-100-100"),
+    )
     former = "clipscore"
     scale: str = "0-2.5"
     unit: str = "2.5 * cosine"
@@ -186,6 +199,7 @@ class ConsistencyScorer(Scorer):
         "consistency": Preset(ClipSettings(), {"licence": "MIT"}, "clip"),
         "consistency-dino": Preset(DinoSettings(), {"licence": "Apache-2.0"}, "dinov2"),
     }
+    declared_parts: ClassVar[PartTable] = PartTable.of(PartScale("images", "images"))
     former = "clipscore"
     scale: str = "-1-1"
     unit: str = "cosine"

@@ -59,6 +59,7 @@ from scorers.embeddings.settings import (
     ImageModelSettings,
     SiglipSettings,
 )
+from scorers.parts import PartScale, PartTable
 
 
 class AestheticSettings(ClipSettings):
@@ -157,11 +158,15 @@ _SIZE: Mapping[str, Any] = {"architecture": "ViT-H-14", "params_b": 0.986}
 _HPS: Mapping[str, Any] = {**_SIZE, "model": "xswu/HPSv2", "processor": "hpsv2"}
 _PICK: Mapping[str, Any] = {**_SIZE, "processor": "transformers"}
 
+OF_IMAGES = PartTable.of(PartScale("images/*"))
+"""The value of each image."""
+
 
 @dataclass(frozen=True, slots=True)
 class PromptScorer(Scorer):
     """Scores each image of a document against the question that asked for it."""
 
+    declared_parts: ClassVar[PartTable] = OF_IMAGES
     images_only: bool = True
 
     def jobs(self, query: Sample, images: int = 1) -> int:
@@ -258,6 +263,7 @@ class AestheticScorer(Scorer):
     presets: ClassVar[Presets] = {
         "aesthetic": Preset(AestheticSettings(), stage="aesthetic")
     }
+    declared_parts: ClassVar[PartTable] = OF_IMAGES
     unit: str = "rating of 1 to 10"
     licence: str = "Apache-2.0"
     images_only: bool = True

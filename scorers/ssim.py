@@ -25,6 +25,7 @@ from generators.settings import unkeyed
 from generators.work import FigureRange
 from scorers.base import DocumentSettings, Preset, Presets, Scorer
 from scorers.embeddings.settings import ImageModelSettings
+from scorers.parts import PartScale, PartTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -205,6 +206,9 @@ class PairedScorer(Scorer):
             DistsSettings(), {"direction": "lower", "unit": "DISTS", "licence": "MIT"}
         ),
     }
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("pairs/*"), PartScale("unpaired/*", "images")
+    )
     images_only: bool = True
 
     def candidate(

@@ -34,6 +34,7 @@ from generators.document import Candidate, Document, Sample, Score, Text
 from generators.settings import unkeyed
 from generators.work import SCORED, FigureRange, Work
 from scorers.base import DocumentSettings, Preset, Presets, Scorer, SmallModelSettings
+from scorers.parts import PartScale, PartTable
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
 Smooth = Literal["exp", "floor", "none"]
@@ -254,6 +255,18 @@ class TextScorer(Scorer):
         "bleu": Preset(BleuSettings(), {"scale": "0-100", "unit": "BLEU"}),
         "chrf": Preset(ChrfSettings(), {"scale": "0-100", "unit": "chrF"}),
     }
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        # Of BERTScore:
+        PartScale("precision", "cosine", "-1-1"),
+        PartScale("recall", "cosine", "-1-1"),
+        PartScale("truncated", "boolean", "0-1"),
+        # Of BLEU:
+        PartScale("counts/*", "n-grams"),
+        PartScale("totals/*", "n-grams"),
+        PartScale("brevity_penalty", "factor", "0-1"),
+        PartScale("document_words", "words"),
+        PartScale("reference_words", "words"),
+    )
 
     def candidate(
         self, query: Sample, document: Document
@@ -272,6 +285,13 @@ class RougeScorer(TextScorer):
 
     presets: ClassVar[Presets] = dict.fromkeys(
         ROUGE, Preset(RougeSettings(), {"scale": "0-1", "unit": "F1"})
+    )
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("*/precision", "share", "0-1"),
+        PartScale("*/recall", "share", "0-1"),
+        PartScale("*/f1"),
+        PartScale("document_words", "words"),
+        PartScale("reference_words", "words"),
     )
 
     def read(self, outcome: Outcome[Score]) -> Outcome[Score]:

@@ -36,20 +36,21 @@ from generators.document import Score
 from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import System
 from scorers.base import Scorer
+from scorers.parts import PartKind
 from scorers.statistics.estimate import Estimate, Floats
 
-_NAME = pa.dictionary(pa.int32(), pa.string())
+NAME = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
     [
-        *((name, _NAME) for name in ("system", "lvlm", "t2i", "protocol")),
-        *((name, _NAME) for name in ("query", "category", "field")),
+        *((name, NAME) for name in ("system", "lvlm", "t2i", "protocol")),
+        *((name, NAME) for name in ("query", "category", "field")),
         pa.field("repeat", pa.int32(), metadata={"about": "counted from 1"}),
-        pa.field("scorer", _NAME, metadata={"about": "null in the row of an answer"}),
-        pa.field("criterion", _NAME, metadata={"about": "null but in rows of criteria"}),
-        ("outcome", _NAME),
+        pa.field("scorer", NAME, metadata={"about": "null in the row of an answer"}),
+        pa.field("criterion", NAME, metadata={"about": "null but in rows of criteria"}),
+        ("outcome", NAME),
         ("value", pa.float64()),
-        ("reason", _NAME),
-        ("fault", _NAME),
+        ("reason", NAME),
+        ("fault", NAME),
         pa.field("seconds", pa.float64(), metadata={"about": "that stages were busy"}),
         pa.field("tokens", pa.float64(), metadata={"about": "in and out"}),
         pa.field("cost", pa.float64(), metadata={"about": "by the prices of the config"}),
@@ -62,9 +63,10 @@ MINI = "mini"
 Group = tuple[str, str]
 """A category and a field: the smallest set of queries that means are computed over."""
 NOT_MADE = "not made yet: run the same command again"
-RAW = "raw"
+RAW: PartKind = "raw"
 """The criterion under which a judge's score on its rubric's own scale stands."""
-PENALTY = "penalty"
+PENALTY: PartKind = "penalty"
+"""The criterion under which what is taken off a judge's score stands."""
 
 
 DONE, SCORED = OutcomeName.DONE, OutcomeName.SCORED
@@ -298,8 +300,12 @@ class Board:
         """
         chosen = self.table.select([*columns, *([value] if value else [])])
         rows = chosen.filter(pa.array(where)).unify_dictionaries()
+        rows = rows.append_column("place", pa.array(np.arange(len(rows))))
         sums: list[Any] = [([], "count_all"), *([(value, "sum")] if value else [])]
+        sums.append(("place", "min"))
         found = rows.group_by([*columns], use_threads=False).aggregate(sums)
+        # Groups are in an order of their own, which follows from hashes.
+        found = found.sort_by("place_min").drop_columns("place_min")
         return zip(*(column.to_pylist() for column in found.columns), strict=True)
 
     @cached_property

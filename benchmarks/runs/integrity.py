@@ -9,6 +9,7 @@ from rich.text import Text
 
 from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
 from benchmarks.results.table import ResultTable
+from benchmarks.runs.run_directory import refuse_pack
 from benchmarks.terminal import command_text
 from cluster.lock import RunLock
 from cluster.manifest import RECORDS, read_entries
@@ -17,6 +18,7 @@ from cluster.store import Store
 from cluster.verify import StageCheck, verify
 from generators.buckets import AnyPath, matching
 from generators.errors import UsageError
+from generators.packs import PackPath
 
 INTACT, DAMAGED = 0, 1
 _MOST_KEYS = 5
@@ -27,24 +29,31 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
 
     Changes nothing without `repair`. With it, damaged parts are set aside, so that running
     again makes their records again. Exit status 0 when no damage is left and nothing that
-    was there at the end of a run is missing, else 1.
+    was there at the end of a run is missing, else 1. Of a pack, every file is compared with
+    the checksum that it was written with.
     """
     if not (root / MANIFEST).exists():
         raise UsageError(f"{root} is not a run directory: it has no {MANIFEST}")
+    if repair:
+        refuse_pack(root)
     # One may have lost the other.
     inner = (*matching(root, "compare/*/stages"), *matching(root, f"compare/*/{MANIFEST}"))
     stores = dict.fromkeys((root, *(path.parent for path in inner)))
     checked = {store: list(verify(store, _noted(store))) for store in stores}
     stages = [stage for checks in checked.values() for stage in checks]
-    console.print(_table(stages).rich)
-    for line in _remarks(root, stages, repair):
-        console.print(line)
+    packed = isinstance(root, PackPath)
+    if stages or not packed:
+        console.print(_table(stages).rich)
+        for line in _remarks(root, stages, repair):
+            console.print(line)
     if repair:
         for store, checks in checked.items():
             _set_aside(store, checks, console)
-    lost = _damaged_results(root)
+    lost = _damaged_members(root) if isinstance(root, PackPath) else _damaged_results(root)
     for text in lost:
         console.print(Text.assemble(("damaged", "red"), f" {text}"))
+    if packed and not lost:
+        console.print("All files of the pack are as they were written.")
     wrong = [c for stage in stages for c in stage.checks if c.damage or c.undecodable]
     missing = any(stage.missing for stage in stages)
     left = missing or lost or any(c.part.exists() for c in wrong)
@@ -61,6 +70,17 @@ def _damaged_results(root: AnyPath) -> list[str]:
     except ResultsError as error:
         return [str(error)]
     return [f"{file}: it is gone or its bytes have changed; {again}" for file in files]
+
+
+def _damaged_members(pack: PackPath) -> list[str]:
+    """Return which files of a pack are not as they were written, a line for each."""
+    damaged = []
+    for file in pack.walk():
+        try:
+            file.read_bytes()
+        except OSError as error:
+            damaged.append(f"{file}: {error.strerror}; make or copy the pack again")
+    return damaged
 
 
 def _noted(store: AnyPath) -> dict[str, int]:

@@ -26,7 +26,7 @@ from benchmarks.runs.experiment import (
 )
 from benchmarks.runs.opening import refuse_other_questions
 from benchmarks.runs.queries import asked_ids, settled
-from benchmarks.runs.run_directory import former_config, read_manifest
+from benchmarks.runs.run_directory import former_config, read_manifest, refuse_pack
 from benchmarks.tasks.answers import changed_answers
 from benchmarks.tasks.changes import NO_CHOICES, DataChoices
 from benchmarks.tasks.task_set import TaskSet
@@ -69,6 +69,7 @@ def joined(
     for data that have changed. With `remake`, weights whose files have changed are accepted
     as they are now.
     """
+    refuse_pack(config.root)
     for name in config.scorers:
         refuse_mini_lvlm(name, config.weights or "pretrained")
     if not is_run(config.root):

@@ -17,6 +17,7 @@ from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
 from benchmarks.results.files.schema import FOLDER
 from benchmarks.runs.experiment import reopen, warn_of_faults
 from benchmarks.runs.queries import data_digest
+from benchmarks.runs.records_only import RecordsOnly, is_gone
 from benchmarks.runs.run_directory import read_manifest
 from benchmarks.tasks.answers import AnswerPlace
 from benchmarks.tasks.task_set import TaskSet
@@ -41,7 +42,8 @@ def open_results(
     they would be made without records that are damaged, and makes those anew that were.
     With `remakes`, results that cannot be read are made anew.
     UsageError where `root` is no run. PlaitWarning for each scorer that was made by a
-    version with a known fault.
+    version with a known fault. RecordsOnly where neither results nor what they are made of
+    are there.
     """
     results = _current(root, strict=strict, remakes=remakes)
     warn_of_faults(root, results.scorers)
@@ -54,8 +56,13 @@ def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
     try:
         results = RunResults.at(root)
     except NoResults:
-        read_manifest(root)
-        return make_results(root, strict=strict)
+        manifest = read_manifest(root)
+        try:
+            return make_results(root, strict=strict)
+        except (PlaitError, ImportError) as error:
+            if is_gone(error):
+                raise RecordsOnly.of(root, manifest, error) from error
+            raise
     except ResultsError as error:
         if not remakes or error.is_newer:
             raise

@@ -37,17 +37,19 @@ from benchmarks.runs.packed_results import copy_results
 from benchmarks.runs.portable import Portable
 from benchmarks.runs.run_directory import read_manifest
 from benchmarks.terminal import command_text, progress
+from cluster.manifest import RECORDS
 from cluster.run import MANIFEST
 from cluster.store import read_blob
 from cluster.tracing.summary import TRACE
 from generators.buckets import AnyPath
 from generators.errors import UsageError
 from generators.files import write_error, write_whole
-from generators.packs import SUFFIX
+from generators.packs import SUFFIX, PackPath
 
 MOST_MB = 50
 """Of a page that stands alone: what can be sent by mail, or opened on a phone."""
 _MB = 1e6
+_MOST_NOTICES = 5
 _TABLES = (
     *("*.csv", "*.json", "*.md", "*.tex"),
     *("annotate/annotations.csv", "compare/*/judgements-*.jsonl"),
@@ -74,10 +76,11 @@ def pack_run(
     in it too.
     """
     target = _target(root, out, SUFFIX)
-    with _copied(root, target, console, records=records) as copy:
+    if records and isinstance(root, PackPath) and not (root / "stages").is_dir():
+        raise UsageError(f"{root} holds no records: pack the run itself with --all")
+    with _copied(root, target, console, queries, records=records) as copy:
         write_leaderboard(copy.results.board, copy.folder)
-        limit = queries or copy.results.page_queries
-        about = copy.results.board, root, copy.manifest, read_blob, limit
+        about = copy.results.board, root, copy.manifest, read_blob, copy.queries
         with progress(console, "preparing images of the report") as show:
             write_report(*about, show, copy.folder, absent=(TRACE,))
         _copy_tables(root, copy)
@@ -100,7 +103,7 @@ def pack_page(
     UsageError where it would have more than `most_mb` million bytes.
     """
     target = _target(root, out, ".html")
-    with _copied(root, target, console, queries=queries, shown_alone=True) as copy:
+    with _copied(root, target, console, queries, shown_alone=True) as copy:
         images: tuple[int, int] = 0, 1
 
         def show(done: int, total: int) -> None:
@@ -143,14 +146,17 @@ def _copied(
     root: AnyPath,
     target: Path,
     console: Console,
+    queries: PageQueries,
     *,
-    queries: PageQueries = None,
     shown_alone: bool = False,
     records: bool = False,
 ) -> Iterator[_CopiedRun]:
     """A copy beside `target`, as large as it; with images of the queries shown alone."""
     results, manifest = open_results(root), read_manifest(root)
     portable = Portable.of(root, manifest)
+    manifest = portable.about(manifest)
+    if not records:
+        manifest[RECORDS] = {}  # there are none to be missed
     limit = queries or results.page_queries
     shown = None
     if shown_alone:
@@ -163,10 +169,12 @@ def _copied(
     with place:
         folder = Path(place.name)
         notices = copy_results(results, portable, folder, shown=shown, records=records)
-        for notice in notices:
+        for notice in notices[:_MOST_NOTICES]:
             console.print(f"Warning: {notice}")
+        if len(notices) > _MOST_NOTICES:
+            console.print(f"Warning: {len(notices) - _MOST_NOTICES:,} more")
         copy = RunResults.at(folder)
-        yield _CopiedRun(folder, copy, portable.about(manifest), portable, limit, notices)
+        yield _CopiedRun(folder, copy, manifest, portable, limit, notices)
 
 
 def _target(root: AnyPath, out: Path | None, suffix: str) -> Path:
@@ -181,6 +189,7 @@ def _target(root: AnyPath, out: Path | None, suffix: str) -> Path:
 
 def _copy_tables(root: AnyPath, copy: _CopiedRun) -> None:
     """Copy tables that studies wrote beside the run's own, and what people answered."""
+    root = root.resolve()
     for pattern in _TABLES:
         for file in root.glob(pattern):
             below = str(file)[len(str(root)) :].lstrip("/\\")

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 from generators.buckets import AnyPath
-from generators.secrets import without_keys, without_known_keys
+from generators.secrets import key_mask, without_keys
 
 T = TypeVar("T")
 Change = Callable[[str], str]
@@ -38,8 +38,8 @@ _FILE_URL = re.compile(r"\bfile://(?:localhost)?(?=/)", re.IGNORECASE)
 _WHOLE = re.compile(rf"(?:[\w.+-]+[:=])*?({_START}[^\n]+)")
 """One that is all of a text, after names as in NAME=FORMAT:PLACE."""
 _WITH_PASSWORD = re.compile(r"(?<=://)[^\s/@\"'<>]+@")
-_LEFT_OUT = ("address", "cluster", "servers")
-"""Of a config: how the machines are reached and what programs there were started with."""
+_LEFT_OUT: Mapping[str, Any] = {"address": None, "cluster": {}, "servers": {}}
+"""What stands in a config for how machines are reached, and what was started on them."""
 _WORDED = ("prompts", "composition", "rubrics", "settings")
 _GIVEN = ("argv", "models")
 
@@ -62,7 +62,7 @@ class Portable:
 
     def about(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is said of a run, such as its manifest, as it may be sent."""
-        config = {k: v for k, v in facts["config"].items() if k not in _LEFT_OUT}
+        config = {k: _LEFT_OUT.get(k, v) for k, v in facts["config"].items()}
         return self.data({**facts, "config": config})
 
     def data(self, value: T, change: Change | None = None) -> T:
@@ -89,8 +89,10 @@ class Portable:
 
     def text(self, text: str) -> str:
         """Return a text without known keys and absolute paths; all else as it is."""
-        text = _WITH_PASSWORD.sub("", _FILE_URL.sub("", without_known_keys(text)))
-        text = self.content(text)
+        text = self._mask(text)
+        if "/" not in text and "\\" not in text:
+            return text
+        text = self.content(_WITH_PASSWORD.sub("", _FILE_URL.sub("", text)))
         while (cleaned := _PATH.sub(_url_of, _QUOTED.sub("", text))) != text:
             text = cleaned
         return text
@@ -108,6 +110,10 @@ class Portable:
     def _given(self, text: str) -> str:
         """Return what users have typed, also without what only looks like a key."""
         return self.text(without_keys(text))
+
+    @cached_property
+    def _mask(self) -> Change:
+        return key_mask()
 
     @cached_property
     def _known(self) -> re.Pattern[str] | None:

@@ -27,7 +27,7 @@ from benchmarks.tasks.reading.sources import load_any_rows
 from generators.base import Failure, imported
 from generators.buckets import AnyPath, any_path
 from generators.document import Document
-from generators.errors import UsageError
+from generators.errors import MissingInput, UsageError
 from generators.keys import digest
 from generators.system import System
 
@@ -135,9 +135,12 @@ class FoundAnswers(NamedTuple):
 
 
 def found(place: AnswerPlace) -> FoundAnswers:
-    """Return which format the place is in; UsageError where none or several match."""
+    """Return which format the place is in; UsageError where none or several match.
+
+    MissingInput where there is no such place.
+    """
     if not (place.path.exists() or place.path.is_dir()):
-        raise UsageError(f"no answers at {place.path}: there is no such folder or file")
+        raise MissingInput(f"no answers at {place.path}: there is no such folder or file")
     asked = [place.format] if place.format else list(FORMATS)
     if not isinstance(place.path, Path):
         asked = ["run"]  # the images of all others are read as files

@@ -19,7 +19,7 @@ from benchmarks.tasks.reading.images import default_folder
 from benchmarks.tasks.reading.rules import Rule, TaskError
 from generators.base import imported
 from generators.document import Malformed, Sample
-from generators.errors import UsageError
+from generators.errors import MissingInput, UsageError
 from generators.registry import Named, forms, is_custom, prefix_of
 
 __all__ = ["READERS", "TaskError", "TaskSet", "is_function", "limited", "load", "selected"]
@@ -120,7 +120,7 @@ def _own(data: str) -> TaskSet:
     try:
         make: Callable[[], TaskSet] = imported(data)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise UsageError(
+        raise MissingInput(
             f"data {data!r}: {error}. Prefixes are {', '.join(forms(Named.DATA))}"
         ) from error
     task = make()

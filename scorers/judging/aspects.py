@@ -15,7 +15,7 @@ import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, zip_longest
-from typing import Any
+from typing import Any, ClassVar
 
 from generators.base import (
     Failure,
@@ -41,7 +41,7 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.errors import UsageError
+from generators.errors import MissingInput, UsageError
 from generators.replies import as_number, json_object, stated, under
 from scorers.base import UNBOUNDED, ReleasedSummary
 from scorers.judging.corrected import Pages
@@ -49,6 +49,7 @@ from scorers.judging.judge import Question, QuestionsJudge, Readings
 from scorers.judging.replies import Unreadable, no_object, object_schema
 from scorers.judging.rubrics import ASPECT_TOP, ASPECTS, RELEASED, WORDING
 from scorers.judging.sources import Mode, file_in
+from scorers.parts import PartScale, PartTable
 
 PREFIX = "aspects:"
 _SCORED = {"Score": f"0 to {ASPECT_TOP}", "Justification": "..."}
@@ -80,6 +81,9 @@ class AspectsJudge(QuestionsJudge[Scores]):
     """Asks for all aspects at once; the mean of their scores, in percent."""
 
     own = OWN
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("criteria/*", "share", "0-1", "criterion")
+    )
     wording: str = OWN
 
     @classmethod
@@ -90,7 +94,7 @@ class AspectsJudge(QuestionsJudge[Scores]):
             data = file.read_bytes().replace(b"\r\n", b"\n")
         except OSError as error:
             reason = error.strerror or error
-            raise UsageError(f"official prompt {str(file)!r}: {reason}") from None
+            raise MissingInput(f"official prompt {str(file)!r}: {reason}") from None
         if hashlib.sha256(data).hexdigest() != _DIGEST:
             raise UsageError(
                 f"{file} is not the published prompt (sha256 {_DIGEST[:12]}...), {FILE}"

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from generators.base import NotApplicable, Outcome, Result, Unread, Walk
 from generators.buckets import AnyPath
@@ -24,6 +24,7 @@ from scorers.judging.judge import Question, QuestionsJudge, Readings
 from scorers.judging.replies import Unreadable, object_schema, read_key
 from scorers.judging.rubrics import RELEASED, WORDING
 from scorers.judging.sources import read_published
+from scorers.parts import PartScale, PartTable
 
 PREFIX = "criteria:"
 About = Literal["text", "image"]
@@ -77,6 +78,13 @@ class CriteriaJudge(QuestionsJudge[bool]):
     """Asks about each criterion of a query by itself; the share that is met."""
 
     own = OWN
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("criteria/*", "share", "0-1", "criterion"),
+        PartScale("rulings/*/met", "ruling", "0-1"),
+        PartScale("met", "criteria"),
+        PartScale("not_met", "criteria"),
+        PartScale("unscored", "criteria"),
+    )
     wording: CriteriaWording = OWN
     cached: bool = False
     """In official mode, whether to ask as through the released program's cache."""

@@ -26,6 +26,7 @@ from scorers.judging.judge import Question, QuestionsJudge, Readings
 from scorers.judging.replies import Unreadable, object_schema, read_key
 from scorers.judging.rubrics import RELEASED, WORDING
 from scorers.judging.sources import Mode, read_published
+from scorers.parts import PartScale, PartTable
 
 Level = Literal["block", "image", "holistic"]
 PREFIXES: Mapping[str, Level] = {
@@ -38,6 +39,21 @@ TOP = 10
 SCALES: Mapping[Level, str] = {"block": "1-10", "image": "0-1", "holistic": "1-10"}
 FLOORS: Mapping[Level, float] = {"block": 1.0, "image": 0.0, "holistic": 1.0}
 """What calculate_performance.py counts where a level has no value."""
+
+_FLOOR = PartScale("floor", "boolean", "0-1")
+PARTS: Mapping[Level, PartTable] = {
+    "block": PartTable.of(
+        _FLOOR, PartScale("verdicts/*/verdict", "rating", SCALES["block"])
+    ),
+    "image": PartTable.of(
+        _FLOOR,
+        PartScale("verdicts/*/verdict", "ruling", SCALES["image"]),
+        PartScale("verdicts/*/id", "number of a question"),
+        PartScale("verdicts/*/Preliminary/*", "number of a question"),
+    ),
+    "holistic": PartTable.of(_FLOOR, PartScale("aspects/*", "rating", SCALES["holistic"])),
+}
+"""What the parts of a score of each level are."""
 
 
 def level_of(name: str) -> Level:
@@ -144,6 +160,11 @@ class IsgJudge(QuestionsJudge[Any]):
     def level(self) -> Level:
         """The level that the name begins with."""
         return level_of(self.name)
+
+    @property
+    def part_scales(self) -> PartTable:
+        """Those of the level."""
+        return PARTS[self.level]
 
     @property
     def judges(self) -> str:

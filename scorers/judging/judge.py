@@ -18,6 +18,7 @@ from scorers.judging.released import Released
 from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
 from scorers.judging.rubrics import TOP
 from scorers.judging.sources import Mode
+from scorers.parts import PartScale, PartTable
 
 R = TypeVar("R")
 _REPEATED = (
@@ -189,6 +190,24 @@ class RubricJudge(ChatJudge):
     """Scores documents by a rubric."""
 
     examiner: Examiner
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("criteria/*", "ruling", "0-1", "criterion"),
+        PartScale("penalty", "ruling", "0-1", "penalty"),
+        PartScale("raw", "points", f"0-{TOP}", "raw"),
+        PartScale("stated", "points", f"0-{TOP}"),
+        PartScale("summed", "points", f"0-{TOP}"),
+        PartScale("consistent", "boolean", "0-1"),
+        PartScale("attempts", "replies"),
+        PartScale("images", "images"),
+        PartScale("images_left_out", "images"),
+        PartScale("text_cut", "boolean", "0-1"),
+        PartScale("input_tokens", "tokens"),
+        PartScale("output_tokens", "tokens"),
+        PartScale("image_sizes/*/*", "pixels"),
+        PartScale("tiles/*", "tiles"),
+        PartScale("max_tiles", "tiles"),
+        PartScale("over_context", "boolean", "0-1"),
+    )
 
     @property
     def manner(self) -> str:

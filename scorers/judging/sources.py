@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from generators.buckets import AnyPath, any_path
-from generators.errors import UsageError
+from generators.errors import MissingInput, UsageError
 from generators.files import write_whole
 from generators.names import unknown
 
@@ -132,7 +132,8 @@ def read_published(file: AnyPath, digests: Mapping[str, str]) -> dict[str, str]:
         module = ast.parse(file.read_text("utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
         reason = getattr(error, "strerror", None) or f"it is not Python: {error}"
-        raise UsageError(
+        kind = MissingInput if isinstance(error, OSError) else UsageError
+        raise kind(
             f"official prompts {str(file)!r}: {reason}; give the file of the released "
             "program, or the checkout that holds it"
         ) from None

@@ -18,6 +18,7 @@ from generators.base import NotApplicable, Outcome, Result, Unscored
 from generators.document import Candidate, Document, Sample, Score
 from generators.settings import unkeyed
 from scorers.base import DocumentSettings, Preset, Presets, Scorer
+from scorers.parts import PartScale, PartTable
 
 NOT_APPLICABLE, UNSCORED = "not_applicable", "unscored"
 """Names in the stage's `parts` of a reason that stands in place of a value."""
@@ -42,6 +43,12 @@ class TruthScorer(Scorer):
     presets: ClassVar[Presets] = {
         f"truth:{p}": Preset(TruthSettings()) for p in ("answer", "image", "match", "text")
     }
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("precision", "share", "0-1"),
+        PartScale("recall", "share", "0-1"),
+        PartScale("attributes/*/*", "attributes"),
+        PartScale("each/*"),
+    )
     scale: str = "0-100"
     unit: str = "F1"
 

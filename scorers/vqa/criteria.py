@@ -16,6 +16,7 @@ from generators.base import NotApplicable, Result, Unread, Walk
 from generators.document import Document, Sample, Score, Text
 from scorers.judging.corrected import Pages
 from scorers.judging.criteria import CLOSED, About, criteria_of
+from scorers.parts import PartScale, PartTable
 from scorers.vqa.questions import NO, YES, YES_NO, Question, QuestionScorer, WordedSettings
 
 
@@ -36,6 +37,10 @@ class CriteriaScorer(QuestionScorer):
 
     settings_of = CriteriaSettings
     about = "0-100; percent of a query's criteria, by probability; higher is better"
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("criteria/*", "probability", "0-1", "criterion"),
+        PartScale("probabilities/*/*", "probability", "0-1"),
+    )
     options: CriteriaSettings
     images_only: bool = False
 

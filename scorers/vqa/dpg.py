@@ -12,9 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import ClassVar
 
 from generators.base import Outcome, Result, Unscored
 from generators.document import Sample, Score
+from scorers.parts import PartScale, PartTable
 from scorers.vqa.questions import (
     NO,
     YES,
@@ -58,6 +60,11 @@ class DpgScorer(QuestionScorer):
 
     settings_of = DpgSettings
     about = "0-100; percent of a prompt's propositions; higher is better"
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("criteria/*", "share", "0-1", "criterion"),
+        PartScale("said/*/*", "ruling", "0-1"),
+        PartScale("held/*/*", "ruling", "0-1"),
+    )
     options: DpgSettings
 
     @property

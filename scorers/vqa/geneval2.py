@@ -11,11 +11,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from generators.base import Outcome, Result
 from generators.document import Sample, Score
 from scorers.base import UNBOUNDED
+from scorers.parts import PartScale, PartTable
 from scorers.vqa.questions import (
     YES,
     YES_NO,
@@ -59,6 +60,12 @@ class GenEval2Scorer(QuestionScorer):
 
     settings_of = GenEval2Settings
     about = "0-100; percent of a prompt's atoms (GM; AM beside it); higher is better"
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("criteria/*", "probability", "0-1", "criterion"),
+        PartScale("arithmetic", "percent", "0-100"),
+        PartScale("geometric", "percent", "0-100"),
+        PartScale("atoms/*/*", "probability", "0-1"),
+    )
     options: GenEval2Settings
 
     @classmethod

@@ -17,6 +17,7 @@ from generators.names import with_overrides
 from scorers.base import Scorer
 from scorers.clipscore import NO_IMAGE
 from scorers.judging.sources import DEFAULT_MODE, Mode
+from scorers.parts import PartScale, PartTable
 
 
 class Question(NamedTuple):
@@ -207,6 +208,9 @@ class VqaScorer(QuestionScorer):
 
     settings_of = VqaScoreSettings
     about = "0-1; a probability; higher is better"
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("images/*", "probability", "0-1")
+    )
     options: VqaScoreSettings
 
     @classmethod

@@ -152,6 +152,7 @@ VALUES_OF_SCORERS = (
     "scorers.base",
     "scorers.former_faults",
     "scorers.judging.summaries",
+    "scorers.parts",
     "scorers.statistics",
 )
 
@@ -165,6 +166,25 @@ def test_tables_know_scorers_by_their_values() -> None:
     seen = {name for name in imported if name.startswith("scorers.")}
     assert {"scorers.base", "scorers.base.Scorer"} <= seen
     assert [name for name in seen if not name.startswith(VALUES_OF_SCORERS)] == []
+
+
+ABOVE_RESULTS = ("benchmarks.tasks", "benchmarks.runs", "benchmarks.studies", "pipelines")
+SEEN_BY_RESULTS = {
+    "benchmarks.tasks.changes.query_digest",
+    "benchmarks.tasks.controls.TRUTH",
+    "benchmarks.tasks.controls.is_control",
+    "benchmarks.tasks.controls.is_reference",
+    "pipelines.chat.endings.CUT",
+    "pipelines.systems.parts_of",
+}
+"""Names of systems and of what records hold, and the digest of a query."""
+
+
+def test_results_know_no_readers_runs_or_pipelines() -> None:
+    paths = (CHECKOUT / "benchmarks" / "results").rglob("*.py")
+    found = {named for path in paths for named in found_in(path)[0]}
+    above = {f"{m}.{n}" for m, n in found if m.startswith(ABOVE_RESULTS)}
+    assert above == SEEN_BY_RESULTS
 
 
 def arrows(paths: Mapping[str, Path]) -> dict[str, set[str]]:

@@ -64,6 +64,9 @@ def test_a_pack_is_read_as_the_folder_that_it_was_made_of(folder, compression):
                 file.seek(2)
                 assert file.read(3) == path.read_bytes()[2:5]
     assert (pack / "manifest.json").read_text() == '{"é": 1}'
+    assert {p.name for p in pack.walk()} == {
+        p.name for p in folder.rglob("*") if p.is_file()
+    }
     assert [p.name for p in matching(pack, "stages/*/part-*.parquet")] == [
         p.name for p in folder.glob("stages/*/part-*.parquet")
     ]
@@ -104,7 +107,7 @@ def test_damage_of_a_member_is_an_error_of_its_file(folder):
 def test_nothing_is_written_into_a_pack(folder):
     whole = zipped(folder)
     before = whole.read_bytes()
-    with pytest.raises(WriteError, match=r"a run\.zip is a pack, which is only read"):
+    with pytest.raises(WriteError, match=r"a run\.zip: a pack is only read"):
         write_whole(any_path(whole) / "report.html", "x")
     with pytest.raises(OSError, match="only read"):
         (any_path(whole) / "manifest.json").unlink()

@@ -10,6 +10,8 @@ from golden_runs import CORPUS
 
 LOCKED = ("creation", "pairings")
 """With every command that writes into the run's folder."""
+PACKED = ("mmie", "pairings")
+"""With failures, skips, a malformed row and ratings; with a matrix and its sheets."""
 
 pytestmark = pytest.mark.xfail(strict=False, reason="reading makes the experiment again")
 
@@ -28,3 +30,8 @@ def test_commands_say_of_a_moved_run_what_they_said(name: str, tmp_path: Path) -
 @pytest.mark.parametrize("name", LOCKED)
 def test_and_of_one_that_cannot_be_written(name: str, tmp_path: Path) -> None:
     refuse(moved_differences(name, tmp_path, locked=True), f"{name} --locked")
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_and_of_one_that_was_packed_into_a_file(name: str, tmp_path: Path) -> None:
+    refuse(moved_differences(name, tmp_path, packed=True), f"{name} --packed")

@@ -3,6 +3,7 @@
 python tests/helpers/golden_outputs.py [NAME]...            what differs from what was said
 python tests/helpers/golden_outputs.py [NAME]... --accept   write it as what is to be said
 python tests/helpers/golden_outputs.py [NAME]... --moved    the same of runs that were moved
+python tests/helpers/golden_outputs.py [NAME]... --packed   the same of runs as one file
 python tests/helpers/golden_outputs.py [NAME]... --locked   and that cannot be written
 
 Numbers of JSON and CSV, and those that are printed in full, are rounded to 9 significant
@@ -23,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,11 +53,14 @@ _INTO_THE_RUN = ("report", "bias", "compare", "bench")
 """Commands that write into the run's folder unless they are told where with `--out`."""
 _PRINTED = "-printed"
 """Ends the labels of commands of a locked run that are not told where to write."""
+_NOT_OF_PACKS = ("/verify.txt:", "-compare", "/compare-")
+"""What is other of a pack: `verify` checks its files, and nothing can be compared in it."""
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)(?![\w.])")
 _LONG = re.compile(r"(?<![\w.])-?\d+\.\d{9,}(?:[eE][+-]?\d+)?(?![\w.])")
 """Numbers in full, whose last digits differ between machines."""
 _ROUNDING = 1e-12
 _IMAGE = re.compile(r"data:image/[a-z]+;base64,([A-Za-z0-9+/=]+)")
+_MANIFEST = re.compile(r'<pre class="raw">.*?</pre>', re.DOTALL)
 _DRAWN = re.compile(r"<(style|script|svg)\b.*?</\1>", re.DOTALL)
 _LEFT_OUT = (
     (re.compile(r"^Time: .*\n(Workers held .*\n)?", re.MULTILINE), ""),
@@ -90,27 +94,37 @@ def outputs(name: str, folder: Path) -> dict[str, str]:
 
 
 @stand_in_rubrics()
-def moved_differences(name: str, folder: Path, *, locked: bool = False) -> list[str]:
+def moved_differences(
+    name: str, folder: Path, *, locked: bool = False, packed: bool = False
+) -> list[str]:
     """Return what differs once the run `name` was reported and then moved in `folder`.
 
     Without its data, and without models' libraries and modules: who asks for one is named.
     A `locked` run cannot be written: commands that write into its folder are told another
-    place, and where they are told none they still print what they print.
+    place, and where they are told none they still print what they print. So for one that
+    was `packed` into a file, which is read in the run's place.
     """
     made, moved = folder / "made", folder / "moved"
     _copy_run(name, made)
     run = api.open_run(made / "run")
     commands = dict([*_commands(run), *_own_commands(name)])
     writing = {k: words for k, words in commands.items() if words[0] in _INTO_THE_RUN}
-    if locked:
+    if locked or packed:
         for label, words in writing.items():
             commands[f"{label}{_PRINTED}"] = words
             commands[label] = (*words, "--out", f"{HERE}/out/run")
-    _move(made, moved)
+    if packed:
+        asked = (
+            (label, words) for label, words in commands.items() if words[0] != "compare"
+        )
+        commands = {label: _of_packs(words) for label, words in asked}
+    _move(made, moved, packed=packed)
     recorded = _contents(moved)
     said, asked_for = _read_bare(moved, commands, locked=locked)
     places = {moved: HERE, made: HERE}
-    if locked:
+    for root in ("run", "other") if packed else ():
+        places = {moved / f"{root}.zip": f"{HERE}/{root}"} | places
+    if locked or packed:
         places = {moved / "out" / "run": f"{HERE}/run"} | places
     found = {
         f"{label}.txt": _rounded(_without(text, places), _LONG)
@@ -122,12 +136,15 @@ def moved_differences(name: str, folder: Path, *, locked: bool = False) -> list[
         table.unlink()
     found |= _written(moved, recorded, places)
     accepted = found["changed_records.txt"] = _accepted(name, "changed_records.txt")
-    may_change = [] if locked else accepted.splitlines()
+    may_change = [] if locked or packed else accepted.splitlines()
     changed = _changed(moved, recorded).splitlines()
     lines = [f"{name} asks for {module}: {who}" for module, who in asked_for.items()]
     lines += [f"{name}: {file} was changed" for file in changed if file not in may_change]
     lines += _unprinted(name, found)
-    return lines + differences(name, found)
+    if not packed:
+        return lines + differences(name, found)
+    lines += differences(name, found, _as_packed)
+    return [line for line in lines if not any(words in line for words in _NOT_OF_PACKS)]
 
 
 def _copy_run(name: str, folder: Path) -> None:
@@ -136,14 +153,28 @@ def _copy_run(name: str, folder: Path) -> None:
         manifest.write_text(manifest.read_text().replace(HERE, str(folder)))
 
 
-def _move(made: Path, moved: Path) -> None:
+def _as_packed(text: str) -> str:
+    """The text without what a pack leaves out: the folder of a run, and settings."""
+    return _MANIFEST.sub("", text).replace(f"{HERE}/", "")
+
+
+def _of_packs(words: Sequence[str]) -> list[str]:
+    runs = {f"{HERE}/{root}": f"{HERE}/{root}.zip" for root in ("run", "other")}
+    return [runs.get(word, word) for word in words]
+
+
+def _move(made: Path, moved: Path, *, packed: bool = False) -> None:
     """Report the runs in `made` once, and leave of that folder only what travels."""
     moved.mkdir()
     for root in filter(Path.is_dir, (made / "run", made / "other")):
         plait("report", str(root), XDG_CACHE_HOME=str(made / "cache"))
         forget_outputs(root)
     for part in filter(Path.exists, (made / name for name in _TRAVELS)):
-        if part.is_dir():
+        if packed and part.name in ("run", "other"):
+            file = str(moved / f"{part.name}.zip")
+            done = plait("pack", str(part), file, XDG_CACHE_HOME=str(made / "cache"))
+            assert not done.returncode, done.stderr
+        elif part.is_dir():
             shutil.copytree(part, moved / part.name, copy_function=shutil.copyfile)
         else:
             shutil.copyfile(part, moved / part.name)
@@ -163,7 +194,7 @@ def _read_bare(
             (place / home).mkdir()
         env = {"COLUMNS": _WIDE, "XDG_CACHE_HOME": str(folder / "cache")}
         asked = {
-            "run": str(folder / "run"),
+            "run": str(next(folder.glob("run*"))),
             "table": str(folder / "out" / "open_run.parquet"),
             "commands": {k: _words_in(folder, words) for k, words in commands.items()},
             "locked": [str(folder / "run"), str(folder / "other")] if locked else [],
@@ -324,8 +355,13 @@ def _without(text: str, places: Mapping[Path, str]) -> str:
     return text
 
 
-def differences(name: str, found: Mapping[str, str]) -> list[str]:
-    """Return a line for each place where outputs of the run `name` are not the accepted."""
+def differences(
+    name: str, found: Mapping[str, str], change: Callable[[str], str] = str
+) -> list[str]:
+    """Return a line for each place where outputs of the run `name` are not the accepted.
+
+    As `change` returns both.
+    """
     root = EXPECTED / name
     files = {str(p.relative_to(root)): p for p in root.rglob("*") if p.is_file()}
     lines = []
@@ -337,7 +373,7 @@ def differences(name: str, found: Mapping[str, str]) -> list[str]:
             lines.append(f"{place}: new")
         else:
             accepted = files[file].read_bytes().decode()
-            lines += _line_differences(place, accepted, found[file])
+            lines += _line_differences(place, change(accepted), change(found[file]))
     return lines
 
 
@@ -374,20 +410,21 @@ def main(
     locked: Annotated[
         bool, typer.Option("--locked", help="Moved, and not to be written to.")
     ] = False,
+    packed: Annotated[bool, typer.Option("--packed", help="As one file.")] = False,
 ) -> None:
     """Say what differs of all runs or those that are named; exit status 1 if any does."""
     total = 0
     with tempfile.TemporaryDirectory() as place:
         for name in names or CORPUS:
             folder = Path(place) / name
-            if moved or locked:
-                lines = moved_differences(name, folder, locked=locked)
+            if moved or locked or packed:
+                lines = moved_differences(name, folder, locked=locked, packed=packed)
             else:
                 found = outputs(name, folder)
                 lines = differences(name, found)
             total += len(lines)
             print(*lines, sep="\n", end="\n" if lines else "")
-            if accepted and not (moved or locked):
+            if accepted and not (moved or locked or packed):
                 accept(name, found)
     print(f"{total} differences" + (", accepted" if accepted and total else ""))
     raise typer.Exit(int(bool(total) and not accepted))

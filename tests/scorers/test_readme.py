@@ -38,6 +38,8 @@ def test_the_example_scores_as_it_says(brevity):
     long = Candidate(document("one two three"), reference=document("one"))
     outcomes = stage([long, Candidate(document("one"))])
     assert isinstance(outcomes[0], Result)
+    (words,) = brevity.parts_of(outcomes[0].value)
+    assert words == ("words", "other", 3.0, "words", "0-10000")
     assert (outcomes[0].value.value, outcomes[0].value.parts) == (2.0, {"words": 3})
     assert isinstance(outcomes[1], Unscored)
 

@@ -3,78 +3,45 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.results.board import SCHEMA, Board
+from benchmarks.results.board import NAME, SCHEMA, Board, Codes, Mask, Names
 from benchmarks.results.costs import Amounts, DocumentCost, RecordCost
-from benchmarks.results.files.about import RunAbout, figures_of, measured_of
+from benchmarks.results.files.about import figures_of, measured_of
+from benchmarks.results.files.schema import TABLES
+from benchmarks.results.files.tables import ResultTables
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
-from cluster.plan import Evaluation
-from generators.base import Kind, OutcomeName, StageSpec
-from generators.system import System
+from generators.base import Kind, OutcomeName
 from pipelines.chat.endings import CUT
-from scorers.base import Scorer
+from scorers.parts import RULED
+from scorers.statistics.estimate import Floats
 
 Indices = npt.NDArray[np.int64]
 _AMOUNTS = (
     *("seconds", "gpu_seconds", "input_tokens", "output_tokens"),
     *("pictures", "joules", "cost", CUT),
 )
-_SHOWN = ("criterion", "penalty", "raw")
-"""Kinds of parts of a score that have a row of the board."""
 _ABOUT = ("system", "query", "repeat")
 
 
-class StoredResults(Protocol):
-    """What a board needs of the results of a run (`reading.py`)."""
-
-    @property
-    def about(self) -> RunAbout:
-        """What is no row of a table."""
-
-    @property
-    def stages(self) -> Mapping[str, StageSpec]:
-        """The stages by the folders of their records."""
-
-    @property
-    def systems(self) -> Sequence[System]:
-        """The systems, in the run's order."""
-
-    @property
-    def scorers(self) -> Sequence[Scorer]:
-        """The scorers, in the run's order."""
-
-    @property
-    def heads(self) -> Mapping[str, tuple[str, str]]:
-        """Category and field of the queries by key."""
-
-    @property
-    def evaluations(self) -> Callable[..., Iterator[Evaluation]]:
-        """Reads answers and their scores."""
-
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a table, or some columns of it."""
-
-
-def board_of(results: StoredResults) -> Board:
-    """Return the board of stored results."""
-    about, answers = results.about, results.table("answers", _COLUMNS_OF_ANSWERS)
-    scores = results.table("scores", _COLUMNS_OF_SCORES)
+def board_of(results: ResultTables) -> Board:
+    """Return the board of stored results, which brings back no answers."""
+    about = results.about
+    answers = _columns_of(results, "answers", _OF_ANSWERS)
+    scores = _columns_of(results, "scores", _OF_SCORES)
     spending = Spending.of(results, answers, scores)
-    table = _Rows(results, answers, scores, spending).table()
     thought = answers.filter(pc.fill_null(answers.column("thought"), False))
     return Board(
-        table=table,
+        table=_Rows(results, answers, scores, spending).table(),
         figures=figures_of(about.figures),
         systems=results.systems,
         scorers=results.scorers,
@@ -83,24 +50,36 @@ def board_of(results: StoredResults) -> Board:
         weights=about.weights,
         selection=about.selection,
         repeats=about.repeats,
-        costs=_document_costs(results, answers, spending),
+        costs=_document_costs(results),
         spent=spending.totals,
         thoughts=Counter(thought.column("system").to_pylist()),
         cut=spending.cut,
         damaged=about.damaged,
         agreement=measured_of(about.agreement),
-        reading=partial(results.evaluations, notes=True),
     )
 
 
-_COLUMNS_OF_ANSWERS = (
-    *_ABOUT,
-    *("outcome", "reason", "fault", "images", "discarded", "thought", "tries", "jobs"),
-)
-_COLUMNS_OF_SCORES = (
-    *(*_ABOUT, "scorer"),
-    *("outcome", "value", "reason", "fault", "jobs"),
-)
+_KEYS = "jobs.list.element.key"
+"""Of the jobs, their keys alone."""
+_OF_ANSWERS = (*_ABOUT, "outcome", "reason", "fault", "images", "discarded", "thought")
+_OF_SCORES = (*_ABOUT, "scorer", "outcome", "value", "reason", "fault")
+
+
+def _columns_of(results: ResultTables, name: str, columns: Sequence[str]) -> pa.Table:
+    """Return columns of a table, texts as dictionaries, and the keys of its jobs.
+
+    A text is in memory once, however many rows have it.
+    """
+    kinds = {column: TABLES[name].field(column).type for column in columns}
+    names = [column for column, kind in kinds.items() if kind == pa.string()]
+    fields = [(c, NAME if c in names else kind) for c, kind in kinds.items()]
+    schema = pa.schema([*fields, ("jobs", pa.list_(pa.struct([("key", pa.string())])))])
+    parts = []
+    for entry in results.tables.get(name, ()):
+        with results.open_file(entry, names) as file:
+            parts.append(file.read(columns=[*columns, _KEYS]).cast(schema))
+    whole = pa.concat_tables(parts) if parts else schema.empty_table()
+    return whole.unify_dictionaries()
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +95,7 @@ class Asked:
 class Spending:
     """What answers and scores took, from the records that they are made of."""
 
-    records: pa.Table
-    amounts: Mapping[str, npt.NDArray[np.float64]]
+    amounts: Mapping[str, Floats]
     """By measure, of each record; NaN where it is not known."""
     answers: Asked
     scores: Asked
@@ -127,59 +105,113 @@ class Spending:
     """By system its answers, by scorer its judgements, with a reply that was cut."""
 
     @classmethod
-    def of(cls, results: StoredResults, answers: pa.Table, scores: pa.Table) -> Spending:
+    def of(cls, results: ResultTables, answers: pa.Table, scores: pa.Table) -> Spending:
         """Return what the rows of both tables took."""
-        records = results.table("records", ["key", "stage", *_AMOUNTS])
-        amounts = {}
-        for name in _AMOUNTS:
-            column = pc.fill_null(records.column(name), np.nan)
-            amounts[name] = column.to_numpy()
-        keys = records.column("key").combine_chunks()
+        records = results.table("records", ["key", *_AMOUNTS])
+        amounts = {
+            name: pc.fill_null(records.column(name), np.nan).to_numpy() for name in _AMOUNTS
+        }
+        keys = KeyIndex.of(records.column("key"))
         made, judged = (_asked(table, keys) for table in (answers, scores))
         totals: dict[str, Amounts] = {}
         cut = Counter[str]()
-        every = []
         for table, asked, name in ((answers, made, "system"), (scores, judged, "scorer")):
-            whose = table.column(name).combine_chunks().dictionary_encode()
-            codes = whose.indices.to_numpy()
-            valued = pa.array(_VALUED, pa.string())
-            done = pc.is_in(table.column("outcome"), valued).to_numpy()
+            whose = Names.of(table, name)
+            done = Names.of(table, "outcome").is_(OutcomeName.DONE, OutcomeName.SCORED)
             is_cut = ~np.isnan(amounts[CUT])[asked.record] & done[asked.row]
-            cut_rows = np.unique(asked.row[is_cut])
-            for code, owner in enumerate(whose.dictionary.to_pylist()):
-                own = np.unique(asked.record[codes[asked.row] == code])
-                if len(own):
+            cut_rows = _marked(asked.row[is_cut], len(table))
+            owners = whose.codes[asked.row]
+            for code, owner in enumerate(whose.names):
+                own = _marked(asked.record[owners == code], len(records))
+                if own.any():
                     totals[owner] = _total(amounts, own)
-                if n := int((codes[cut_rows] == code).sum()):
+                if n := int((whose.codes[cut_rows] == code).sum()):
                     cut[owner] = n
-            every.append(asked.record)
-        if len(used := np.unique(np.concatenate(every))):
+        used = _marked(made.record, len(records)) | _marked(judged.record, len(records))
+        if used.any():
             totals[""] = _total(amounts, used)
-        return cls(records, amounts, made, judged, totals, cut)
+        return cls(amounts, made, judged, totals, cut)
 
 
-_VALUED = (OutcomeName.DONE, OutcomeName.SCORED)
+def _marked(places: Indices, n: int) -> Mask:
+    """Return which of n rows are among `places`."""
+    mask = np.zeros(n, np.bool_)
+    mask[places] = True
+    return mask
 
 
-def _asked(table: pa.Table, keys: pa.Array) -> Asked:
-    jobs = table.column("jobs").combine_chunks()
-    counts = pc.fill_null(pc.list_value_length(jobs), 0).to_numpy()
-    row = np.repeat(np.arange(len(jobs)), counts)
-    found = pc.index_in(pc.struct_field(jobs.flatten(), "key"), keys)
-    record = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+class KeyIndex:
+    """Finds keys of records among those of a table: 24 bytes each, where texts take 100."""
+
+    def __init__(self, numbers: npt.NDArray[np.uint64]) -> None:
+        self._order = np.lexsort(numbers.T[::-1])
+        self._numbers = numbers[self._order]
+
+    @classmethod
+    def of(cls, keys: pa.ChunkedArray) -> KeyIndex:
+        """Return the index of the keys of a table."""
+        return cls(_numbers_of(keys))
+
+    def places(self, keys: pa.ChunkedArray) -> Indices:
+        """Return by key its row in the table; -1 for one that is not there."""
+        asked = _numbers_of(keys)
+        if not len(self._numbers):
+            return np.full(len(asked), -1)
+        # In their order they are found in a tenth of the time.
+        order = np.argsort(asked[:, 0])
+        at = np.empty(len(asked), np.int64)
+        at[order] = np.searchsorted(self._numbers[:, 0], asked[order, 0])
+        # Keys that begin alike in 64 bits are beside each other; there may be some.
+        found = np.full(len(asked), -1)
+        for _ in range(self._alike):
+            near = self._numbers[np.minimum(at, len(self._numbers) - 1)]
+            same = (near == asked).all(1) & (at < len(self._numbers))
+            found[same] = self._order[at[same]]
+            at = at + 1
+        return found
+
+    @cached_property
+    def _alike(self) -> int:
+        """The most keys that share their first half."""
+        starts = np.flatnonzero(np.diff(self._numbers[:, 0], prepend=0, append=0))
+        return int(np.diff(starts, append=len(self._numbers)).max(initial=1))
+
+
+def _numbers_of(keys: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    """Return keys, which are 32 hexadecimal digits, as pairs of numbers."""
+    parts = [np.zeros((0, 2), np.uint64)]
+    for chunk in keys.chunks:
+        digits = "".join(chunk.to_pylist())
+        parts.append(np.frombuffer(bytes.fromhex(digits), ">u8").reshape(-1, 2))
+    return np.concatenate(parts).astype(np.uint64)
+
+
+def _asked(table: pa.Table, keys: KeyIndex) -> Asked:
+    rows = [np.zeros(0, np.int64)]
+    records = [np.zeros(0, np.int64)]
+    first = 0
+    for jobs in table.column("jobs").chunks:
+        counts = pc.fill_null(pc.list_value_length(jobs), 0).to_numpy()
+        row = np.repeat(np.arange(first, first + len(jobs)), counts)
+        found = keys.places(pa.chunked_array([pc.struct_field(jobs.flatten(), "key")]))
+        rows.append(row[found >= 0])
+        records.append(found[found >= 0])
+        first += len(jobs)
     # A record counts once in a row.
-    known = record >= 0
-    pairs = np.unique(row[known] * max(1, len(keys)) + record[known])
-    return Asked(pairs // max(1, len(keys)), pairs % max(1, len(keys)))
+    pairs = np.stack([np.concatenate(rows), np.concatenate(records)])
+    row, record = pairs[:, np.lexsort(pairs[::-1])]
+    new = np.ones(len(row), np.bool_)
+    new[1:] = (np.diff(row) != 0) | (np.diff(record) != 0)
+    return Asked(row[new], record[new])
 
 
-def _total(amounts: Mapping[str, npt.NDArray[np.float64]], rows: Indices) -> Amounts:
+def _total(amounts: Mapping[str, Floats], rows: Mask) -> Amounts:
     """Return the sum of each measure over some records; without those nothing tells."""
     sums = {}
     for name, values in amounts.items():
-        known = values[rows][~np.isnan(values[rows])]
-        if len(known):
-            sums[name] = float(known.sum())
+        known = rows & ~np.isnan(values)
+        if known.any():
+            sums[name] = float(values[known].sum())
     return sums
 
 
@@ -187,42 +219,30 @@ def _total(amounts: Mapping[str, npt.NDArray[np.float64]], rows: Indices) -> Amo
 class _Rows:
     """Makes the rows of a board: of answers, of scores, and of the parts of scores."""
 
-    results: StoredResults
+    results: ResultTables
     answers: pa.Table
     scores: pa.Table
     spending: Spending
 
     def table(self) -> pa.Table:
         """Return them in the order of the plan: repeat, query, system, scorer, part."""
-        shown = self.results.table("parts")
-        shown = shown.filter(pc.is_in(shown.column("kind"), pa.array(_SHOWN)))
-        sources = [
-            self._answers(),
-            self._scores(),
-            self._parts(shown),
-        ]
-        whole = pa.concat_tables(sources)
-        names = [scorer.name for scorer in self.results.scorers]
-        scorer = _codes(whole.column("scorer"), names)
-        part = np.concatenate(
-            [np.full(len(t), -1) for t in sources[:2]] + [np.arange(len(shown))]
-        )
-        keys = (part, scorer, *self._position(whole)[::-1])
-        table = whole.take(pa.array(np.lexsort(keys)))
-        columns = []
-        for column in SCHEMA:
-            values = table.column(column.name)
-            if pa.types.is_dictionary(column.type):
-                values = values.combine_chunks().dictionary_encode()
-            columns.append(values.cast(column.type))
-        return pa.table(columns, schema=SCHEMA).combine_chunks()
+        parts = _shown_parts(self.results)
+        sources = [self._answers(), self._scores(), self._parts(parts)]
+        whole = pa.concat_tables(sources).unify_dictionaries()
+        scorers = [scorer.name for scorer in self.results.scorers]
+        counts = [len(source) for source in sources]
+        part = np.repeat(np.array([-1, -1, 0]), counts)
+        part[counts[0] + counts[1] :] = np.arange(len(parts))
+        scorer = Names.of(whole, "scorer").recoded(scorers)
+        order = np.lexsort((part, scorer, *self._position(whole)[::-1]))
+        return whole.combine_chunks().take(pa.array(order))
 
-    def _position(self, table: pa.Table) -> tuple[Indices, Indices, Indices]:
+    def _position(self, table: pa.Table) -> tuple[npt.NDArray[Any], Codes, Codes]:
         systems = [system.name for system in self.results.systems]
         return (
             table.column("repeat").to_numpy(),
-            _codes(table.column("query"), [*self.results.heads]),
-            _codes(table.column("system"), systems),
+            Names.of(table, "query").recoded([*self.results.heads]),
+            Names.of(table, "system").recoded(systems),
         )
 
     def _answers(self) -> pa.Table:
@@ -234,61 +254,84 @@ class _Rows:
         return self._rows(self.scores, self.spending.scores, **own)
 
     def _parts(self, parts: pa.Table) -> pa.Table:
-        n = len(parts)
-        own = {name: parts.column(name) for name in ("scorer", "value")}
-        scored = pa.array([OutcomeName.SCORED] * n, pa.string())
-        empty = pa.array([""] * n, pa.string())
         nothing = Asked(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        plain = parts.append_column("outcome", scored)
-        plain = plain.append_column("reason", empty).append_column("fault", empty)
-        return self._rows(plain, nothing, criterion=parts.column("name"), **own)
+        texts = {"outcome": OutcomeName.SCORED, "reason": "", "fault": ""}
+        for name, text in texts.items():
+            parts = parts.append_column(name, _repeated([text], np.zeros(len(parts))))
+        own = {name: parts.column(name) for name in ("scorer", "value")}
+        return self._rows(parts, nothing, criterion=parts.column("name"), **own)
 
     def _rows(self, table: pa.Table, asked: Asked, **own: Any) -> pa.Table:
-        """Return rows with the columns of a board, whose names are plain texts."""
-        n = len(table)
+        """Return rows with the columns of a board."""
         columns = {name: table.column(name) for name in (*_ABOUT, "outcome")}
         columns |= {name: table.column(name) for name in ("reason", "fault")}
         columns |= self._of_systems(table) | self._of_queries(table)
-        columns |= self._spent(asked, n) | own
+        columns |= self._spent(asked, len(table)) | own
         arrays = []
         for column in SCHEMA:
-            kind = column.type
-            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
             values = columns.get(column.name)
-            arrays.append(pa.nulls(n, kind) if values is None else values.cast(kind))
-        names = SCHEMA.names
-        return pa.table(dict(zip(names, arrays, strict=True)))
+            nothing = pa.nulls(len(table), column.type)
+            arrays.append(nothing if values is None else values.cast(column.type))
+        return pa.table(arrays, schema=SCHEMA)
 
     def _of_systems(self, table: pa.Table) -> dict[str, pa.Array]:
         systems = self.results.systems
-        at = pa.array(_codes(table.column("system"), [s.name for s in systems]))
+        at = Names.of(table, "system").recoded([s.name for s in systems])
         parts = [composition_of(system) for system in systems]
-        named = {}
-        for i, name in enumerate(("lvlm", "t2i", "protocol")):
-            named[name] = pa.array([part[i] for part in parts], pa.string()).take(at)
-        return named
+        return {
+            name: _repeated([part[i] for part in parts], at)
+            for i, name in enumerate(("lvlm", "t2i", "protocol"))
+        }
 
     def _of_queries(self, table: pa.Table) -> dict[str, pa.Array]:
         heads = self.results.heads
-        at = pa.array(_codes(table.column("query"), [*heads]))
-        groups = [*heads.values()]
+        at = Names.of(table, "query").recoded([*heads])
         return {
-            name: pa.array([group[i] for group in groups], pa.string()).take(at)
+            name: _repeated([group[i] for group in heads.values()], at)
             for i, name in enumerate(("category", "field"))
         }
 
     def _spent(self, asked: Asked, n: int) -> dict[str, pa.Array]:
-        amounts = self.spending.amounts
         sums = {}
         for name in ("seconds", "input_tokens", "output_tokens", "cost"):
-            sums[name] = _sums(amounts[name][asked.record], asked.row, n)
+            sums[name] = _sums(self.spending.amounts[name][asked.record], asked.row, n)
         pair = np.stack([sums["input_tokens"], sums["output_tokens"]])
         tokens = np.where(np.isnan(pair).all(0), np.nan, np.nansum(pair, 0))
         spent = {"seconds": sums["seconds"], "tokens": tokens, "cost": sums["cost"]}
         return {name: pa.array(values, from_pandas=True) for name, values in spent.items()}
 
 
-def _sums(values: npt.NDArray[np.float64], row: Indices, n: int) -> npt.NDArray[np.float64]:
+def _shown_parts(results: ResultTables) -> pa.Table:
+    """Return the parts of scores that have a row of the board."""
+    parts = [TABLES["parts"].empty_table()]
+    for entry in results.tables.get("parts", ()):
+        with results.open_file(entry) as file:
+            table = file.read(columns=[*_ABOUT, "scorer", "name", "kind", "value"])
+            table = table.filter(pc.is_in(table.column("kind"), pa.array(RULED)))
+            # Of the others there is one a score, which its kind names.
+            ruled = pc.equal(table.column("kind"), "criterion")
+            shown = pc.if_else(ruled, table.column("name"), table.column("kind"))
+            place = table.column_names.index("name")
+            parts.append(table.set_column(place, "name", shown))
+    whole = pa.concat_tables(parts, promote_options="default")
+    for i, column in enumerate(whole.schema):
+        if column.type == pa.string():
+            encoded = whole.column(i).combine_chunks().dictionary_encode()
+            whole = whole.set_column(i, column.name, encoded.cast(NAME))
+    return whole
+
+
+def _repeated(texts: Sequence[str | None], at: npt.NDArray[Any]) -> pa.Array:
+    """Return by row the text that it is the place of."""
+    names = pa.array(dict.fromkeys(texts), pa.string())
+    place = {name: i for i, name in enumerate(names.to_pylist())}
+    codes = np.array([place[text] for text in texts], np.int32)[at.astype(np.int64)]
+    named = pa.DictionaryArray.from_arrays(pa.array(codes), names)
+    # None is no name.
+    return named.cast(pa.string()).dictionary_encode() if None in place else named
+
+
+def _sums(values: Floats, row: Indices, n: int) -> Floats:
     """Return the sum of each row's known values; NaN where none is known."""
     known = ~np.isnan(values)
     sums = np.bincount(row[known], values[known], minlength=n)
@@ -296,67 +339,47 @@ def _sums(values: npt.NDArray[np.float64], row: Indices, n: int) -> npt.NDArray[
     return np.where(counts > 0, sums, np.nan)
 
 
-def _codes(column: pa.ChunkedArray, names: Sequence[str]) -> Indices:
-    """Return by row the position of its name; -1 for none."""
-    found = pc.index_in(column, pa.array(names, pa.string()))
-    codes: Indices = pc.fill_null(found, -1).to_numpy().astype(np.int64)
-    return codes
-
-
 # ------------------------------------------------------------------------------ documents
 
 
-def _document_costs(
-    results: StoredResults, answers: pa.Table, spending: Spending
-) -> list[DocumentCost] | None:
+def _document_costs(results: ResultTables) -> list[DocumentCost] | None:
     """Return what the documents of paired systems cost; None where that is not known."""
     paired = {s.name: s for m in matrices_of(results.systems) for s in m.cells}
     stages = {spec.folder for system in paired.values() for spec in system.stages}
     if not paired or stages & {*results.about.unreadable}:
         return None
-    wanted = pc.is_in(answers.column("system"), pa.array([*paired]))
-    own = answers.filter(wanted)
-    records = _record_costs(results, spending)
-    order = [system.name for system in results.systems]
-    at = (
-        own.column("repeat").to_numpy(),
-        _codes(own.column("query"), [*results.heads]),
-        _codes(own.column("system"), order),
+    columns = [*_ABOUT, "outcome", "tries", "jobs"]
+    answers = results.rows("answers", columns, {"system": [*paired]})
+    place = {key: i for i, key in enumerate(results.heads)}
+    number = {system.name: i for i, system in enumerate(results.systems)}
+
+    def position(row: Mapping[str, Any]) -> tuple[int, int, int]:
+        return row["repeat"], place[row["query"]], number[row["system"]]
+
+    records = {}
+    for row in results.rows("records", ["key", "stage", *_AMOUNTS], {"stage": stages}):
+        amounts = {name: row[name] for name in _AMOUNTS if row[name] is not None}
+        spec = results.stages[row["stage"]]
+        records[row["key"]] = RecordCost.with_amounts(spec, amounts)
+    return [_cost(results, row, records) for row in sorted(answers, key=position)]
+
+
+def _cost(
+    results: ResultTables, row: Mapping[str, Any], records: Mapping[str, RecordCost]
+) -> DocumentCost:
+    jobs = row["jobs"]
+    keys = sorted(job["key"] for job in jobs)
+    kinds = [results.stages[job["stage"]].kind for job in jobs]
+    drawn = [j for j, kind in zip(jobs, kinds, strict=True) if kind is Kind.RENDER]
+    tries = json.loads(row["tries"] or "[]")
+    seeds = [tried["seed"] for tried in tries if tried["try"] == 1]
+    seeds = seeds or [job["seed"] for job in drawn]
+    return DocumentCost(
+        system=row["system"],
+        query=row["query"],
+        repeat=row["repeat"] - 1,
+        done=row["outcome"] == OutcomeName.DONE,
+        records={key: records[key] for key in keys if key in records},
+        requests=Counter(kinds),
+        seeds={i: seed for i, seed in enumerate(seeds) if seed is not None},
     )
-    ordered = own.take(pa.array(np.lexsort(at[::-1])))
-    return [*_costs(results, ordered, records)]
-
-
-def _record_costs(results: StoredResults, spending: Spending) -> dict[str, RecordCost]:
-    costs = {}
-    keys, folders = (spending.records.column(n).to_pylist() for n in ("key", "stage"))
-    columns = {name: values.tolist() for name, values in spending.amounts.items()}
-    for i, (key, folder) in enumerate(zip(keys, folders, strict=True)):
-        own = {name: values[i] for name, values in columns.items()}
-        amounts = {name: value for name, value in own.items() if not math.isnan(value)}
-        costs[key] = RecordCost.with_amounts(results.stages[folder], amounts)
-    return costs
-
-
-def _costs(
-    results: StoredResults, answers: pa.Table, records: Mapping[str, RecordCost]
-) -> Iterator[DocumentCost]:
-    columns = ["system", "query", "repeat", "outcome", "tries", "jobs"]
-    for batch in answers.select(columns).to_batches(max_chunksize=1_000):
-        for row in batch.to_pylist():
-            jobs = row["jobs"]
-            keys = sorted(job["key"] for job in jobs)
-            kinds = [results.stages[job["stage"]].kind for job in jobs]
-            drawn = [j for j, kind in zip(jobs, kinds, strict=True) if kind is Kind.RENDER]
-            tries = json.loads(row["tries"] or "[]")
-            seeds = [tried["seed"] for tried in tries if tried["try"] == 1]
-            seeds = seeds or [job["seed"] for job in drawn]
-            yield DocumentCost(
-                system=row["system"],
-                query=row["query"],
-                repeat=row["repeat"] - 1,
-                done=row["outcome"] == OutcomeName.DONE,
-                records={key: records[key] for key in keys if key in records},
-                requests=Counter(kinds),
-                seeds={i: seed for i, seed in enumerate(seeds) if seed is not None},
-            )

@@ -334,7 +334,7 @@ class ResultsWriter:
                 figures=facts_of_figures(figures),
                 unreadable=unreadable,
             )
-            content = {"tables": tables, "records": parts_of(self._store.root)}
+            content = {"tables": tables, "records": record_parts(self._store.root)}
             write_about(folder, content | about.as_json)
 
     @property
@@ -448,7 +448,7 @@ def former_tables(folder: AnyPath, *names: str) -> dict[str, list[dict[str, Any]
         return {}
 
 
-def parts_of(root: AnyPath) -> dict[str, list[str]]:
+def record_parts(root: AnyPath) -> dict[str, list[str]]:
     """Return the names of the parts that each stage's folder holds."""
     folders = {folder.name: parts_in(folder) for folder in stage_folders(root)}
     return {name: sorted(part.name for part in own) for name, own in folders.items()}

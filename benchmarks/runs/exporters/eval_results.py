@@ -9,7 +9,7 @@ metric. The file is what `huggingface_hub.EvalResultEntry` describes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from benchmarks.results.leaderboard import AVERAGES, HEADINGS, headline, leaderb
 from benchmarks.runs.run_data import RunData
 from benchmarks.tasks.mmie.official import claim
 from benchmarks.tasks.reading.sources import HUB
+from generators.base import StageSpec
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import unknown
@@ -57,6 +58,12 @@ def export(run: RunData, systems: Sequence[str], out: Path, task: str | None) ->
             published model with a mean of all its answers.
     """
     measured = hub_task(run.manifest, task, run.scorers)
+    (scorer,) = (s for s in run.board.scorers if s.name == measured.scorer)
+    if kinds := _not_published(scorer.stages):
+        raise UsageError(
+            f"--format eval-results: {scorer.name} ran with weights that are not the "
+            f"published ones ({kinds})"
+        )
     models: dict[str, System] = {}
     refused = []
     for system in run.board.systems:
@@ -119,9 +126,8 @@ def without_page(board: Board, system: System, scorer: str) -> str:
     if not system.stages:
         return "it has no model"
     models = {stage.identity.partition("@")[0] for stage in system.stages if stage.identity}
-    kinds = {str(stage.weights) for stage in system.stages if stage.weights is not None}
-    if kinds - {"pretrained"}:
-        return f"its weights ({', '.join(sorted(kinds))}) are not the published ones"
+    if kinds := _not_published(system.stages):
+        return f"its weights are not the published ones ({kinds})"
     if len(models) != 1 or "/" not in (model := next(iter(models))) or ":" in model:
         return f"it is not one model of the Hub ({', '.join(sorted(models)) or 'none'})"
     (row,) = (row for row in leaderboard(board) if row["system"] == system.name)
@@ -129,6 +135,12 @@ def without_page(board: Board, system: System, scorer: str) -> str:
         return f"{row['missing']:,} answers are not made yet or lost"
     cell = row["scores"][scorer][headline(leaderboard(board), scorer)]
     return f"it has no mean: {cell['reason']}" if cell["mean"] is None else ""
+
+
+def _not_published(stages: Iterable[StageSpec]) -> str:
+    """Return the kinds of weights of stages that are not `pretrained`, with commas."""
+    kinds = {str(stage.weights) for stage in stages if stage.weights is not None}
+    return ", ".join(sorted(kinds - {"pretrained"}))
 
 
 def _entry(run: RunData, system: System, task: HubTask) -> dict[str, Any]:

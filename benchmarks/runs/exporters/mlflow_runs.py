@@ -42,20 +42,17 @@ def write(tracked: TrackedSystem, out: Path) -> None:
     mlflow = import_extra("mlflow", "--format mlflow")
     store = (out / STORE).as_uri()
     client = mlflow.MlflowClient(tracking_uri=store, registry_uri=store)
-    experiment = client.get_experiment_by_name(tracked.project)
-    if experiment is None:
-        number = client.create_experiment(tracked.project)
-    else:
-        number = experiment.experiment_id
+    known = client.get_experiment_by_name(tracked.project)
+    experiment = known.experiment_id if known else client.create_experiment(tracked.project)
     tags = {"plait.run": tracked.group, "weights": tracked.weights}
     tags["mlflow.note.content"] = tracked.warning
     tags = {name: text for name, text in tags.items() if text}
-    run = client.create_run(number, run_name=tracked.name, tags=tags).info.run_id
+    run = client.create_run(experiment, run_name=tracked.name, tags=tags).info.run_id
     client.log_dict(run, dict(tracked.config), "config.json")
     for name, value in _flat({**tracked.config, "reasons": None}):
         client.log_param(run, _name(name), str(value)[:_LONGEST])
-    for name, number in tracked.metrics.items():
-        client.log_metric(run, _name(name), number)
+    for name, value in tracked.metrics.items():
+        client.log_metric(run, _name(name), value)
     tables = {
         "answers.json": [_without_images(row) for row in tracked.rows],
         "images.json": [*_of_images(tracked.rows, mlflow.Image)],

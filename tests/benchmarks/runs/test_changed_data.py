@@ -18,6 +18,8 @@ from picture_helpers import flat
 
 import plait
 from benchmarks.runs import experiment, joining
+from benchmarks.runs.config import load_config
+from benchmarks.tasks.changes import DataChoices
 from generators.errors import UsageError
 
 Rows = list[dict[str, Any]]
@@ -192,24 +194,53 @@ def test_changed_data_are_refused_or_taken_as_the_user_says(
         assert invoke("plan", *RUN, *larger).exit_code == 0
 
 
-def test_a_row_that_is_new_is_noticed_when_it_is_asked(
+def test_rows_are_noticed_when_they_are_asked(place: Path) -> None:
+    """A run of a few queries asks no others, and does not make them known ones."""
+    ids = place / "ids.txt"
+    words = [*RUN, "--ids", str(ids), "--set", "scorers=[]"]
+    ids.write_text("SA-1\nSA-2")
+    folder(place / "data", queries())
+    assert invoke("run", *words).exit_code == 0
+    (why, where, drawn, broken) = queries()
+    new, other = asked("SA-3", "How?"), asked("PBL-1", "How so?")
+    folder(place / "data", [new, why, where, other, broken])
+    words += ["--repeats", "2"]
+    assert invoke("run", *words).exit_code == 0
+    ids.write_text("SA-1\nSA-2\nPBL-1\nSA-3")
+    reason = r"2 rows .* \(SA-3, PBL-1\) not in it then. --changed-data add"
+    with pytest.raises(UsageError, match=reason):
+        invoke("plan", *words)
+    told = invoke("plan", *words, "--changed-data", "add").output
+    assert "8 documents: 4 queries" in told
+    folder(place / "data", [why, where, drawn])
+    ids.write_text("SA-1\nSA-2\nPBL-1")
+    assert "6 documents: 3 queries" in invoke("plan", *words).output
+
+
+def test_ids_of_queries_that_are_gone_are_left_out(begin: Callable[[Change], Path]) -> None:
+    root = begin(CHANGES["removed"])
+    ids = root.parent / "ids.txt"
+    ids.write_text("SA-1\nSA-2\nPBL-1\nSA-9")
+    words = [*RUN, "--ids", str(ids)]
+    with pytest.raises(UsageError, match=r"1 is gone \(SA-2\)"):
+        invoke("plan", *words)
+    told = invoke("plan", *words, "--changed-data", "remake").output
+    assert "3 documents: 3 queries" in told
+
+
+def test_a_run_that_keeps_its_queries_is_another_than_one_that_makes_them_anew(
     begin: Callable[[Change], Path],
 ) -> None:
-    """A run of a few queries does not ask it, and does not make it a known one."""
-    root = begin(Change(lambda rows: rows.insert(0, asked("SA-3", "How?"))))
-    shutil.rmtree(root)
-    ids = root.parent / "ids.txt"
-    ids.write_text("SA-1\nSA-2")
-    few = ["--ids", str(ids), "--set", "scorers=[]"]
-    folder(root.parent / "data", queries())
-    assert invoke("run", *RUN, *few).exit_code == 0
-    folder(root.parent / "data", [asked("SA-3", "How?"), *queries()])
-    assert invoke("run", *RUN, *few, "--repeats", "2").exit_code == 0
-    ids.write_text("SA-1\nSA-2\nPBL-1\nSA-3")
-    with pytest.raises(UsageError, match=r"1 row .* \(SA-3\).*--changed-data add"):
-        invoke("plan", *RUN, *few, "--repeats", "2")
-    told = invoke("plan", *RUN, *few, "--repeats", "2", "--changed-data", "add").output
-    assert "8 documents: 4 queries" in told
+    """Shards of both do not go together."""
+    root = begin(CHANGES["reworded"])
+    config = load_config(
+        None,
+        {"systems": (POET,), "scorers": (LENGTHS,), "weights": "tiny", "data": "data"}
+        | {"out": root},
+    )
+    choices = (DataChoices(keep=True), DataChoices(remake=True))
+    made = [joining.joined(config, choices=choice).experiment for choice in choices]
+    assert made[0].run_digest != made[1].run_digest
 
 
 def test_several_choices_may_be_given(begin: Callable[[Change], Path]) -> None:
@@ -313,7 +344,9 @@ def test_results_are_not_made_anew_of_other_data(
     root = begin(CHANGES[name])
     shutil.move(root / "results", root.parent / "results")
     for words in (["report", "run"], ["leaderboard", "run"]):
-        with pytest.raises(UsageError, match=r"has changed since the run in"):
+        with pytest.raises(
+            UsageError, match=r"has changed since the run in .*run was made"
+        ):
             invoke(*words)
     # Those of a run that goes on with its queries as they were are made of these.
     shutil.move(root.parent / "results", root / "results")

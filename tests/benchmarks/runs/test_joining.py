@@ -230,3 +230,4 @@ def test_weights_that_have_changed_in_their_place_are_refused(place: Path) -> No
     gone = joined(config).experiment
     assert "no such file or folder" in gone.missing_weights[0]
     assert gone.identities == made["identities"]
+    assert gone.about()["stages"] == made["stages"]
