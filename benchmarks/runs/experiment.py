@@ -11,12 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from benchmarks.results.files.about import (
-    RunAbout,
-    facts_of_scorer,
-    facts_of_stage,
-    facts_of_system,
-)
+from benchmarks.results.files.about import RunAbout, facts_of_plan
 from benchmarks.results.files.writing import ResultsWriter
 from benchmarks.results.people import read_measured
 from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
@@ -217,6 +212,7 @@ class Experiment:
         """Return what the results say of the run besides their tables."""
         config, task = self.config, self.task
         models = models_of(config)
+        settings = {s.name: scorer_settings(s.name, config, models) for s in self.scorers}
         judges = [s for s in self.scorers if isinstance(s, RubricJudge)]
         return RunAbout(
             run_digest=self.run_digest,
@@ -233,12 +229,7 @@ class Experiment:
             identities=dict(self.identities),
             rubrics={judge.name: judge.texts for judge in judges},
             agreement=[*map(asdict, read_measured(config.report.agreement))],
-            systems=[facts_of_system(system) for system in self.systems],
-            scorers=[
-                facts_of_scorer(s, scorer_settings(s.name, config, models))
-                for s in self.scorers
-            ],
-            stages={spec.folder: facts_of_stage(spec) for spec in self.plan.stages},
+            **facts_of_plan(self.plan, settings),
         )
 
 

@@ -77,6 +77,7 @@ class ResultsWriter:
         Without copies of them, images of queries are read from where the data are.
         """
         self._plan, self._about, self._data = plan, about, rows
+        self._folders = plan.folders
         self._copies_images = copies_images
 
     def __call__(
@@ -240,7 +241,7 @@ class ResultsWriter:
         return [self._job(job) for job in jobs]
 
     def _job(self, job: Job) -> dict[str, Any]:
-        key, folder = self._store.key_of(job), job.spec.folder
+        key, folder = self._store.key_of(job), self._folders[job.spec.digest]
         self._keys[folder].add(key)
         prompt = None
         if isinstance(job.input, Request | ImageRequest):
