@@ -108,6 +108,11 @@ class Plan:
         return list(stages.values())
 
     @property
+    def folders(self) -> dict[str, str]:
+        """By a stage's digest, the folder of its records: by the name it is first given."""
+        return {spec.digest: spec.folder for spec in self.stages}
+
+    @property
     def feeders(self) -> Mapping[str, set[str]]:
         """By a stage's digest, the digests of the stages whose results make it work."""
         feeders: dict[str, set[str]] = defaultdict(set)

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
+<<<<<<< HEAD
 from benchmarks.results.files.about import (
     RunAbout,
     facts_of_scorer,
@@ -22,6 +23,10 @@ from benchmarks.results.files.about import (
 from benchmarks.results.files.rulings import COMPARE
 from benchmarks.results.files.schema import FOLDER
 from benchmarks.results.files.writing import ResultsWriter, former_content
+=======
+from benchmarks.results.files.about import RunAbout, facts_of_plan
+from benchmarks.results.files.writing import ResultsWriter
+>>>>>>> 0cb305add117414ea2daa8053a61553b33b6d995
 from benchmarks.results.people import read_measured
 from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from benchmarks.runs.queries import (
@@ -220,6 +225,7 @@ class Experiment:
         """Return what the results say of the run besides their tables."""
         config, task = self.config, self.task
         models = models_of(config)
+        settings = {s.name: scorer_settings(s.name, config, models) for s in self.scorers}
         judges = [s for s in self.scorers if isinstance(s, RubricJudge)]
         return RunAbout(
             run_digest=self.run_digest,
@@ -236,6 +242,7 @@ class Experiment:
             identities=dict(self.identities),
             rubrics={judge.name: judge.texts for judge in judges},
             agreement=[*map(asdict, read_measured(config.report.agreement))],
+<<<<<<< HEAD
             systems=[facts_of_system(system) for system in self.systems],
             scorers=[
                 facts_of_scorer(s, scorer_settings(s.name, config, models))
@@ -243,6 +250,9 @@ class Experiment:
             ],
             stages={spec.folder: facts_of_stage(spec) for spec in self.plan.stages},
             judges=judges_of_comparisons(config.root),
+=======
+            **facts_of_plan(self.plan, settings),
+>>>>>>> 0cb305add117414ea2daa8053a61553b33b6d995
         )
 
 

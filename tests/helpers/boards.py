@@ -11,12 +11,7 @@ from typing import Any
 from trial import as_asked
 
 from benchmarks.results.board import Board
-from benchmarks.results.files.about import (
-    RunAbout,
-    facts_of_scorer,
-    facts_of_stage,
-    facts_of_system,
-)
+from benchmarks.results.files.about import RunAbout, facts_of_plan
 from benchmarks.results.files.reading import RunResults
 from benchmarks.results.files.schema import FOLDER
 from benchmarks.results.files.writing import ResultsWriter
@@ -58,9 +53,7 @@ def stored_results(
         config={},
         repeats=plan.repeats,
         weights=weights,
-        systems=[facts_of_system(system) for system in systems],
-        scorers=[facts_of_scorer(scorer, {}) for scorer in scorers],
-        stages={spec.folder: facts_of_stage(spec) for spec in plan.stages},
+        **facts_of_plan(plan, {}),
     )
     writer = ResultsWriter(plan, about, copies_images=False)
     for _ in writer(known, store):

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from benchmarks.results.people import Agreement, MeasuredAgreement
+from cluster.plan import Plan
 from generators.base import Kind, Placement, StageSpec
 from generators.system import System
 from scorers import former_faults
@@ -67,7 +68,7 @@ class RecordedScorer(Scorer):
         return self.has_shares
 
 
-def facts_of_stage(spec: StageSpec) -> dict[str, Any]:
+def _facts_of_stage(spec: StageSpec) -> dict[str, Any]:
     """Return what is written down of a stage, under its folder."""
     placement = spec.placement
     named = {name: spec.options[name] for name in _NAMING if name in spec.options}
@@ -99,12 +100,27 @@ def stage_of(facts: Facts) -> StageSpec:
     )
 
 
-def facts_of_system(system: System) -> dict[str, Any]:
-    """Return what is written down of a system; its stages by their folders."""
+def facts_of_plan(plan: Plan, settings: Mapping[str, Facts]) -> dict[str, Any]:
+    """Return what is written down of the systems, scorers and stages of a run.
+
+    `settings` are those of scorers, by name.
+    """
+    folders = plan.folders
+    return {
+        "systems": [_facts_of_system(system, folders) for system in plan.systems],
+        "scorers": [
+            _facts_of_scorer(scorer, settings.get(scorer.name, {}), folders)
+            for scorer in plan.scorers
+        ],
+        "stages": {spec.folder: _facts_of_stage(spec) for spec in plan.stages},
+    }
+
+
+def _facts_of_system(system: System, folders: Mapping[str, str]) -> dict[str, Any]:
     stages = {name: getattr(system, name) for name in CHAIN}
     return {
         "name": system.name,
-        **{name: stage and stage.folder for name, stage in stages.items()},
+        **{name: stage and folders[stage.digest] for name, stage in stages.items()},
         **{name: getattr(system, name) for name in _OF_SYSTEM},
     }
 
@@ -117,11 +133,12 @@ def system_of(facts: Facts, stages: Mapping[str, StageSpec]) -> System:
     return System(name=facts["name"], **chain, **about)
 
 
-def facts_of_scorer(scorer: Scorer, settings: Facts) -> dict[str, Any]:
-    """Return what is written down of a scorer; its stages by their folders."""
+def _facts_of_scorer(
+    scorer: Scorer, settings: Facts, folders: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         **{name: getattr(scorer, name) for name in _OF_SCORER},
-        "stages": [stage.folder for stage in scorer.stages],
+        "stages": [folders[stage.digest] for stage in scorer.stages],
         "manner": scorer.manner,
         "of_sets": scorer.of_sets,
         "released_summary": scorer.released_summary,

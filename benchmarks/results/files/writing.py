@@ -87,6 +87,7 @@ class ResultsWriter:
         Without copies of them, images of queries are read from where the data are.
         """
         self._plan, self._about, self._data = plan, about, rows
+        self._folders = plan.folders
         self._copies_images = copies_images
 
     def __call__(
@@ -250,8 +251,14 @@ class ResultsWriter:
         return [self._job(job) for job in jobs]
 
     def _job(self, job: Job) -> dict[str, Any]:
+<<<<<<< HEAD
         row = job_row(job, self._store)
         self._keys[row["stage"]].add(row["key"])
+=======
+        key, folder = self._store.key_of(job), self._folders[job.spec.digest]
+        self._keys[folder].add(key)
+        prompt = None
+>>>>>>> 0cb305add117414ea2daa8053a61553b33b6d995
         if isinstance(job.input, Request | ImageRequest):
             self._add_prompt(job.prompt, job.input)
         return row

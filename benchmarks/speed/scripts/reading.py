@@ -142,12 +142,7 @@ def take_step(step: str, root: Path, plan: Plan | None) -> None:
 
 
 def _write(root: Path, plan: Plan | None) -> None:
-    from benchmarks.results.files.about import (
-        RunAbout,
-        facts_of_scorer,
-        facts_of_stage,
-        facts_of_system,
-    )
+    from benchmarks.results.files.about import RunAbout, facts_of_plan
     from benchmarks.results.files.schema import FOLDER
     from benchmarks.results.files.writing import ResultsWriter
     from cluster.plan import evaluations
@@ -161,9 +156,7 @@ def _write(root: Path, plan: Plan | None) -> None:
         data={},
         config={},
         weights="tiny",
-        systems=[facts_of_system(system) for system in plan.systems],
-        scorers=[facts_of_scorer(scorer, {}) for scorer in plan.scorers],
-        stages={spec.folder: facts_of_stage(spec) for spec in plan.stages},
+        **facts_of_plan(plan, {}),
     )
     writer, store = ResultsWriter(plan, about), Store(root)
     for _ in writer(evaluations(plan, store), store):

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pandas as pd
 import pytest
+from boards import stored_results
 from golden_runs import HERE, RUNS
 from results_page import PAGE, page_of
+from trial import Measuring, as_asked, filled, sample, writer
 
 from benchmarks.results.files.reading import RunResults
 from benchmarks.results.files.schema import ABOUT, FOLDER, TABLES
 from benchmarks.runs.opening import make_results, open_results
+from cluster.plan import Plan, evaluations
 from cluster.store import StoreError, read_blob
 from generators.base import Result
+from generators.system import System
 
 
 def recorded(name: str, place: Path) -> Path:
@@ -47,6 +52,29 @@ def test_pandas_reads_every_table(runs: dict[str, RunResults], table: str) -> No
     frame = pd.concat(map(pd.read_parquet, files))
     assert [*frame.columns] == TABLES[table].names
     assert len(frame) == sum(entry["rows"] for entry in run.tables[table]) > 0
+
+
+def test_a_stage_that_systems_call_by_two_names_is_one(tmp_path: Path) -> None:
+    drafts = [replace(writer(), name=name) for name in ("writer", "the same one")]
+    systems = [System(name=f"{n}", draft=draft) for n, draft in enumerate(drafts)]
+    plan = Plan(
+        systems=systems, samples=[sample(0)], scorers=[Measuring()], prompt=as_asked
+    )
+    store = filled(plan, tmp_path)
+    results = stored_results(
+        evaluations(plan, store),
+        systems=systems,
+        scorers=plan.scorers,
+        categories={},
+        fields=(),
+        weights="tiny",
+        store=store,
+    )
+    folders = {system.draft and system.draft.folder for system in results.systems}
+    assert folders == {drafts[0].folder}
+    records = results.table("records").column("stage").to_pylist()
+    assert records.count(drafts[0].folder) == 1
+    assert results.board.values["measure"].shape == (1, 2)
 
 
 def test_row_groups_hold_answers_of_one_system_each(runs: dict[str, RunResults]) -> None:

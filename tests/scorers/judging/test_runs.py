@@ -14,7 +14,7 @@ from typer.testing import Result as Done
 from benchmarks.runs import experiment
 from benchmarks.runs.opening import open_results
 from cluster.stage_queue import MOST_UNREAD
-from generators.base import Failure, Fault, Result, Unread
+from generators.base import Failure, Fault, Result, Unscored
 from generators.errors import UsageError
 from plait import app
 
@@ -50,7 +50,7 @@ def test_a_reply_that_is_cut_is_told_as_cut(server: Server, tmp_path: Path) -> N
     assert f"{JUDGE} scored nothing: none of its 3 judgements gave a score" in done.output
     assert "are final" not in done.output
     for outcome in outcomes(tmp_path / "run"):
-        assert isinstance(outcome, Unread)
+        assert isinstance(outcome, Unscored)
         assert outcome.reason.startswith("the reply is cut at the model's maximum length: ")
     first = next(iter(open_results(tmp_path / "run").queries))
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "run"), first]).output
@@ -67,14 +67,16 @@ def test_a_judge_none_of_whose_first_replies_can_be_read_is_not_asked_on(
     asked, first = len(server.bodies), outcomes(tmp_path / "run")
     assert MOST_UNREAD <= asked < 60
     assert {o.fault for o in first if isinstance(o, Failure)} == {Fault.UNREAD}
-    assert all(isinstance(o, Failure | Unread) for o in first)
+    assert all(isinstance(o, Failure | Unscored) for o in first)
 
     server.script = lambda body: Answer(completion("### Score\n5"))
     assert plait(server, *words).exit_code == 0
     second = outcomes(tmp_path / "run")
     assert len(server.bodies) - asked == sum(isinstance(o, Failure) for o in first)
     for before, after in zip(first, second, strict=True):
-        assert after == before if isinstance(before, Unread) else isinstance(after, Result)
+        assert (
+            after == before if isinstance(before, Unscored) else isinstance(after, Result)
+        )
 
 
 def test_a_key_is_needed_only_for_what_is_left_to_ask(
