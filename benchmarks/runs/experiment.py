@@ -13,20 +13,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-<<<<<<< HEAD
-from benchmarks.results.files.about import (
-    RunAbout,
-    facts_of_scorer,
-    facts_of_stage,
-    facts_of_system,
-)
+from benchmarks.results.files.about import RunAbout, facts_of_plan, facts_of_stage
 from benchmarks.results.files.rulings import COMPARE
 from benchmarks.results.files.schema import FOLDER
 from benchmarks.results.files.writing import ResultsWriter, former_content
-=======
-from benchmarks.results.files.about import RunAbout, facts_of_plan
-from benchmarks.results.files.writing import ResultsWriter
->>>>>>> 0cb305add117414ea2daa8053a61553b33b6d995
 from benchmarks.results.people import read_measured
 from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from benchmarks.runs.queries import (
@@ -242,17 +232,8 @@ class Experiment:
             identities=dict(self.identities),
             rubrics={judge.name: judge.texts for judge in judges},
             agreement=[*map(asdict, read_measured(config.report.agreement))],
-<<<<<<< HEAD
-            systems=[facts_of_system(system) for system in self.systems],
-            scorers=[
-                facts_of_scorer(s, scorer_settings(s.name, config, models))
-                for s in self.scorers
-            ],
-            stages={spec.folder: facts_of_stage(spec) for spec in self.plan.stages},
             judges=judges_of_comparisons(config.root),
-=======
             **facts_of_plan(self.plan, settings),
->>>>>>> 0cb305add117414ea2daa8053a61553b33b6d995
         )
 
 

@@ -32,11 +32,7 @@ from benchmarks.results.files.writing import (
 )
 from generators.base import StageSpec
 from generators.buckets import AnyPath, local_copy
-<<<<<<< HEAD
 from generators.errors import PlaitError, UsageError
-=======
-from generators.errors import UsageError
->>>>>>> 0cb305add117414ea2daa8053a61553b33b6d995
 from generators.system import System
 
 Row = Mapping[str, Any]

@@ -251,14 +251,8 @@ class ResultsWriter:
         return [self._job(job) for job in jobs]
 
     def _job(self, job: Job) -> dict[str, Any]:
-<<<<<<< HEAD
-        row = job_row(job, self._store)
+        row = job_row(job, self._store, self._folders[job.spec.digest])
         self._keys[row["stage"]].add(row["key"])
-=======
-        key, folder = self._store.key_of(job), self._folders[job.spec.digest]
-        self._keys[folder].add(key)
-        prompt = None
->>>>>>> 0cb305add117414ea2daa8053a61553b33b6d995
         if isinstance(job.input, Request | ImageRequest):
             self._add_prompt(job.prompt, job.input)
         return row
@@ -407,12 +401,15 @@ class ResultsWriter:
         return listed(temporary, "images", folder, len(rows))
 
 
-def job_row(job: Job, store: Store) -> dict[str, Any]:
-    """Return what tables say of a job whose record is, or will be, in `store`."""
+def job_row(job: Job, store: Store, folder: str = "") -> dict[str, Any]:
+    """Return what tables say of a job whose record is, or will be, in `store`.
+
+    The `folder` of its stage is that of its name, unless it is written under another.
+    """
     asked = isinstance(job.input, Request | ImageRequest)
     return {
         "key": store.key_of(job),
-        "stage": job.spec.folder,
+        "stage": folder or job.spec.folder,
         "prompt": job.prompt if asked else None,
         "seed": getattr(job.input, "seed", None),
     }
