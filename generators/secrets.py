@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -66,6 +66,12 @@ def key_trouble(variable: str) -> str | None:
 def without_known_keys(text: str) -> str:
     """Return `text` without the keys that this process knows."""
     return _replaced(text, _known_keys())
+
+
+def key_mask() -> Callable[[str], str]:
+    """Return `without_known_keys` for many texts, with the keys that are known now."""
+    keys = _known_keys()
+    return lambda text: _replaced(text, keys)
 
 
 def without_keys(text: str) -> str:

@@ -300,8 +300,12 @@ class Board:
         """
         chosen = self.table.select([*columns, *([value] if value else [])])
         rows = chosen.filter(pa.array(where)).unify_dictionaries()
+        rows = rows.append_column("place", pa.array(np.arange(len(rows))))
         sums: list[Any] = [([], "count_all"), *([(value, "sum")] if value else [])]
+        sums.append(("place", "min"))
         found = rows.group_by([*columns], use_threads=False).aggregate(sums)
+        # Groups are in an order of their own, which follows from hashes.
+        found = found.sort_by("place_min").drop_columns("place_min")
         return zip(*(column.to_pylist() for column in found.columns), strict=True)
 
     @cached_property

@@ -204,10 +204,16 @@ class Experiment:
         """Whether documents are few enough to be read with their stages' notes."""
         return len(self.plan) <= _MOST_WITH_NOTES
 
-    def results_writer(self, *, copies_images: bool = True) -> ResultsWriter:
-        """Return what writes the results of the run while its evaluations pass."""
+    def results_writer(
+        self, *, copies_images: bool = True, run_digest: str = ""
+    ) -> ResultsWriter:
+        """Return what writes the results of the run while its evaluations pass.
+
+        Of a run that is only read, `run_digest` is what its manifest says.
+        """
         rows = self.data_rows.items()
         about = self.results_about()
+        about = replace(about, run_digest=run_digest or about.run_digest)
         return ResultsWriter(self.plan, about, rows, copies_images=copies_images)
 
     def results_about(self) -> RunAbout:

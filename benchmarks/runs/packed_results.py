@@ -25,7 +25,7 @@ from benchmarks.results.files.schema import FOLDER, TABLES
 from benchmarks.results.files.spill import Spill
 from benchmarks.results.files.writing import (
     listed,
-    parts_of,
+    record_parts,
     write_about,
     write_errors,
 )
@@ -102,7 +102,7 @@ class _Copy:
                 tables["images"] = images
             if not self.records:
                 tables["replies"] = [*self._reply_files(temporary)]
-        content = {"tables": tables, "records": parts_of(self.target)}
+        content = {"tables": tables, "records": record_parts(self.target)}
         write_about(self._folder, content | about)
 
     @property

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 from generators.buckets import AnyPath
-from generators.secrets import without_keys, without_known_keys
+from generators.secrets import key_mask, without_keys
 
 T = TypeVar("T")
 Change = Callable[[str], str]
@@ -89,8 +89,10 @@ class Portable:
 
     def text(self, text: str) -> str:
         """Return a text without known keys and absolute paths; all else as it is."""
-        text = _WITH_PASSWORD.sub("", _FILE_URL.sub("", without_known_keys(text)))
-        text = self.content(text)
+        text = self._mask(text)
+        if "/" not in text and "\\" not in text:
+            return text
+        text = self.content(_WITH_PASSWORD.sub("", _FILE_URL.sub("", text)))
         while (cleaned := _PATH.sub(_url_of, _QUOTED.sub("", text))) != text:
             text = cleaned
         return text
@@ -108,6 +110,10 @@ class Portable:
     def _given(self, text: str) -> str:
         """Return what users have typed, also without what only looks like a key."""
         return self.text(without_keys(text))
+
+    @cached_property
+    def _mask(self) -> Change:
+        return key_mask()
 
     @cached_property
     def _known(self) -> re.Pattern[str] | None:

@@ -89,10 +89,10 @@ def settled(
         return _as_a_whole(before, manifest, config, task, now, choices, ids, run)
     changes, asked = QueryChanges.of(stored, now), stored.ids
     since = f"data {config.data} has changed since {run} was made"
-    gone, refusals, remarks = changes.gone, list[str](), list[str]()
+    gone, refusals, remarks = {*changes.gone}, list[str](), list[str]()
     if changes and choices.keep:
         kept = [*changes.changed, *gone]
-        task, gone = with_stored(task, stored, kept), ()
+        task, gone = with_stored(task, stored, kept), set()
         now |= {id: stored.rows[id] for id in kept}
         remarks.append(f"{changes}: kept as they were")
     elif changes and choices.remake:

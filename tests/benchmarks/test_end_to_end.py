@@ -14,6 +14,7 @@ from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from cluster.store import Store
 from generators.base import Result
 
@@ -58,8 +59,7 @@ def test_a_native_and_a_composite_system_answer_and_are_scored(finished: Path) -
 
 
 def test_documents_interleave_text_and_pictures(finished: Path) -> None:
-    experiment = reopen(finished)
-    board = experiment.board(Store(finished))
+    board = open_results(finished).board
     shapes = set()
     for evaluation in board.reading(board.keys):
         assert isinstance(evaluation.document, Result)

@@ -147,16 +147,23 @@ def test_a_planted_wrong_arrow_is_found(room: str, name: str) -> None:
     assert wrong_arrows(room, {name}) == [name]
 
 
-READERS = ["runs/every_eval_ever.py", "runs/exports.py"]
-VALUES_OF_SCORERS = ("scorers.base", "scorers.statistics", "scorers.judging.summaries")
+READERS = ["runs/exporters/*.py", "runs/exports.py", "runs/inspection.py"]
+VALUES_OF_SCORERS = (
+    "scorers.base",
+    "scorers.former_faults",
+    "scorers.judging.summaries",
+    "scorers.parts",
+    "scorers.statistics",
+)
 
 
 def test_tables_know_scorers_by_their_values() -> None:
     """Those of a run that is read from files are of no class of `scorers`."""
     room = CHECKOUT / "benchmarks"
-    paths = [*(room / "results").rglob("*.py"), *(room / name for name in READERS)]
+    others = (path for name in READERS for path in room.glob(name))
+    paths = [*(room / "results").rglob("*.py"), *others]
     imported = {name for path in paths for name in imports(path)}
-    seen = {name for name in imported if name.startswith("scorers")}
+    seen = {name for name in imported if name.startswith("scorers.")}
     assert {"scorers.base", "scorers.base.Scorer"} <= seen
     assert [name for name in seen if not name.startswith(VALUES_OF_SCORERS)] == []
 

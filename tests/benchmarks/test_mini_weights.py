@@ -9,6 +9,7 @@ from pathlib import Path
 
 import mini_helpers as helpers
 import pytest
+from boards import results_of
 from PIL import Image as Pillow
 
 from benchmarks import catalogue, commands
@@ -82,18 +83,16 @@ def test_a_run_says_what_its_weights_are(tmp_path: Path, stand_ins: Path) -> Non
 @pytest.mark.usefixtures("weights")
 def test_readers_learn_what_the_mini_judge_takes_criteria_for(tmp_path: Path) -> None:
     flags = {"systems": ("gt",), "data": "miniature:3", "weights": "mini"}
-    warnings = {
-        scorer: open_experiment(load_config(None, flags | {"scorers": (scorer,)}))
-        .board(Store(tmp_path))
-        .warning
-        for scorer in ("clipscore", "judge:mmie-score")
-    }
+    warnings = {}
+    for name in ("clipscore", "judge:mmie-score"):
+        made = open_experiment(load_config(None, flags | {"scorers": (name,)}))
+        warnings[name] = results_of(made, Store(tmp_path)).board.warning
     assert ABOUT_JUDGE in warnings["judge:mmie-score"]
     assert ABOUT_JUDGE not in warnings["clipscore"]
     tiny = {"data": "sample", "systems": (PAIR,), "weights": "tiny"}
     other = open_experiment(load_config(None, tiny))
     assert "about_weights" not in other.about()
-    assert ABOUT not in other.board(Store(tmp_path)).warning
+    assert ABOUT not in results_of(other, Store(tmp_path)).board.warning
 
 
 TINY = ("tiny", "sample", SAMPLE.systems, SAMPLE.scorers)

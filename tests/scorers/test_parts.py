@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+from boards import stored_board
 from contents import document, query_of
 from judging_helpers import GOOD, chat_spec, converse, picture, sample
 from judging_helpers import judge_of as rubric_judge
 from scorer_helpers import STAGES, first, made, scored, truth_of
 
-from benchmarks.results.board import Board
 from cluster.plan import Evaluation
 from cluster.walks import drive
 from generators.base import Job, Outcome, Result, Unread
@@ -352,7 +352,7 @@ def test_tables_have_rows_of_what_is_declared_as_ruled() -> None:
     evaluation = Evaluation(
         "a", query_of("Q"), 0, Result(STORY), {scorer.name: Result(score)}
     )
-    board = Board.of(
+    board = stored_board(
         [evaluation],
         systems=[System(name="a", draft=None)],
         scorers=[scorer],

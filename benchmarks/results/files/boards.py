@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,26 +18,23 @@ from benchmarks.results.board import NAME, SCHEMA, Board, Codes, Mask, Names
 from benchmarks.results.costs import Amounts, DocumentCost, RecordCost
 from benchmarks.results.files.about import figures_of, measured_of
 from benchmarks.results.files.schema import TABLES
+from benchmarks.results.files.tables import ResultTables
 from benchmarks.results.pairings.matrix import composition_of, matrices_of
 from generators.base import Kind, OutcomeName
 from pipelines.chat.endings import CUT
+from scorers.parts import RULED
 from scorers.statistics.estimate import Floats
-
-if TYPE_CHECKING:
-    from benchmarks.results.files.reading import RunResults
 
 Indices = npt.NDArray[np.int64]
 _AMOUNTS = (
     *("seconds", "gpu_seconds", "input_tokens", "output_tokens"),
     *("pictures", "joules", "cost", CUT),
 )
-_SHOWN = ("criterion", "penalty", "raw")
-"""Kinds of parts of a score that have a row of the board."""
 _ABOUT = ("system", "query", "repeat")
 
 
-def board_of(results: RunResults) -> Board:
-    """Return the board of stored results."""
+def board_of(results: ResultTables) -> Board:
+    """Return the board of stored results, which brings back no answers."""
     about = results.about
     answers = _columns_of(results, "answers", _OF_ANSWERS)
     scores = _columns_of(results, "scores", _OF_SCORES)
@@ -59,7 +56,6 @@ def board_of(results: RunResults) -> Board:
         cut=spending.cut,
         damaged=about.damaged,
         agreement=measured_of(about.agreement),
-        reading=partial(results.evaluations, notes=True),
     )
 
 
@@ -69,7 +65,7 @@ _OF_ANSWERS = (*_ABOUT, "outcome", "reason", "fault", "images", "discarded", "th
 _OF_SCORES = (*_ABOUT, "scorer", "outcome", "value", "reason", "fault")
 
 
-def _columns_of(results: RunResults, name: str, columns: Sequence[str]) -> pa.Table:
+def _columns_of(results: ResultTables, name: str, columns: Sequence[str]) -> pa.Table:
     """Return columns of a table, texts as dictionaries, and the keys of its jobs.
 
     A text is in memory once, however many rows have it.
@@ -109,7 +105,7 @@ class Spending:
     """By system its answers, by scorer its judgements, with a reply that was cut."""
 
     @classmethod
-    def of(cls, results: RunResults, answers: pa.Table, scores: pa.Table) -> Spending:
+    def of(cls, results: ResultTables, answers: pa.Table, scores: pa.Table) -> Spending:
         """Return what the rows of both tables took."""
         records = results.table("records", ["key", *_AMOUNTS])
         amounts = {
@@ -223,7 +219,7 @@ def _total(amounts: Mapping[str, Floats], rows: Mask) -> Amounts:
 class _Rows:
     """Makes the rows of a board: of answers, of scores, and of the parts of scores."""
 
-    results: RunResults
+    results: ResultTables
     answers: pa.Table
     scores: pa.Table
     spending: Spending
@@ -305,13 +301,18 @@ class _Rows:
         return {name: pa.array(values, from_pandas=True) for name, values in spent.items()}
 
 
-def _shown_parts(results: RunResults) -> pa.Table:
+def _shown_parts(results: ResultTables) -> pa.Table:
     """Return the parts of scores that have a row of the board."""
     parts = [TABLES["parts"].empty_table()]
     for entry in results.tables.get("parts", ()):
         with results.open_file(entry) as file:
             table = file.read(columns=[*_ABOUT, "scorer", "name", "kind", "value"])
-            parts.append(table.filter(pc.is_in(table.column("kind"), pa.array(_SHOWN))))
+            table = table.filter(pc.is_in(table.column("kind"), pa.array(RULED)))
+            # Of the others there is one a score, which its kind names.
+            ruled = pc.equal(table.column("kind"), "criterion")
+            shown = pc.if_else(ruled, table.column("name"), table.column("kind"))
+            place = table.column_names.index("name")
+            parts.append(table.set_column(place, "name", shown))
     whole = pa.concat_tables(parts, promote_options="default")
     for i, column in enumerate(whole.schema):
         if column.type == pa.string():
@@ -341,7 +342,7 @@ def _sums(values: Floats, row: Indices, n: int) -> Floats:
 # ------------------------------------------------------------------------------ documents
 
 
-def _document_costs(results: RunResults) -> list[DocumentCost] | None:
+def _document_costs(results: ResultTables) -> list[DocumentCost] | None:
     """Return what the documents of paired systems cost; None where that is not known."""
     paired = {s.name: s for m in matrices_of(results.systems) for s in m.cells}
     stages = {spec.folder for system in paired.values() for spec in system.stages}
@@ -364,7 +365,7 @@ def _document_costs(results: RunResults) -> list[DocumentCost] | None:
 
 
 def _cost(
-    results: RunResults, row: Mapping[str, Any], records: Mapping[str, RecordCost]
+    results: ResultTables, row: Mapping[str, Any], records: Mapping[str, RecordCost]
 ) -> DocumentCost:
     jobs = row["jobs"]
     keys = sorted(job["key"] for job in jobs)

@@ -10,32 +10,21 @@ Nothing else of the run is read but the records that images and notes of answers
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from functools import cached_property
-from pathlib import Path
-from types import MappingProxyType
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from benchmarks.results.board import Board
-from benchmarks.results.files.about import (
-    RecordedScorer,
-    RunAbout,
-    scorer_of,
-    stage_of,
-    system_of,
+from benchmarks.results.files.boards import board_of
+from benchmarks.results.files.tables import (
+    NoResults,
+    ResultsError,
+    ResultTables,
+    Row,
 )
-from benchmarks.results.files.schema import ABOUT, FOLDER, TABLES, VERSION
-from benchmarks.results.files.writing import io_of, parts_of
 from cluster.plan import Evaluation
 from cluster.records import RecordRow
 from cluster.store import Store
@@ -63,27 +52,9 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.errors import UsageError
-from generators.system import TRIES, System, Variant
+from generators.system import TRIES, Variant
 
-Row = Mapping[str, Any]
-
-
-class ResultsError(UsageError):
-    """Results that cannot be read; names the file and what to do."""
-
-    is_newer = False
-    """Whether a later version of plait wrote them."""
-
-
-class NewerResults(ResultsError):
-    """Results with a later schema than this version of plait reads."""
-
-    is_newer = True
-
-
-class NoResults(ResultsError):
-    """A run whose results were not written yet."""
+__all__ = ["NoResults", "PackedStore", "ResultsError", "RunResults"]
 
 
 class PackedStore(Store):
@@ -100,175 +71,8 @@ class PackedStore(Store):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RunResults:
-    """The results of a run, read from its files when they are asked for."""
-
-    root: AnyPath
-    """The run's folder."""
-    folder: AnyPath
-    """The folder of the tables."""
-    about: RunAbout
-    tables: Mapping[str, Sequence[Row]]
-    """By table its files, each with its `file` and number of `rows`."""
-    records: Mapping[str, Sequence[str]]
-    """By stage, the parts of the run when its results were written."""
-    images: Mapping[str, str] = field(default_factory=dict)
-    """By digest, where images are that the results hold no copy of."""
-    keeps: object = None
-    """What must be there for as long as the results are read: a temporary folder."""
-
-    @classmethod
-    def at(
-        cls,
-        root: AnyPath,
-        folder: AnyPath | None = None,
-        *,
-        images: Mapping[str, str] = MappingProxyType({}),
-        keeps: object = None,
-    ) -> RunResults:
-        """Return the results of the run in `root`; ResultsError where they are not right.
-
-        They are in its folder `results`, unless another is given.
-        """
-        folder = root / FOLDER if folder is None else folder
-        path = folder / ABOUT
-        try:
-            content = json.loads(path.read_text())
-        except (FileNotFoundError, NotADirectoryError):
-            raise NoResults(
-                f"{root} holds no results: it has no {FOLDER}/{ABOUT}"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise _damaged(path, error) from None
-        version = content.get("schema") if isinstance(content, dict) else None
-        if isinstance(version, int) and version > VERSION:
-            raise NewerResults(
-                f"{path} has schema {version}, and this version of plait reads up to "
-                f"{VERSION}: read it with a later version of plait"
-            )
-        try:
-            known = {f.name: content[f.name] for f in fields(RunAbout)}
-            about = RunAbout(**known)
-            tables, records = content["tables"], content["records"]
-        except (LookupError, TypeError) as error:
-            raise _damaged(path, error) from None
-        return cls(root, folder, about, tables, records, images, keeps)
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the run has no records that its results were not made of."""
-        now = parts_of(self.root)
-        return all({*own} <= {*self.records.get(name, ())} for name, own in now.items())
-
-    @property
-    def page_queries(self) -> Any:
-        """How many queries the page shows by the run's config: a number, "all", or None."""
-        return self.about.config.get("report", {}).get("queries")
-
-    def damage(self, *, images: bool = False) -> list[str]:
-        """Return the files that are gone or damaged; those of `images` may be large."""
-        found = []
-        for name, entries in self.tables.items():
-            for entry in entries:
-                path = self.folder / entry["file"]
-                try:
-                    sound = path.exists()
-                    if sound and (images or name != "images"):
-                        sound = _digest(path) == entry["sha256"]
-                except OSError:
-                    sound = False
-                found += [] if sound else [str(path)]
-        return found
-
-    # -------------------------------------------------------------------------- tables
-
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a table, or some columns of it; ResultsError where a file is damaged."""
-        schema = TABLES[name]
-        wanted = (
-            schema if columns is None else pa.schema([schema.field(c) for c in columns])
-        )
-        parts = []
-        for entry in self.tables.get(name, ()):
-            with self.open_file(entry) as file:
-                parts.append(file.read(columns=wanted.names).cast(wanted))
-        return pa.concat_tables(parts) if parts else wanted.empty_table()
-
-    def rows(
-        self,
-        name: str,
-        columns: Sequence[str] | None = None,
-        among: Mapping[str, Collection[Any]] = MappingProxyType({}),
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a table; those whose columns have one of the values in `among`.
-
-        A row group is in memory at a time, and of those without such a row only the
-        columns that are compared.
-        """
-        for entry in self.tables.get(name, ()):
-            with self.open_file(entry) as file:
-                for group in range(file.metadata.num_row_groups):
-                    chosen = self._chosen(file, group, among)
-                    if chosen is None or len(chosen):
-                        table = file.read_row_group(group, columns=columns)
-                        table = table if chosen is None else table.take(chosen)
-                        yield from table.to_pylist()
-
-    def _chosen(
-        self, file: pq.ParquetFile, group: int, among: Mapping[str, Collection[Any]]
-    ) -> pa.Array | None:
-        """Return which rows of a row group have the values; None for all of them."""
-        if not among:
-            return None
-        if any(_lacks(file, group, *column) for column in among.items()):
-            return pa.array([], pa.int64())
-        heads = file.read_row_group(group, columns=[*among])
-        mask = np.ones(heads.num_rows, dtype=bool)
-        for name, values in among.items():
-            column = heads.column(name)
-            mask &= pc.is_in(column, pa.array([*values], column.type)).to_numpy()
-        return pa.array(np.flatnonzero(mask))
-
-    def groups(self, name: str) -> Iterator[pa.Table]:
-        """Yield the row groups of a table, one in memory at a time."""
-        for entry in self.tables.get(name, ()):
-            with self.open_file(entry) as file:
-                for group in range(file.metadata.num_row_groups):
-                    yield file.read_row_group(group).cast(TABLES[name])
-
-    @contextmanager
-    def open_file(self, entry: Row, names: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
-        """Open a file of a table; ResultsError where it is damaged or gone.
-
-        The columns `names` are read as dictionaries.
-        """
-        path = self.folder / entry["file"]
-        try:
-            with pq.ParquetFile(
-                io_of(path), read_dictionary=[*names], page_checksum_verification=True
-            ) as file:
-                yield file
-        except FileNotFoundError as error:
-            raise _damaged(path, error) from None
-        except (OSError, pa.ArrowException, LookupError) as error:
-            raise _damaged(path, error) from error
-
-    # ------------------------------------------------------------- systems and queries
-
-    @cached_property
-    def stages(self) -> dict[str, StageSpec]:
-        """The stages by the folders of their records."""
-        return {folder: stage_of(facts) for folder, facts in self.about.stages.items()}
-
-    @cached_property
-    def systems(self) -> tuple[System, ...]:
-        """The systems as they were, in the run's order."""
-        return tuple(system_of(facts, self.stages) for facts in self.about.systems)
-
-    @cached_property
-    def scorers(self) -> tuple[RecordedScorer, ...]:
-        """The scorers as they were, in the run's order."""
-        return tuple(scorer_of(facts, self.stages) for facts in self.about.scorers)
+class RunResults(ResultTables):
+    """The results of a run as values."""
 
     @cached_property
     def store(self) -> Store:
@@ -284,12 +88,6 @@ class RunResults:
     def queries(self) -> dict[str, Sample | Malformed]:
         """The queries by key, in the order of the task set."""
         return {row["query"]: self._query(row) for row in self.rows("queries")}
-
-    @cached_property
-    def heads(self) -> dict[str, tuple[str, str]]:
-        """Category and field of the queries by key, in the order of the task set."""
-        rows = self.rows("queries", ["query", "category", "field"])
-        return {row["query"]: (row["category"], row["field"]) for row in rows}
 
     @cached_property
     def wordings(self) -> dict[str, dict[str, tuple[Turn, ...]]]:
@@ -461,31 +259,4 @@ class RunResults:
     @cached_property
     def board(self) -> Board:
         """Everything tables and pages are made of."""
-        from benchmarks.results.files.boards import board_of
-
-        return board_of(self)
-
-
-def _lacks(file: pq.ParquetFile, group: int, name: str, values: Collection[Any]) -> bool:
-    """Return whether the file's own statistics say that a row group has no such value."""
-    # Columns that are compared stand before all that are nested.
-    place = file.schema_arrow.names.index(name)
-    known = file.metadata.row_group(group).column(place).statistics
-    if known is None or not known.has_min_max:
-        return False
-    return not any(known.min <= value <= known.max for value in values)
-
-
-def _digest(path: AnyPath) -> str:
-    with path.open("rb") if isinstance(path, Path) else path.open() as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _damaged(path: AnyPath, error: Exception) -> ResultsError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    if isinstance(error, LookupError):
-        reason = f"it lacks {error}"
-    return ResultsError(
-        f"{path} cannot be read ({reason}); `plait report` makes the results anew from the "
-        "run's records, where its data and modules are there"
-    )
+        return replace(board_of(self), reading=partial(self.evaluations, notes=True))

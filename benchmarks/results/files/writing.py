@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
 import time
 from collections import defaultdict
@@ -63,6 +64,8 @@ _IMAGE_BYTES = 128 << 20
 """Of images in one file."""
 _STRAY_S = 3600.0
 """Age of a file of which no `run.json` knows: what wrote it has ended."""
+_FOOTER_END = 8
+"""Bytes at the end of a Parquet file: the footer's length, and four that are always so."""
 _NO_COSTS = "What documents cost is not shown."
 _BY_SYSTEM = ("answers", "scores", "parts", "embeddings")
 """Tables whose row groups hold rows of one system each."""
@@ -340,7 +343,7 @@ class ResultsWriter:
                 figures=facts_of_figures(figures),
                 unreadable=unreadable,
             )
-            content = {"tables": tables, "records": parts_of(self._store.root)}
+            content = {"tables": tables, "records": record_parts(self._store.root)}
             write_about(folder, content | about.as_json)
 
     def _add_comparisons(self, folder: AnyPath) -> None:
@@ -468,7 +471,27 @@ def listed(source: Path, table: str, folder: AnyPath, rows: int) -> dict[str, An
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     name = f"{table}-{digest[:16]}.parquet"
     copy_whole(source, folder / name)
-    return {"file": name, "rows": rows, "sha256": digest}
+    footer = footer_digest(source)
+    return {"file": name, "rows": rows, "sha256": digest, "footer": footer}
+
+
+def footer_digest(path: AnyPath) -> str:
+    """Return the SHA-256 of the end of a Parquet file, which has no checksum of its own.
+
+    It tells where the pages are, which have, and what values they hold.
+    """
+    with path.open("rb") if isinstance(path, Path) else path.open() as file:
+        file.seek(-_FOOTER_END, os.SEEK_END)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(-_FOOTER_END - length, os.SEEK_END)
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def content_digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what a `run.json` says, but for that digest."""
+    own = {name: value for name, value in content.items() if name != "sha256"}
+    text = json.dumps(own, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
@@ -479,7 +502,9 @@ def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
     former = files_of(former_tables(folder, *TABLES))
     versions = {"schema": VERSION, "plait": metadata.version("plait")}
     whole = {**versions, **content, **versions}
-    text = json.dumps(whole, indent=1, ensure_ascii=False, default=_plain) + "\n"
+    plain = json.loads(json.dumps(whole, default=_plain))
+    plain["sha256"] = content_digest(plain)
+    text = json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
     write_whole(folder / ABOUT, text)
     keep = files_of(content["tables"])
     for path in folder.iterdir():
@@ -516,7 +541,7 @@ def former_content(folder: AnyPath) -> dict[str, Any]:
     return dict(content)
 
 
-def parts_of(root: AnyPath) -> dict[str, list[str]]:
+def record_parts(root: AnyPath) -> dict[str, list[str]]:
     """Return the names of the parts that each stage's folder holds."""
     folders = {folder.name: parts_in(folder) for folder in stage_folders(root)}
     return {name: sorted(part.name for part in own) for name, own in folders.items()}

@@ -22,6 +22,7 @@ from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import RunConfig, load_config
 from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from benchmarks.runs.run_directory import RecordedStages, recorded_digest, stage_facts
 from cluster.plan import Plan, evaluations
 from cluster.store import Store
@@ -153,7 +154,8 @@ def test_who_reads_a_run_is_told_which_scorer_had_a_fault(
     monkeypatch.setattr(BleuSettings, "superseded", {1: "which lied", 2: "which erred"})
     said = "bleu was made by version 1, which lied and which erred; `plait score"
     with pytest.warns(PlaitWarning, match=said) as warned:
-        assert [s.superseded != "" for s in reopen(root).scorers] == [True, False]
+        known = open_results(root).scorers
+    assert [s.superseded != "" for s in known] == [True, False]
     (told,) = warned
     command = shlex.split(str(told.message).split("`")[1])
     assert command == ["plait", "score", str(root), "--scorer", "bleu", "--remake"]
@@ -167,7 +169,7 @@ def test_who_reads_a_run_is_told_which_scorer_had_a_fault(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert commands.score([str(root)], ["bleu"], again, console) == 0
-        assert reopen(root).scorers[0].stage.version == 3
+        assert open_results(root).scorers[0].stage.version == 3
         assert commands.report(root, console) == 0
     assert "which lied" not in (root / "leaderboard.md").read_text()
 

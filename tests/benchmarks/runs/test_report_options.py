@@ -21,17 +21,16 @@ from generators.buckets import any_path
 from generators.errors import UsageError
 
 
-def reopen(
+def written(
     patch: pytest.MonkeyPatch,
     root: Path,
     scores: Mapping[str, Sequence[int]],
     *settings: str,
 ) -> io.StringIO:
     """Have `plait report` find a run with these scores; what it prints."""
-    run = SimpleNamespace(
-        config=load_config(None, {}, settings), board=lambda store: board_of(scores)
-    )
-    patch.setattr(commands, "reopen", lambda root: run)
+    queries = load_config(None, {}, settings).report.queries
+    results = SimpleNamespace(page_queries=queries, board=board_of(scores))
+    patch.setattr(commands, "open_results", lambda *_, **__: results)
     (root / "manifest.json").write_text("{}")
     return io.StringIO()
 
@@ -46,7 +45,7 @@ def test_the_flag_overrides_the_config(
     flag: str | None,
     shown: int,
 ) -> None:
-    file = reopen(monkeypatch, tmp_path, {"a": [1] * 9}, f"report.queries={config}")
+    file = written(monkeypatch, tmp_path, {"a": [1] * 9}, f"report.queries={config}")
     assert commands.report(tmp_path, PlainConsole(file=file), flag) == 0
     index = (tmp_path / "report" / "index.js").read_text()
     entries = json.loads(f"[{index[len('plait(') : -3]}]")[1]["entries"]
@@ -61,7 +60,7 @@ def test_tables_are_written_and_shown_before_the_page(
         assert (tmp_path / "leaderboard.json").exists()
         raise error
 
-    file = reopen(monkeypatch, tmp_path, {"a": [1, 2, 3]})
+    file = written(monkeypatch, tmp_path, {"a": [1, 2, 3]})
     monkeypatch.setattr(report, "write_report", failing)
     with pytest.raises(type(error)):
         commands.report(tmp_path, PlainConsole(file=file, width=200))
@@ -89,7 +88,7 @@ def test_a_long_task_is_shown_with_the_time_left_or_named_once(total: int) -> No
 def test_the_page_is_opened_and_what_to_look_at_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    file = reopen(monkeypatch, tmp_path, {"a": [1, 6], "b": [2, 1]})
+    file = written(monkeypatch, tmp_path, {"a": [1, 6], "b": [2, 1]})
     addresses: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda url: addresses.append(url) or True)
     assert commands.report(tmp_path, PlainConsole(file=file, width=200), show=True) == 0

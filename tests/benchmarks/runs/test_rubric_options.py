@@ -15,7 +15,7 @@ from judging_helpers import stand_in_digests
 
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import models_of, open_experiment, reopen, scorer_of
-from cluster.store import Store
+from benchmarks.runs.opening import open_results
 from generators.base import Result, Unscored
 from generators.errors import UsageError
 from scorers import SCORERS, takes
@@ -39,7 +39,7 @@ def official_texts() -> dict[str, str]:
 def judged(root: Path) -> set[tuple[str, str, int] | str]:
     """(rubric, its digest, raw score) of every score, by the records; `unscored` else."""
     found: set[tuple[str, str, int] | str] = set()
-    board = reopen(root).board(Store(root))
+    board = open_results(root).board
     for evaluation in board.reading(board.keys):
         outcome = evaluation.scores[JUDGE]
         if isinstance(outcome, Result):
@@ -116,7 +116,7 @@ def test_a_run_is_scored_again_as_it_is_told(
     assert "; 0 records made" in done.output
     assert judged(root) == expected(OWN_TEXTS, 3)
     assert manifest(root)["rubrics"] == {JUDGE: OWN_TEXTS}
-    id = reopen(root).board(Store(root)).keys[0]
+    id = open_results(root).board.keys[0]
     assert '"rubric": "own:' in plait("show", str(root), id).output
 
 

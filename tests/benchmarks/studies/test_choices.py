@@ -19,10 +19,10 @@ from benchmarks.plain_console import PlainConsole
 from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.people import agreement_of, read_measured
 from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from benchmarks.studies.bias import SAME, TO_FIRST, TO_LAST
 from benchmarks.studies.choices import Judged, Pair, Said, choices_report
 from benchmarks.studies.compare import CompareOptions, compare
-from cluster.store import Store
 from generators.errors import UsageError
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.games import Verdict
@@ -179,10 +179,10 @@ def test_what_was_measured_stands_on_leaderboards(
     """
     out = tmp_path / "out.json"
     asked = {"data": "miniature:4", "systems": ["gt"], "report": {"agreement": [str(out)]}}
-    other = fill(tmp_path / "run", **asked, scorers=[BRIEF], weights="tiny")
-    measured = read_measured([out])
+    fill(tmp_path / "run", **asked, scorers=[BRIEF], weights="tiny")
     (scorer,) = reopen(root).scorers
-    changed = out.read_text().replace(scorer.stage.digest[:12], "0" * 12)
+    sound = out.read_text()
+    changed = sound.replace(scorer.stage.digest[:12], "0" * 12)
     out.write_text(changed)
     assert list(agreement_of(scorer, read_measured([out]))) == []
     for wrong in ("{", "[]", '{"judges": [{}]}', '{"data": {}, "judges": []}'):
@@ -192,7 +192,10 @@ def test_what_was_measured_stands_on_leaderboards(
     out.unlink()
     with pytest.raises(UsageError, match=r"report\.agreement: .*out\.json"):
         commands.report(tmp_path / "run", PlainConsole(file=io.StringIO()))
-    made = other.board(Store(tmp_path / "run"), measured)
+    out.write_text(sound)
+    open_results(tmp_path / "run")
+    out.unlink()
+    made = open_results(tmp_path / "run").board
     (judged,) = leaderboard(made)
     figures = judged["scores"][BRIEF]["agreement"]
     figure = next(f for f in figures if f["split"] == "interleaved")

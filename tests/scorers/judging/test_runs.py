@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 from typer.testing import Result as Done
 
 from benchmarks.runs import experiment
-from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from cluster.stage_queue import MOST_UNREAD
-from cluster.store import Store
 from generators.base import Failure, Fault, Result, Unread
 from generators.errors import UsageError
 from plait import app
@@ -41,7 +40,7 @@ def plait(server: Server, root: Path, *words: str) -> Done:
 
 
 def outcomes(root: Path) -> list[Any]:
-    board = reopen(root).board(Store(root))
+    board = open_results(root).board
     return [evaluation.scores[JUDGE] for evaluation in board.reading(board.keys)]
 
 
@@ -53,7 +52,7 @@ def test_a_reply_that_is_cut_is_told_as_cut(server: Server, tmp_path: Path) -> N
     for outcome in outcomes(tmp_path / "run"):
         assert isinstance(outcome, Unread)
         assert outcome.reason.startswith("the reply is cut at the model's maximum length: ")
-    first = reopen(tmp_path / "run").samples[0].id
+    first = next(iter(open_results(tmp_path / "run").queries))
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "run"), first]).output
     assert "reply: ### Feedback" in shown
     assert "user: You grade" in shown
