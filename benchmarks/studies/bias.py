@@ -566,8 +566,8 @@ class Scored:
         """Return the judges whose records can be looked up; yield why others cannot."""
         judges, results = [], self._results
         for scorer in self._judges:
-            stage = scorer.stage
-            if results.records.get(stage.folder) and not results.store.parts(stage):
+            made = results.rows("records", ["stage"], {"stage": [scorer.stage.folder]})
+            if next(made, None) and not results.store.parts(scorer.stage):
                 yield f"{scorer.name}: of its judgements only the results are here"
                 continue
             try:

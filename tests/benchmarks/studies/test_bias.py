@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -413,6 +414,16 @@ def test_repeatability_of_a_rubric_judge_over_seeds(tmp_path: Path) -> None:
     for root, judge in (("once", judge_of(GRADER)), ("greedy", judge_of(GREEDY))):
         findings, absent = split(scored(tmp_path / root, judge).repeated())
         assert (findings, len(absent)) == ([], 1)
+
+
+def test_without_a_judges_records_its_scores_alone_are_measured(tmp_path: Path) -> None:
+    run = scored(tmp_path, judge_of(GRADER), judge_of(GRADER, seed=3))
+    shutil.rmtree(tmp_path / "stages")
+    moved = Scored(RunResults.at(tmp_path))
+    assert moved.pairs() == run.pairs()
+    reason = "judge:chatty: of its judgements only the results are here"
+    for measured in (moved.repeated(), moved.reworded(OWN_WORDING)):
+        assert split(measured) == ([], [reason])
 
 
 def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
