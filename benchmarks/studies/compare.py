@@ -177,7 +177,8 @@ def compare(
     """
     refuse_pack(root)
     place = root / COMPARE / options.protocol.replace(":", "-")
-    match = resolve_comparison(open_results(root), place, options)
+    protocol = protocol_of(options)  # before a run is opened, which may take a while
+    match = resolve_comparison(open_results(root), place, options, protocol)
     before = Store(place).rows(match.chat)
     plan, display = plan_of(match.items), Display(console)
     with closing(display):
@@ -291,18 +292,22 @@ def _asked(before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]) -> s
     return f"{len(new) - unasked:,} judgements asked{lost}"
 
 
+def protocol_of(options: CompareOptions) -> Pairwise:
+    """Return the protocol that `options` name; UsageError where there is none."""
+    needed = _OFFICIALLY.get(options.protocol, {}) if options.mode == "official" else {}
+    arguments = {name: make() for name, make in needed.items()}
+    return resolve_protocol(
+        options.protocol, options.mode, options.rubric.path, **arguments
+    )
+
+
 def resolve_comparison(
-    results: RunResults, place: AnyPath, options: CompareOptions
+    results: RunResults, place: AnyPath, options: CompareOptions, protocol: Pairwise
 ) -> PreparedComparison:
     """Resolve `options` for a run whose judgements are in `place`.
 
     UsageError for names and settings that are not valid.
     """
-    needed = _OFFICIALLY.get(options.protocol, {}) if options.mode == "official" else {}
-    arguments = {name: make() for name, make in needed.items()}
-    protocol = resolve_protocol(
-        options.protocol, options.mode, options.rubric.path, **arguments
-    )
     about, unloadable = results.about, None
     config = former_config(results.root, {"config": about.config})
     models = models_of(config, options)
