@@ -37,7 +37,11 @@ from benchmarks.runs.experiment import (
 )
 from benchmarks.runs.forecast.forecast import concluded, kept_forecast
 from benchmarks.runs.joining import joined
-from benchmarks.runs.opening import open_results, refuse_other_questions
+from benchmarks.runs.opening import (
+    open_results,
+    refuse_newer_results,
+    refuse_other_questions,
+)
 from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from benchmarks.runs.queries import refuse_changed_data
 from benchmarks.runs.run_directory import (
@@ -248,6 +252,7 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         raise UsageError("\n".join(refusals))
     experiment, root = plan.experiment, plan.root
     refuse_unless_writable(root)
+    refuse_newer_results(root)
     read_measured(experiment.config.report.agreement)  # UsageError if unreadable
     for rubric in experiment.config.rubrics:
         rubric.keep(root)

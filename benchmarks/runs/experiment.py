@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from benchmarks.results.files.about import RunAbout, facts_of_plan
-from benchmarks.results.files.writing import ResultsWriter
+from benchmarks.results.files.about import RunAbout, facts_of_plan, facts_of_stage
+from benchmarks.results.files.rulings import COMPARE
+from benchmarks.results.files.schema import FOLDER
+from benchmarks.results.files.writing import ResultsWriter, former_content
 from benchmarks.results.people import read_measured
 from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from benchmarks.runs.queries import (
@@ -46,17 +50,19 @@ from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskSet, load
 from benchmarks.terminal import command_text
 from cluster.plan import EngineOptions, Plan
-from cluster.run import RUN_DIGEST
+from cluster.run import MANIFEST, RUN_DIGEST
 from cluster.store import Store
-from generators.base import StageSpec
-from generators.buckets import AnyPath
+from generators.base import Kind, StageSpec
+from generators.buckets import AnyPath, matching
 from generators.checkpoints import pinning
+from generators.custom import custom_spec
 from generators.document import Malformed, Sample
 from generators.errors import PlaitWarning, UsageError
 from generators.keys import digest
 from generators.mini.table import ABOUT
 from generators.names import unknown, with_overrides
 from generators.natives import NATIVE
+from generators.registry import is_custom
 from generators.secrets import key_trouble
 from generators.system import System, with_stages
 from pipelines.presets import KITS, LVLMS, T2IS
@@ -133,16 +139,7 @@ class Experiment:
 
     def engine_options(self, **own: Any) -> EngineOptions:
         """Return the options of a run of it, with those of `own` in their place."""
-        config, engine = self.config, self.config.engine
-        about = {
-            "executor": config.executor,
-            "address": config.address,
-            "placement_timeout_s": engine.placement_timeout_s,
-            "grace_s": engine.grace_s,
-            "max_cost": engine.max_cost,
-            "joins": self.joins,
-        }
-        return EngineOptions(**(about | own))
+        return engine_options(self.config, **({"joins": self.joins} | own))
 
     @property
     def recorded_queries(self) -> int:
@@ -202,10 +199,16 @@ class Experiment:
         """Whether documents are few enough to be read with their stages' notes."""
         return len(self.plan) <= _MOST_WITH_NOTES
 
-    def results_writer(self, *, copies_images: bool = True) -> ResultsWriter:
-        """Return what writes the results of the run while its evaluations pass."""
+    def results_writer(
+        self, *, copies_images: bool = True, run_digest: str = ""
+    ) -> ResultsWriter:
+        """Return what writes the results of the run while its evaluations pass.
+
+        Of a run that is only read, `run_digest` is what its manifest says.
+        """
         rows = self.data_rows.items()
         about = self.results_about()
+        about = replace(about, run_digest=run_digest or about.run_digest)
         return ResultsWriter(self.plan, about, rows, copies_images=copies_images)
 
     def results_about(self) -> RunAbout:
@@ -229,8 +232,41 @@ class Experiment:
             identities=dict(self.identities),
             rubrics={judge.name: judge.texts for judge in judges},
             agreement=[*map(asdict, read_measured(config.report.agreement))],
+            judges=judges_of_comparisons(config.root),
             **facts_of_plan(self.plan, settings),
         )
+
+
+def engine_options(config: RunConfig, **own: Any) -> EngineOptions:
+    """Return the options that a config names, with those of `own` in their place."""
+    engine = config.engine
+    about = {
+        "executor": config.executor,
+        "address": config.address,
+        "placement_timeout_s": engine.placement_timeout_s,
+        "grace_s": engine.grace_s,
+        "max_cost": engine.max_cost,
+    }
+    return EngineOptions(**(about | own))
+
+
+def judges_of_comparisons(root: AnyPath) -> dict[str, Any]:
+    """Return facts of the stages that judged pairs and whose classes are a user's own.
+
+    By folder, from the run's results. Those that only the manifests of comparisons name
+    are added where their modules are there: results are read where they are not.
+    """
+    judges = dict(former_content(root / FOLDER).get("judges", {}))
+    for path in matching(root / COMPARE, f"*/{MANIFEST}"):
+        with suppress(OSError, LookupError, TypeError, ValueError, ImportError):
+            about = json.loads(path.read_text())
+            judge, stage = about["judge"], about["judge_stage"]
+            if is_custom(judge) and not any(name.endswith(stage) for name in judges):
+                asked = (judge, about["judge_weights"], about["judge_settings"])
+                spec = custom_spec(*asked, [Kind.DRAFT])
+                if spec.digest.startswith(stage):
+                    judges[spec.folder] = facts_of_stage(spec)
+    return judges
 
 
 def _is_public(endpoint: str | None) -> bool:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from benchmarks.results.files.forgetting import about_without, forget_rows
 from benchmarks.results.files.reading import RunResults
+from benchmarks.results.files.rulings import COMPARE, RULINGS
 from benchmarks.runs.experiment import digest_of_run, models_named
 from benchmarks.runs.forecast.rates import IMAGES
 from benchmarks.runs.opening import open_results
 from benchmarks.runs.run_directory import former_config, read_manifest, recorded_digest
-from benchmarks.studies.rulings import FOLDER, RULINGS
 from cluster.counts import totals_of
 from cluster.lock import RunLock
 from cluster.manifest import RECORDS, read_entries, write_json
@@ -198,7 +198,7 @@ def _without_keys(values: Mapping[str, Any], gone: Collection[str]) -> dict[str,
 
 def _judges(root: AnyPath) -> list[str]:
     """Return the judges of comparisons, whose settings may be the config's."""
-    manifests = matching(root / FOLDER, f"*/{MANIFEST}")
+    manifests = matching(root / COMPARE, f"*/{MANIFEST}")
     return [str(read_entries(path).get("judge", "")) for path in manifests]
 
 
@@ -219,7 +219,7 @@ def _forget_comparisons(root: AnyPath, systems: Collection[str]) -> dict[AnyPath
     By store of a comparison, the stages of whose replies nothing else is left.
     """
     unused: dict[AnyPath, set[str]] = {}
-    for path in matching(root / FOLDER, f"*/{RULINGS}"):
+    for path in matching(root / COMPARE, f"*/{RULINGS}"):
         lines = [line for line in path.read_bytes().split(b"\n") if line]
         rulings = [json.loads(line) for line in lines]
         stays = [

@@ -10,26 +10,32 @@ from __future__ import annotations
 import os
 import tempfile
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
-from benchmarks.results.files.schema import FOLDER
+from benchmarks.results.files.schema import ABOUT, FOLDER
 from benchmarks.runs.experiment import reopen, warn_of_faults
 from benchmarks.runs.queries import data_digest
 from benchmarks.runs.records_only import RecordsOnly, is_gone
-from benchmarks.runs.run_directory import read_manifest
+from benchmarks.runs.run_directory import read_manifest, recorded_digest
 from benchmarks.tasks.answers import AnswerPlace
 from benchmarks.tasks.task_set import TaskSet
 from cluster.lock import drivers_of
+from cluster.manifest import read_entries
+from cluster.parts import stage_folders
 from cluster.plan import evaluations
+from cluster.run import MANIFEST, RUN_DIGEST
 from cluster.store import Store, StoreError
 from generators.buckets import AnyPath
 from generators.document import Sample
-from generators.errors import PlaitError, PlaitWarning, UsageError
+from generators.errors import PlaitError, PlaitWarning, UsageError, WriteError
 from generators.packs import PackPath
 
 _MOST_NAMED = 3
+_NOT_MADE = (PlaitError, ImportError)
 
 
 def open_results(
@@ -53,37 +59,92 @@ def open_results(
 def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
     if isinstance(root, PackPath):
         return RunResults.at(root)
+    noted = read_entries(root / MANIFEST)
     try:
         results = RunResults.at(root)
+        _refuse_other_run(results, noted)
+        if remakes and (files := results.damage()):
+            raise ResultsError(
+                f"{results.folder / files[0]} is damaged; the results are made anew from "
+                "the run's records, where its data and modules are there"
+            )
     except NoResults:
         manifest = read_manifest(root)
         try:
             return make_results(root, strict=strict)
-        except (PlaitError, ImportError) as error:
+        except _NOT_MADE as error:
             if is_gone(error):
                 raise RecordsOnly.of(root, manifest, error) from error
             raise
     except ResultsError as error:
         if not remakes or error.is_newer:
             raise
-        return make_results(root, strict=strict)
-    if remakes and results.damage():
-        return make_results(root, strict=strict)
+        try:
+            return make_results(root, strict=strict)
+        except _NOT_MADE as missing:
+            if is_gone(missing):
+                told = f"{error}. They are not there: {missing}"
+                raise ResultsError(told) from missing
+            raise
     lack = ""
     if not results.is_current:
         lack = "records that are there"
     elif strict and results.about.damaged:
         lack = "records of parts that were damaged"
+    elif not _is_same(results.about.run_digest, noted.get(RUN_DIGEST)):
+        lack = "what was added to the run"
     if not lack:
         return results
     try:
         return make_results(root, strict=strict)
-    except StoreError:
+    except (StoreError, WriteError):
         raise
-    except (PlaitError, ImportError, AttributeError) as error:
+    except (*_NOT_MADE, AttributeError) as error:
         told = f"the results of {root} lack {lack}, and cannot be made anew"
         warnings.warn(f"{told}: {error}", PlaitWarning, stacklevel=3)
         return results
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two digests are equal; of earlier versions one may be missing."""
+    return not one or not other or one == other
+
+
+def _refuse_other_run(results: RunResults, noted: Mapping[str, Any]) -> None:
+    """ResultsError where results are not of the run that a manifest tells of.
+
+    A run gets systems and scorers before it has results of them, and new stages beside
+    the records of former ones. Its data, seed and weights stay.
+    """
+    about = results.about
+    if _is_same(about.run_digest, noted.get(RUN_DIGEST)):
+        return
+    config, data = noted.get("config", {}), noted.get("data", {})
+    known = {recorded_digest(facts)[:12] for facts in noted.get("stages", {}).values()}
+    known |= {f.name.rpartition("-")[2] for f in stage_folders(results.root)}
+    stays = (
+        _is_same(about.data.get("digest"), data.get("digest")),
+        about.seed == config.get("seed", about.seed),
+        about.weights == str(config.get("weights", about.weights)),
+        {facts["name"] for facts in about.systems} <= {*noted.get("systems", ())},
+        {facts["name"] for facts in about.scorers} <= {*noted.get("scorers", ())},
+        {facts["digest"][:12] for facts in about.stages.values()} <= known,
+    )
+    if not all(stays):
+        raise ResultsError(
+            f"{results.folder / ABOUT} is of another run than {results.root / MANIFEST}; "
+            "`plait report` makes the results anew from the run's records, where its data "
+            "and modules are there"
+        )
+
+
+def refuse_newer_results(root: AnyPath) -> None:
+    """ResultsError where a later version of plait wrote results, which are left alone."""
+    try:
+        RunResults.at(root)
+    except ResultsError as error:
+        if error.is_newer:
+            raise
 
 
 def make_results(root: AnyPath, *, strict: bool = True) -> RunResults:
@@ -94,7 +155,8 @@ def make_results(root: AnyPath, *, strict: bool = True) -> RunResults:
     experiment = reopen(root)
     store = Store(root, strict=strict)
     keeps = _may_write(root)
-    writer = experiment.results_writer(copies_images=keeps)
+    # `joins` is the digest in the manifest, which an earlier version may have computed.
+    writer = experiment.results_writer(copies_images=keeps, run_digest=experiment.joins)
     for _ in writer(evaluations(experiment.plan, store, notes=experiment.notes), store):
         pass
     if keeps:

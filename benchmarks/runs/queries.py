@@ -89,10 +89,10 @@ def settled(
         return _as_a_whole(before, manifest, config, task, now, choices, ids, run)
     changes, asked = QueryChanges.of(stored, now), stored.ids
     since = f"data {config.data} has changed since {run} was made"
-    gone, refusals, remarks = changes.gone, list[str](), list[str]()
+    gone, refusals, remarks = {*changes.gone}, list[str](), list[str]()
     if changes and choices.keep:
         kept = [*changes.changed, *gone]
-        task, gone = with_stored(task, stored, kept), ()
+        task, gone = with_stored(task, stored, kept), set()
         now |= {id: stored.rows[id] for id in kept}
         remarks.append(f"{changes}: kept as they were")
     elif changes and choices.remake:
@@ -107,13 +107,12 @@ def settled(
     samples = selection(config, task, left)
     selected = [sample.id for sample in samples]
     if new := new_rows(selected, stored, now):
-        rows = told(new, "row that is asked was", "rows that are asked were")
+        late = "not in the data then"
+        rows = told(new, f"row asked was {late}", f"rows asked were {late}")
         if choices.add:
-            remarks.append(f"{rows} not in the data when the run was made: added")
+            remarks.append(f"{rows}: added")
         else:
-            refusals.append(
-                f"{since}: {rows} not in it then. --changed-data add takes them in"
-            )
+            refusals.append(f"{since}: {rows}. --changed-data add takes them in")
     if refusals and before.data != config.data:
         refusals.insert(0, _other_name(before, config))
     former = [id for id in asked if id not in gone]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 from pathlib import Path
@@ -19,23 +19,26 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
+from benchmarks.results.files.about import RecordedScorer
+from benchmarks.results.files.reading import RunResults
+from benchmarks.results.files.rulings import Ruling, Side, ruling_of
 from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable, json_text, markdown_page
-from benchmarks.runs.experiment import reopen
+from benchmarks.runs.opening import open_results
 from benchmarks.runs.run_directory import folder_written
-from benchmarks.studies.rulings import FOLDER, RULINGS, Ruling, Side, lvlm_of, read_rulings
-from cluster.plan import evaluations, lookup_in
-from cluster.store import Store
+from benchmarks.studies.rulings import lvlm_of, side_of
+from cluster.plan import lookup_in
 from cluster.walks import noted, read
 from generators.base import Job, Result
-from generators.buckets import AnyPath, matching
+from generators.buckets import AnyPath
 from generators.document import Sample
+from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import validated
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
-from scorers.judging.resolve import JudgeSettings
-from scorers.judging.sources import OWN_WORDING, RubricSource
+from scorers.judging.resolve import PREFIX, JudgeSettings
+from scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
 from scorers.statistics.estimate import (
     Estimate,
     Floats,
@@ -107,9 +110,9 @@ def bias(
     """Show the tables of the run in `root`, and write `bias.{json,md}` there or to `out`.
 
     `rubric` is `official:PATH` to include judgements by the released MMIE rubrics.
-    UsageError when `root` is not a run.
+    UsageError when `root` is not a run, WriteError where the files cannot be written.
     """
-    found = sections(root, rubric=rubric)
+    found = sections(open_results(root), rubric=rubric)
     content = {name: section.as_json for name, section in found.items()}
     tables = [section.table for section in found.values()]
     for table in tables:
@@ -123,9 +126,11 @@ def bias(
     return 0
 
 
-def sections(root: AnyPath, *, rubric: RubricSource = OWN_WORDING) -> dict[str, Section]:
-    """Return all sections by name, from comparisons and scores of the run in `root`."""
-    rulings, scored = recorded_rulings(root), Scored(root)
+def sections(
+    results: RunResults, *, rubric: RubricSource = OWN_WORDING
+) -> dict[str, Section]:
+    """Return all sections by name, from comparisons and scores of a run."""
+    rulings, scored = recorded_rulings(results), Scored(results)
     pairs = {j: rows for j, lines in rulings.items() if (rows := preferences(lines))}
     pairs |= scored.pairs()
     no_pairs = [] if rulings else ["no pairwise judgements: run `plait compare` first"]
@@ -198,20 +203,19 @@ class Preference(NamedTuple):
 Preferences = Mapping[JudgeIdentity, Sequence[Preference]]
 
 
-def recorded_rulings(root: AnyPath) -> dict[JudgeIdentity, list[Ruling]]:
-    """Return the preferences in all comparisons of the run, by judge, each once.
+def recorded_rulings(results: RunResults) -> dict[JudgeIdentity, list[Ruling]]:
+    """Return the preferences in all comparisons of a run, by judge, each once.
 
-    The first side of each is the one whose name sorts first. Where files hold the same
-    reply, one that could be read counts.
+    The first side of each is the one whose name sorts first. Where comparisons hold the
+    same reply, one that could be read counts.
     """
     by_judge: dict[JudgeIdentity, dict[tuple[object, ...], Ruling]] = defaultdict(dict)
-    for path in matching(root / FOLDER, f"*/{RULINGS}"):
-        for r in map(upright, read_rulings(path)):
-            if r.aspect == "preference":
-                one = JudgeIdentity(r.judge, r.protocol, r.mode, r.wording, r.stage)
-                known, key = by_judge[one], (*_about(r), r.judging, r.swapped)
-                if key not in known or known[key].preference is None:
-                    known[key] = r
+    rows = results.rows("comparisons", among={"aspect": ["preference"]})
+    for r in map(upright, map(ruling_of, rows)):
+        one = JudgeIdentity(r.judge, r.protocol, r.mode, r.wording, r.stage)
+        known, key = by_judge[one], (*_about(r), r.judging, r.swapped)
+        if key not in known or known[key].preference is None:
+            known[key] = r
     stages = Counter(name for name, _ in {(one.name, one.stage) for one in by_judge})
     return {
         one._replace(namesake=stages[one.name] > 1): list(known.values())
@@ -496,14 +500,13 @@ SEEDS = range(5)
 class Scored:
     """The answers of a run, and its rubric judges' scores of them."""
 
-    def __init__(self, root: AnyPath) -> None:
-        experiment, store = reopen(root), Store(root, strict=True)
-        self._lvlms = {s.name: lvlm_of(s) for s in experiment.systems}
-        self._lookup = lookup_in(store)
-        self._judges = [s for s in experiment.scorers if isinstance(s, RubricJudge)]
+    def __init__(self, results: RunResults) -> None:
+        self._lvlms = {s.name: lvlm_of(s) for s in results.systems}
+        self._results, self._lookup = results, lookup_in(results.store)
+        self._judges = [s for s in results.scorers if s.name.startswith(PREFIX)]
         self._answers = [
             (e, e.sample, e.document.value)
-            for e in evaluations(experiment.plan, store)
+            for e in results.evaluations()
             if e.complete and isinstance(e.document, Result)
             if isinstance(e.sample, Sample)
         ]
@@ -515,7 +518,7 @@ class Scored:
             scored: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
             for e, query, document in self._answers:
                 if isinstance(score := e.scores.get(one.name), Result):
-                    side = Side.of(e.system, self._lvlms[e.system], document)
+                    side = side_of(e.system, self._lvlms[e.system], document)
                     scored[query.id, e.repeat].append((side, score.value.value))
             rows = [
                 Preference(*about, first, second, other - own)
@@ -529,7 +532,7 @@ class Scored:
 
     def repeated(self) -> Measured:
         """Measure how far each rubric judge agrees with itself under other seeds."""
-        for one in self._judges:
+        for one in (yield from self._with_records()):
             if not one.stage.seeded:
                 yield f"{one.name}: draws nothing at random, so it is asked once"
                 continue
@@ -544,7 +547,7 @@ class Scored:
         Without `released` rubrics only our own can be looked up. Rubrics with equal texts
         are one rubric, whatever their names.
         """
-        for one in self._judges:
+        for one in (yield from self._with_records()):
             variants: dict[frozenset[str], tuple[str, RubricJudge, Values]] = {}
             for label, variant in reworded(one, released).items():
                 values, keys = self._scores(variant)
@@ -559,6 +562,20 @@ class Scored:
                 unscored = f"{both}: no document was scored by both"
                 yield from equality(both, "points of 100", [values, others], unscored)
 
+    def _with_records(self) -> Generator[str, None, list[RubricJudge]]:
+        """Return the judges whose records can be looked up; yield why others cannot."""
+        judges, results = [], self._results
+        for scorer in self._judges:
+            made = results.rows("records", ["stage"], {"stage": [scorer.stage.folder]})
+            if next(made, None) and not results.store.parts(scorer.stage):
+                yield f"{scorer.name}: of its judgements only the results are here"
+                continue
+            try:
+                judges.append(rubric_judge(scorer, results.root))
+            except UsageError as error:
+                yield f"{scorer.name}: {error}"
+        return judges
+
     def _scores(self, judged: RubricJudge) -> tuple[Values, frozenset[str]]:
         """Return recorded scores by `judged`, and the keys of its first requests."""
         values, keys = dict[tuple[str, object], float](), set[str]()
@@ -569,6 +586,17 @@ class Scored:
             if isinstance(outcome, Result):
                 values[query.id, (e.system, e.repeat)] = outcome.value.value
         return values, frozenset(keys)
+
+
+def rubric_judge(scorer: RecordedScorer, root: AnyPath) -> RubricJudge:
+    """Return a rubric judge of the run in `root` as it asked then; it asks nobody.
+
+    UsageError where it was asked by released rubrics of which the run has no copy.
+    """
+    own = {k: v for k, v in scorer.settings.items() if k in JudgeSettings.model_fields}
+    rubric = parse_rubric(own.get("rubric")).or_copy_in(root)
+    settings = validated(JudgeSettings, own | {"rubric": str(rubric)}, scorer.name)
+    return settings.judge(scorer.name, scorer.stage)
 
 
 def reworded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJudge]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.results.board import Board
+from benchmarks.results.files.reading import RunResults
 from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.people import Agreement, published
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
@@ -188,7 +189,7 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
             "chose, as mmrb2:PLACE does; name a file of annotations, or truth:NAME"
         )
     board = results.board
-    judges = [*_scorers(board), *_judges_of_pairs(root)]
+    judges = [*_scorers(board), *_judges_of_pairs(results)]
     if not judges:
         raise UsageError(
             f"nothing in {root} has judged {' and '.join(ANSWERS)}: answer with both "
@@ -244,8 +245,8 @@ def _preferred(scores: Mapping[str, tuple[str, float | None]], scorer: Scorer) -
     return Said(OutcomeName.DONE, sign * difference)
 
 
-def _judges_of_pairs(root: AnyPath) -> Iterator[Judged]:
-    for judge, rulings in recorded_rulings(root).items():
+def _judges_of_pairs(results: RunResults) -> Iterator[Judged]:
+    for judge, rulings in recorded_rulings(results).items():
         said: dict[str, dict[bool, Said]] = {}
         for r in rulings:
             sides = (r.first.system, r.second.system)

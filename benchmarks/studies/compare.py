@@ -1,11 +1,16 @@
-"""`plait compare`: have pairs of a run's documents judged, and count the verdicts."""
+"""`plait compare`: have pairs of a run's documents judged, and count the verdicts.
+
+The documents are those of the run's results. Where everything is judged already, nothing
+else of the run is needed, and only the results change.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -13,28 +18,44 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.runs.config import parsed_setting, with_settings
+from benchmarks.results.files.about import Facts, facts_of_stage, stage_of
+from benchmarks.results.files.reading import RunResults
+from benchmarks.results.files.rulings import (
+    COMPARE,
+    RULINGS,
+    TABLE,
+    Ruling,
+    ruling_of,
+    write_rulings,
+)
+from benchmarks.results.files.schema import FOLDER
+from benchmarks.results.files.writing import keep_comparison
+from benchmarks.runs.config import RunConfig, parsed_setting, with_settings
 from benchmarks.runs.display import Display
-from benchmarks.runs.experiment import Experiment, refuse_missing, reopen
-from benchmarks.runs.run_directory import folder_written, refuse_pack
+from benchmarks.runs.experiment import engine_options, read_task, refuse_missing
+from benchmarks.runs.opening import open_results
+from benchmarks.runs.run_directory import folder_written, former_config, refuse_pack
 from benchmarks.studies.compare_page import Judged, report
-from benchmarks.studies.rulings import FOLDER, RULINGS, lvlm_of, rulings, write_rulings
+from benchmarks.studies.rulings import lvlm_of, rulings
 from benchmarks.tasks.controls import TRUTH
 from benchmarks.tasks.published import PREFIX, as_asked, is_published, published
-from cluster.counts import count
+from benchmarks.tasks.task_set import TaskError, TaskSet
+from cluster.counts import count, totals_of
 from cluster.lock import RunLock
-from cluster.plan import Plan, lookup_in
+from cluster.plan import Plan, compared, lookup_in
 from cluster.records import RecordRow
-from cluster.run import MANIFEST, execute
-from cluster.store import Store
+from cluster.run import MANIFEST, RunResult, execute
+from cluster.store import Store, StoreError
 from cluster.walks import Lookup, Pending, read
 from generators.base import RANDOM, Fault, Outcome, Result, Skip, StageSpec, WeightsName
 from generators.buckets import AnyPath
 from generators.checkpoints import pinning
-from generators.document import Document, Malformed, Sample
-from generators.errors import UsageError
+from generators.document import Document, Sample, key_of
+from generators.errors import UsageError, WriteError
 from generators.keys import digest
 from generators.names import unknown
+from generators.registry import is_custom
+from generators.settings import StageSettings
 from generators.system import System
 from pipelines.systems import Models, chat_spec
 from scorers.features import gpt_tokens
@@ -76,18 +97,21 @@ class PreparedComparison:
     """A comparison with all names resolved."""
 
     options: CompareOptions
-    experiment: Experiment
+    results: RunResults
+    config: RunConfig
     protocol: Pairwise
     chat: StageSpec
     systems: Mapping[str, System]
     matchups: Sequence[Matchup]
     identities: Mapping[str, str]
     missing_weights: tuple[str, ...] = ()
+    unloadable: UsageError | None = None
+    """Why the judge, which is known from its judgements, can be asked no more."""
 
     @cached_property
     def items(self) -> list[PairComparison]:
         """All match-ups, as often as the judge is asked."""
-        config = self.experiment.config
+        config = self.config
         return [
             PairComparison(
                 matchup=matchup,
@@ -115,7 +139,7 @@ class PreparedComparison:
     @property
     def about(self) -> dict[str, Any]:
         """For the manifest and the tables' head."""
-        config, series = self.experiment.config, self.series
+        config, series = self.config, self.series
         return {
             "plait": 1,
             **{name: series[name] for name in ("protocol", "mode", "wording")},
@@ -130,7 +154,7 @@ class PreparedComparison:
             "seed": config.seed,
             "systems": list(self.systems),
             "weights": config.weights,
-            "data": dict(self.experiment.task.about),
+            "data": dict(self.results.about.data),
             "identities": dict(self.identities),
         }
 
@@ -138,7 +162,7 @@ class PreparedComparison:
     def name(self) -> str:
         """A digest of all that a comparison depends on: no file replaces another's."""
         played = sorted({(m.first, m.second) for m in self.matchups})
-        seed, options = self.experiment.config.seed, self.options
+        seed, options = self.config.seed, self.options
         return digest(self.series, seed, options.judgings, options.baseline, played)[:12]
 
 
@@ -152,26 +176,32 @@ def compare(
     valid, RunInUse while the run itself is under way.
     """
     refuse_pack(root)
-    place = root / FOLDER / options.protocol.replace(":", "-")
-    match = resolve_comparison(root, place, options)
+    place = root / COMPARE / options.protocol.replace(":", "-")
+    protocol = protocol_of(options)  # before a run is opened, which may take a while
+    match = resolve_comparison(open_results(root), place, options, protocol)
     before = Store(place).rows(match.chat)
     plan, display = plan_of(match.items), Display(console)
-    with RunLock(root), closing(display):
-        if any(c.to_run for c in count(plan, Store(place))):
-            refuse_missing([match.chat], match.missing_weights)
-        address = options.address or match.experiment.config.address
-        engine_options = match.experiment.engine_options(address=address)
-        run = execute(plan, place, engine_options, match.about, display)
+    with closing(display):
+        run = _made(match, plan, place, display)
     store = Store(place)
-    judged = _judged(match, store, place / RULINGS.replace("*", match.name))
-    games = [m.game(outcome, match.protocol) for m, outcome in judged]
+    judged = _judgements(match, store)
+    said = list(_rulings(match, judged, store))
+    if run.made or not _is_kept(match, said):
+        try:
+            _keep(match, place, said)
+        except (WriteError, StoreError):
+            # All of it is there to be read again, where nothing was made.
+            if run.made:
+                raise
+    first = judged[: len(match.matchups)]
+    games = [m.game(outcome, match.protocol) for m, outcome in first]
     parts = {name: system.stages for name, system in match.systems.items()}
     with folder_written(root, out) as folder:
         report(
             folder / f"compare-{match.protocol.name}-{match.name}",
             about=match.about,
             table=match.protocol.aggregate(games, options.baseline),
-            judged=judged,
+            judged=first,
             run=run,
             asked=_asked(before, store.rows(match.chat)),
             stages=parts | {f"judge {match.series['judge']}": [match.chat]},
@@ -181,6 +211,26 @@ def compare(
     return run.exit_status or int(none_read and match.chat.weights not in RANDOM)
 
 
+def _made(
+    match: PreparedComparison, plan: Plan, place: AnyPath, display: Display
+) -> RunResult:
+    """Have the judge asked about all that has no judgement in `place`, if anything."""
+    began, store = time.monotonic(), Store(place)
+    counts = count(plan, store)
+    if not any(c.to_run for c in counts):
+        display.starting(counts)
+        totals, seconds = totals_of(compared(plan, store)), time.monotonic() - began
+        failed = totals["failed"] + totals["failed_scores"]
+        return RunResult(totals, failed=failed, made=0, seconds=seconds)
+    if match.unloadable is not None:
+        raise match.unloadable
+    address = match.options.address or match.config.address
+    with RunLock(match.results.root):
+        refuse_missing([match.chat], match.missing_weights)
+        options = engine_options(match.config, address=address)
+        return execute(plan, place, options, match.about, display)
+
+
 def plan_of(items: Sequence[PairComparison]) -> Plan:
     """Return the plan that has every match-up of valid queries judged."""
     valid = [i for i in items if isinstance(i.matchup.query, Sample)]
@@ -188,20 +238,35 @@ def plan_of(items: Sequence[PairComparison]) -> Plan:
     return Plan(systems=(), samples=queries, scorers=(), prompt=as_asked, comparisons=valid)
 
 
-def _judged(match: PreparedComparison, store: Store, path: AnyPath) -> Judged:
-    """Write all rulings to `path`; return the first judgement of each pair.
+def _judgements(match: PreparedComparison, store: Store) -> Judged:
+    """Return what is recorded of every pair, all first judgements first.
 
     Repeats of a judgement measure the judge; they are not additional evidence.
     """
-    lookup, size = lookup_in(store), len(match.matchups)
-    judged = [(item.matchup, judgement_of(item, lookup)) for item in match.items]
-    lines = (
-        ruling
-        for i, (matchup, outcome) in enumerate(judged)
-        for ruling in rulings(match.series, matchup, i // size, outcome)
-    )
-    write_rulings(lines, path)
-    return judged[:size]
+    lookup = lookup_in(store)
+    return [(item.matchup, judgement_of(item, lookup)) for item in match.items]
+
+
+def _rulings(match: PreparedComparison, judged: Judged, store: Store) -> Iterator[Ruling]:
+    size = len(match.matchups)
+    for i, (matchup, outcome) in enumerate(judged):
+        yield from rulings(match.series, matchup, i // size, outcome, store)
+
+
+def _is_kept(match: PreparedComparison, said: Iterable[Ruling]) -> bool:
+    """Return whether the results hold the rulings, perhaps as of an earlier version."""
+    rows = match.results.rows(TABLE, among={"series": [match.name]})
+    known = (replace(ruling_of(row), fault="", jobs=()) for row in rows)
+    return [*known] == [replace(ruling, fault="", jobs=()) for ruling in said]
+
+
+def _keep(match: PreparedComparison, place: AnyPath, said: Sequence[Ruling]) -> None:
+    """Write the rulings beside their records, and into the run's results."""
+    chat, root = match.chat, match.results.root
+    with RunLock(root):
+        write_rulings(said, place / RULINGS.replace("*", match.name))
+        judges = {chat.folder: facts_of_stage(chat)} if is_custom(chat.target) else {}
+        keep_comparison(root / FOLDER, match.name, said, judges)
 
 
 def judgement_of(item: PairComparison, lookup: Lookup) -> Outcome[Judgement]:
@@ -227,40 +292,53 @@ def _asked(before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]) -> s
     return f"{len(new) - unasked:,} judgements asked{lost}"
 
 
+def protocol_of(options: CompareOptions) -> Pairwise:
+    """Return the protocol that `options` name; UsageError where there is none."""
+    needed = _OFFICIALLY.get(options.protocol, {}) if options.mode == "official" else {}
+    arguments = {name: make() for name, make in needed.items()}
+    return resolve_protocol(
+        options.protocol, options.mode, options.rubric.path, **arguments
+    )
+
+
 def resolve_comparison(
-    root: AnyPath, place: AnyPath, options: CompareOptions
+    results: RunResults, place: AnyPath, options: CompareOptions, protocol: Pairwise
 ) -> PreparedComparison:
-    """Resolve `options` for the run in `root`, whose judgements are in `place`.
+    """Resolve `options` for a run whose judgements are in `place`.
 
     UsageError for names and settings that are not valid.
     """
-    needed = _OFFICIALLY.get(options.protocol, {}) if options.mode == "official" else {}
-    arguments = {name: make() for name, make in needed.items()}
-    protocol = resolve_protocol(
-        options.protocol, options.mode, options.rubric.path, **arguments
-    )
-    experiment = reopen(root)
-    with pinning({**experiment.identities, **_former_identities(place)}) as pins:
-        chat = judge_stage(options.judge, models_of(experiment, options))
+    about, unloadable = results.about, None
+    config = former_config(results.root, {"config": about.config})
+    models = models_of(config, options)
+    with pinning({**about.identities, **_former_identities(place)}) as pins:
+        try:
+            chat = judge_stage(options.judge, models)
+        except UsageError as error:
+            recorded = recorded_judge(options.judge, models, about.judges.values())
+            if recorded is None:
+                raise
+            chat, unloadable = recorded, error
     if options.judgings > 1 and not chat.seeded:
         raise UsageError(
             f"judge {options.judge!r} draws nothing at random, so asking it "
             f"{options.judgings} times gives one record; give it a temperature"
         )
-    systems = _systems(experiment, options)
+    systems = _systems(results, config, options)
     played = list(combinations(systems, 2))
     if options.baseline is not None:
         played = [(options.baseline, s) for s in systems if s != options.baseline]
-    store = Store(root, strict=True)
     return PreparedComparison(
         options=options,
-        experiment=experiment,
+        results=results,
+        config=config,
         protocol=protocol,
         chat=chat,
         systems=systems,
-        matchups=list(matchups(experiment.plan, systems, played, store)),
+        matchups=list(matchups(results, systems, played)),
         identities=pins.known,
         missing_weights=pins.missing,
+        unloadable=unloadable,
     )
 
 
@@ -280,12 +358,14 @@ def _former_identities(place: AnyPath) -> Mapping[str, str]:
     return known if isinstance(known, dict) else {}
 
 
-def _systems(experiment: Experiment, options: CompareOptions) -> dict[str, System]:
+def _systems(
+    results: RunResults, config: RunConfig, options: CompareOptions
+) -> dict[str, System]:
     """Return the systems to compare, by name, with the baseline.
 
     UsageError for unknown names, and when there are fewer than two.
     """
-    known = {s.name: s for s in experiment.systems}
+    known = {s.name: s for s in results.systems}
     names = list(options.systems) or [*known]
     if options.baseline is not None and options.baseline not in names:
         names.insert(0, options.baseline)
@@ -293,21 +373,32 @@ def _systems(experiment: Experiment, options: CompareOptions) -> dict[str, Syste
     systems = {}
     for name in names:
         if name not in known and not is_published(name):
-            answers = (f"{PREFIX}{lvlm}" for lvlm in experiment.task.answers)
+            given = results.about.data.get("published_answers", {})
+            answers = (f"{PREFIX}{lvlm}" for lvlm in given)
             raise unknown("system", name, [*known, *answers])
-        systems[name] = known.get(name) or published(name, experiment.task)
+        systems[name] = known.get(name) or published(name, _task(name, config))
     if len(systems) < 2:
         there = ", ".join(systems) or "none"
         raise UsageError(f"a comparison needs two systems, but there is {there}")
     return systems
 
 
-def models_of(experiment: Experiment, options: CompareOptions) -> Models:
+def _task(name: str, config: RunConfig) -> TaskSet:
+    """Read the data of a run, for answers that are no part of its results."""
+    try:
+        return read_task(config)[0]
+    except (UsageError, TaskError) as error:
+        raise UsageError(
+            f"{name} is no system of the run, so its answers are only in the data: {error}"
+        ) from None
+
+
+def models_of(config: RunConfig, options: CompareOptions) -> Models:
     """Return settings of the judge's model, from the run and the command.
 
     UsageError for `--set` of anything else, which would have no effect.
     """
-    config, bare = experiment.config, options.judge.removeprefix(JUDGE)
+    bare = options.judge.removeprefix(JUDGE)
     # A chat model has its own name; `judge:NAME` are settings of a rubric judge.
     name = f"{JUDGE}{bare}" if bare in JUDGES else bare
     for setting in options.settings:
@@ -341,6 +432,20 @@ def judge_stage(name: str, models: Models) -> StageSpec:
     return resolve_judge(*about, chat=lambda model: chat_spec(model, models)).stage
 
 
+def recorded_judge(name: str, models: Models, judges: Iterable[Facts]) -> StageSpec | None:
+    """Return the stage of a judge of the user's own class, as it has judged before.
+
+    None where it has not, with the same settings.
+    """
+    bare = name.removeprefix(JUDGE)
+    own = {**models.of(f"{JUDGE}{bare}"), **models.of(bare)}
+    settings = {k: v for k, v in own.items() if k not in StageSettings.placed}
+    weights = "pretrained" if models.weights == "mini" else models.weights
+    asked = {"class": bare, "settings": settings, "weights": weights}
+    found = [f for f in judges if {name: f[name] for name in asked} == asked]
+    return stage_of(found[-1]) if found else None
+
+
 def wording_digest(protocol: Pairwise) -> str:
     """Name a protocol's prompts, whatever the class that holds them is called."""
     wording = getattr(protocol, "wording", None)
@@ -350,21 +455,26 @@ def wording_digest(protocol: Pairwise) -> str:
 
 
 def matchups(
-    plan: Plan,
-    systems: Mapping[str, System],
-    pairs: Sequence[tuple[str, str]],
-    store: Store,
+    results: RunResults, systems: Mapping[str, System], pairs: Sequence[tuple[str, str]]
 ) -> Iterator[Matchup]:
-    """Yield every pair on every query and repeat of `plan`, with their recorded answers."""
-    lookup = lookup_in(store)
-
-    def answer(system: System, query: Sample | Malformed, repeat: int) -> Outcome[Document]:
-        outcome = read(plan.answer(system, query, repeat), lookup)
-        return Skip("has not answered yet") if isinstance(outcome, Pending) else outcome
-
-    for repeat in range(plan.repeats):
-        for query in plan.samples:
-            answers = {n: answer(system, query, repeat) for n, system in systems.items()}
+    """Yield every pair on every query and repeat of a run, with their answers."""
+    queries, own = results.queries.values(), {system.name for system in results.systems}
+    answered = {
+        (e.repeat, key_of(e.sample), e.system): e.document
+        for e in results.evaluations(systems=own & systems.keys())
+    }
+    others = {name: system for name, system in systems.items() if name not in own}
+    plan = Plan(systems=(), samples=(), scorers=(), prompt=as_asked)
+    for repeat in range(results.about.repeats):
+        for query in queries:
+            answers: dict[str, Outcome[Document]] = {}
+            for name in own & systems.keys():
+                document = answered.get((repeat, key_of(query), name))
+                answers[name] = document or Skip("has not answered yet")
+            for name, system in others.items():
+                given = read(plan.answer(system, query, repeat), lambda job: None)
+                assert not isinstance(given, Pending), "given answers ask for nothing"
+                answers[name] = given
             for first, second in pairs:
                 both = answers[first], answers[second]
                 yield Matchup(

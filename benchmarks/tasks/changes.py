@@ -7,7 +7,7 @@ known by its number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from benchmarks.tasks.published import TaskSet
@@ -133,9 +133,10 @@ def new_rows(
     return [id for id in ids if id not in asked and stored.rows.get(id) != now[id]]
 
 
-def with_stored(task: TaskSet, stored: StoredQueries, ids: Collection[str]) -> TaskSet:
+def with_stored(task: TaskSet, stored: StoredQueries, ids: Iterable[str]) -> TaskSet:
     """Return the task set whose queries `ids` are as a run stored them, gone ones last."""
-    kept = {query.id: query for query in stored.queries if query.id in ids}
+    wanted = {*ids}
+    kept = {query.id: query for query in stored.queries if query.id in wanted}
     there = {query.id for query in task.samples}
     samples = [kept.get(query.id, query) for query in task.samples]
     samples += [query for id, query in kept.items() if id not in there]

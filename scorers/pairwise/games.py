@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from generators.base import NotApplicable, Outcome, Result, Unscored, outcome_name
+from generators.base import Job, NotApplicable, Outcome, Result, Unscored, outcome_name
 from generators.document import Turn
 from scorers.features import Style
 from scorers.statistics.estimate import Estimate
@@ -57,6 +57,8 @@ class ReplyReading:
     aspect: Aspect
     swapped: bool
     outcome: Outcome[Verdict | FactualityScores]
+    jobs: tuple[Job, ...] = field(default=(), compare=False)
+    """What was asked for it, the last time last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,9 +168,12 @@ class Pairwise:
             return Job(chat, Request(question.turns, drawn), query.id, about, readable)
 
         outcomes: dict[int, Outcome[Verdict | FactualityScores]] = {}
+        jobs: dict[int, tuple[Job, ...]] = {}
         asked = dict(enumerate(questions))
         for attempt in range(self.attempts):
-            replies = yield [job(question, attempt) for question in asked.values()]
+            new = {i: job(question, attempt) for i, question in asked.items()}
+            jobs |= {i: (*jobs.get(i, ()), one) for i, one in new.items()}
+            replies = yield [*new.values()]
             following = {}
             for (i, question), reply in zip(asked.items(), replies, strict=True):
                 outcomes[i] = self._outcome(question, reply)
@@ -179,7 +182,8 @@ class Pairwise:
             if not (asked := following):
                 break
         readings = [
-            ReplyReading(q.aspect, q.swapped, outcomes[i]) for i, q in enumerate(questions)
+            ReplyReading(q.aspect, q.swapped, outcomes[i], jobs.get(i, ()))
+            for i, q in enumerate(questions)
         ]
         return Result(Judgement(tuple(readings)))
 

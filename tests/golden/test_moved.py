@@ -13,8 +13,6 @@ LOCKED = ("creation", "pairings")
 PACKED = ("mmie", "pairings")
 """With failures, skips, a malformed row and ratings; with a matrix and its sheets."""
 
-pytestmark = pytest.mark.xfail(strict=False, reason="reading makes the experiment again")
-
 
 def refuse(lines: list[str], words: str) -> None:
     command = f"python tests/helpers/golden_outputs.py {words}"

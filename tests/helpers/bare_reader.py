@@ -115,7 +115,8 @@ def same_tokens() -> Iterator[None]:
 def main(asked: Path, answer: Path) -> None:
     """Do the commands that `asked` holds, by label, and write what they say to `answer`.
 
-    `locked` are folders in which nothing can be written meanwhile. The table of the `run`
+    `locked` are folders in which nothing can be written meanwhile, `rubrics` the digests of
+    texts that are taken for the released ones. The table of the `run`
     is written to the file `table`; the error that there is instead is said.
     """
     from cli_helpers import plait
@@ -127,7 +128,9 @@ def main(asked: Path, answer: Path) -> None:
     said = {}
     try:
         from benchmarks import api
+        from scorers.judging import released
 
+        released.DIGESTS = content["rubrics"]
         _write_table(api.open_run(content["run"]).table, Path(content["table"]))
     except Exception as error:
         text = "".join(traceback.format_exception(error))

@@ -36,6 +36,7 @@ import typer
 from bare_reader import same_tokens
 from cli_helpers import plait
 from golden_runs import CORPUS, HERE, RUNS, forget_outputs, stand_in_rubrics
+from judging_helpers import stand_in_digests
 from paths import CHECKOUT, HELPERS, TESTS
 from PIL import Image as Pillow
 
@@ -51,6 +52,8 @@ _TRAVELS = ("run", "other", "annotate", "ratings.csv")
 """What is copied when a run is moved: runs, and what raters gave."""
 _INTO_THE_RUN = ("report", "bias", "compare", "bench")
 """Commands that write into the run's folder unless they are told where with `--out`."""
+_ASKING = "benchmarks/studies/compare.py"
+"""May ask for a user's judge, and goes on without one that is not there."""
 _PRINTED = "-printed"
 """Ends the labels of commands of a locked run that are not told where to write."""
 _NOT_OF_PACKS = ("/verify.txt:", "-compare", "/compare-")
@@ -138,7 +141,11 @@ def moved_differences(
     accepted = found["changed_records.txt"] = _accepted(name, "changed_records.txt")
     may_change = [] if locked or packed else accepted.splitlines()
     changed = _changed(moved, recorded).splitlines()
-    lines = [f"{name} asks for {module}: {who}" for module, who in asked_for.items()]
+    lines = [
+        f"{name} asks for {module}: {who}"
+        for module, who in asked_for.items()
+        if _ASKING not in who
+    ]
     lines += [f"{name}: {file} was changed" for file in changed if file not in may_change]
     lines += _unprinted(name, found)
     if not packed:
@@ -198,6 +205,7 @@ def _read_bare(
             "table": str(folder / "out" / "open_run.parquet"),
             "commands": {k: _words_in(folder, words) for k, words in commands.items()},
             "locked": [str(folder / "run"), str(folder / "other")] if locked else [],
+            "rubrics": stand_in_digests(),
             "env": env,
         }
         (place / "asked.json").write_text(json.dumps(asked))

@@ -68,7 +68,7 @@ class RecordedScorer(Scorer):
         return self.has_shares
 
 
-def _facts_of_stage(spec: StageSpec) -> dict[str, Any]:
+def facts_of_stage(spec: StageSpec) -> dict[str, Any]:
     """Return what is written down of a stage, under its folder."""
     placement = spec.placement
     named = {name: spec.options[name] for name in _NAMING if name in spec.options}
@@ -112,7 +112,7 @@ def facts_of_plan(plan: Plan, settings: Mapping[str, Facts]) -> dict[str, Any]:
             _facts_of_scorer(scorer, settings.get(scorer.name, {}), folders)
             for scorer in plan.scorers
         ],
-        "stages": {spec.folder: _facts_of_stage(spec) for spec in plan.stages},
+        "stages": {spec.folder: facts_of_stage(spec) for spec in plan.stages},
     }
 
 
@@ -227,6 +227,8 @@ class RunAbout:
     scorers: Sequence[Facts] = ()
     stages: Mapping[str, Facts] = field(default_factory=dict)
     """By the folder of the stage's records."""
+    judges: Mapping[str, Facts] = field(default_factory=dict)
+    """The same of comparisons' judges whose classes are a user's own."""
     figures: Mapping[str, Sequence[Facts]] = field(default_factory=dict)
     """By a scorer of sets, the figure of each system."""
     damaged: int = 0

@@ -189,6 +189,7 @@ TABLES: Mapping[str, pa.Schema] = {
         _column("value", pa.int32(), "from -2 to 2, positive for the answer shown first"),
         _column("marks", pa.list_(pa.float64()), "out of 10, the first shown first"),
         _column("reason", _TEXT, "the verdict as worded, or why there is none"),
+        _FAULT,
         _JOB,
     ),
     "embeddings": _table(

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from generators.files import write_error
+
 Row = Mapping[str, Any]
 _AT_ONCE = 8_192
 """Rows that are plain values until they become columns."""
@@ -19,7 +21,10 @@ _GROUP_BYTES = 16 << 20
 
 
 class Spill:
-    """Rows by group, added in any order, and written group by group."""
+    """Rows by group, added in any order, and written group by group.
+
+    WriteError where the temporary file cannot be written.
+    """
 
     def __init__(self, schema: pa.Schema, file: Path) -> None:
         """The temporary `file` is made when rows become many."""
@@ -45,7 +50,11 @@ class Spill:
             options = pa.ipc.IpcWriteOptions(compression="zstd")
             self._sink = pa.ipc.new_file(str(self._file), self._schema, options=options)
         for group, rows in self._rows.items():
-            self._sink.write_batch(self._batch(rows))
+            batch = self._batch(rows)
+            try:
+                self._sink.write_batch(batch)
+            except OSError as error:
+                raise write_error(self._file.parent, error) from error
             self._places[group].append(self._batches)
             self._batches += 1
         self._rows.clear()

@@ -24,10 +24,15 @@ from benchmarks.results.files.about import (
     system_of,
 )
 from benchmarks.results.files.schema import ABOUT, FOLDER, TABLES, VERSION
-from benchmarks.results.files.writing import io_of, record_parts
+from benchmarks.results.files.writing import (
+    content_digest,
+    footer_digest,
+    io_of,
+    record_parts,
+)
 from generators.base import StageSpec
 from generators.buckets import AnyPath, local_copy
-from generators.errors import UsageError
+from generators.errors import PlaitError, UsageError
 from generators.system import System
 
 Row = Mapping[str, Any]
@@ -92,11 +97,15 @@ class ResultTables:
         except (OSError, ValueError) as error:
             raise _damaged(path, error) from None
         version = content.get("schema") if isinstance(content, dict) else None
-        if isinstance(version, int) and version > VERSION:
+        if not isinstance(version, int):
+            raise _damaged(path, ValueError("it names no schema"))
+        if version > VERSION:
             raise NewerResults(
                 f"{path} has schema {version}, and this version of plait reads up to "
                 f"{VERSION}: read it with a later version of plait"
             )
+        if content.get("sha256") != content_digest(content):
+            raise _damaged(path, ValueError("its content is not what was written"))
         try:
             known = {f.name: content[f.name] for f in fields(RunAbout)}
             about = RunAbout(**known)
@@ -195,13 +204,17 @@ class ResultTables:
         """
         path = self.folder / entry["file"]
         try:
+            if footer_digest(path) != entry["footer"]:
+                raise ValueError("it is not what was written")
             with pq.ParquetFile(
                 io_of(path), read_dictionary=[*names], page_checksum_verification=True
             ) as file:
                 yield file
+        except PlaitError:
+            raise
         except FileNotFoundError as error:
             raise _damaged(path, error) from None
-        except (OSError, pa.ArrowException, LookupError) as error:
+        except (OSError, pa.ArrowException, LookupError, ValueError) as error:
             raise _damaged(path, error) from error
 
     # ------------------------------------------------------------- systems and queries

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tempfile
 import time
 from collections import defaultdict
@@ -21,11 +22,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.results.board import SCORED, outcome_of, score_value
 from benchmarks.results.costs import RecordCost
-from benchmarks.results.files.about import RunAbout, facts_of_figures
+from benchmarks.results.files.about import Facts, RunAbout, facts_of_figures
+from benchmarks.results.files.rulings import (
+    TABLE,
+    Ruling,
+    recorded_comparisons,
+    table_of,
+)
 from benchmarks.results.files.schema import ABOUT, TABLES, VERSION
 from benchmarks.results.files.spill import Spill
 from benchmarks.tasks.changes import query_digest
@@ -56,6 +64,8 @@ _IMAGE_BYTES = 128 << 20
 """Of images in one file."""
 _STRAY_S = 3600.0
 """Age of a file of which no `run.json` knows: what wrote it has ended."""
+_FOOTER_END = 8
+"""Bytes at the end of a Parquet file: the footer's length, and four that are always so."""
 _NO_COSTS = "What documents cost is not shown."
 _BY_SYSTEM = ("answers", "scores", "parts", "embeddings")
 """Tables whose row groups hold rows of one system each."""
@@ -241,19 +251,17 @@ class ResultsWriter:
         return [self._job(job) for job in jobs]
 
     def _job(self, job: Job) -> dict[str, Any]:
-        key, folder = self._store.key_of(job), self._folders[job.spec.digest]
-        self._keys[folder].add(key)
-        prompt = None
+        row = job_row(job, self._store, self._folders[job.spec.digest])
+        self._keys[row["stage"]].add(row["key"])
         if isinstance(job.input, Request | ImageRequest):
-            prompt = job.prompt
-            # Sixteen bytes each, as there may be millions.
-            if (known := bytes.fromhex(prompt)) not in self._prompts:
-                self._prompts.add(known)
-                self._add_prompt(prompt, job.input)
-        seed = getattr(job.input, "seed", None)
-        return {"key": key, "stage": folder, "prompt": prompt, "seed": seed}
+            self._add_prompt(job.prompt, job.input)
+        return row
 
     def _add_prompt(self, digest: str, asked: Request | ImageRequest) -> None:
+        # Sixteen bytes each, as there may be millions.
+        if (known := bytes.fromhex(digest)) in self._prompts:
+            return
+        self._prompts.add(known)
         row: dict[str, Any] = {"prompt": digest, "seed": asked.seed}
         if isinstance(asked, Request):
             row |= {"kind": "request", "turns": self._turns(asked.turns)}
@@ -313,12 +321,13 @@ class ResultsWriter:
         unreadable = self._add_records()
         for id, digest in self._data:
             self._tables["data"].add({"id": id, "digest": digest})
-        tables = former_tables(folder, "comparisons")
+        self._add_comparisons(folder)
+        tables: dict[str, list[dict[str, Any]]] = {}
         groups = [system.name for system in self._plan.systems]
         with write_errors(folder):
             images = self._write_images(folder)
             for name, spill in self._tables.items():
-                if not spill.rows or name in ("images", "comparisons"):
+                if not spill.rows or name == "images":
                     continue
                 temporary = Path(self._temporary.name) / f"{name}.parquet"
                 spill.write(temporary, groups if name in _BY_SYSTEM else ("",))
@@ -337,6 +346,15 @@ class ResultsWriter:
             )
             content = {"tables": tables, "records": record_parts(self._store.root)}
             write_about(folder, content | about.as_json)
+
+    def _add_comparisons(self, folder: AnyPath) -> None:
+        """Keep the comparisons of the former results, and add those that they lack."""
+        there = former_comparisons(folder)
+        known = {*there.column("series").to_pylist()}
+        missing = recorded_comparisons(self._store.root, known, self._store.on_notice)
+        for table in (there, *missing):
+            for row in table.to_pylist():
+                self._tables[TABLE].add(row)
 
     @property
     def image_places(self) -> dict[str, str]:
@@ -383,6 +401,55 @@ class ResultsWriter:
         return listed(temporary, "images", folder, len(rows))
 
 
+def job_row(job: Job, store: Store, folder: str = "") -> dict[str, Any]:
+    """Return what tables say of a job whose record is, or will be, in `store`.
+
+    The `folder` of its stage is that of its name, unless it is written under another.
+    """
+    asked = isinstance(job.input, Request | ImageRequest)
+    return {
+        "key": store.key_of(job),
+        "stage": folder or job.spec.folder,
+        "prompt": job.prompt if asked else None,
+        "seed": getattr(job.input, "seed", None),
+    }
+
+
+def keep_comparison(
+    folder: AnyPath, series: str, rulings: Iterable[Ruling], judges: Mapping[str, Facts]
+) -> None:
+    """Have the rulings of one comparison, and no former ones of it, in the results.
+
+    `judges` are facts of its judge's stage, by folder. The table is written as a whole,
+    and nothing where all of it is there. StoreError where it cannot be written.
+    """
+    content = former_content(folder)
+    if not content:
+        return  # Whoever makes the results finds the lines.
+    former, own = former_comparisons(folder), table_of(series, rulings)
+    is_own = pc.equal(former.column("series"), series)
+    known = content.get("judges", {})
+    if former.filter(is_own).equals(own) and {**known, **judges} == known:
+        return
+    with write_errors(folder), tempfile.TemporaryDirectory(prefix="plait-results-") as name:
+        whole = pa.concat_tables([former.filter(pc.invert(is_own)), own])
+        temporary = Path(name) / "comparisons.parquet"
+        pq.write_table(whole, temporary, compression="zstd", write_page_checksum=True)
+        entry = listed(temporary, TABLE, folder, len(whole))
+        content["tables"] = {**content["tables"], TABLE: [entry]}
+        write_about(folder, content | {"judges": {**known, **judges}})
+
+
+def former_comparisons(folder: AnyPath) -> pa.Table:
+    """Return the table in former results; an empty one where it cannot be read."""
+    found = []
+    with suppress(OSError, pa.ArrowException, LookupError):
+        for entry in former_tables(folder, TABLE).get(TABLE, ()):
+            found.append(pq.read_table(io_of(folder / entry["file"])))
+        return pa.concat_tables([TABLES[TABLE].empty_table(), *found])
+    return TABLES[TABLE].empty_table()
+
+
 @contextmanager
 def write_errors(folder: AnyPath) -> Iterator[None]:
     """Raise errors of the disk as a StoreError that says what is kept."""
@@ -408,7 +475,27 @@ def listed(source: Path, table: str, folder: AnyPath, rows: int) -> dict[str, An
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     name = f"{table}-{digest[:16]}.parquet"
     copy_whole(source, folder / name)
-    return {"file": name, "rows": rows, "sha256": digest}
+    footer = footer_digest(source)
+    return {"file": name, "rows": rows, "sha256": digest, "footer": footer}
+
+
+def footer_digest(path: AnyPath) -> str:
+    """Return the SHA-256 of the end of a Parquet file, which has no checksum of its own.
+
+    It tells where the pages are, which have, and what values they hold.
+    """
+    with path.open("rb") if isinstance(path, Path) else path.open() as file:
+        file.seek(-_FOOTER_END, os.SEEK_END)
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(-_FOOTER_END - length, os.SEEK_END)
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def content_digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what a `run.json` says, but for that digest."""
+    own = {name: value for name, value in content.items() if name != "sha256"}
+    text = json.dumps(own, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
@@ -417,8 +504,11 @@ def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
     Others are left for an hour: another command may be writing them.
     """
     former = files_of(former_tables(folder, *TABLES))
-    whole = {"schema": VERSION, "plait": metadata.version("plait"), **content}
-    text = json.dumps(whole, indent=1, ensure_ascii=False, default=_plain) + "\n"
+    versions = {"schema": VERSION, "plait": metadata.version("plait")}
+    whole = {**versions, **content, **versions}
+    plain = json.loads(json.dumps(whole, default=_plain))
+    plain["sha256"] = content_digest(plain)
+    text = json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
     write_whole(folder / ABOUT, text)
     keep = files_of(content["tables"])
     for path in folder.iterdir():
@@ -440,13 +530,19 @@ def _plain(value: Any) -> Any:
 
 def former_tables(folder: AnyPath, *names: str) -> dict[str, list[dict[str, Any]]]:
     """Return the entries of some tables in a `run.json`; nothing where there is none."""
+    tables = former_content(folder).get("tables", {})
+    return {name: tables[name] for name in names if name in tables}
+
+
+def former_content(folder: AnyPath) -> dict[str, Any]:
+    """Return what a `run.json` of this schema holds; nothing where there is none."""
     try:
         content = json.loads((folder / ABOUT).read_text())
-        if content["schema"] != VERSION:
+        if content["schema"] != VERSION or not isinstance(content["tables"], dict):
             return {}
-        return {n: content["tables"][n] for n in names if n in content["tables"]}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
+    return dict(content)
 
 
 def record_parts(root: AnyPath) -> dict[str, list[str]]:

@@ -207,7 +207,7 @@ def test_rows_are_noticed_when_they_are_asked(place: Path) -> None:
     words += ["--repeats", "2"]
     assert invoke("run", *words).exit_code == 0
     ids.write_text("SA-1\nSA-2\nPBL-1\nSA-3")
-    reason = r"2 rows .* \(SA-3, PBL-1\) not in it then. --changed-data add"
+    reason = r"2 rows .* \(SA-3, PBL-1\)\. --changed-data add"
     with pytest.raises(UsageError, match=reason):
         invoke("plan", *words)
     told = invoke("plan", *words, "--changed-data", "add").output

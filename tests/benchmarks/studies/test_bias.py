@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +19,19 @@ from judging_helpers import STAND_IN, chat_spec, judge_of, picture, sample, stan
 from scipy.stats import spearmanr
 from trial import filled
 
+from benchmarks.results.files import writing
+from benchmarks.results.files.reading import RunResults
+from benchmarks.results.files.rulings import (
+    Ruling,
+    Side,
+    read_rulings,
+    ruling_of,
+    table_of,
+    write_rulings,
+)
+from benchmarks.results.files.writing import keep_comparison
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
-from benchmarks.studies import bias
 from benchmarks.studies.bias import (
     Finding,
     JudgeIdentity,
@@ -36,11 +48,13 @@ from benchmarks.studies.bias import (
     repeatability,
     reworded,
     rewording,
+    rubric_judge,
     self_preference,
 )
-from benchmarks.studies.rulings import Ruling, Side, read_rulings, write_rulings
 from benchmarks.tasks.published import as_asked
 from benchmarks.tasks.task_set import TaskSet
+from cluster.plan import evaluations
+from cluster.store import Store, StoreError
 from generators.errors import UsageError
 from generators.keys import derived_seed
 from generators.system import System
@@ -232,7 +246,9 @@ def test_rulings_of_several_files_count_once(tmp_path: Path) -> None:
     turned = both("1", -1, 2, first=side("b"), second=side("a"))
     marks = [ruling("9", None, aspect="factuality", marks=(8.0, 6.0), outcome="done")]
     write_rulings([*turned, *marks], folder / "judgements-2.jsonl")
-    ((judge, lines),) = recorded_rulings(tmp_path).items()
+    (folder / "judgements-x.jsonl").write_text("nothing of the kind\n")
+    results = written(Experiment(**run_of()), tmp_path)
+    ((judge, lines),) = recorded_rulings(results).items()
     assert judge == JUDGE
     # The order with `b` shown first was unread in one file, and read in the other.
     assert {(r.swapped, r.preference) for r in lines} == {(False, 2), (True, -1)}
@@ -242,11 +258,73 @@ def test_rulings_of_several_files_count_once(tmp_path: Path) -> None:
     # Judges that differ in settings have labels of their own.
     others = [*both("1", 0, 0, stage="bbbbbbbb"), *both("1", 1, 1, judge="gemini")]
     write_rulings(others, folder / "judgements-3.jsonl")
-    assert [judge.label for judge in recorded_rulings(tmp_path)] == [
+    results = written(Experiment(**run_of()), tmp_path)
+    assert results.table("comparisons", ["series"]).column(0).to_pylist() == [
+        *("1", "1", "2", "2", "2", "3", "3", "3", "3")
+    ]
+    assert [judge.label for judge in recorded_rulings(results)] == [
         "gemini (creation, corrected, wording w1)",
         "gpt-4o [settings bbbbbb] (creation, corrected, wording w1)",
         "gpt-4o [settings s1] (creation, corrected, wording w1)",
     ]
+
+
+def test_a_comparison_replaces_its_own_rows_alone(tmp_path: Path) -> None:
+    results = written(Experiment(**run_of()), tmp_path)
+    assert not results.table("comparisons").num_rows
+    job = {"key": "k", "stage": "chatty-1", "prompt": "p", "seed": 3}
+    first = both("1", 2, -1, jobs=(job,), repeat=1, said="A>>B")
+    marks = ruling("9", None, aspect="factuality", marks=(8.0, 6.0), outcome="done")
+    failed = ruling("9", None, outcome="failed", fault="refused", said="no", swapped=True)
+
+    def keep(series: str, said: list[Ruling]) -> RunResults:
+        keep_comparison(tmp_path / "results", series, said, {f"judge-{series}": {}})
+        return RunResults.at(tmp_path)
+
+    keep("one", first)
+    kept = keep("other", [marks, failed])
+    assert [ruling_of(row) for row in kept.rows("comparisons")] == [*first, marks, failed]
+    rows = [*kept.rows("comparisons", ["repeat", "order", "system_a", "value"])]
+    assert [row["repeat"] for row in rows] == [2, 2, 1, 1]
+    assert [row["order"] for row in rows] == ["ab", "ba", "ab", "ba"]
+    assert [row["value"] for row in rows] == [2, -1, None, None]
+    kept = keep("one", first[:1])
+    assert [ruling_of(row) for row in kept.rows("comparisons")] == [marks, failed, first[0]]
+    assert kept.about.judges == {"judge-one": {}, "judge-other": {}}
+    assert kept.about.as_json == results.about.as_json | {"judges": kept.about.judges}
+    assert {**kept.tables, **results.tables} == kept.tables
+    listed = {entry["file"] for files in kept.tables.values() for entry in files}
+    assert {p.name for p in (tmp_path / "results").glob("*.parquet")} == listed
+    # Who writes the run again keeps them, though no lines are there.
+    again = written(Experiment(**run_of()), tmp_path)
+    assert again.table("comparisons").equals(kept.table("comparisons"))
+    assert again.about.judges == kept.about.judges
+
+
+def test_a_table_that_cannot_be_read_is_made_of_the_lines(tmp_path: Path) -> None:
+    lines = both("1", 2, -1)
+    write_rulings(lines, tmp_path / "compare" / "creation" / "judgements-one.jsonl")
+    (entry,) = written(Experiment(**run_of()), tmp_path).tables["comparisons"]
+    (tmp_path / "results" / entry["file"]).write_bytes(b"damaged")
+    again = written(Experiment(**run_of()), tmp_path)
+    assert again.table("comparisons").equals(table_of("one", lines))
+
+
+def test_writing_that_ends_early_leaves_the_former_comparisons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(Experiment(**run_of()), tmp_path)
+    folder = tmp_path / "results"
+    keep_comparison(folder, "one", both("1", 2, -1), {})
+    before = RunResults.at(tmp_path).table("comparisons")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(writing, "write_whole", full)
+    with pytest.raises(StoreError, match="No space left"):
+        keep_comparison(folder, "other", both("2", 1, 1), {})
+    assert RunResults.at(tmp_path).table("comparisons").equals(before)
 
 
 GRADER = chat_spec(name="grader", target="comparing_helpers:Grader", seeded=True)
@@ -275,26 +353,42 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-def scored(root: Path, *judges: RubricJudge, shown: tuple[Any, ...] = SHOWN) -> Scored:
-    """A run scored by each of the judges, which goes by the first."""
+def run_of(**parts: Any) -> dict[str, Any]:
+    """What an experiment consists of: without systems, unless they are given."""
+    about: dict[str, Any] = {"categories": {}, "fields": (), "about": {}}
+    task = TaskSet(name="x", samples=(), prompt=as_asked, **about)
+    usual = {"config": RunConfig(weights="tiny"), "samples": (), "systems": ()}
+    return {"task": task, "scorers": (), "identities": {}} | usual | parts
+
+
+def written(run: Experiment, root: Path) -> RunResults:
+    """The results of the run whose records are in `root`."""
+    config = run.config.model_copy(update={"out": root})
+    store, writer = Store(root), replace(run, config=config).results_writer()
+    for _ in writer(evaluations(run.plan, store), store):
+        pass
+    writer.finish(root / "results")
+    return RunResults.at(root)
+
+
+def scored(
+    root: Path, *judges: RubricJudge, shown: tuple[Any, ...] = SHOWN, **own: Any
+) -> Scored:
+    """A run scored by each of the judges, which goes by the first, of settings `own`."""
     texts = {"fair": "good", "long": "good and good and good again"}
     systems = tuple(
         System(name=n, draft=None, answers={s.id: document(t, *shown) for s in SAMPLES})
         for n, t in texts.items()
     )
-    about: dict[str, Any] = {"categories": {}, "fields": (), "about": {}}
-    task = TaskSet(name="x", samples=(), prompt=as_asked, **about)
-    parts = {"task": task, "samples": tuple(SAMPLES), "systems": systems}
-    config = RunConfig(weights="tiny")
-    runs = [
-        Experiment(config=config, scorers=(judge,), identities={}, **parts)
-        for judge in judges
-    ]
+    config = RunConfig(weights="tiny", models={"judge:chatty": own})
+    parts = {"config": config, "samples": tuple(SAMPLES), "systems": systems}
+    runs = [Experiment(**run_of(scorers=(judge,), **parts)) for judge in judges]
     for run in runs:
         filled(run.plan, root)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bias, "reopen", lambda _: runs[0])
-        return Scored(root)
+    results = written(runs[0], root)
+    (scorer,) = results.scorers
+    assert rubric_judge(scorer, root) == replace(judges[0], stage=scorer.stage)
+    return Scored(results)
 
 
 def test_scores_of_one_query_are_preferences(tmp_path: Path) -> None:
@@ -322,6 +416,16 @@ def test_repeatability_of_a_rubric_judge_over_seeds(tmp_path: Path) -> None:
         assert (findings, len(absent)) == ([], 1)
 
 
+def test_without_a_judges_records_its_scores_alone_are_measured(tmp_path: Path) -> None:
+    run = scored(tmp_path, judge_of(GRADER), judge_of(GRADER, seed=3))
+    shutil.rmtree(tmp_path / "stages")
+    moved = Scored(RunResults.at(tmp_path))
+    assert moved.pairs() == run.pairs()
+    reason = "judge:chatty: of its judgements only the results are here"
+    for measured in (moved.repeated(), moved.reworded(OWN_WORDING)):
+        assert split(measured) == ([], [reason])
+
+
 def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
     own = judge_of(GREEDY)
     theirs = judge_of(own.stage, rubric=f"official:{path}")
@@ -334,7 +438,8 @@ def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
     }
     assert split(run.reworded(OWN_WORDING)) == ONE_RUBRIC
     # Another run showed the same judge fewer images, by the same rubric.
-    fewer = scored(tmp_path / "fewer", judge_of(GREEDY, max_images=1), own)
+    judges = judge_of(GREEDY, max_images=1), own
+    fewer = scored(tmp_path / "fewer", *judges, max_images=1)
     assert split(fewer.reworded(OWN_WORDING)) == ONE_RUBRIC
 
 
@@ -344,7 +449,8 @@ def test_another_rubric_is_asked_for_with_the_judges_own_settings(
     about = {"max_images": 1, "retries": 3, "seed": 5}
     own = judge_of(GRADER, **about)
     theirs = judge_of(GRADER, rubric=f"official:{path}", **about)
-    found, _ = split(scored(tmp_path / "run", own, theirs).reworded(RubricSource(path)))
+    run = scored(tmp_path / "run", own, theirs, **about)
+    found, _ = split(run.reworded(RubricSource(path)))
     both = "judge:chatty: the run's rubric and released rubric"
     assert {f.judge for f in found} == {both}
     variants = reworded(own, RubricSource(path))
@@ -352,7 +458,8 @@ def test_another_rubric_is_asked_for_with_the_judges_own_settings(
     released = judge_of(GRADER, rubric=f"official:{path}", mode="official", seed=5)
     assert variants["released scorer"] == released
     # Equal texts are one rubric, and a mode alone is no rubric.
-    modes = scored(tmp_path / "modes", theirs, released)
+    as_theirs = about | {"rubric": f"official:{path}"}
+    modes = scored(tmp_path / "modes", theirs, released, **as_theirs)
     assert split(modes.reworded(RubricSource(path))) == ONE_RUBRIC
     # The released scorer asks the same, but does not ask again.
     shy = chat_spec(target="comparing_helpers:Shy")

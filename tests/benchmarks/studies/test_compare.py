@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import io
 import json
@@ -19,6 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from api_helpers import fill
+from cli_helpers import plait
 from comparing_helpers import creation_row, write_tsv
 from contents import document
 from endpoint_helpers import MODEL, Answer, Server, completion, serving
@@ -28,6 +30,8 @@ from trial import filled
 from typer.testing import CliRunner
 
 from benchmarks.plain_console import PlainConsole
+from benchmarks.runs.opening import open_results
+from benchmarks.studies import bias, compare_page
 from benchmarks.studies import compare as command
 from benchmarks.studies.bias import sections
 from benchmarks.studies.compare import (
@@ -41,7 +45,8 @@ from cluster.lock import RunInUse, RunLock
 from cluster.plan import lookup_in
 from cluster.stage_queue import MOST_UNREAD
 from generators.base import Fault, Kind, Result, StageSpec
-from generators.errors import UsageError
+from generators.errors import UsageError, WriteError
+from generators.files import write_whole
 from generators.keys import derived_seed
 from plait import app
 from scorers.judging.sources import parse_rubric
@@ -53,6 +58,7 @@ pytestmark = pytest.mark.usefixtures("worker_threads")
 TERSE, WORDY, MIDDLING = (f"comparing_helpers:{n}" for n in ("Terse", "Wordy", "Middling"))
 PUBLISHED = "published:gpt-4o-1120"
 JUDGE = f"openai:{MODEL}"
+LONGEST = "comparing_helpers:Longest"
 
 
 def answered(root: Path, rows: list[dict[str, str]], *systems: str) -> Path:
@@ -66,7 +72,7 @@ def compared(
     root: Path, server: Server | None = None, **about: Any
 ) -> tuple[int, dict[str, Any], str]:
     """Exit status, the JSON that is written, and what is printed."""
-    asked = {"protocol": "creation", "judge": "comparing_helpers:Longest"} | about
+    asked = {"protocol": "creation", "judge": LONGEST} | about
     asked["rubric"] = parse_rubric(asked.get("rubric"))
     if server is not None:
         url = f'models."{JUDGE}".base_url="{server.url}"'
@@ -196,14 +202,15 @@ def test_every_protocol_counts_a_judge_that_likes_the_first_as_undecided(
 
 
 def test_a_judge_that_draws_is_asked_again_and_its_repeats_measured(run: Path) -> None:
-    assert [len(section.absent) for section in sections(run).values()] == [1] * 5
+    sections_before = sections(open_results(run)).values()
+    assert [len(section.absent) for section in sections_before] == [1] * 5
     compared(run)
     judge = "comparing_helpers:Moody"
     _, content, said = compared(run, judge=judge, judgings=2)
     assert "24 judgements asked" in said
     # Repeats are no more evidence: the table counts the first judging alone.
     assert overall(content)[TERSE, WORDY]["counts"]["read"] == 6
-    repeatable = sections(run)["repeatability"]
+    repeatable = sections(open_results(run))["repeatability"]
     (equal,) = (f for f in repeatable.findings if f.measure == "equal, %")
     parities = [[derived_seed(0, q, j, 0) % 2 for q in "015"] for j in (0, 1)]
     same = [a == b for a, b in zip(*parities, strict=True)]
@@ -230,6 +237,112 @@ def test_a_judge_that_cannot_be_loaded_has_not_been_asked(run: Path) -> None:
     status, _, said = compared(run, judge="comparing_helpers:Unloadable")
     assert status == 1
     assert "0 judgements asked, 10 could not be asked in" in said
+
+
+def untimed(said: str) -> str:
+    return re.sub(r"in \d+ s", "", said)
+
+
+def files_of(root: Path) -> dict[Path, bytes]:
+    """The files below `root`, by their paths from there."""
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {path.relative_to(root): path.read_bytes() for path in files}
+
+
+def test_every_reply_is_a_row_that_names_its_records(run: Path) -> None:
+    compared(run)
+    table = open_results(run).table("comparisons")
+    rows = table.to_pylist()
+    replies = Counter((r["outcome"], r["fault"], len(r["jobs"])) for r in rows)
+    # What could not be read was asked for twice.
+    counts = {("done", "", 1): 6, ("unscored", "", 2): 2, ("failed", "refused", 1): 2}
+    assert replies == counts
+    assert Counter(row["order"] for row in rows) == {"ab": 5, "ba": 5}
+    assert {(r["system_a"], r["system_b"], r["repeat"]) for r in rows} == {
+        (TERSE, WORDY, 1)
+    }
+    parts = (run / "compare" / "creation" / "stages").rglob("part-*.parquet")
+    keys = {key for part in parts for key in pq.read_table(part)["key"].to_pylist()}
+    assert {job["key"] for row in rows for job in row["jobs"]} == keys
+    # They stay when the run is written again.
+    answered(run, SIX, TERSE, WORDY, MIDDLING)
+    assert open_results(run).table("comparisons").equals(table)
+
+
+@pytest.fixture
+def without_data(made: Path) -> Iterator[None]:
+    """The data of the run are gone, and so are the modules of its models."""
+    data = made.parent / "Creation.tsv"
+    data.rename(made.parent / "elsewhere.tsv")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "comparing_helpers", None)
+        yield
+    (made.parent / "elsewhere.tsv").rename(data)
+
+
+MOODY = {"judge": "comparing_helpers:Moody", "judgings": 2, "baseline": TERSE}
+
+
+@pytest.fixture
+def judged(run: Path) -> dict[str, Any]:
+    """What is written of a comparison of the run by a judge that draws."""
+    return compared(run, **MOODY)[1]
+
+
+def test_what_is_judged_is_read_without_data_and_modules(
+    run: Path, judged: dict[str, Any], without_data: None
+) -> None:
+    moved = Path(shutil.move(run, run.parent / "moved"))
+    before = files_of(moved)
+    _, content, said = compared(moved, **MOODY)
+    assert "0 judgements asked" in said
+    assert content == judged
+    assert files_of(moved) == before
+    # The first judgement by itself is another comparison, of which all is there too.
+    once = MOODY | {"judgings": 1}
+    assert compared(moved, **once)[1]["table"] == judged["table"]
+    assert len({*open_results(moved).table("comparisons")["series"].to_pylist()}) == 2
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"judgings": 3}, "comparing_helpers"),
+        ({"judge": LONGEST, "judgings": 1}, "comparing_helpers"),
+        ({"settings": ('models."comparing_helpers:Moody".a=1',)}, "comparing_helpers"),
+        ({"baseline": PUBLISHED}, r"only in the data: .*Creation\.tsv"),
+    ]
+    for about, why in wrong:
+        with pytest.raises(UsageError, match=why):
+            compared(moved, **MOODY | about)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("compare", "--protocol", "creation", "--judge", LONGEST), ("bias",)],
+    ids=lambda words: words[0],
+)
+def test_of_a_run_that_cannot_be_written_tables_are_shown(
+    run: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    compared(run)
+    asked, out = (words[0], str(run), *words[1:]), run.parent / "out"
+    plain = plait(*asked)
+    tables = plain.stdout.rpartition(f"{words[0].replace('compare', 'comparison')} /")[0]
+    before = files_of(run)
+
+    def refuse(path: Path, content: str) -> None:
+        if run in path.parents:
+            raise WriteError(errno.EACCES, f"cannot write to {run}")
+        write_whole(path, content)
+
+    for module in (compare_page, bias):
+        monkeypatch.setattr(module, "write_whole", refuse)
+    shown = plait(*asked)
+    assert untimed(shown.stdout) == untimed(tables)
+    assert (shown.returncode, "--out" in shown.stderr) == (1, True)
+    elsewhere = plait(*asked, "--out", str(out))
+    assert untimed(elsewhere.stdout) == untimed(plain.stdout.replace(f"{run}/", f"{out}/"))
+    assert elsewhere.returncode == plain.returncode
+    names = {path for path in before if path.match(f"{words[0]}*")}
+    assert {p: data for p, data in files_of(run).items() if p in before} == before
+    assert files_of(out) == {path: before[path] for path in names if len(path.parts) == 1}
 
 
 def test_wrong_use_is_explained(run: Path) -> None:
