@@ -52,9 +52,9 @@ def board(judged: dict[str, np.ndarray], true: dict[str, np.ndarray]) -> Board:
             made = Result(Document(sample.reference.segments))
             evaluations.append(Evaluation(name, sample, 0, made, scores))
     return stored_board(
+        evaluations,
         systems=[System(name=name, draft=None) for name in true],
         scorers=[Judge("truth:answer", "0-100"), Judge("judge:mmie-score", "0-100")],
-        evaluations=evaluations,
         categories={},
         fields=(),
         weights="mini",
