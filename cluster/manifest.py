@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -60,13 +59,19 @@ def hardware() -> dict[str, Any]:
     return {"cpus": os.cpu_count(), "gpus": gpus}
 
 
+def version_of(package: str) -> str:
+    """Return the version that is installed; empty where it runs from a copied folder."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 @cache
 def _code() -> dict[str, Any]:
     """Versions and git commit of the code that this process has loaded."""
-    versions = {}
-    for name in _PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
+    found = {name: version_of(name) for name in _PACKAGES}
+    versions = {name: version for name, version in found.items() if version}
     here = ("git", "-C", str(CHECKOUT))
     commit = _said(*here, "rev-parse", "HEAD")
     status = _said(*here, "status", "--porcelain")

@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.results.board import Board
 from benchmarks.results.files.boards import board_of
 from benchmarks.results.files.tables import (
+    NewerResults,
     NoResults,
     ResultsError,
     ResultTables,
@@ -54,7 +55,7 @@ from generators.document import (
 )
 from generators.system import TRIES, Variant
 
-__all__ = ["NoResults", "PackedStore", "ResultsError", "RunResults"]
+__all__ = ["NewerResults", "NoResults", "PackedStore", "ResultsError", "RunResults"]
 
 
 class PackedStore(Store):

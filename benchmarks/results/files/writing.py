@@ -16,7 +16,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from benchmarks.results.files.rulings import (
 from benchmarks.results.files.schema import ABOUT, TABLES, VERSION
 from benchmarks.results.files.spill import Spill
 from benchmarks.tasks.changes import query_digest
+from cluster.manifest import version_of
 from cluster.parts import DamagedPart, StoreError, parts_in, stage_folders
 from cluster.plan import Evaluation, Plan
 from cluster.store import Store, read_blob
@@ -504,7 +504,7 @@ def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
     Others are left for an hour: another command may be writing them.
     """
     former = files_of(former_tables(folder, *TABLES))
-    versions = {"schema": VERSION, "plait": metadata.version("plait")}
+    versions = {"schema": VERSION, "plait": version_of("plait")}
     whole = {**versions, **content, **versions}
     plain = json.loads(json.dumps(whole, default=_plain))
     plain["sha256"] = content_digest(plain)
