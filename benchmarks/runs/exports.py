@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.results.files.schema import IMAGE, feature_of
 from benchmarks.runs.exporters import every_eval_ever
 from benchmarks.runs.run_data import QueryAnswer, RunData
 from benchmarks.tasks import ueval
@@ -20,7 +21,7 @@ from benchmarks.tasks.mmie.official import claim
 from cluster.store import read_blob
 from generators.base import imported
 from generators.content import marked
-from generators.document import Document, Image, Sample
+from generators.document import Content, Document, Image, Sample
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.keys import derived_seed
@@ -39,7 +40,7 @@ RUN_FORMATS = {
 WITH_TASK = ("eval-results",)
 """Of these, those that call a result by a name that the user gives."""
 _OF_ALL_REPEATS = ("parquet", "every-eval-ever")
-_IMAGES = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+_IMAGES = pa.list_(IMAGE)
 _TEXT, _NUMBER = pa.string(), pa.int64()
 _SCORE = {"scorer": _TEXT, "outcome": _TEXT, "value": pa.float64(), "reason": _TEXT}
 _SCORES = pa.list_(pa.struct(list(_SCORE.items())))
@@ -50,6 +51,8 @@ _SCHEMA = pa.schema(
         *((name, _TEXT) for name in ("question", "reference", "text")),
         ("images", _IMAGES),
         ("scores", _SCORES),
+        ("question_images", _IMAGES),
+        ("reference_images", _IMAGES),
     ]
 )
 
@@ -123,30 +126,19 @@ def _documents(
 
 
 def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
-    """Return one row per document: text with a mark in place of each image, and the images.
+    """Return a row for each document: texts with a mark in place of each image, and images.
 
     `seed` is that of its text, and null where the system's text follows from no seed.
     `datasets.load_dataset("parquet", data_files=...)` shows the images decoded.
     """
     claim(out)
-    features = {field.name: _feature(field.type) for field in _SCHEMA}
+    features = {field.name: feature_of(field.type) for field in _SCHEMA}
     about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
     table = pa.Table.from_pylist(rows, schema=_SCHEMA.with_metadata(about))
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, row_group_size=64)
     write_whole(out / "documents.parquet", buffer.getvalue().to_pybytes())
     return len(rows)
-
-
-def _feature(kind: pa.DataType) -> dict[str, Any]:
-    """Return a type as Hugging Face's `datasets` names it."""
-    if kind == _IMAGES.value_type:
-        return {"_type": "Image"}
-    if pa.types.is_list(kind):
-        return {"feature": _feature(kind.value_type), "_type": "List"}
-    if pa.types.is_struct(kind):
-        return {field.name: _feature(field.type) for field in kind}
-    return {"dtype": "float64" if kind == pa.float64() else str(kind), "_type": "Value"}
 
 
 def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, Any]]:
@@ -171,7 +163,19 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
                 {"scorer": n, "outcome": v.outcome, "value": v.value, "reason": v.reason}
                 for n, v in answer.scores.items()
             ],
+            "question_images": _cells(sample.question),
+            "reference_images": sample.reference and _cells(sample.reference.segments),
         }
+
+
+def _cells(content: Content) -> list[dict[str, Any]]:
+    """Return the images of a query; of one that the run could not keep, its name alone."""
+    images = [segment for segment in content if isinstance(segment, Image)]
+    kept = (image.data or image.place for image in images)
+    return [
+        _cell(image) if there else {"bytes": None, "path": image.digest}
+        for image, there in zip(images, kept, strict=True)
+    ]
 
 
 def _cell(image: Image) -> dict[str, Any]:

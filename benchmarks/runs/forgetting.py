@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from benchmarks.results.files.about import RunAbout
 from benchmarks.results.files.forgetting import about_without, forget_rows
 from benchmarks.results.files.reading import RunResults
 from benchmarks.results.files.rulings import COMPARE, RULINGS
@@ -35,7 +36,8 @@ from generators.names import unknown
 Manifest = dict[str, Any]
 
 
-class PrunedRecords(NamedTuple):
+@dataclass(frozen=True)
+class PrunedRecords:
     """What was removed for good."""
 
     records: int = 0
@@ -43,7 +45,7 @@ class PrunedRecords(NamedTuple):
     stages: tuple[str, ...] = ()
     """Names of the folders."""
 
-    def __add__(self, other: PrunedRecords) -> PrunedRecords:  # type: ignore[override]
+    def __add__(self, other: PrunedRecords) -> PrunedRecords:
         return PrunedRecords(
             self.records + other.records,
             self.bytes + other.bytes,
@@ -125,9 +127,9 @@ def forget(
     with RunLock(root):
         manifest = read_manifest(root)
         results = RunResults.at(root)
-        new = _manifest_without(root, manifest, forgotten, results)
-        config, digest = new["config"], new[RUN_DIGEST]
         about = about_without(results.about, forgotten.systems, forgotten.scorers)
+        new = _manifest_without(root, manifest, forgotten, about)
+        config, digest = new["config"], new[RUN_DIGEST]
         about = replace(about, config=config, run_digest=digest, data=new["data"])
         forget_rows(results, forgotten.systems, forgotten.scorers, about)
         unused = _forget_comparisons(root, forgotten.systems)
@@ -135,20 +137,23 @@ def forget(
         write_json(root / MANIFEST, new | {"counts": _counts(left)})
         if not prune:
             return PrunedRecords()
-        used = {recorded_digest(facts)[:12] for facts in new["stages"].values()}
+        stages = (*new["stages"].values(), *about.stages.values())
+        used = {recorded_digest(facts)[:12] for facts in stages}
         others = (f for f in stage_folders(root) if _stage_digest(f) not in used)
         pruned = _prune(root, others)
-        for store, stages in unused.items():
-            judges = (f for f in stage_folders(store) if _stage_digest(f) in stages)
+        for store, judging in unused.items():
+            judges = (f for f in stage_folders(store) if _stage_digest(f) in judging)
             pruned += _prune(store, judges)
         return pruned
 
 
 def _manifest_without(
-    root: AnyPath, manifest: Manifest, forgotten: ForgottenParts, results: RunResults
+    root: AnyPath, manifest: Manifest, forgotten: ForgottenParts, about: RunAbout
 ) -> Manifest:
-    """Return the manifest of the run without systems and scorers, but for the counts."""
-    about = about_without(results.about, forgotten.systems, forgotten.scorers)
+    """Return the manifest of the run without systems and scorers, but for the counts.
+
+    `about` is what its results say without them.
+    """
     names = {"systems": forgotten.systems, "scorers": forgotten.scorers}
     labels = forgotten.labels(manifest)
     new = dict(manifest)
@@ -167,17 +172,18 @@ def _manifest_without(
     both = ((new["systems"], about.systems), (new["scorers"], about.scorers))
     # Results may be older than the run, whose further systems and scorers need stages too.
     if all({*now} == {facts["name"] for facts in there} for now, there in both):
-        stages = {name: stages[name] for name in stages if name in about.stages}
-        used = {facts["name"] for facts in about.stages.values()}
+        left = [*about.stages.values()]
+        digests, used = ({facts[key] for facts in left} for key in ("digest", "name"))
+        stages = {n: own for n, own in stages.items() if recorded_digest(own) in digests}
         usage = {name: usage[name] for name in usage if name in used}
     new |= {"config": config, "data": data, "stages": stages}
-    for entry, left in (
+    for entry, values in (
         ("usage", usage),
         ("rubrics", _without_keys(manifest.get("rubrics", {}), forgotten.scorers)),
         (IMAGES, _without_keys(manifest.get(IMAGES, {}), forgotten.systems)),
     ):
         if entry in manifest:
-            new[entry] = left
+            new[entry] = values
     new[RUN_DIGEST] = digest_of_run(
         former_config(root, new),
         data,

@@ -99,6 +99,9 @@ def test_datasets_opens_the_result_with_decoded_pictures(
     assert pictured
     assert pictured[0]["images"][0].size == (64, 64)
     assert pictured[0]["text"].count("<image>") == len(pictured[0]["images"])
+    asked = next(row for row in data if row["question_images"])
+    assert asked["question"].count("<image>") == len(asked["question_images"])
+    assert min(asked["question_images"][0].size) > 0
 
 
 def keys_of(root: Path) -> set[str]:
