@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.files.reading import NoResults, RunResults
+from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.run_directory import former_config
 from benchmarks.tasks.changes import (
@@ -140,7 +140,14 @@ def as_made(
 
     UsageError where the data are others by now.
     """
-    stored, kept = stored_queries(root), manifest.get("data", {}).get(KEPT)
+    kept = manifest.get("data", {}).get(KEPT)
+    try:
+        stored = stored_queries(root)
+    except ResultsError:
+        # They are made anew of the data, which hold all but what the run kept.
+        if kept:
+            raise
+        stored = None
     if kept and stored:
         task = with_stored(task, stored, kept)
     now, ids = data_rows(task), manifest.get("ids")
