@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.files.reading import NoResults, RunResults
+from benchmarks.results.files.tables import ResultsError
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.run_directory import former_config
 from benchmarks.tasks.changes import (
@@ -138,9 +139,16 @@ def as_made(
 ) -> SettledData:
     """Return `task` as the run in `root` was made with it, to read its records again.
 
-    UsageError where the data are others by now.
+    UsageError where the data are others by now. Results that are damaged are to be made
+    anew: then the manifest alone says what the data were.
     """
-    stored, kept = stored_queries(root), manifest.get("data", {}).get(KEPT)
+    kept = manifest.get("data", {}).get(KEPT)
+    try:
+        stored = stored_queries(root)
+    except ResultsError as error:
+        if error.is_newer:
+            raise
+        stored = None
     if kept and stored:
         task = with_stored(task, stored, kept)
     now, ids = data_rows(task), manifest.get("ids")

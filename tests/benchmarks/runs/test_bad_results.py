@@ -21,12 +21,9 @@ from paths import CHECKOUT, HELPERS
 from store_helpers import flip
 
 from benchmarks.results.files import spill, writing
-from benchmarks.results.files.reading import (
-    NewerResults,
-    ResultsError,
-    RunResults,
-)
+from benchmarks.results.files.reading import RunResults
 from benchmarks.results.files.schema import ABOUT, FOLDER, TABLES, VERSION
+from benchmarks.results.files.tables import NewerResults, ResultsError
 from benchmarks.results.files.writing import content_digest
 from benchmarks.runs.opening import make_results, open_results
 from cluster.manifest import write_json
