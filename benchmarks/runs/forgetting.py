@@ -22,7 +22,12 @@ from benchmarks.results.files.rulings import COMPARE, RULINGS
 from benchmarks.runs.experiment import digest_of_run, models_named
 from benchmarks.runs.forecast.rates import IMAGES
 from benchmarks.runs.opening import open_results
-from benchmarks.runs.run_directory import former_config, read_manifest, recorded_digest
+from benchmarks.runs.run_directory import (
+    former_config,
+    read_manifest,
+    recorded_digest,
+    refuse_pack,
+)
 from cluster.counts import totals_of
 from cluster.lock import RunLock
 from cluster.manifest import RECORDS, read_entries, write_json
@@ -117,8 +122,9 @@ def forget(
     """Take systems and scorers out of config and results of a run; what was pruned.
 
     Data and modules are not needed where the results are there. UsageError for names that
-    the run does not have, RunInUse while a job is at work there.
+    the run does not have and for packs, RunInUse while a job is at work there.
     """
+    refuse_pack(root)
     manifest = read_manifest(root)
     with RunLock(root):
         forgotten = ForgottenParts.of(manifest, systems, scorers)

@@ -138,14 +138,15 @@ def as_made(
 ) -> SettledData:
     """Return `task` as the run in `root` was made with it, to read its records again.
 
-    UsageError where the data are others by now.
+    UsageError where the data are others by now. Results that are damaged are to be made
+    anew: then the manifest alone says what the data were.
     """
     kept = manifest.get("data", {}).get(KEPT)
     try:
         stored = stored_queries(root)
-    except ResultsError:
+    except ResultsError as error:
         # They are made anew of the data, which hold all but what the run kept.
-        if kept:
+        if kept or error.is_newer:
             raise
         stored = None
     if kept and stored:

@@ -196,7 +196,7 @@ def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
 
 
 def refuse_pack(root: AnyPath) -> None:
-    """UsageError where records would be added to a pack."""
+    """UsageError where a pack would be changed."""
     if isinstance(root, PackPath):
         raise UsageError(
             f"{root} is a pack of a run, which is only read: name the run's own directory"

@@ -63,7 +63,7 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
             "source_organization_name": "unknown",
             "evaluator_relationship": "other",
         },
-        "eval_library": {"name": "plait", "version": about["packages"]["plait"]},
+        "eval_library": {"name": "plait", "version": about["packages"].get("plait", "")},
         "model_info": {
             "name": system,
             "id": model,

@@ -214,7 +214,7 @@ def _config(run: RunData, board: Board, system: System, row: Row) -> dict[str, A
             for place, cell in _means(scorer, scores)
             if cell.get("reason")
         },
-        "plait": about["packages"]["plait"],
+        "plait": about["packages"].get("plait", ""),
         "run": run.root.name,
         "run_digest": about["run_digest"],
         "table": _of_queries(run),

@@ -146,6 +146,8 @@ def test_commands_that_would_write_into_a_pack_say_so(pack, tmp_path):
         ("report",): "--out",
         ("annotate",): "--out",
         ("score", "--scorer", "chrf"): "only read",
+        ("forget", "--scorer", "bleu"): "only read",
+        ("forget", "--prune"): "only read",
         ("verify", "--repair"): "only read",
         ("run", "--scorer", "chrf", "--out"): "only read",
         ("compare", "--protocol", "opening", "--judge", "mmie-score"): "only read",
