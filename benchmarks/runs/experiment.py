@@ -22,10 +22,10 @@ from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from benchmarks.runs.queries import (
     QUERIES,
     SettledData,
-    as_made,
     asked_ids,
+    data_as_made,
     selection,
-    settled,
+    settle_data,
     stored_queries,
 )
 from benchmarks.runs.run_directory import (
@@ -548,9 +548,9 @@ def reopen(
         )
     if changes:
         run = f"the run in {root}"
-        data = settled(root, manifest, config, task, choices, ids, run)
+        data = settle_data(root, manifest, config, task, choices, ids, run)
     else:
-        data = as_made(root, manifest, config, task)
+        data = data_as_made(root, manifest, config, task)
     names = NameResolver(data.task)
     experiment = former = names.resolve(config, given, known).on(config, data)
     if changes:

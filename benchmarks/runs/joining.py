@@ -25,7 +25,7 @@ from benchmarks.runs.experiment import (
     refuse_settings_of_nothing,
 )
 from benchmarks.runs.opening import refuse_other_questions
-from benchmarks.runs.queries import asked_ids, settled
+from benchmarks.runs.queries import asked_ids, settle_data
 from benchmarks.runs.run_directory import former_config, read_manifest, refuse_pack
 from benchmarks.tasks.answers import changed_answers
 from benchmarks.tasks.changes import NO_CHOICES, DataChoices
@@ -83,7 +83,7 @@ def joined(
     task, given = read_task(both, on_progress)
     refuse_other_questions(task)
     ids = asked_ids(config)
-    data = settled(config.root, manifest, both, task, choices, ids)
+    data = settle_data(config.root, manifest, both, task, choices, ids)
     values = _other_values(before, config, manifest, task)
     _refuse(config.root, (*data.refusals, *values))
     known: dict[str, str] = manifest.get("identities", {})

@@ -24,7 +24,7 @@ from benchmarks.results.files.reading import RunResults
 from benchmarks.results.files.schema import FOLDER, TABLES
 from benchmarks.results.files.spill import Spill
 from benchmarks.results.files.writing import (
-    listed,
+    place_file,
     record_parts,
     write_about,
     write_errors,
@@ -119,7 +119,7 @@ class _Copy:
             for group in self.results.groups(name):
                 writer.write_table(self._portable_table(name, group), len(group) or 1)
                 rows += len(group)
-        return listed(file, name, self._folder, rows)
+        return place_file(file, name, self._folder, rows)
 
     def _portable_table(self, name: str, table: pa.Table) -> pa.Table:
         columns = {}
@@ -208,7 +208,7 @@ class _Copy:
         file = temporary / "images.parquet"
         table = pa.Table.from_pylist(rows, schema=TABLES["images"])
         pq.write_table(table, file, row_group_size=16, write_page_checksum=True)
-        return listed(file, "images", self._folder, len(rows))
+        return place_file(file, "images", self._folder, len(rows))
 
     def _reply_files(self, temporary: Path) -> Iterator[dict[str, Any]]:
         """Write what the records that are shown say, a file for each stage."""
@@ -221,7 +221,9 @@ class _Copy:
             file = temporary / "replies.parquet"
             spill.write(file)
             if spill.rows:
-                yield listed(file, "replies", self._folder, spill.rows) | {"stage": folder}
+                yield place_file(file, "replies", self._folder, spill.rows) | {
+                    "stage": folder
+                }
 
     def _replies_of(self, spec: StageSpec) -> Iterator[dict[str, Any]]:
         own = [name for name in _OF_VALUES if name in SCHEMAS[spec.kind].names]

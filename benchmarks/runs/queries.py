@@ -22,9 +22,9 @@ from benchmarks.tasks.changes import (
     QueryChanges,
     StoredQueries,
     data_rows,
+    ids_text,
     new_rows,
     queries_digest,
-    told,
     with_stored,
 )
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, selected
@@ -73,7 +73,7 @@ def stored_queries(root: AnyPath) -> StoredQueries | None:
     return StoredQueries(rows, [*results.queries.values()])
 
 
-def settled(
+def settle_data(
     root: AnyPath,
     manifest: Mapping[str, Any],
     config: RunConfig,
@@ -108,7 +108,7 @@ def settled(
     selected = [sample.id for sample in samples]
     if new := new_rows(selected, stored, now):
         late = "not in the data then"
-        rows = told(new, f"row asked was {late}", f"rows asked were {late}")
+        rows = ids_text(new, f"row asked was {late}", f"rows asked were {late}")
         if choices.add:
             remarks.append(f"{rows}: added")
         else:
@@ -133,7 +133,7 @@ def settled(
     )
 
 
-def as_made(
+def data_as_made(
     root: AnyPath, manifest: Mapping[str, Any], config: RunConfig, task: TaskSet
 ) -> SettledData:
     """Return `task` as the run in `root` was made with it, to read its records again.

@@ -119,9 +119,9 @@ class QueryChanges:
     def __str__(self) -> str:
         parts = []
         if self.changed:
-            parts.append(told(self.changed, "has changed", "have changed"))
+            parts.append(ids_text(self.changed, "has changed", "have changed"))
         if self.gone:
-            parts.append(told(self.gone, "is gone", "are gone"))
+            parts.append(ids_text(self.gone, "is gone", "are gone"))
         return f"of the run's {self.queries:,} queries, {' and '.join(parts)}"
 
 
@@ -149,7 +149,7 @@ def with_stored(task: TaskSet, stored: StoredQueries, ids: Iterable[str]) -> Tas
     )
 
 
-def told(ids: Sequence[str], one: str, more: str) -> str:
+def ids_text(ids: Sequence[str], one: str, more: str) -> str:
     """Return how many `ids` there are, what is said of one or more, and a few of them."""
     few = ", ".join(ids[:_MOST_NAMED]) + (", ..." if ids[_MOST_NAMED:] else "")
     return f"{len(ids):,} {one if len(ids) == 1 else more} ({few})"

@@ -112,28 +112,28 @@ class Spending:
             name: pc.fill_null(records.column(name), np.nan).to_numpy() for name in _AMOUNTS
         }
         keys = KeyIndex.of(records.column("key"))
-        made, judged = (_asked(table, keys) for table in (answers, scores))
+        made, judged = (_records_of(table, keys) for table in (answers, scores))
         totals: dict[str, Amounts] = {}
         cut = Counter[str]()
         for table, asked, name in ((answers, made, "system"), (scores, judged, "scorer")):
             whose = Names.of(table, name)
             done = Names.of(table, "outcome").is_(OutcomeName.DONE, OutcomeName.SCORED)
             is_cut = ~np.isnan(amounts[CUT])[asked.record] & done[asked.row]
-            cut_rows = _marked(asked.row[is_cut], len(table))
+            cut_rows = _mask_of(asked.row[is_cut], len(table))
             owners = whose.codes[asked.row]
             for code, owner in enumerate(whose.names):
-                own = _marked(asked.record[owners == code], len(records))
+                own = _mask_of(asked.record[owners == code], len(records))
                 if own.any():
                     totals[owner] = _total(amounts, own)
                 if n := int((whose.codes[cut_rows] == code).sum()):
                     cut[owner] = n
-        used = _marked(made.record, len(records)) | _marked(judged.record, len(records))
+        used = _mask_of(made.record, len(records)) | _mask_of(judged.record, len(records))
         if used.any():
             totals[""] = _total(amounts, used)
         return cls(amounts, made, judged, totals, cut)
 
 
-def _marked(places: Indices, n: int) -> Mask:
+def _mask_of(places: Indices, n: int) -> Mask:
     """Return which of n rows are among `places`."""
     mask = np.zeros(n, np.bool_)
     mask[places] = True
@@ -186,7 +186,7 @@ def _numbers_of(keys: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     return np.concatenate(parts).astype(np.uint64)
 
 
-def _asked(table: pa.Table, keys: KeyIndex) -> Asked:
+def _records_of(table: pa.Table, keys: KeyIndex) -> Asked:
     rows = [np.zeros(0, np.int64)]
     records = [np.zeros(0, np.int64)]
     first = 0
@@ -226,7 +226,7 @@ class _Rows:
 
     def table(self) -> pa.Table:
         """Return them in the order of the plan: repeat, query, system, scorer, part."""
-        parts = _shown_parts(self.results)
+        parts = _parts_of(self.results)
         sources = [self._answers(), self._scores(), self._parts(parts)]
         whole = pa.concat_tables(sources).unify_dictionaries()
         scorers = [scorer.name for scorer in self.results.scorers]
@@ -257,7 +257,7 @@ class _Rows:
         nothing = Asked(np.zeros(0, np.int64), np.zeros(0, np.int64))
         texts = {"outcome": OutcomeName.SCORED, "reason": "", "fault": ""}
         for name, text in texts.items():
-            parts = parts.append_column(name, _repeated([text], np.zeros(len(parts))))
+            parts = parts.append_column(name, _texts_at([text], np.zeros(len(parts))))
         own = {name: parts.column(name) for name in ("scorer", "value")}
         return self._rows(parts, nothing, criterion=parts.column("name"), **own)
 
@@ -279,7 +279,7 @@ class _Rows:
         at = Names.of(table, "system").recoded([s.name for s in systems])
         parts = [composition_of(system) for system in systems]
         return {
-            name: _repeated([part[i] for part in parts], at)
+            name: _texts_at([part[i] for part in parts], at)
             for i, name in enumerate(("lvlm", "t2i", "protocol"))
         }
 
@@ -287,7 +287,7 @@ class _Rows:
         heads = self.results.heads
         at = Names.of(table, "query").recoded([*heads])
         return {
-            name: _repeated([group[i] for group in heads.values()], at)
+            name: _texts_at([group[i] for group in heads.values()], at)
             for i, name in enumerate(("category", "field"))
         }
 
@@ -301,7 +301,7 @@ class _Rows:
         return {name: pa.array(values, from_pandas=True) for name, values in spent.items()}
 
 
-def _shown_parts(results: ResultTables) -> pa.Table:
+def _parts_of(results: ResultTables) -> pa.Table:
     """Return the parts of scores that have a row of the board."""
     parts = [TABLES["parts"].empty_table()]
     for entry in results.tables.get("parts", ()):
@@ -321,7 +321,7 @@ def _shown_parts(results: ResultTables) -> pa.Table:
     return whole
 
 
-def _repeated(texts: Sequence[str | None], at: npt.NDArray[Any]) -> pa.Array:
+def _texts_at(texts: Sequence[str | None], at: npt.NDArray[Any]) -> pa.Array:
     """Return by row the text that it is the place of."""
     names = pa.array(dict.fromkeys(texts), pa.string())
     place = {name: i for i, name in enumerate(names.to_pylist())}

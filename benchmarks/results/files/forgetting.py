@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from benchmarks.results.files.about import CHAIN, RunAbout
 from benchmarks.results.files.reading import RunResults
 from benchmarks.results.files.schema import TABLES
-from benchmarks.results.files.writing import listed, write_about, write_errors
+from benchmarks.results.files.writing import place_file, write_about, write_errors
 
 Rows = Callable[[pa.Table], Any]
 """Returns which rows of a table stay, as a column of booleans."""
@@ -133,7 +133,7 @@ class _Rest:
             if rows == entry["rows"]:
                 entries.append(dict(entry))
             elif rows:
-                entries.append(listed(target, name, self._results.folder, rows))
+                entries.append(place_file(target, name, self._results.folder, rows))
         self.tables[name] = entries
 
     def _note(self, name: str, left: pa.Table, gone: pa.Table) -> None:

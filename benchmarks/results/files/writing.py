@@ -331,7 +331,7 @@ class ResultsWriter:
                     continue
                 temporary = Path(self._temporary.name) / f"{name}.parquet"
                 spill.write(temporary, groups if name in _BY_SYSTEM else ("",))
-                tables[name] = [listed(temporary, name, folder, spill.rows)]
+                tables[name] = [place_file(temporary, name, folder, spill.rows)]
             tables |= {"images": images} if images else {}
             figures = {
                 scorer.name: [*map(scorer.figure, self._members[scorer.name].values())]
@@ -398,7 +398,7 @@ class ResultsWriter:
         temporary = Path(self._temporary.name) / "images.parquet"
         table = pa.Table.from_pylist(rows, schema=TABLES["images"])
         pq.write_table(table, temporary, row_group_size=16, write_page_checksum=True)
-        return listed(temporary, "images", folder, len(rows))
+        return place_file(temporary, "images", folder, len(rows))
 
 
 def job_row(job: Job, store: Store, folder: str = "") -> dict[str, Any]:
@@ -435,7 +435,7 @@ def keep_comparison(
         whole = pa.concat_tables([former.filter(pc.invert(is_own)), own])
         temporary = Path(name) / "comparisons.parquet"
         pq.write_table(whole, temporary, compression="zstd", write_page_checksum=True)
-        entry = listed(temporary, TABLE, folder, len(whole))
+        entry = place_file(temporary, TABLE, folder, len(whole))
         content["tables"] = {**content["tables"], TABLE: [entry]}
         write_about(folder, content | {"judges": {**known, **judges}})
 
@@ -469,7 +469,7 @@ def io_of(path: AnyPath) -> Any:
     return path if isinstance(path, Path) else path.open()
 
 
-def listed(source: Path, table: str, folder: AnyPath, rows: int) -> dict[str, Any]:
+def place_file(source: Path, table: str, folder: AnyPath, rows: int) -> dict[str, Any]:
     """Put a file of a table in its place; return its entry in `run.json`."""
     with source.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
