@@ -17,7 +17,6 @@ from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.published import is_published
 from generators.base import StageSpec
 from generators.checkpoints import UnavailableWeights, first_line, looks_like_path, pinning
-from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.errors import CheckpointError, UsageError
 from generators.facts import ModelFacts
 from generators.mini.digests import size_of
@@ -27,7 +26,17 @@ from generators.natives import FACTS as NATIVE_FACTS
 from generators.natives import NATIVE
 from generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
 from pipelines.chat.settings import ChatSettings
-from pipelines.presets import DRAWS, FACTS, KITS, LVLMS, PRIORS, RETIRED, T2IS, WRITES
+from pipelines.presets import (
+    DRAWS,
+    FACTS,
+    KITS,
+    LVLMS,
+    PRIORS,
+    RETIRED,
+    T2IS,
+    WRITES,
+    facts_of,
+)
 from pipelines.systems import (
     Models,
     is_lvlm,
@@ -71,7 +80,7 @@ def _systems() -> Iterator[ResultTable]:
         models = ", ".join(dict.fromkeys(s.identity for s in system.stages))
         images = f"at most {system.max_images * system.rounds}"
         facts = NATIVE_FACTS.get(name, ModelFacts())
-        total = _total(map(_size, system.stages))
+        total = _total(stage.params_b for stage in system.stages)
         rows.append([name, models, *_about(facts, total, images)])
     head = ["name", "model", *_COLUMNS]
     yield _table("Native interleaved models", head, rows)
@@ -94,7 +103,7 @@ def _systems() -> Iterator[ResultTable]:
     for name, t2i in T2IS.items():
         size = f"{t2i.width}x{t2i.height}"
         notes = f"{t2i.steps} steps, guidance {t2i.guidance:g}, {size}"
-        facts = DRAWS._replace(licence=DESIGNS[PUBLISHED[t2i.model]].licence)
+        facts = facts_of(name)
         parts = [t2i, *(PRIORS[name] for _ in (name,) if name in PRIORS)]
         total = _total(part.params_b for part in parts)
         rows.append([name, t2i.model, notes, *_about(facts, total)])
@@ -142,12 +151,6 @@ def _about(
         (facts.compared or "").partition(" (")[0],
     )
     return tuple(cell or "?" for cell in shown)
-
-
-def _size(stage: StageSpec) -> float | None:
-    """Return a stage's parameters in billions."""
-    width = 4 if stage.settings.get("dtype") == "float32" else 2
-    return None if stage.work is None else stage.work.weight_bytes / width / 1e9
 
 
 def _total(sizes: Iterable[float | None]) -> float | None:

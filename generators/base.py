@@ -299,6 +299,12 @@ class StageSpec:
         about = (self.kind, name, self.version, self.identity, self.weights)
         return digest(SCHEMA_VERSION, *about, self.settings)
 
+    @property
+    def params_b(self) -> float | None:
+        """Parameters of its model in billions; None where that is not known."""
+        width = 4 if self.settings.get("dtype") == "float32" else 2
+        return None if self.work is None else self.work.weight_bytes / width / 1e9
+
     def faults_of(self, version: int) -> str:
         """Return what was wrong with a former version, and all after it; mostly empty."""
         return " and ".join(why for n, why in self.superseded.items() if n >= version)

@@ -139,6 +139,14 @@ FACTS: Mapping[str, ModelFacts] = {
 """Of LVLMs and of models behind a server, by name."""
 
 
+def facts_of(model: str) -> ModelFacts:
+    """Return what is known of a model by its name; nothing of one that is no preset."""
+    if model in T2IS:
+        design = DESIGNS[PUBLISHED[T2IS[model].model]]
+        return DRAWS._replace(licence=design.licence)
+    return FACTS.get(model, ModelFacts())
+
+
 class Retirement(NamedTuple):
     """When a provider turns a model off, and a preset to use in its place."""
 

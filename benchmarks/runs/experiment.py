@@ -49,6 +49,7 @@ from benchmarks.tasks.mmie import official
 from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskSet, load
 from benchmarks.terminal import command_text
+from cluster.manifest import environment, read_entries
 from cluster.plan import EngineOptions, Plan
 from cluster.run import MANIFEST, RUN_DIGEST
 from cluster.store import Store
@@ -61,11 +62,12 @@ from generators.errors import PlaitWarning, UsageError
 from generators.keys import digest
 from generators.mini.table import ABOUT
 from generators.names import unknown, with_overrides
+from generators.natives import FACTS as NATIVE_FACTS
 from generators.natives import NATIVE
 from generators.registry import is_custom
 from generators.secrets import key_trouble
 from generators.system import System, with_stages
-from pipelines.presets import KITS, LVLMS, T2IS
+from pipelines.presets import KITS, LVLMS, T2IS, facts_of
 from pipelines.systems import Models, answers_spec, chat_spec, is_lvlm, parts_of, resolve
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer, with_stage
@@ -211,6 +213,14 @@ class Experiment:
         about = replace(about, run_digest=run_digest or about.run_digest)
         return ResultsWriter(self.plan, about, rows, copies_images=copies_images)
 
+    @property
+    def _licences(self) -> dict[str, str | None]:
+        """By model of the systems, its weights' licence where that is known."""
+        named = (parts_of(system.name).models for system in self.systems)
+        models = dict.fromkeys(model for own in named for model in own)
+        known = {model: NATIVE_FACTS.get(model) or facts_of(model) for model in models}
+        return {model: facts.licence for model, facts in known.items()}
+
     def results_about(self) -> RunAbout:
         """Return what the results say of the run besides their tables."""
         config, task = self.config, self.task
@@ -230,6 +240,8 @@ class Experiment:
             selection=self.selection,
             weights=str(config.weights),
             identities=dict(self.identities),
+            licences=self._licences,
+            versions=versions_of_records(config.root),
             rubrics={judge.name: judge.texts for judge in judges},
             agreement=[*map(asdict, read_measured(config.report.agreement))],
             judges=judges_of_comparisons(config.root),
@@ -441,6 +453,12 @@ def models_named(names: Iterable[str]) -> set[str]:
     """Return what settings may be for, given names of systems and scorers."""
     every = [n for name in names for n in (name, chat_model(name))]
     return {part for name in every for part in (name, *parts_of(name).models)}
+
+
+def versions_of_records(root: AnyPath) -> dict[str, str]:
+    """Return the versions of packages in the manifest of a run, of this process before."""
+    made: dict[str, str] = read_entries(root / MANIFEST).get("packages", {})
+    return made or environment()["packages"]
 
 
 def digest_of_run(

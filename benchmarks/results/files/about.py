@@ -82,6 +82,7 @@ def facts_of_stage(spec: StageSpec) -> dict[str, Any]:
         "num_gpus": placement.num_gpus,
         "endpoint": placement.endpoint,
         "starts_server": placement.server is not None,
+        "params_b": spec.params_b,
     }
 
 
@@ -219,6 +220,10 @@ class RunAbout:
     weights: str = ""
     identities: Mapping[str, str] = field(default_factory=dict)
     """Which weights exactly, by model and revision."""
+    licences: Mapping[str, str | None] = field(default_factory=dict)
+    """Of the weights of each model that a system names; None where it is not known."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of plait and of the packages that its records were made with."""
     rubrics: Mapping[str, Any] = field(default_factory=dict)
     """Texts of rubrics, by the judge."""
     agreement: Sequence[Facts] = ()

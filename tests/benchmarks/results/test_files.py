@@ -127,6 +127,14 @@ def test_answers_are_read_where_the_records_are_not(tmp_path: Path) -> None:
         read_blob(image)
 
 
+def test_models_are_described_by_size_licence_and_version(tmp_path: Path) -> None:
+    about = open_results(recorded("native", tmp_path)).about
+    assert about.licences.keys() == {*about.licences} > set()
+    assert about.versions["plait"]
+    drafts = [own for own in about.stages.values() if own["kind"] == "draft"]
+    assert all(own["params_b"] is None or own["params_b"] > 0 for own in drafts)
+
+
 def test_some_answers_are_read_without_the_others(runs: dict[str, RunResults]) -> None:
     run = runs["pairings"]
     every = [*run.evaluations()]
