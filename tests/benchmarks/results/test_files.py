@@ -156,3 +156,12 @@ def test_costs_are_those_of_records(runs: dict[str, RunResults]) -> None:
             used |= {job["key"]: records[job["key"]]["seconds"] for job in row["jobs"]}
     assert run.board.spent[""]["seconds"] == pytest.approx(sum(used.values()))
     assert json.loads((run.folder / ABOUT).read_text())["schema"] == 1
+
+
+def test_the_page_names_every_key_of_run_json(runs: dict[str, RunResults]) -> None:
+    named = PAGE.read_text().partition("## Tables")[0]
+    for run in runs.values():
+        content = json.loads((run.folder / ABOUT).read_text())
+        entries = [entry for files in content["tables"].values() for entry in files]
+        keys = {*content}.union(*entries)
+        assert {key for key in keys if f"`{key}`" not in named} == set()
