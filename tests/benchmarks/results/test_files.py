@@ -129,7 +129,7 @@ def test_answers_are_read_where_the_records_are_not(tmp_path: Path) -> None:
 
 def test_models_are_described_by_size_licence_and_version(tmp_path: Path) -> None:
     about = open_results(recorded("native", tmp_path)).about
-    assert about.licences.keys() == {*about.licences} > set()
+    assert about.licences["anole"]
     assert about.versions["plait"]
     drafts = [own for own in about.stages.values() if own["kind"] == "draft"]
     assert all(own["params_b"] is None or own["params_b"] > 0 for own in drafts)
