@@ -16,6 +16,7 @@ from benchmarks.results.files.about import CHAIN, RunAbout
 from benchmarks.results.files.reading import RunResults
 from benchmarks.results.files.schema import TABLES
 from benchmarks.results.files.writing import place_file, write_about, write_errors
+from pipelines.systems import parts_of
 
 Rows = Callable[[pa.Table], Any]
 """Returns which rows of a table stay, as a column of booleans."""
@@ -61,6 +62,7 @@ def about_without(
     judging = [facts for facts in about.scorers if facts["name"] not in scorers]
     used = {facts[name] for facts in left for name in CHAIN}
     used.update(folder for facts in judging for folder in facts["stages"])
+    models = {model for facts in left for model in parts_of(facts["name"]).models}
     figures = {}
     for name, own in about.figures.items():
         if name not in scorers:
@@ -72,6 +74,7 @@ def about_without(
         scorers=judging,
         stages={folder: facts for folder, facts in about.stages.items() if folder in used},
         figures=figures,
+        licences={name: own for name, own in about.licences.items() if name in models},
         rubrics={name: text for name, text in about.rubrics.items() if name not in scorers},
         unreadable=[folder for folder in about.unreadable if folder in used],
     )
