@@ -24,6 +24,7 @@ from benchmarks.results.files.reading import RunResults
 from benchmarks.results.files.schema import FOLDER, TABLES
 from benchmarks.results.files.spill import Spill
 from benchmarks.results.files.writing import (
+    image_files,
     place_file,
     record_parts,
     write_about,
@@ -32,11 +33,10 @@ from benchmarks.results.files.writing import (
 from benchmarks.runs.portable import Change, Portable
 from cluster.parts import parts_in, read_part, stage_folders, write_part
 from cluster.records import SCHEMAS
-from cluster.store import read_blob
 from generators.base import StageSpec
 from generators.buckets import AnyPath
 from generators.document import Image
-from generators.errors import PlaitError, UsageError
+from generators.errors import UsageError
 
 _COMPARISONS = "compare"
 """Below it a folder for each protocol, with records of its own."""
@@ -46,8 +46,6 @@ _CONTENT = (
     *("detail", "text", "context", "notes", "parts", "prompt"),
 )
 """Columns with what was asked and answered, in which only the run's own paths are paths."""
-_IMAGE_BYTES = 128 << 20
-"""Of images in one file."""
 _OF_RECORDS = ("outcome", "fault", "reason", "usage", "notes", "seconds", "at")
 _OF_VALUES = ("segments", "digest", "value", "parts")
 """Columns of `replies` that a record has where its kind of stage has them."""
@@ -98,8 +96,15 @@ class _Copy:
             temporary = Path(place)
             for name in (name for name in self.results.tables if name not in _NOT_COPIED):
                 tables[name] = [self._copy_table(name, temporary)]
-            if images := [*self._image_files(temporary)]:
-                tables["images"] = images
+            images = image_files(
+                self._images.values(),
+                self._folder,
+                temporary,
+                lambda image: image.digest[:16],
+                self._note_lost,
+            )
+            if written := [*images]:
+                tables["images"] = written
             if not self.records:
                 tables["replies"] = [*self._reply_files(temporary)]
         content = {"tables": tables, "records": record_parts(self.target)}
@@ -186,29 +191,8 @@ class _Copy:
 
     # ------------------------------------------------------------- images and records
 
-    def _image_files(self, temporary: Path) -> Iterator[dict[str, Any]]:
-        """Write the images that are shown and are in no record of the copy."""
-        rows, size = list[dict[str, Any]](), 0
-        for image in self._images.values():
-            try:
-                data = read_blob(image)
-            except (OSError, PlaitError) as error:
-                self.notices.append(f"image {image.digest[:12]} cannot be read: {error}")
-                continue
-            cell = {"bytes": data, "path": image.digest[:16]}
-            rows.append({"digest": image.digest, "image": cell})
-            size += len(data)
-            if size >= _IMAGE_BYTES:
-                yield self._image_file(rows, temporary)
-                rows, size = [], 0
-        if rows:
-            yield self._image_file(rows, temporary)
-
-    def _image_file(self, rows: list[dict[str, Any]], temporary: Path) -> dict[str, Any]:
-        file = temporary / "images.parquet"
-        table = pa.Table.from_pylist(rows, schema=TABLES["images"])
-        pq.write_table(table, file, row_group_size=16, write_page_checksum=True)
-        return place_file(file, "images", self._folder, len(rows))
+    def _note_lost(self, image: Image, error: Exception) -> None:
+        self.notices.append(f"image {image.digest[:12]} cannot be read: {error}")
 
     def _reply_files(self, temporary: Path) -> Iterator[dict[str, Any]]:
         """Write what the records that are shown say, a file for each stage."""

@@ -13,7 +13,7 @@ import os
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -192,16 +192,11 @@ class ResultsWriter:
                 row["tries"] = json.dumps(tries, ensure_ascii=False)
                 row["discarded"] = sum(not tried["kept"] for tried in tries)
         self._tables["answers"].add(row, e.system)
+        why = f"{name}{f' ({fault})' if fault else ''}: {reason}"
+        lost = {"outcome": OutcomeName.NO_DOCUMENT, "reason": why, "fault": fault}
         for scorer in self._plan.scorers:
             if done is None:
-                why = f"{name}{f' ({fault})' if fault else ''}: {reason}"
-                lost = {
-                    "outcome": OutcomeName.NO_DOCUMENT,
-                    "reason": why,
-                    "fault": fault,
-                    "jobs": [],
-                }
-                score = about | {"scorer": scorer.name} | lost
+                score = about | {"scorer": scorer.name, "jobs": []} | lost
                 self._tables["scores"].add(score, e.system)
             elif scorer.name in e.scores:
                 self._add_score(about | {"scorer": scorer.name}, scorer, e)
@@ -374,31 +369,57 @@ class ResultsWriter:
                 if wanted.keys() & {*digests}:
                     files.append(former)
                     wanted = {d: i for d, i in wanted.items() if d not in {*digests}}
-        rows: list[dict[str, Any]] = []
-        size = 0
-        for image in wanted.values() if self._copies_images else ():
-            row = self._image(image)
-            rows += [row] if row else []
-            size += len(row["image"]["bytes"] or b"") if row else 0
-            if size >= _IMAGE_BYTES:
-                files.append(self._image_file(folder, rows))
-                rows, size = [], 0
-        return [*files, self._image_file(folder, rows)] if rows else files
+        if not self._copies_images:
+            return files
+        temporary = Path(self._temporary.name)
+        new = image_files(wanted.values(), folder, temporary, _own_name, self._note_lost)
+        return [*files, *new]
 
-    def _image(self, image: Image) -> dict[str, Any] | None:
+    def _note_lost(self, image: Image, error: Exception) -> None:
+        self._store.on_notice(f"an image of the data is not kept: {error}")
+
+
+def _own_name(image: Image) -> str:
+    return Path(image.place or image.digest[:16]).name
+
+
+def image_files(
+    images: Iterable[Image],
+    folder: AnyPath,
+    temporary: Path,
+    name_of: Callable[[Image], str],
+    on_lost: Callable[[Image, Exception], None],
+) -> Iterator[dict[str, Any]]:
+    """Write images into files of the table `images`; yield their entries in `run.json`.
+
+    Each has a name by `name_of`; one that cannot be read is left out, and `on_lost` is
+    told why.
+    """
+    rows = list[dict[str, Any]]()
+    size = 0
+    for image in images:
         try:
             data = read_blob(image)
         except (OSError, PlaitError) as error:
-            self._store.on_notice(f"an image of the data is not kept: {error}")
-            return None
-        name = Path(image.place or image.digest[:16]).name
-        return {"digest": image.digest, "image": {"bytes": data, "path": name}}
+            on_lost(image, error)
+            continue
+        cell = {"bytes": data, "path": name_of(image)}
+        rows.append({"digest": image.digest, "image": cell})
+        size += len(data)
+        if size >= _IMAGE_BYTES:
+            yield _image_file(rows, folder, temporary)
+            rows, size = [], 0
+    if rows:
+        yield _image_file(rows, folder, temporary)
 
-    def _image_file(self, folder: AnyPath, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        temporary = Path(self._temporary.name) / "images.parquet"
-        table = pa.Table.from_pylist(rows, schema=TABLES["images"])
-        pq.write_table(table, temporary, row_group_size=16, write_page_checksum=True)
-        return place_file(temporary, "images", folder, len(rows))
+
+def _image_file(
+    rows: list[dict[str, Any]], folder: AnyPath, temporary: Path
+) -> dict[str, Any]:
+    file = temporary / "images.parquet"
+    table = pa.Table.from_pylist(rows, schema=TABLES["images"])
+    pq.write_table(table, file, row_group_size=16, write_page_checksum=True)
+    return place_file(file, "images", folder, len(rows))
 
 
 def job_row(job: Job, store: Store, folder: str = "") -> dict[str, Any]:
