@@ -51,7 +51,7 @@ soak: $(VENV)/.installed-dev  ## faults by seed: on a virtual clock, kills of pr
 	$(BIN)/python tests/helpers/faults.py --machines --seeds 200
 
 bench: $(VENV)/.installed  ## measure stages and plait itself on this CPU, in under 15 minutes
-	$(BIN)/python -m benchmarks.speed.scripts.series cpu
+	$(BIN)/python -m plait.benchmarks.speed.scripts.series cpu
 
 # Without the extras mlflow and trackio, which hold Pillow and others at former versions.
 constraints: $(VENV)/.installed  ## pin the newest versions that fit pyproject.toml

@@ -11,8 +11,8 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from generators.errors import UsageError
-from generators.files import write_whole
+from plait.generators.errors import UsageError
+from plait.generators.files import write_whole
 
 _ENDINGS = (".json", ".md")
 

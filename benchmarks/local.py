@@ -12,28 +12,36 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from benchmarks.results.notebook import NotebookDocument
-from benchmarks.runs.experiment import refuse_missing, scorer_named
-from benchmarks.runs.run_data import QueryAnswer, ScorerVerdict, TaskQuery
-from benchmarks.tasks.published import as_asked, unicode_only
-from benchmarks.tasks.reading.rules import shown
-from cluster.loading import load_stage
-from cluster.local import LocalStages
-from cluster.store import BlobReader
-from cluster.walks import drive, together
-from generators.base import Kind, StageSpec, WeightsName
-from generators.checkpoints import pinning
-from generators.custom import custom_spec
-from generators.document import Document, Image, Malformed, Sample, Text, Turn, changed
-from generators.errors import PlaitError, UsageError
-from generators.images import encode
-from generators.names import unknown
-from generators.registry import is_custom
-from generators.system import Prompter, Repetition, System, answer
-from generators.unicode import trouble, valid_text
-from pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_spec
-from scorers.base import Scorer, admitted
-from scorers.judging.resolve import refuse_mini_lvlm
+from plait.benchmarks.results.notebook import NotebookDocument
+from plait.benchmarks.runs.experiment import refuse_missing, scorer_named
+from plait.benchmarks.runs.run_data import QueryAnswer, ScorerVerdict, TaskQuery
+from plait.benchmarks.tasks.published import as_asked, unicode_only
+from plait.benchmarks.tasks.reading.rules import shown
+from plait.cluster.loading import load_stage
+from plait.cluster.local import LocalStages
+from plait.cluster.store import BlobReader
+from plait.cluster.walks import drive, together
+from plait.generators.base import Kind, StageSpec, WeightsName
+from plait.generators.checkpoints import pinning
+from plait.generators.custom import custom_spec
+from plait.generators.document import (
+    Document,
+    Image,
+    Malformed,
+    Sample,
+    Text,
+    Turn,
+    changed,
+)
+from plait.generators.errors import PlaitError, UsageError
+from plait.generators.images import encode
+from plait.generators.names import unknown
+from plait.generators.registry import is_custom
+from plait.generators.system import Prompter, Repetition, System, answer
+from plait.generators.unicode import trouble, valid_text
+from plait.pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_spec
+from plait.scorers.base import Scorer, admitted
+from plait.scorers.judging.resolve import refuse_mini_lvlm
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from generators.visible import visible
+from plait.generators.visible import visible
 
 
 class PlainConsole(Console):

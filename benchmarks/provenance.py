@@ -1,6 +1,6 @@
 """On what, and with what, something was measured: the same words on every page.
 
-Everything is taken from what `cluster.manifest.environment` gives, which manifests and
+Everything is taken from what `plait.cluster.manifest.environment` gives, which manifests and
 measurements hold; what is absent there is left out.
 """
 

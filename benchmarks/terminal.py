@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from benchmarks.plain_console import PlainConsole
+    from plait.benchmarks.plain_console import PlainConsole
 
 LONG = 500
 """Progress is shown of tasks of more steps than this."""
@@ -20,7 +20,7 @@ LONG = 500
 
 def console() -> PlainConsole:
     """Return the terminal, or a file or pipe in which tables are not cut."""
-    from benchmarks.plain_console import PlainConsole
+    from plait.benchmarks.plain_console import PlainConsole
 
     # A file or a pipe has no width of its own, and 80 columns would cut tables.
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ

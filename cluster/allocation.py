@@ -12,10 +12,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from cluster.placement import Resources, best_node
-from cluster.replica import Replica
-from cluster.stage_queue import StageQueue
-from cluster.workers import Event, WorkerPool
+from plait.cluster.placement import Resources, best_node
+from plait.cluster.replica import Replica
+from plait.cluster.stage_queue import StageQueue
+from plait.cluster.workers import Event, WorkerPool
 
 _QUIET_WAIT_S = 30.0
 """How long a stage waits for resources before a notice says so."""

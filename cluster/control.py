@@ -24,12 +24,12 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from cluster.lock import age_s, is_dead, self_description
-from cluster.shard import FOLDER as SHARDS
-from cluster.watcher import RunProgress
-from generators.buckets import AnyPath, matching, unlink_all
-from generators.errors import PlaitError, UsageError
-from generators.files import write_whole
+from plait.cluster.lock import age_s, is_dead, self_description
+from plait.cluster.shard import FOLDER as SHARDS
+from plait.cluster.watcher import RunProgress
+from plait.generators.buckets import AnyPath, matching, unlink_all
+from plait.generators.errors import PlaitError, UsageError
+from plait.generators.files import write_whole
 
 FOLDER = ".control"
 _STATE = "state.json"
@@ -68,7 +68,7 @@ class RunState(BaseModel):
     driver: str
     """Tells it from every other driver."""
     process: Mapping[str, Any]
-    """As `cluster.lock` describes it."""
+    """As `plait.cluster.lock` describes it."""
     written: int
     """How often the driver has written its state."""
     progress: RunProgress

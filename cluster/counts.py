@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from cluster.plan import Evaluation, ItemOutcome, Plan, PlanItem, final_lookup
-from cluster.store import Store
-from cluster.walks import Lookup, Pending, noted, read
-from generators.base import (
+from plait.cluster.plan import Evaluation, ItemOutcome, Plan, PlanItem, final_lookup
+from plait.cluster.store import Store
+from plait.cluster.walks import Lookup, Pending, noted, read
+from plait.generators.base import (
     DOCUMENT_OUTCOMES,
     SCORE_OUTCOMES,
     Job,
@@ -24,8 +24,8 @@ from generators.base import (
     Walk,
     outcome_name,
 )
-from generators.system import System
-from scorers.base import Scorer
+from plait.generators.system import System
+from plait.scorers.base import Scorer
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """What makes records: walks ask for them, queues form batches, workers compute them.
 
-A run (`cluster.schedule`) and the stages of this process (`cluster.local`) differ in where
+A run (`plait.cluster.schedule`) and the stages of this process (`plait.cluster.local`) differ in where
 walks come from and where records are kept; all else is here.
 """
 
@@ -11,17 +11,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from cluster.allocation import Allocator
-from cluster.executors.base import Executor, Ref
-from cluster.plan import EngineOptions
-from cluster.stage_queue import FailedJobs, StageQueue
-from cluster.tracing.journal import SpanJournal
-from cluster.walks import Walker
-from cluster.watcher import Watcher
-from cluster.worker import Receipt
-from cluster.workers import Event, WorkerPool
-from generators.base import Failure, Job, Outcome, StageSpec
-from generators.buckets import AnyPath
+from plait.cluster.allocation import Allocator
+from plait.cluster.executors.base import Executor, Ref
+from plait.cluster.plan import EngineOptions
+from plait.cluster.stage_queue import FailedJobs, StageQueue
+from plait.cluster.tracing.journal import SpanJournal
+from plait.cluster.walks import Walker
+from plait.cluster.watcher import Watcher
+from plait.cluster.worker import Receipt
+from plait.cluster.workers import Event, WorkerPool
+from plait.generators.base import Failure, Job, Outcome, StageSpec
+from plait.generators.buckets import AnyPath
 
 
 class Engine(ABC):

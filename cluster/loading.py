@@ -11,10 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from cluster.server_process import ServerError, ServerProcess, bypass_proxies, log_path
-from generators.base import ServerCommand, StageSpec, imported
-from generators.checkpoints import on_this_machine
-from generators.secrets import know, without_keys
+from plait.cluster.server_process import (
+    ServerError,
+    ServerProcess,
+    bypass_proxies,
+    log_path,
+)
+from plait.generators.base import ServerCommand, StageSpec, imported
+from plait.generators.checkpoints import on_this_machine
+from plait.generators.secrets import know, without_keys
 
 _servers: dict[ServerCommand, ServerProcess] = {}
 """Running servers of this process, which stages of one command share."""

@@ -21,16 +21,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from cluster.engine import Engine
-from cluster.executors.local import InlineExecutor
-from cluster.loading import error_text, load_stage
-from cluster.plan import EngineOptions
-from cluster.stage_queue import FailedJobs, StageQueue
-from cluster.walks import Walker, through
-from cluster.watcher import Watcher, WorkerFailure
-from cluster.worker import Receipt
-from generators.base import Failure, Fault, Job, Outcome, StageSpec, Walk
-from generators.secrets import print_error
+from plait.cluster.engine import Engine
+from plait.cluster.executors.local import InlineExecutor
+from plait.cluster.loading import error_text, load_stage
+from plait.cluster.plan import EngineOptions
+from plait.cluster.stage_queue import FailedJobs, StageQueue
+from plait.cluster.walks import Walker, through
+from plait.cluster.watcher import Watcher, WorkerFailure
+from plait.cluster.worker import Receipt
+from plait.generators.base import Failure, Fault, Job, Outcome, StageSpec, Walk
+from plait.generators.secrets import print_error
 
 STOPPING = "the server is stopping"
 OnBatch = Callable[[str, int, float], None]

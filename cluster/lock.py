@@ -20,10 +20,10 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from cluster.shard import Shard
-from generators.buckets import AnyPath, BucketPath, matching, refuse_unconditional
-from generators.errors import PlaitError
-from generators.files import write_error
+from plait.cluster.shard import Shard
+from plait.generators.buckets import AnyPath, BucketPath, matching, refuse_unconditional
+from plait.generators.errors import PlaitError
+from plait.generators.files import write_error
 
 _WHOLE = "run.lock"
 _SETTLING_S = 0.3

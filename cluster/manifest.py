@@ -15,10 +15,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from cluster.shard import FOLDER, SHARD_FILE
-from generators.buckets import AnyPath, matching
-from generators.files import write_whole
-from generators.secrets import without_known_keys
+from plait.cluster.shard import FOLDER, SHARD_FILE
+from plait.generators.buckets import AnyPath, matching
+from plait.generators.files import write_whole
+from plait.generators.secrets import without_known_keys
 
 _PACKAGES = [
     "plait",

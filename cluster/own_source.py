@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
-from generators.base import imported
+from plait.generators.base import imported
 
 _PLAIT = Path(__file__).resolve().parents[1]
 _ROOMS = ("generators", "pipelines", "scorers", "cluster", "benchmarks", "plait.py")

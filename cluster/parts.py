@@ -26,9 +26,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generators.buckets import AnyPath, BucketPath, any_path
-from generators.errors import PlaitError
-from generators.files import write_whole
+from plait.generators.buckets import AnyPath, BucketPath, any_path
+from plait.generators.errors import PlaitError
+from plait.generators.files import write_whole
 
 _GROUP_BYTES = 1 << 20
 _MOST_ROWS_PER_GROUP = 64

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from generators.base import Placement
+from plait.generators.base import Placement
 
 _ROUNDING = 1e-6
 

@@ -8,16 +8,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from cluster.executors.base import Executor, ExecutorName
-from cluster.records import decode
-from cluster.shard import Shard
-from cluster.sources import StageSource
-from cluster.store import Store
-from cluster.walks import Lookup, Pending, noted, read, together
-from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, Walk
-from generators.document import Document, Malformed, Sample, Score
-from generators.system import Prompter, Repetition, System, answer, with_stages
-from scorers.base import Scorer, admitted, with_stage
+from plait.cluster.executors.base import Executor, ExecutorName
+from plait.cluster.records import decode
+from plait.cluster.shard import Shard
+from plait.cluster.sources import StageSource
+from plait.cluster.store import Store
+from plait.cluster.walks import Lookup, Pending, noted, read, together
+from plait.generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, Walk
+from plait.generators.document import Document, Malformed, Sample, Score
+from plait.generators.system import Prompter, Repetition, System, answer, with_stages
+from plait.scorers.base import Scorer, admitted, with_stage
 
 DocumentRequest = tuple[System, Sample | Malformed, int]
 """A system, a query and the number of its repeat, from 0: one document to be made."""

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cluster.records import Item
-from cluster.worker import Worker
-from generators.base import Job, StageSpec
+from plait.cluster.records import Item
+from plait.cluster.worker import Worker
+from plait.generators.base import Job, StageSpec
 
 
 def as_rows(jobs: Iterable[Job]) -> list[dict[str, Any]]:

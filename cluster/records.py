@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from cluster.parts import reading
-from generators.base import (
+from plait.cluster.parts import reading
+from plait.generators.base import (
     Failure,
     Fault,
     Kind,
@@ -31,9 +31,17 @@ from generators.base import (
     Unscored,
     outcome_name,
 )
-from generators.document import Draft, Embedding, Image, ImageRequest, Payload, Score, Text
-from generators.images import Drawing
-from generators.unicode import valid_text, with_valid_text
+from plait.generators.document import (
+    Draft,
+    Embedding,
+    Image,
+    ImageRequest,
+    Payload,
+    Score,
+    Text,
+)
+from plait.generators.images import Drawing
+from plait.generators.unicode import valid_text, with_valid_text
 
 _COMMON = [
     ("key", pa.string()),

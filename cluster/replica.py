@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cluster.executors.base import Host
-from cluster.placement import Resources
-from cluster.records import Item
-from cluster.stage_queue import Batch, StageQueue
-from cluster.store import read_blob
-from cluster.tracing.journal import SpanJournal, WorkerLane
-from cluster.watcher import WorkerProgress
-from cluster.worker import Receipt, WorkerInfo
-from generators.base import ServerCommand
-from generators.document import Blob, with_blobs
+from plait.cluster.executors.base import Host
+from plait.cluster.placement import Resources
+from plait.cluster.records import Item
+from plait.cluster.stage_queue import Batch, StageQueue
+from plait.cluster.store import read_blob
+from plait.cluster.tracing.journal import SpanJournal, WorkerLane
+from plait.cluster.watcher import WorkerProgress
+from plait.cluster.worker import Receipt, WorkerInfo
+from plait.generators.base import ServerCommand
+from plait.generators.document import Blob, with_blobs
 
 State = Literal["starting", "loading", "ready", "stopping"]
 

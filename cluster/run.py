@@ -15,12 +15,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, get_args
 
-from cluster.control import Control, Request
-from cluster.counts import count, totals_of
-from cluster.executors.base import ClusterError, Executor, ExecutorName
-from cluster.executors.probe import is_inside_job, is_local, locate, use_token
-from cluster.lock import RunInUse, RunLock
-from cluster.manifest import (
+from plait.cluster.control import Control, Request
+from plait.cluster.counts import count, totals_of
+from plait.cluster.executors.base import ClusterError, Executor, ExecutorName
+from plait.cluster.executors.probe import is_inside_job, is_local, locate, use_token
+from plait.cluster.lock import RunInUse, RunLock
+from plait.cluster.manifest import (
     RECORDS,
     TIMING,
     environment,
@@ -31,8 +31,8 @@ from cluster.manifest import (
     timing,
     write_json,
 )
-from cluster.parts import stage_folders
-from cluster.plan import (
+from plait.cluster.parts import stage_folders
+from plait.cluster.plan import (
     EngineOptions,
     Evaluation,
     Plan,
@@ -40,15 +40,15 @@ from cluster.plan import (
     evaluations,
     thinking_drafts,
 )
-from cluster.shard import SHARD_FILE
-from cluster.sources import keep_sources
-from cluster.store import DamagedPart, Store, StoreError
-from cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
-from cluster.tracing.summary import traced
-from cluster.usage import usage_of
-from cluster.watcher import FAILURES, RunLog, RunProgress, Watcher
-from generators.buckets import AnyPath
-from generators.errors import WriteError
+from plait.cluster.shard import SHARD_FILE
+from plait.cluster.sources import keep_sources
+from plait.cluster.store import DamagedPart, Store, StoreError
+from plait.cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
+from plait.cluster.tracing.summary import traced
+from plait.cluster.usage import usage_of
+from plait.cluster.watcher import FAILURES, RunLog, RunProgress, Watcher
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import WriteError
 
 MANIFEST = "manifest.json"
 RUN_DIGEST = "run_digest"
@@ -236,7 +236,7 @@ def open_executor(
     if chosen == "local":
         if options.address:
             raise ClusterError("--executor local joins no cluster; leave out --address")
-        from cluster.executors import local
+        from plait.cluster.executors import local
 
         return local.running()
     address = options.address
@@ -244,7 +244,7 @@ def open_executor(
     # What Ray sends is settled when it is imported.
     if joins and "ray" not in sys.modules and (sent := use_token(locate(address))):
         notice(sent)
-    from cluster.executors import on_ray
+    from plait.cluster.executors import on_ray
 
     return on_ray.connected(options.address)
 
@@ -339,7 +339,7 @@ class _Work:
         self.stopped_by = self.stopped_by or stopper.number
 
     def _schedule(self, executor: Executor, stopper: _Stopper) -> None:
-        from cluster.schedule import Interrupted, Scheduler
+        from plait.cluster.schedule import Interrupted, Scheduler
 
         def obey(request: Request) -> str:
             if request.action != "stop":

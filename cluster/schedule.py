@@ -8,20 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from cluster.control import Request
-from cluster.engine import Engine
-from cluster.executors.base import Executor
-from cluster.plan import DocumentRequest, EngineOptions, Plan, PlanItem, final_lookup
-from cluster.records import Item, RecordRow, decode, encode
-from cluster.stage_queue import MOST_UNREAD, FailedJobs, StageQueue
-from cluster.store import Store
-from cluster.tracing.journal import SpanJournal
-from cluster.usage import Spending
-from cluster.walks import Pending, Walker, read
-from cluster.watcher import RunPhase, RunProgress, StageProgress, Watcher
-from cluster.worker import Receipt
-from cluster.workers import Event
-from generators.base import (
+from plait.cluster.control import Request
+from plait.cluster.engine import Engine
+from plait.cluster.executors.base import Executor
+from plait.cluster.plan import DocumentRequest, EngineOptions, Plan, PlanItem, final_lookup
+from plait.cluster.records import Item, RecordRow, decode, encode
+from plait.cluster.stage_queue import MOST_UNREAD, FailedJobs, StageQueue
+from plait.cluster.store import Store
+from plait.cluster.tracing.journal import SpanJournal
+from plait.cluster.usage import Spending
+from plait.cluster.walks import Pending, Walker, read
+from plait.cluster.watcher import RunPhase, RunProgress, StageProgress, Watcher
+from plait.cluster.worker import Receipt
+from plait.cluster.workers import Event
+from plait.generators.base import (
     Failure,
     Fault,
     Job,
@@ -31,9 +31,9 @@ from generators.base import (
     add_usage,
     outcome_name,
 )
-from generators.document import Image, Sample
-from generators.errors import UsageError
-from generators.names import unknown
+from plait.generators.document import Image, Sample
+from plait.generators.errors import UsageError
+from plait.generators.names import unknown
 
 _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""

@@ -21,10 +21,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from generators.base import ServerCommand
-from generators.errors import PlaitError
-from generators.files import safe_name
-from generators.secrets import without_known_keys
+from plait.generators.base import ServerCommand
+from plait.generators.errors import PlaitError
+from plait.generators.files import safe_name
+from plait.generators.secrets import without_known_keys
 
 LOG_FOLDER = "servers"
 """Folder of a run directory that holds what its servers wrote."""

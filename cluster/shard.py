@@ -6,9 +6,9 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 
-from generators.base import StageSpec
-from generators.buckets import AnyPath
-from generators.errors import UsageError
+from plait.generators.base import StageSpec
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
 
 FOLDER, SHARD_FILE = "shards", "shard.json"
 """Of a run directory: what each shard notes of itself, and its manifest there."""

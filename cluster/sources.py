@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cluster.lock import RunInUse, drivers_of
-from cluster.manifest import read_entries, write_json
-from cluster.own_source import own_source
-from cluster.store import Store
-from generators.base import StageSpec
-from generators.buckets import AnyPath
+from plait.cluster.lock import RunInUse, drivers_of
+from plait.cluster.manifest import read_entries, write_json
+from plait.cluster.own_source import own_source
+from plait.cluster.store import Store
+from plait.generators.base import StageSpec
+from plait.generators.buckets import AnyPath
 
 SOURCE_FILE = "source.json"
 """Of the folder of a user's own stage: by module, the digest of its source."""

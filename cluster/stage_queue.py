@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import filterfalse
 from typing import Any
 
-from cluster.placement import Resources
-from generators.base import RANDOM, Failure, Fault, Job, Outcome, StageSpec
+from plait.cluster.placement import Resources
+from plait.generators.base import RANDOM, Failure, Fault, Job, Outcome, StageSpec
 
 DEATHS_TO_QUARANTINE = 3
 """Deaths of workers that had only this record, before it is not tried again."""

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.parts import (
+from plait.cluster.parts import (
     DamagedPart,
     StoreError,
     forget_open_parts,
@@ -34,11 +34,11 @@ from cluster.parts import (
     stage_folders,
     write_part,
 )
-from cluster.records import RecordRow, as_current, head_columns, rows_of
-from cluster.verify import check_part
-from generators.base import Job, Kind, StageSpec
-from generators.buckets import AnyPath, any_path, unlink_all
-from generators.document import Blob
+from plait.cluster.records import RecordRow, as_current, head_columns, rows_of
+from plait.cluster.verify import check_part
+from plait.generators.base import Job, Kind, StageSpec
+from plait.generators.buckets import AnyPath, any_path, unlink_all
+from plait.generators.document import Blob
 
 __all__ = [
     "BlobReader",

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from cluster.plan import Plan
-from cluster.shard import Shard
-from cluster.store import Store
-from cluster.worker import Receipt
-from generators.base import StageSpec, add_usage
-from generators.buckets import AnyPath
+from plait.cluster.plan import Plan
+from plait.cluster.shard import Shard
+from plait.cluster.store import Store
+from plait.cluster.worker import Receipt
+from plait.generators.base import StageSpec, add_usage
+from plait.generators.buckets import AnyPath
 
 _PRICES = ("price_per_million_input", "price_per_million_output", "price_per_image")
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.parts import (
+from plait.cluster.parts import (
     DamagedPart,
     named_digest,
     open_part,
@@ -28,10 +28,10 @@ from cluster.parts import (
     reading,
     stage_folders,
 )
-from cluster.records import kind_of
-from generators.base import Kind
-from generators.buckets import AnyPath, local_copy
-from generators.images import ImageError, decode
+from plait.cluster.records import kind_of
+from plait.generators.base import Kind
+from plait.generators.buckets import AnyPath, local_copy
+from plait.generators.images import ImageError, decode
 
 _JSON = ("usage", "notes", "segments", "parts")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from generators.base import Job, Outcome, Walk
+from plait.generators.base import Job, Outcome, Walk
 
 T = TypeVar("T")
 R = TypeVar("R")

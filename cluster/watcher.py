@@ -19,13 +19,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from cluster.counts import StageCount
-from cluster.lock import RunInUse
-from cluster.manifest import LOADS, TAKEOVERS, now
-from generators.buckets import AnyPath
-from generators.files import AppendedFile, safe_name
-from generators.secrets import MaskedStream, without_known_keys
-from generators.visible import visible
+from plait.cluster.counts import StageCount
+from plait.cluster.lock import RunInUse
+from plait.cluster.manifest import LOADS, TAKEOVERS, now
+from plait.generators.buckets import AnyPath
+from plait.generators.files import AppendedFile, safe_name
+from plait.generators.secrets import MaskedStream, without_known_keys
+from plait.generators.visible import visible
 
 FailureKind = Literal["died", "timed out", "lost with its node"]
 RunPhase = Literal["running", "paused", "stopping"]

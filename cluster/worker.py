@@ -27,15 +27,15 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from cluster.energy import EnergyMeter
-from cluster.loading import error_text, load_stage, stage_fault
-from cluster.parts import Committer
-from cluster.records import Item, RecordRow, encode, refuse_other_types, rows_of
-from cluster.server_process import ServerProcess, bypass_proxies, log_path
-from cluster.store import DamagedPart, StoreError, with_bytes
-from cluster.tracing.journal import Span, SpanList
-from cluster.watcher import redirect_stderr
-from generators.base import (
+from plait.cluster.energy import EnergyMeter
+from plait.cluster.loading import error_text, load_stage, stage_fault
+from plait.cluster.parts import Committer
+from plait.cluster.records import Item, RecordRow, encode, refuse_other_types, rows_of
+from plait.cluster.server_process import ServerProcess, bypass_proxies, log_path
+from plait.cluster.store import DamagedPart, StoreError, with_bytes
+from plait.cluster.tracing.journal import Span, SpanList
+from plait.cluster.watcher import redirect_stderr
+from plait.generators.base import (
     Failure,
     Fault,
     Outcome,
@@ -45,10 +45,10 @@ from generators.base import (
     StageSpec,
     add_usage,
 )
-from generators.buckets import any_path
-from generators.document import Request, with_blobs
-from generators.errors import UsageError
-from generators.secrets import know, print_error, without_keys_in
+from plait.generators.buckets import any_path
+from plait.generators.document import Request, with_blobs
+from plait.generators.errors import UsageError
+from plait.generators.secrets import know, print_error, without_keys_in
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""

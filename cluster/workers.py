@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cluster.executors.base import Executor, HostLost
-from cluster.manifest import now as date_and_time
-from cluster.placement import Node, Resources, free_resources
-from cluster.plan import EngineOptions
-from cluster.replica import Replica
-from cluster.stage_queue import Batch, FailedJobs, StageQueue
-from cluster.store import StoreError
-from cluster.tracing.journal import SpanJournal
-from cluster.usage import committed_usage
-from cluster.watcher import FailureKind, Watcher, WorkerFailure
-from cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
-from generators.base import Failure, Fault, StageSpec
-from generators.buckets import AnyPath
-from generators.secrets import know
+from plait.cluster.executors.base import Executor, HostLost
+from plait.cluster.manifest import now as date_and_time
+from plait.cluster.placement import Node, Resources, free_resources
+from plait.cluster.plan import EngineOptions
+from plait.cluster.replica import Replica
+from plait.cluster.stage_queue import Batch, FailedJobs, StageQueue
+from plait.cluster.store import StoreError
+from plait.cluster.tracing.journal import SpanJournal
+from plait.cluster.usage import committed_usage
+from plait.cluster.watcher import FailureKind, Watcher, WorkerFailure
+from plait.cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
+from plait.generators.base import Failure, Fault, StageSpec
+from plait.generators.buckets import AnyPath
+from plait.generators.secrets import know
 
 _CHECKED_EVERY_S = 1.0
 """How often it is seen which nodes there are, and what has lasted too long."""

@@ -16,16 +16,16 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
-from generators.document import Candidate, Embedding, ImageRequest, Request
-from generators.files import safe_name
-from generators.keys import canonical_text, digest, digest_of_texts
-from generators.work import Work
+from plait.generators.document import Candidate, Embedding, ImageRequest, Request
+from plait.generators.files import safe_name
+from plait.generators.keys import canonical_text, digest, digest_of_texts
+from plait.generators.work import Work
 
 Weights = Literal["pretrained", "dummy", "tiny"]
 """How a loader fills an architecture."""
 WeightsName = Literal["pretrained", "mini", "dummy", "tiny"]
 """What a user may name. `mini` is a pretrained folder before any loader sees it
-(`generators.mini.resolve`)."""
+(`plait.generators.mini.resolve`)."""
 RANDOM: tuple[WeightsName, ...] = ("dummy", "tiny")
 """Kinds of weights whose output is meaningless."""
 SCHEMA_VERSION = 1

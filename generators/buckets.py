@@ -27,9 +27,9 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from generators.errors import PlaitError, UsageError
-from generators.extras import import_extra
-from generators.packs import PackPath, pack_path
+from plait.generators.errors import PlaitError, UsageError
+from plait.generators.extras import import_extra
+from plait.generators.packs import PackPath, pack_path
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from generators.errors import CheckpointError
-from generators.loading.soundness import refuse_unless_folder, refuse_unusable
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.soundness import refuse_unless_folder, refuse_unusable
 
 _WHOLE_FILE_BYTES = 1 << 20
 _EDGE_BYTES = 1 << 16

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
 from typing import TypeVar
 
-from generators.base import Failure, Fault, Outcome, Skip
-from generators.document import Content, Image, ImageRequest, Request, Text, Turn
+from plait.generators.base import Failure, Fault, Outcome, Skip
+from plait.generators.document import Content, Image, ImageRequest, Request, Text, Turn
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from generators.base import (
+from plait.generators.base import (
     Kind,
     Outcome,
     Placement,
@@ -24,12 +24,12 @@ from generators.base import (
     WeightsName,
     imported,
 )
-from generators.document import Image, ImageRequest, Payload
-from generators.errors import MissingInput, UsageError
-from generators.names import unknown, validated
-from generators.registry import known_prefixes
-from generators.settings import StageSettings
-from generators.system import System
+from plait.generators.document import Image, ImageRequest, Payload
+from plait.generators.errors import MissingInput, UsageError
+from plait.generators.names import unknown, validated
+from plait.generators.registry import known_prefixes
+from plait.generators.settings import StageSettings
+from plait.generators.system import System
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage
@@ -91,7 +91,7 @@ def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any])
         name="as-drawn",
         kind=Kind.RENDER,
         stage="as-drawn",
-        target="generators.custom:AsDrawn",
+        target="plait.generators.custom:AsDrawn",
         placement=Placement(num_cpus=0.25, batch_size=32),
     )
     return System(name=name, draft=draft, render=as_drawn, max_images=4)

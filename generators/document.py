@@ -14,7 +14,7 @@ from enum import Enum
 from itertools import accumulate, pairwise
 from typing import Any, Literal, Self, TypeVar
 
-from generators.thoughts import Reply, holds_thought, separate
+from plait.generators.thoughts import Reply, holds_thought, separate
 
 Role = Literal["system", "user", "assistant"]
 
@@ -49,7 +49,7 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Image(Blob):
-    """An encoded image (PNG, JPEG, WebP, ...); `generators.images` decodes it."""
+    """An encoded image (PNG, JPEG, WebP, ...); `plait.generators.images` decodes it."""
 
 
 @dataclass(frozen=True, slots=True)

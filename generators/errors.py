@@ -17,7 +17,7 @@ class PlaitError(Exception):
     exit_status: ClassVar[int] = 1
     """Exit status of the command line: 2 for wrong use, 1 for what stopped a run."""
     tables: Sequence[Any] = ()
-    """What is shown before the message: of `benchmarks.results.table`."""
+    """What is shown before the message: of `plait.benchmarks.results.table`."""
 
 
 class PlaitWarning(UserWarning):

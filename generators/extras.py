@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from generators.errors import UsageError
+from plait.generators.errors import UsageError
 
 _EXTRAS = {
     "bitsandbytes": "quantization",

@@ -14,8 +14,8 @@ import uuid
 from pathlib import Path
 from typing import Literal
 
-from generators.buckets import AnyPath, BucketPath, Version
-from generators.errors import WriteError
+from plait.generators.buckets import AnyPath, BucketPath, Version
+from plait.generators.errors import WriteError
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """How a file begins that stands for one which Git LFS has not fetched."""

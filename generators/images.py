@@ -17,9 +17,9 @@ import numpy.typing as npt
 from PIL import Image as Pillow
 from PIL import ImageOps, UnidentifiedImageError
 
-from generators.document import Image
-from generators.errors import PlaitError
-from generators.files import LFS_POINTER
+from plait.generators.document import Image
+from plait.generators.errors import PlaitError
+from plait.generators.files import LFS_POINTER
 
 MAX_PIXELS = 89_478_485
 """Larger images are refused as decompression bombs; Pillow warns from here on."""

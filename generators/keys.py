@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from generators.document import (
+from plait.generators.document import (
     Blob,
     Candidate,
     Document,

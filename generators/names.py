@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from generators.errors import UnknownName, UsageError
+from plait.generators.errors import UnknownName, UsageError
 
 M = TypeVar("M", bound=BaseModel)
 _MOST_SHOWN = 30

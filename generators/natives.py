@@ -8,22 +8,22 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from generators.base import Weights, WeightsName, imported
-from generators.errors import UsageError
-from generators.facts import ModelFacts
-from generators.mini.resolve import as_mini, mini_settings
-from generators.names import unknown, with_overrides
-from generators.rounds import Rounds, compose
-from generators.settings import ModelSettings, with_small_batch
-from generators.system import System, with_stages
+from plait.generators.base import Weights, WeightsName, imported
+from plait.generators.errors import UsageError
+from plait.generators.facts import ModelFacts
+from plait.generators.mini.resolve import as_mini, mini_settings
+from plait.generators.names import unknown, with_overrides
+from plait.generators.rounds import Rounds, compose
+from plait.generators.settings import ModelSettings, with_small_batch
+from plait.generators.system import System, with_stages
 
 NATIVE: dict[str, str] = {
-    "anole": "generators.anole.settings:anole",
-    "emu2": "generators.emu2.settings:emu2",
-    "gill": "generators.gill.settings:gill",
-    "janus-pro-1b": "generators.janus.settings:janus_pro_1b",
-    "janus-pro-7b": "generators.janus.settings:janus_pro_7b",
-    "minigpt5": "generators.minigpt5.settings:minigpt5",
+    "anole": "plait.generators.anole.settings:anole",
+    "emu2": "plait.generators.emu2.settings:emu2",
+    "gill": "plait.generators.gill.settings:gill",
+    "janus-pro-1b": "plait.generators.janus.settings:janus_pro_1b",
+    "janus-pro-7b": "plait.generators.janus.settings:janus_pro_7b",
+    "minigpt5": "plait.generators.minigpt5.settings:minigpt5",
 }
 """Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from generators.base import Failure, Fault
+from plait.generators.base import Failure, Fault
 
 SCORES = "the model's scores of its next token"
 

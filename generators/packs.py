@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
-from generators.errors import UsageError
+from plait.generators.errors import UsageError
 
 SUFFIX = ".zip"
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")

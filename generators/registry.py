@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from generators.errors import UsageError
-from generators.names import unknown
+from plait.generators.errors import UsageError
+from plait.generators.names import unknown
 
 
 class Named(StrEnum):

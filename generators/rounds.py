@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from generators.document import Content, Draft, ImageRequest, Sample, Text, Turn
+from plait.generators.document import Content, Draft, ImageRequest, Sample, Text, Turn
 
 
 def _with_text(template: str) -> str:

@@ -18,9 +18,9 @@ from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
-from generators.base import Failure, Outcome
-from generators.document import changed
-from generators.visible import visible
+from plait.generators.base import Failure, Outcome
+from plait.generators.document import changed
+from plait.generators.visible import visible
 
 MASK = "***"
 _KEY_VARIABLE = re.compile(r"(^|_)(API_?KEY|TOKEN)$", re.IGNORECASE)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from generators.base import Kind, Placement, StageSpec, Weights
-from generators.checkpoints import identity, with_revision
-from generators.work import SCORED, FigureRange, Work, written
+from plait.generators.base import Kind, Placement, StageSpec, Weights
+from plait.generators.checkpoints import identity, with_revision
+from plait.generators.work import SCORED, FigureRange, Work, written
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Literal, Protocol
 
-from generators.base import Failure, Job, Outcome, Result, Skip, StageSpec, Walk
-from generators.document import (
+from plait.generators.base import Failure, Job, Outcome, Result, Skip, StageSpec, Walk
+from plait.generators.document import (
     Content,
     Document,
     Draft,
@@ -20,7 +20,7 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.keys import derived_seed, digest
+from plait.generators.keys import derived_seed, digest
 
 Variant = Literal["text", "interleaved", "plain"]
 """Wording of a task's prompt: for text-only models, for interleaved ones, none."""

@@ -11,8 +11,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from generators.base import Failure, Outcome, Result, Skip
-from generators.document import changed
+from plait.generators.base import Failure, Outcome, Result, Skip
+from plait.generators.document import changed
 
 _LONE = re.compile("[\ud800-\udfff]")
 _ESCAPED = 0xDC00

@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from functools import partial
 
-from generators.base import StageSpec
-from generators.document import Draft, ImageRequest, Sample, Text
-from generators.errors import UsageError
-from generators.system import System
+from plait.generators.base import StageSpec
+from plait.generators.document import Draft, ImageRequest, Sample, Text
+from plait.generators.errors import UsageError
+from plait.generators.system import System
 
 CRITIC = "critic"
 EDITING = "outline-edit"
@@ -81,7 +81,7 @@ def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
 def protocol(name: str, max_images: int = 4) -> System:
     """Return the system of that protocol, still without stages; UsageError.
 
-    `critic` is `outline` whose images a critic has drawn again (`pipelines.critic`).
+    `critic` is `outline` whose images a critic has drawn again (`plait.pipelines.critic`).
     """
     rule = partial(System, name=name, draft=None)
     if name == "text":

@@ -13,8 +13,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from generators.base import Failure, Job, Outcome, Result, StageInput, StageSpec, Walk
-from generators.document import (
+from plait.generators.base import Failure, Job, Outcome, Result, StageInput, StageSpec, Walk
+from plait.generators.document import (
     Candidate,
     Document,
     Image,
@@ -23,10 +23,10 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.keys import derived_seed
-from generators.replies import as_bool, as_number, stated
-from generators.system import TRIES, DrawingWalk
-from generators.thoughts import UNFINISHED
+from plait.generators.keys import derived_seed
+from plait.generators.replies import as_bool, as_number, stated
+from plait.generators.system import TRIES, DrawingWalk
+from plait.generators.thoughts import UNFINISHED
 
 Manner = Literal["probability", "reply"]
 """Whether a verdict is the probability of an answer, or stands in what the LVLM writes."""

@@ -23,22 +23,22 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from generators.base import Failure, Fault, Outcome, Result, Weights
-from generators.content import answered, prompt_and_seed
-from generators.decoding.payloads import pack, received
-from generators.decoding.sampling import NO_NUMBERS, read_tokens
-from generators.decoding.texts import TextTrack
-from generators.diffusion.builds import small_tokenizer, tiny_modules
-from generators.diffusion.designs import DESIGNS
-from generators.diffusion.drawer import Drawer
-from generators.diffusion.loading import folder_of, modules_of, quiet
-from generators.document import Image, ImageRequest, Payload
-from generators.errors import CheckpointError
-from generators.images import Drawing, ImageError, decode
-from generators.loading.strict import device_of
-from generators.overflow import SCORES, no_numbers
-from pipelines.presets import GlmImagePriorSettings, GlmImageSettings
-from pipelines.vlm.decoding import ChosenTokens, end_ids
+from plait.generators.base import Failure, Fault, Outcome, Result, Weights
+from plait.generators.content import answered, prompt_and_seed
+from plait.generators.decoding.payloads import pack, received
+from plait.generators.decoding.sampling import NO_NUMBERS, read_tokens
+from plait.generators.decoding.texts import TextTrack
+from plait.generators.diffusion.builds import small_tokenizer, tiny_modules
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.drawer import Drawer
+from plait.generators.diffusion.loading import folder_of, modules_of, quiet
+from plait.generators.document import Image, ImageRequest, Payload
+from plait.generators.errors import CheckpointError
+from plait.generators.images import Drawing, ImageError, decode
+from plait.generators.loading.strict import device_of
+from plait.generators.overflow import SCORES, no_numbers
+from plait.pipelines.presets import GlmImagePriorSettings, GlmImageSettings
+from plait.pipelines.vlm.decoding import ChosenTokens, end_ids
 
 R = TypeVar("R")
 V = TypeVar("V")

@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from generators.base import Kind, StageSpec, Weights
-from generators.diffusion.designs import DESIGNS, PUBLISHED
-from generators.diffusion.settings import TINY_SIDE, DiffusionSettings, refuse_unsized
-from generators.facts import ModelFacts
-from generators.settings import ModelSettings, unkeyed
-from generators.work import PROMPT_TOKENS, FigureRange, Work
-from pipelines.chat.settings import OPENAI_URL, ChatSettings, EndpointSettings
-from pipelines.endpoints.settings import KitSettings
-from pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
+from plait.generators.base import Kind, StageSpec, Weights
+from plait.generators.diffusion.designs import DESIGNS, PUBLISHED
+from plait.generators.diffusion.settings import TINY_SIDE, DiffusionSettings, refuse_unsized
+from plait.generators.facts import ModelFacts
+from plait.generators.settings import ModelSettings, unkeyed
+from plait.generators.work import PROMPT_TOKENS, FigureRange, Work
+from plait.pipelines.chat.settings import OPENAI_URL, ChatSettings, EndpointSettings
+from plait.pipelines.endpoints.settings import KitSettings
+from plait.pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 
@@ -198,7 +198,7 @@ class TextToImageSettings(EngineModelSettings, DiffusionSettings):
     """
 
     stage: ClassVar[str] = "text-to-image"
-    target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
+    target: ClassVar[str] = "plait.pipelines.text_to_image:TextToImage"
     index: ClassVar[str | None] = "model_index.json"
     placed: ClassVar[frozenset[str]] = DiffusionSettings.placed | ENGINE_FIELDS
 
@@ -219,7 +219,7 @@ class GlmImageSettings(TextToImageSettings):
     """GLM-Image's second stage: it draws the codes of the first."""
 
     stage: ClassVar[str] = "glm-image-decoder"
-    target: ClassVar[str] = "pipelines.glm_image:GlmImageDecoder"
+    target: ClassVar[str] = "plait.pipelines.glm_image:GlmImageDecoder"
     elsewhere: ClassVar[tuple[str, ...]] = DESIGNS["glm-image"].prior
 
     height: int | None = Field(default=1024, ge=32, multiple_of=32)
@@ -232,7 +232,7 @@ class GlmImagePriorSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.CONDITION
     stage: ClassVar[str] = "glm-image-prior"
-    target: ClassVar[str] = "pipelines.glm_image:GlmImagePrior"
+    target: ClassVar[str] = "plait.pipelines.glm_image:GlmImagePrior"
     seeded: ClassVar[bool] = True
 
     model: str = unkeyed(DESIGNS["glm-image"].checkpoints[0])

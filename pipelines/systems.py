@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from generators.base import Kind, StageSpec, Weights, WeightsName
-from generators.custom import custom_spec, custom_system
-from generators.diffusion.inputs import seeing_models, unseen
-from generators.errors import UsageError
-from generators.mini.resolve import as_mini, mini_settings, refuse_mini_only
-from generators.mini.table import MINI, is_mini_only
-from generators.names import unknown, with_overrides
-from generators.natives import NATIVE, native, part_overrides, part_settings
-from generators.registry import (
+from plait.generators.base import Kind, StageSpec, Weights, WeightsName
+from plait.generators.custom import custom_spec, custom_system
+from plait.generators.diffusion.inputs import seeing_models, unseen
+from plait.generators.errors import UsageError
+from plait.generators.mini.resolve import as_mini, mini_settings, refuse_mini_only
+from plait.generators.mini.table import MINI, is_mini_only
+from plait.generators.names import unknown, with_overrides
+from plait.generators.natives import NATIVE, native, part_overrides, part_settings
+from plait.generators.registry import (
     CUSTOM,
     PREFIXES,
     Named,
@@ -24,17 +24,17 @@ from generators.registry import (
     is_custom,
     prefix_of,
 )
-from generators.rounds import Rounds, compose
-from generators.settings import ModelSettings, StageSettings, with_small_batch
-from generators.system import System
-from generators.work import SCORED, FigureRange
-from pipelines.chat.settings import (
+from plait.generators.rounds import Rounds, compose
+from plait.generators.settings import ModelSettings, StageSettings, with_small_batch
+from plait.generators.system import System
+from plait.generators.work import SCORED, FigureRange
+from plait.pipelines.chat.settings import (
     ChatSettings,
     EndpointSettings,
     GeneratedImagesSettings,
     ServerSettings,
 )
-from pipelines.composition import (
+from plait.pipelines.composition import (
     CRITIC,
     EDITING,
     PROTOCOLS,
@@ -42,18 +42,18 @@ from pipelines.composition import (
     protocol,
     text_alone,
 )
-from pipelines.critic import CriticReview, CriticSettings
-from pipelines.endpoints.settings import (
+from plait.pipelines.critic import CriticReview, CriticSettings
+from plait.pipelines.endpoints.settings import (
     ChatImagesSettings,
     GeminiSettings,
     ImagesSettings,
     ResponsesSettings,
     omni_settings,
 )
-from pipelines.presets import KITS, LVLMS, PRIORS, T2IS, TextToImageSettings
-from pipelines.servers.engines import engine_spec
-from pipelines.servers.settings import EngineModelSettings, ServerTable
-from pipelines.servers.start import with_server
+from plait.pipelines.presets import KITS, LVLMS, PRIORS, T2IS, TextToImageSettings
+from plait.pipelines.servers.engines import engine_spec
+from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
+from plait.pipelines.servers.start import with_server
 
 Makers = Mapping[str, Callable[..., StageSettings]]
 """Prefix -> the settings of the `model` named after it."""
@@ -385,7 +385,7 @@ def answers_spec(name: str, models: Models) -> StageSpec:
         name=f"{spec.name} answers",
         kind=Kind.SCORE,
         stage="answer-probabilities",
-        target="pipelines.vlm.answers:AnswerProbabilities",
+        target="plait.pipelines.vlm.answers:AnswerProbabilities",
         version=1,
         settings={k: v for k, v in spec.settings.items() if k not in _WRITING},
         seeded=False,

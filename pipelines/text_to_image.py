@@ -8,15 +8,15 @@ from typing import Any
 
 from PIL.Image import Image as Pillow
 
-from generators.base import Failure, Fault, Outcome, Result, Skip, Weights
-from generators.content import answered, prompt_and_seed
-from generators.diffusion.drawer import Drawer
-from generators.diffusion.inputs import SEEING, unseen
-from generators.diffusion.prompts import readers_of, readings
-from generators.document import Image, ImageRequest
-from generators.errors import UsageError
-from generators.images import Drawing, ImageError, decode
-from pipelines.presets import TextToImageSettings
+from plait.generators.base import Failure, Fault, Outcome, Result, Skip, Weights
+from plait.generators.content import answered, prompt_and_seed
+from plait.generators.diffusion.drawer import Drawer
+from plait.generators.diffusion.inputs import SEEING, unseen
+from plait.generators.diffusion.prompts import readers_of, readings
+from plait.generators.document import Image, ImageRequest
+from plait.generators.errors import UsageError
+from plait.generators.images import Drawing, ImageError, decode
+from plait.pipelines.presets import TextToImageSettings
 
 
 @dataclass(frozen=True, slots=True)

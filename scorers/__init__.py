@@ -5,50 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from generators.base import Kind, WeightsName, imported
-from generators.custom import custom_spec
-from generators.errors import UsageError
-from generators.mini.resolve import as_mini, mini_settings
-from generators.names import unknown
-from generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
-from generators.settings import StageSettings
-from scorers.base import DIRECTIONS, UNBOUNDED, CustomScorer, Scorer, bounds, with_stage
-from scorers.judging.resolve import JUDGES, PREFIXES, Chat, chat_model, resolve_judge
-from scorers.parts import KINDS, PartScale, PartTable
-from scorers.vqa import VQA
+from plait.generators.base import Kind, WeightsName, imported
+from plait.generators.custom import custom_spec
+from plait.generators.errors import UsageError
+from plait.generators.mini.resolve import as_mini, mini_settings
+from plait.generators.names import unknown
+from plait.generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
+from plait.generators.settings import StageSettings
+from plait.scorers.base import (
+    DIRECTIONS,
+    UNBOUNDED,
+    CustomScorer,
+    Scorer,
+    bounds,
+    with_stage,
+)
+from plait.scorers.judging.resolve import JUDGES, PREFIXES, Chat, chat_model, resolve_judge
+from plait.scorers.parts import KINDS, PartScale, PartTable
+from plait.scorers.vqa import VQA
 
 SCORERS: dict[str, str] = {
-    "aesthetic": "scorers.preferences:AestheticScorer",
-    "bertscore": "scorers.texts:TextScorer",
-    "bleu": "scorers.texts:TextScorer",
-    "chrf": "scorers.texts:TextScorer",
-    "clipscore": "scorers.clipscore:ClipScorer",
-    "clipscore-prompt": "scorers.clipscore:PromptClipScorer",
-    "clip-fid": "scorers.sets:SetScorer",
-    "clip-kid": "scorers.sets:SetScorer",
-    "consistency": "scorers.clipscore:ConsistencyScorer",
-    "consistency-dino": "scorers.clipscore:ConsistencyScorer",
-    "isg-structure": "scorers.answers:StructureScorer",
-    "known-answer": "scorers.answers:KnownAnswerScorer",
-    "dists": "scorers.ssim:PairedScorer",
-    "diversity": "scorers.sets:SetScorer",
-    "fid": "scorers.sets:SetScorer",
-    "hpsv2": "scorers.preferences:CosineScorer",
-    "hpsv2.1": "scorers.preferences:CosineScorer",
-    "hpsv3": "scorers.preferences:RewardScorer",
-    "imagereward": "scorers.preferences:RewardScorer",
-    "kid": "scorers.sets:SetScorer",
-    "lpips": "scorers.ssim:PairedScorer",
-    "pickscore": "scorers.preferences:CosineScorer",
-    "rouge1": "scorers.texts:RougeScorer",
-    "rouge2": "scorers.texts:RougeScorer",
-    "rougeL": "scorers.texts:RougeScorer",
-    "siglip2": "scorers.preferences:CosineScorer",
-    "ssim": "scorers.ssim:PairedScorer",
-    "truth:answer": "scorers.truth.scorers:TruthScorer",
-    "truth:image": "scorers.truth.scorers:ImageTruthScorer",
-    "truth:match": "scorers.truth.scorers:ImageTruthScorer",
-    "truth:text": "scorers.truth.scorers:TruthScorer",
+    "aesthetic": "plait.scorers.preferences:AestheticScorer",
+    "bertscore": "plait.scorers.texts:TextScorer",
+    "bleu": "plait.scorers.texts:TextScorer",
+    "chrf": "plait.scorers.texts:TextScorer",
+    "clipscore": "plait.scorers.clipscore:ClipScorer",
+    "clipscore-prompt": "plait.scorers.clipscore:PromptClipScorer",
+    "clip-fid": "plait.scorers.sets:SetScorer",
+    "clip-kid": "plait.scorers.sets:SetScorer",
+    "consistency": "plait.scorers.clipscore:ConsistencyScorer",
+    "consistency-dino": "plait.scorers.clipscore:ConsistencyScorer",
+    "isg-structure": "plait.scorers.answers:StructureScorer",
+    "known-answer": "plait.scorers.answers:KnownAnswerScorer",
+    "dists": "plait.scorers.ssim:PairedScorer",
+    "diversity": "plait.scorers.sets:SetScorer",
+    "fid": "plait.scorers.sets:SetScorer",
+    "hpsv2": "plait.scorers.preferences:CosineScorer",
+    "hpsv2.1": "plait.scorers.preferences:CosineScorer",
+    "hpsv3": "plait.scorers.preferences:RewardScorer",
+    "imagereward": "plait.scorers.preferences:RewardScorer",
+    "kid": "plait.scorers.sets:SetScorer",
+    "lpips": "plait.scorers.ssim:PairedScorer",
+    "pickscore": "plait.scorers.preferences:CosineScorer",
+    "rouge1": "plait.scorers.texts:RougeScorer",
+    "rouge2": "plait.scorers.texts:RougeScorer",
+    "rougeL": "plait.scorers.texts:RougeScorer",
+    "siglip2": "plait.scorers.preferences:CosineScorer",
+    "ssim": "plait.scorers.ssim:PairedScorer",
+    "truth:answer": "plait.scorers.truth.scorers:TruthScorer",
+    "truth:image": "plait.scorers.truth.scorers:ImageTruthScorer",
+    "truth:match": "plait.scorers.truth.scorers:ImageTruthScorer",
+    "truth:text": "plait.scorers.truth.scorers:TruthScorer",
 }
 """Name -> `module:Class` of a `Scorer`."""
 
@@ -143,7 +150,7 @@ def _check_ends(scale: str, whose: str) -> None:
 def _declared_parts(name: str, rows: Any) -> PartTable:
     if not isinstance(rows, list | tuple) or not all(map(_is_part_scale, rows)):
         raise UsageError(
-            f"part_scales of scorer {name!r} must be a list of scorers.parts.PartScale, as "
+            f"part_scales of scorer {name!r} must be a list of plait.scorers.parts.PartScale, as "
             f"in [PartScale('words', 'words', '0-10000')], not {rows!r}"
         )
     for row in rows:

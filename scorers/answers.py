@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Weights
-from generators.document import Candidate, Document, Sample, Score, Text
-from generators.thoughts import UNFINISHED, separate
-from scorers.base import DocumentSettings, Preset, Presets, Scorer
-from scorers.judging.isg import LAST, NEVER_JUDGED, structure
-from scorers.judging.replies import Unreadable
-from scorers.judging.sources import Mode
-from scorers.letters import corrects, stated_letter
-from scorers.parts import PartScale, PartTable
+from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Weights
+from plait.generators.document import Candidate, Document, Sample, Score, Text
+from plait.generators.thoughts import UNFINISHED, separate
+from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer
+from plait.scorers.judging.isg import LAST, NEVER_JUDGED, structure
+from plait.scorers.judging.replies import Unreadable
+from plait.scorers.judging.sources import Mode
+from plait.scorers.letters import corrects, stated_letter
+from plait.scorers.parts import PartScale, PartTable
 
 KNOWN = "known_answer"
 """Metadata of a query: a JSON object of the `form`, the `truth`, and of letters how many
@@ -38,7 +38,7 @@ class AnswerSettings(DocumentSettings):
     """How answers are read."""
 
     stage: ClassVar[str] = "known-answer"
-    target: ClassVar[str] = "scorers.answers:AnswerReader"
+    target: ClassVar[str] = "plait.scorers.answers:AnswerReader"
     version: ClassVar[int] = 2
     superseded: ClassVar[Mapping[int, str]] = {1: "which counted non-answers"}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
-from generators.base import (
+from plait.generators.base import (
     Failure,
     Fault,
     Job,
@@ -23,14 +23,19 @@ from generators.base import (
     Walk,
     Weights,
 )
-from generators.document import Candidate, Document, Sample, Score
-from generators.names import with_overrides
-from generators.settings import ModelSettings, StageSettings, WeightlessSettings, unkeyed
-from scorers.parts import KINDS, NO_PARTS, PartKind, PartTable, ScorePart
-from scorers.parts import UNBOUNDED as UNBOUNDED
+from plait.generators.document import Candidate, Document, Sample, Score
+from plait.generators.names import with_overrides
+from plait.generators.settings import (
+    ModelSettings,
+    StageSettings,
+    WeightlessSettings,
+    unkeyed,
+)
+from plait.scorers.parts import KINDS, NO_PARTS, PartKind, PartTable, ScorePart
+from plait.scorers.parts import UNBOUNDED as UNBOUNDED
 
 if TYPE_CHECKING:
-    from scorers.statistics.estimate import Estimate
+    from plait.scorers.statistics.estimate import Estimate
 
 Direction = Literal["higher", "lower"]
 """Which values are better."""

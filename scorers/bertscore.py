@@ -20,8 +20,8 @@ from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModel
 
-from generators.architectures import config_of
-from generators.base import (
+from plait.generators.architectures import config_of
+from plait.generators.base import (
     Failure,
     Fault,
     NotApplicable,
@@ -30,12 +30,12 @@ from generators.base import (
     Unscored,
     Weights,
 )
-from generators.document import Candidate, Score
-from generators.errors import CheckpointError
-from generators.loading.files import Files, configured, read_tokenizer
-from generators.loading.strict import device_of, published_model, randomised
-from scorers.imagereward import word_tokenizer
-from scorers.texts import BertScoreSettings, texts_of
+from plait.generators.document import Candidate, Score
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.files import Files, configured, read_tokenizer
+from plait.generators.loading.strict import device_of, published_model, randomised
+from plait.scorers.imagereward import word_tokenizer
+from plait.scorers.texts import BertScoreSettings, texts_of
 
 UNUSED = ("pooler", "lm_head", "cls", "classifier")
 """Modules of a checkpoint that take no part in a score."""

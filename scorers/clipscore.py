@@ -24,16 +24,24 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from generators.base import Job, Kind, Outcome, Result, Unscored, Walk, Weights
-from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
-from generators.settings import unkeyed
-from scorers.base import Preset, Presets, Scorer
-from scorers.embeddings.records import alone, directions, values_of, vectors
-from scorers.embeddings.settings import ClipSettings, DinoSettings
-from scorers.parts import PartScale, PartTable
+from plait.generators.base import Job, Kind, Outcome, Result, Unscored, Walk, Weights
+from plait.generators.document import (
+    Candidate,
+    Document,
+    Embedding,
+    Image,
+    Sample,
+    Score,
+    Text,
+)
+from plait.generators.settings import unkeyed
+from plait.scorers.base import Preset, Presets, Scorer
+from plait.scorers.embeddings.records import alone, directions, values_of, vectors
+from plait.scorers.embeddings.settings import ClipSettings, DinoSettings
+from plait.scorers.parts import PartScale, PartTable
 
 if TYPE_CHECKING:
-    from scorers.embeddings.records import Vectors
+    from plait.scorers.embeddings.records import Vectors
 
 LongText = Literal["truncate", "mean", "max"]
 NO_IMAGE = "the document holds no image"

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
-from generators.errors import UsageError
-from generators.extras import import_extra
-from scorers.judging.sources import Mode
+from plait.generators.errors import UsageError
+from plait.generators.extras import import_extra
+from plait.scorers.judging.sources import Mode
 
 TokenCounter = Callable[[str], int]
 """How many tokens a text has."""

@@ -22,16 +22,16 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
-from generators.architectures import config_of
-from generators.architectures.random_weights import configuration_of, processor_of
-from generators.base import Failure, Outcome, Result, Weights
-from generators.checkpoints import with_revision
-from generators.content import answered
-from generators.document import Candidate, Document, Score
-from generators.errors import CheckpointError
-from generators.images import ImageError, decode
-from generators.loading.files import Files, configured, in_safetensors, read_json
-from generators.loading.strict import (
+from plait.generators.architectures import config_of
+from plait.generators.architectures.random_weights import configuration_of, processor_of
+from plait.generators.base import Failure, Outcome, Result, Weights
+from plait.generators.checkpoints import with_revision
+from plait.generators.content import answered
+from plait.generators.document import Candidate, Document, Score
+from plait.generators.errors import CheckpointError
+from plait.generators.images import ImageError, decode
+from plait.generators.loading.files import Files, configured, in_safetensors, read_json
+from plait.generators.loading.strict import (
     device_of,
     empty_model,
     fill,
@@ -41,9 +41,9 @@ from generators.loading.strict import (
     renamed,
     revived,
 )
-from generators.overflow import SCORES, no_numbers
-from scorers.judging.sources import read_published
-from scorers.preferences import Hpsv3Settings
+from plait.generators.overflow import SCORES, no_numbers
+from plait.scorers.judging.sources import read_published
+from plait.scorers.preferences import Hpsv3Settings
 
 REWARD = "<|Reward|>"
 OWN = "Rate how good the image is, and how well it shows this: {text_prompt}\n"

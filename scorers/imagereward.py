@@ -26,13 +26,13 @@ from tokenizers.processors import BertProcessing
 from torch import Tensor, nn
 from transformers import BlipTextModel
 
-from generators.architectures import config_of, stored
-from generators.base import Failure, Fault, Outcome, Result, Weights
-from generators.checkpoints import with_revision
-from generators.content import answered
-from generators.document import Candidate, Document, Embedding, Score
-from generators.images import ImageError, decode
-from generators.loading.files import (
+from plait.generators.architectures import config_of, stored
+from plait.generators.base import Failure, Fault, Outcome, Result, Weights
+from plait.generators.checkpoints import with_revision
+from plait.generators.content import answered
+from plait.generators.document import Candidate, Document, Embedding, Score
+from plait.generators.images import ImageError, decode
+from plait.generators.loading.files import (
     Files,
     configured,
     in_pickle,
@@ -40,10 +40,10 @@ from generators.loading.files import (
     read_tokenizer,
     shape_of,
 )
-from generators.loading.strict import device_of, fill, identical, randomised
-from scorers.clip.model import transform_of
-from scorers.embeddings.stage import embedded
-from scorers.preferences import AestheticHeadSettings, ImageRewardSettings
+from plait.generators.loading.strict import device_of, fill, identical, randomised
+from plait.scorers.clip.model import transform_of
+from plait.scorers.embeddings.stage import embedded
+from plait.scorers.preferences import AestheticHeadSettings, ImageRewardSettings
 
 MEAN, STD = 0.16717362830052426, 1.0333394966054072
 """Of the rewards of the training data (ImageReward.py)."""

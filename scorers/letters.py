@@ -17,7 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from scorers.judging.replies import Unreadable
+from plait.scorers.judging.replies import Unreadable
 
 # ------------------------------------------------------------------- the text in plain
 

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torchmetrics.functional.image.dists import DISTSNetwork, L2pooling
 from torchmetrics.functional.image.lpips import NetLinLayer, ScalingLayer
 
-from generators.base import Weights
-from generators.loading.files import in_pickle, weights_file
-from generators.loading.strict import device_of, fill, identical, randomised
-from scorers.ssim import (
+from plait.generators.base import Weights
+from plait.generators.loading.files import in_pickle, weights_file
+from plait.generators.loading.strict import device_of, fill, identical, randomised
+from plait.scorers.ssim import (
     DistsSettings,
     LpipsSettings,
     PairedImages,

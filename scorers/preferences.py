@@ -15,7 +15,7 @@ t and b learned, is its probability that text and image are a pair, in the same 
 `aesthetic` (LAION's predictor v2, Schuhmann 2022): a linear head on ViT-L/14's embedding,
 trained on ratings from 1 to 10. It does not see the question.
 
-They read the records of `scorers.embeddings`, in which each image and each question is
+They read the records of `plait.scorers.embeddings`, in which each image and each question is
 encoded once, whatever the number of answers, systems and metrics.
 
 `imagereward` (Xu et al., NeurIPS 2023): a BLIP reads the question beside the image. Its
@@ -34,7 +34,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
-from generators.base import (
+from plait.generators.base import (
     Failure,
     Job,
     Kind,
@@ -45,21 +45,29 @@ from generators.base import (
     Walk,
     Weights,
 )
-from generators.checkpoints import with_revision
-from generators.document import Candidate, Document, Embedding, Image, Sample, Score, Text
-from generators.settings import ModelSettings, unkeyed
-from generators.work import SCORED, FigureRange, Work
-from scorers.base import Preset, Presets, Scorer
-from scorers.clipscore import NO_IMAGE
-from scorers.embeddings.records import alone, directions, values_of, vectors
-from scorers.embeddings.settings import (
+from plait.generators.checkpoints import with_revision
+from plait.generators.document import (
+    Candidate,
+    Document,
+    Embedding,
+    Image,
+    Sample,
+    Score,
+    Text,
+)
+from plait.generators.settings import ModelSettings, unkeyed
+from plait.generators.work import SCORED, FigureRange, Work
+from plait.scorers.base import Preset, Presets, Scorer
+from plait.scorers.clipscore import NO_IMAGE
+from plait.scorers.embeddings.records import alone, directions, values_of, vectors
+from plait.scorers.embeddings.settings import (
     EMBEDDED,
     READING_S,
     ClipSettings,
     ImageModelSettings,
     SiglipSettings,
 )
-from scorers.parts import PartScale, PartTable
+from plait.scorers.parts import PartScale, PartTable
 
 
 class AestheticSettings(ClipSettings):
@@ -83,7 +91,7 @@ class AestheticHeadSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.EMBED
     stage: ClassVar[str] = "aesthetic-head"
-    target: ClassVar[str] = "scorers.imagereward:AestheticHead"
+    target: ClassVar[str] = "plait.scorers.imagereward:AestheticHead"
 
     file: str
     """The file of weights in the folder or the Hub repository."""
@@ -101,7 +109,7 @@ class ImageRewardSettings(ImageModelSettings):
 
     kind: ClassVar[Kind] = Kind.SCORE
     stage: ClassVar[str] = "imagereward"
-    target: ClassVar[str] = "scorers.imagereward:ImageReward"
+    target: ClassVar[str] = "plait.scorers.imagereward:ImageReward"
     companions: ClassVar[tuple[str, ...]] = ("tokenizer",)
 
     model: str = unkeyed("THUDM/ImageReward")
@@ -121,7 +129,7 @@ class Hpsv3Settings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.SCORE
     stage: ClassVar[str] = "hpsv3"
-    target: ClassVar[str] = "scorers.hpsv3:Hpsv3"
+    target: ClassVar[str] = "plait.scorers.hpsv3:Hpsv3"
     companions: ClassVar[tuple[str, ...]] = ("base",)
 
     batch_size: int = unkeyed(8, ge=1)

@@ -10,7 +10,7 @@ same, by the cubic kernel of KID.
 `diversity`: the mean of 1 - cosine over pairs of images: 0 where one is drawn for all.
 
 A document has no value of its own. The figure of a system stands where the mean of other
-scorers stands. All read the records of `scorers.embeddings`.
+scorers stands. All read the records of `plait.scorers.embeddings`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from generators.base import Job, NotApplicable, SetMember, Unscored, Walk
-from generators.document import Document, Sample, Score
-from scorers.base import MEMBER, Preset, Presets, Scorer
-from scorers.clipscore import NO_IMAGE
-from scorers.embeddings.records import alone, values_of
-from scorers.embeddings.settings import ClipSettings, InceptionSettings
+from plait.generators.base import Job, NotApplicable, SetMember, Unscored, Walk
+from plait.generators.document import Document, Sample, Score
+from plait.scorers.base import MEMBER, Preset, Presets, Scorer
+from plait.scorers.clipscore import NO_IMAGE
+from plait.scorers.embeddings.records import alone, values_of
+from plait.scorers.embeddings.settings import ClipSettings, InceptionSettings
 
 if TYPE_CHECKING:
-    from scorers.statistics.estimate import Estimate
+    from plait.scorers.statistics.estimate import Estimate
 
 _FID: Mapping[str, Any] = {"direction": "lower", "unit": "squared distance"}
 _KID: Mapping[str, Any] = {"direction": "lower", "unit": "squared discrepancy"}
@@ -81,8 +81,8 @@ class SetScorer(Scorer):
 
     def figure(self, members: Mapping[str, Sequence[SetMember]]) -> Estimate:
         """Return the figure of what the documents of each query add; by the query's key."""
-        from scorers.statistics.estimate import Estimate
-        from scorers.statistics.image_sets import FIGURES
+        from plait.scorers.statistics.estimate import Estimate
+        from plait.scorers.statistics.image_sets import FIGURES
 
         added = {key: own for key, own in members.items() if own}
         if not added:

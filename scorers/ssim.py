@@ -19,13 +19,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from generators.base import Failure, Kind, NotApplicable, Outcome, Result, Unscored, Weights
-from generators.document import Candidate, Document, Image, Sample, Score
-from generators.settings import unkeyed
-from generators.work import FigureRange
-from scorers.base import DocumentSettings, Preset, Presets, Scorer
-from scorers.embeddings.settings import ImageModelSettings
-from scorers.parts import PartScale, PartTable
+from plait.generators.base import (
+    Failure,
+    Kind,
+    NotApplicable,
+    Outcome,
+    Result,
+    Unscored,
+    Weights,
+)
+from plait.generators.document import Candidate, Document, Image, Sample, Score
+from plait.generators.settings import unkeyed
+from plait.generators.work import FigureRange
+from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer
+from plait.scorers.embeddings.settings import ImageModelSettings
+from plait.scorers.parts import PartScale, PartTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +47,7 @@ class SsimSettings(DocumentSettings):
     """How images are brought to one size."""
 
     stage: ClassVar[str] = "ssim"
-    target: ClassVar[str] = "scorers.ssim:Ssim"
+    target: ClassVar[str] = "plait.scorers.ssim:Ssim"
     cpu_s: ClassVar[FigureRange] = FigureRange.between(0.1, 2.0)
     """Measured: 0.1 s at 256 x 256 pixels, 2 s at `longest_side` on a busy machine."""
 
@@ -78,7 +86,7 @@ class LpipsSettings(PerceptualSettings):
     """LPIPS' AlexNet, and how images are brought to one size."""
 
     stage: ClassVar[str] = "lpips"
-    target: ClassVar[str] = "scorers.perceptual:Lpips"
+    target: ClassVar[str] = "plait.scorers.perceptual:Lpips"
     network: ClassVar[str] = "alexnet"
     layers: ClassVar[int] = 12
     products: ClassVar[float] = 0.7e9
@@ -92,7 +100,7 @@ class DistsSettings(PerceptualSettings):
     """DISTS' VGG16, and how images are brought to one size."""
 
     stage: ClassVar[str] = "dists"
-    target: ClassVar[str] = "scorers.perceptual:Dists"
+    target: ClassVar[str] = "plait.scorers.perceptual:Dists"
     network: ClassVar[str] = "vgg16"
     layers: ClassVar[int] = 30
     products: ClassVar[float] = 15.5e9
@@ -114,7 +122,7 @@ class PairedImages:
         return [self._outcome(candidate) for candidate in inputs]
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:
-        from generators.images import ImageError, decode
+        from plait.generators.images import ImageError, decode
 
         images = _images(candidate.document, candidate.reference)
         if not isinstance(images, tuple):

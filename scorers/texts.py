@@ -29,12 +29,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from generators.base import Kind, NotApplicable, Outcome, Result, Unscored, Weights
-from generators.document import Candidate, Document, Sample, Score, Text
-from generators.settings import unkeyed
-from generators.work import SCORED, FigureRange, Work
-from scorers.base import DocumentSettings, Preset, Presets, Scorer, SmallModelSettings
-from scorers.parts import PartScale, PartTable
+from plait.generators.base import Kind, NotApplicable, Outcome, Result, Unscored, Weights
+from plait.generators.document import Candidate, Document, Sample, Score, Text
+from plait.generators.settings import unkeyed
+from plait.generators.work import SCORED, FigureRange, Work
+from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer, SmallModelSettings
+from plait.scorers.parts import PartScale, PartTable
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
 Smooth = Literal["exp", "floor", "none"]
@@ -49,7 +49,7 @@ class BleuSettings(DocumentSettings):
     """How texts are cut into words and compared, in sacrebleu's terms."""
 
     stage: ClassVar[str] = "bleu"
-    target: ClassVar[str] = "scorers.texts:Bleu"
+    target: ClassVar[str] = "plait.scorers.texts:Bleu"
 
     tokenize: Tokenize = "13a"
     """`13a` cuts at blanks and punctuation; `zh` and `char` suit Chinese and scripts
@@ -64,7 +64,7 @@ class ChrfSettings(DocumentSettings):
     """Which n-grams count, in sacrebleu's terms."""
 
     stage: ClassVar[str] = "chrf"
-    target: ClassVar[str] = "scorers.texts:Chrf"
+    target: ClassVar[str] = "plait.scorers.texts:Chrf"
 
     char_order: int = Field(default=6, ge=1)
     """The longest n-grams of characters, which leave out blanks."""
@@ -80,7 +80,7 @@ class RougeSettings(DocumentSettings):
     """ROUGE has no choices."""
 
     stage: ClassVar[str] = "rouge"
-    target: ClassVar[str] = "scorers.texts:Rouge"
+    target: ClassVar[str] = "plait.scorers.texts:Rouge"
 
 
 LAYERS: Mapping[str, int] = {
@@ -99,7 +99,7 @@ class BertScoreSettings(SmallModelSettings):
 
     kind: ClassVar[Kind] = Kind.SCORE
     stage: ClassVar[str] = "bertscore"
-    target: ClassVar[str] = "scorers.bertscore:BertScore"
+    target: ClassVar[str] = "plait.scorers.bertscore:BertScore"
 
     batch_size: int = unkeyed(32, ge=1)
     """Documents scored at once."""

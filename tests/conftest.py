@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from paths import CHECKOUT, HELPERS
 
-from generators.buckets import BucketPath
+from plait.generators.buckets import BucketPath
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -76,7 +76,7 @@ def ray_address() -> Iterator[str]:
     """Address of the session's Ray, which this process is connected to."""
     import ray
 
-    from cluster.executors.on_ray import start_local
+    from plait.cluster.executors.on_ray import start_local
 
     context = start_local(num_cpus=4)
     yield context.address_info["gcs_address"]

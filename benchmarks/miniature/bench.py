@@ -17,23 +17,23 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.bench_program import (
+from plait.benchmarks.bench_program import (
     announce,
     as_json,
     bench_program,
     exit_status,
     write_forms,
 )
-from benchmarks.miniature import outputs
-from benchmarks.miniature.captions import measure_captions
-from benchmarks.miniature.drawings import measure_native, measure_t2is
-from benchmarks.miniature.edits import measure_edits
-from benchmarks.miniature.measures import BenchPart, BenchSettings, Say
-from benchmarks.results.table import markdown_page
-from benchmarks.runs.config import with_settings
-from generators.base import WeightsName
-from generators.errors import PlaitError
-from generators.names import unknown
+from plait.benchmarks.miniature import outputs
+from plait.benchmarks.miniature.captions import measure_captions
+from plait.benchmarks.miniature.drawings import measure_native, measure_t2is
+from plait.benchmarks.miniature.edits import measure_edits
+from plait.benchmarks.miniature.measures import BenchPart, BenchSettings, Say
+from plait.benchmarks.results.table import markdown_page
+from plait.benchmarks.runs.config import with_settings
+from plait.generators.base import WeightsName
+from plait.generators.errors import PlaitError
+from plait.generators.names import unknown
 
 CAVEAT = (
     "Small models trained on drawn shapes: these numbers show whether the chain carries "

@@ -12,23 +12,23 @@ from itertools import combinations
 
 import numpy as np
 
-from benchmarks.local import LocalScorer
-from benchmarks.miniature.measures import CLIP, Bar, BenchPart, BenchSettings, Say
-from benchmarks.miniature.scene_edits import SceneEdit, another, exchanging, repainted
-from benchmarks.results.board import score_value
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable
-from cluster.walks import drive, together
-from generators.base import Outcome
-from generators.document import Document, Sample, Score, Text, Turn
-from generators.images import encode
-from scorers.statistics.agreement import estimated
-from scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
-from scorers.statistics.means import mean
-from scorers.truth.changes import ChangeKind, random_change
-from scorers.truth.drawing import draw
-from scorers.truth.language import sentence
-from scorers.truth.scene import SHAPES, Scene, SceneItem, random_scene
+from plait.benchmarks.local import LocalScorer
+from plait.benchmarks.miniature.measures import CLIP, Bar, BenchPart, BenchSettings, Say
+from plait.benchmarks.miniature.scene_edits import SceneEdit, another, exchanging, repainted
+from plait.benchmarks.results.board import score_value
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.table import ResultTable
+from plait.cluster.walks import drive, together
+from plait.generators.base import Outcome
+from plait.generators.document import Document, Sample, Score, Text, Turn
+from plait.generators.images import encode
+from plait.scorers.statistics.agreement import estimated
+from plait.scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
+from plait.scorers.statistics.means import mean
+from plait.scorers.truth.changes import ChangeKind, random_change
+from plait.scorers.truth.drawing import draw
+from plait.scorers.truth.language import sentence
+from plait.scorers.truth.scene import SHAPES, Scene, SceneItem, random_scene
 
 AIM = 0.97
 _SHARE = NumberForm(3)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from PIL import Image as Pillow
 from PIL import ImageFilter
 
-from benchmarks.miniature.scene_edits import (
+from plait.benchmarks.miniature.scene_edits import (
     SceneEdit,
     another,
     exchanged,
@@ -31,16 +31,16 @@ from benchmarks.miniature.scene_edits import (
     reshaped,
     resized,
 )
-from benchmarks.tasks.miniature.queries import (
+from plait.benchmarks.tasks.miniature.queries import (
     Category,
     MiniatureQuery,
     query,
     random_problem,
 )
-from generators.document import Document, Image, Text
-from generators.images import Drawing
-from scorers.truth.drawing import SIDE, draw
-from scorers.truth.language import (
+from plait.generators.document import Document, Image, Text
+from plait.generators.images import Drawing
+from plait.scorers.truth.drawing import SIDE, draw
+from plait.scorers.truth.language import (
     NUMBERS,
     count_answer,
     description,
@@ -48,7 +48,7 @@ from scorers.truth.language import (
     statement,
     step,
 )
-from scorers.truth.scene import COLOURS, SHAPES, SIZES, Scene, Split
+from plait.scorers.truth.scene import COLOURS, SHAPES, SIZES, Scene, Split
 
 NO_BACKGROUND = ""
 """Background of a scene whose text breaks off before it tells one."""

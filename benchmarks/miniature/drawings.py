@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.local import local_stage
-from benchmarks.miniature.measures import (
+from plait.benchmarks.local import local_stage
+from plait.benchmarks.miniature.measures import (
     BEST,
     NATIVE,
     T2IS,
@@ -18,20 +18,20 @@ from benchmarks.miniature.measures import (
     BenchSettings,
     Say,
 )
-from benchmarks.tasks.miniature.queries import query
-from benchmarks.tasks.miniature.reader import sample_of
-from generators.base import Outcome, Result
-from generators.document import Document, Image, ImageRequest
-from generators.errors import PlaitError
-from generators.images import Drawing, decode
-from scorers.clipscore import pairs_of
-from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import mean, pooled_mean
-from scorers.truth.image_reader import read_image
-from scorers.truth.language import description
-from scorers.truth.reading import ItemReading, Reading
-from scorers.truth.scene import Scene, SceneItem, random_scene
-from scorers.truth.text_reader import TextReading, read_text
+from plait.benchmarks.tasks.miniature.queries import query
+from plait.benchmarks.tasks.miniature.reader import sample_of
+from plait.generators.base import Outcome, Result
+from plait.generators.document import Document, Image, ImageRequest
+from plait.generators.errors import PlaitError
+from plait.generators.images import Drawing, decode
+from plait.scorers.clipscore import pairs_of
+from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.means import mean, pooled_mean
+from plait.scorers.truth.image_reader import read_image
+from plait.scorers.truth.language import description
+from plait.scorers.truth.reading import ItemReading, Reading
+from plait.scorers.truth.scene import Scene, SceneItem, random_scene
+from plait.scorers.truth.text_reader import TextReading, read_text
 
 OBJECTS = (2, 1, 2, 3, 2, 4)
 """Objects of scenes, in turn: half of the scenes hold two."""

@@ -14,18 +14,25 @@ from itertools import count, islice
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.local import local_stage
-from benchmarks.miniature.drawings import images_of, read
-from benchmarks.miniature.measures import BEST, EDITOR, Bar, BenchPart, BenchSettings, Say
-from benchmarks.tasks.miniature.queries import MiniatureQuery, query
-from generators.document import Image, ImageRequest
-from generators.images import decode, encode
-from scorers.statistics.means import mean, of_differences, paired
-from scorers.truth.comparison import scene_compared
-from scorers.truth.drawing import SIDE, centre, draw
-from scorers.truth.language import sentence, stated
-from scorers.truth.reading import ItemReading, Reading
-from scorers.truth.scene import PLACES, Scene
+from plait.benchmarks.local import local_stage
+from plait.benchmarks.miniature.drawings import images_of, read
+from plait.benchmarks.miniature.measures import (
+    BEST,
+    EDITOR,
+    Bar,
+    BenchPart,
+    BenchSettings,
+    Say,
+)
+from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, query
+from plait.generators.document import Image, ImageRequest
+from plait.generators.images import decode, encode
+from plait.scorers.statistics.means import mean, of_differences, paired
+from plait.scorers.truth.comparison import scene_compared
+from plait.scorers.truth.drawing import SIDE, centre, draw
+from plait.scorers.truth.language import sentence, stated
+from plait.scorers.truth.reading import ItemReading, Reading
+from plait.scorers.truth.scene import PLACES, Scene
 
 WORDS = ("what is new", "the whole scene")
 SHARE = (0.0, 1.0)

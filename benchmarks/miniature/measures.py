@@ -11,17 +11,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from benchmarks import api
-from benchmarks.local import LocalScorer, LocalSystem
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable
-from benchmarks.runs.run_data import RunData
-from benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
-from benchmarks.tasks.controls import is_control
-from benchmarks.tasks.mmie.prompts import prompts
-from generators.base import WeightsName
-from generators.errors import PlaitError, UsageError
-from scorers.statistics.estimate import Estimate
+from plait import api
+from plait.benchmarks.local import LocalScorer, LocalSystem
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.run_data import RunData
+from plait.benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
+from plait.benchmarks.tasks.controls import is_control
+from plait.benchmarks.tasks.mmie.prompts import prompts
+from plait.generators.base import WeightsName
+from plait.generators.errors import PlaitError, UsageError
+from plait.scorers.statistics.estimate import Estimate
 
 LVLM, T2IS, NATIVE = "qwen2-vl-7b", ("openjourney", "sdxl"), "anole"
 BEST, WEAKER = "openjourney", "openjourney-early"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.miniature.captions import outcomes_of
-from benchmarks.miniature.damaged import damaged, document_of
-from benchmarks.miniature.measures import (
+from plait.benchmarks.miniature.captions import outcomes_of
+from plait.benchmarks.miniature.damaged import damaged, document_of
+from plait.benchmarks.miniature.measures import (
     BEST,
     CLIP,
     JUDGE,
@@ -28,18 +28,18 @@ from benchmarks.miniature.measures import (
     BenchSettings,
     Say,
 )
-from benchmarks.results.board import Board, score_value
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable
-from benchmarks.results.validity import ControlCheck, checks, compared
-from benchmarks.runs.run_data import RunData
-from benchmarks.tasks.controls import CONTROLS, is_control
-from benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
-from benchmarks.tasks.miniature.reader import sample_of
-from generators.base import OutcomeName, Unscored
-from scorers.statistics.agreement import ScoredPair, agreement, estimated, spearman
-from scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
-from scorers.truth.language import CAPTION_PROMPT, LEADS
+from plait.benchmarks.results.board import Board, score_value
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.results.validity import ControlCheck, checks, compared
+from plait.benchmarks.runs.run_data import RunData
+from plait.benchmarks.tasks.controls import CONTROLS, is_control
+from plait.benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
+from plait.benchmarks.tasks.miniature.reader import sample_of
+from plait.generators.base import OutcomeName, Unscored
+from plait.scorers.statistics.agreement import ScoredPair, agreement, estimated, spearman
+from plait.scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
+from plait.scorers.truth.language import CAPTION_PROMPT, LEADS
 
 RANKS = 0.8
 """Least rank correlation of the judge with truth."""

@@ -1,6 +1,6 @@
 """Single edits of a scene: another colour, shape, size, place or background; an item gone.
 
-Unlike the changes of a story (`scorers.truth.changes`), they may leave two items that look
+Unlike the changes of a story (`plait.scorers.truth.changes`), they may leave two items that look
 alike, and what cannot be done is None. Each draws from `rng` in a fixed order, on which
 damaged answers depend.
 """
@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from scorers.truth.scene import (
+from plait.scorers.truth.scene import (
     BACKGROUNDS,
     COLOURS,
     PLACES,

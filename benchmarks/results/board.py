@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from benchmarks.results.costs import Amounts, DocumentCost
-from benchmarks.results.people import MeasuredAgreement, agreement_of
-from cluster.plan import Evaluation
-from generators.base import (
+from plait.benchmarks.results.costs import Amounts, DocumentCost
+from plait.benchmarks.results.people import MeasuredAgreement, agreement_of
+from plait.cluster.plan import Evaluation
+from plait.generators.base import (
     RANDOM,
     Failure,
     Outcome,
@@ -32,12 +32,12 @@ from generators.base import (
     Result,
     outcome_name,
 )
-from generators.document import Score
-from generators.mini.table import ABOUT, ABOUT_JUDGE
-from generators.system import System
-from scorers.base import Scorer
-from scorers.parts import PartKind
-from scorers.statistics.estimate import Estimate, Floats
+from plait.generators.document import Score
+from plait.generators.mini.table import ABOUT, ABOUT_JUDGE
+from plait.generators.system import System
+from plait.scorers.base import Scorer
+from plait.scorers.parts import PartKind
+from plait.scorers.statistics.estimate import Estimate, Floats
 
 NAME = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(

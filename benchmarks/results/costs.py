@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from generators.base import Kind, StageSpec
-from pipelines.chat.endings import CUT
+from plait.generators.base import Kind, StageSpec
+from plait.pipelines.chat.endings import CUT
 
 MEASURES: Mapping[str, str] = {
     "seconds": "seconds",

@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from benchmarks.results.board import Board
-from benchmarks.results.leaderboard import (
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.leaderboard import (
     AVERAGES,
     COUNTS,
     HEADINGS,
@@ -23,11 +23,16 @@ from benchmarks.results.leaderboard import (
     ranked,
     reasons_of,
 )
-from benchmarks.results.numbers import NumberForm, estimate_of
-from benchmarks.results.reasons import FAILURES, OF_SETS, most_frequent, outcome_groups
-from benchmarks.results.table import ResultTable, TableCell, TableColumn, printable
-from benchmarks.tasks.controls import is_reference
-from scorers.base import Scorer, shown_scale
+from plait.benchmarks.results.numbers import NumberForm, estimate_of
+from plait.benchmarks.results.reasons import (
+    FAILURES,
+    OF_SETS,
+    most_frequent,
+    outcome_groups,
+)
+from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn, printable
+from plait.benchmarks.tasks.controls import is_reference
+from plait.scorers.base import Scorer, shown_scale
 
 
 def headline_table(board: Board) -> ResultTable:

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
-from benchmarks.results.costs import MEASURES
-from benchmarks.results.numbers import NumberForm, estimate_of
-from benchmarks.results.pairings.comparison import pairings_of
-from benchmarks.results.pairings.tables import AMOUNT, write_pairings
-from benchmarks.results.people import agreement_of
-from benchmarks.results.reasons import (
+from plait.benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
+from plait.benchmarks.results.costs import MEASURES
+from plait.benchmarks.results.numbers import NumberForm, estimate_of
+from plait.benchmarks.results.pairings.comparison import pairings_of
+from plait.benchmarks.results.pairings.tables import AMOUNT, write_pairings
+from plait.benchmarks.results.people import agreement_of
+from plait.benchmarks.results.reasons import (
     FAILURES,
     Reasons,
     counted_reasons,
@@ -30,7 +30,7 @@ from benchmarks.results.reasons import (
     outcome_groups,
     reasons_table,
 )
-from benchmarks.results.table import (
+from plait.benchmarks.results.table import (
     ResultTable,
     TableCell,
     TableColumn,
@@ -39,15 +39,15 @@ from benchmarks.results.table import (
     latex_page,
     plain,
 )
-from benchmarks.results.validity import checks
-from benchmarks.tasks.controls import is_reference
-from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName, StageSpec
-from generators.buckets import AnyPath
-from generators.files import write_whole
-from scorers.base import Scorer, ends_of
-from scorers.judging.summaries import mmie_summary, opening_summary
-from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import Stratum, mean, of_differences, paired, stratified
+from plait.benchmarks.results.validity import checks
+from plait.benchmarks.tasks.controls import is_reference
+from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName, StageSpec
+from plait.generators.buckets import AnyPath
+from plait.generators.files import write_whole
+from plait.scorers.base import Scorer, ends_of
+from plait.scorers.judging.summaries import mmie_summary, opening_summary
+from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.means import Stratum, mean, of_differences, paired, stratified
 
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
 FIXED, MICRO = "avg_fixed", "avg_micro"

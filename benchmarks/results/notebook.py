@@ -11,10 +11,10 @@ from html import escape
 from itertools import count
 from typing import TYPE_CHECKING
 
-from benchmarks.results.report.images import web_image
-from cluster.store import read_blob
-from generators.document import Blob, Document, Image, Malformed, Sample, Text
-from generators.images import ImageError, decode
+from plait.benchmarks.results.report.images import web_image
+from plait.cluster.store import read_blob
+from plait.generators.document import Blob, Document, Image, Malformed, Sample, Text
+from plait.generators.images import ImageError, decode
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage

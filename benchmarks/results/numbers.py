@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scorers.base import ends_of
-from scorers.statistics.estimate import Estimate
+from plait.scorers.base import ends_of
+from plait.scorers.statistics.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)

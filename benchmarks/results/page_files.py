@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from markupsafe import Markup
 
-from generators.buckets import AnyPath
-from generators.errors import UsageError
-from generators.files import write_whole
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
+from plait.generators.files import write_whole
 
 
 class PageTooLarge(UsageError):

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.results.numbers import NumberForm
-from generators.errors import UsageError
-from scorers.base import Scorer
+from plait.benchmarks.results.numbers import NumberForm
+from plait.generators.errors import UsageError
+from plait.scorers.base import Scorer
 
 _FILE = Path(__file__).with_name("people.toml")
 _FORM = NumberForm(1)

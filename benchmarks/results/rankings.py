@@ -18,10 +18,10 @@ from itertools import combinations
 
 import numpy as np
 
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable, TableCell, TableColumn
-from scorers.base import Direction
-from scorers.statistics.estimate import (
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn
+from plait.scorers.base import Direction
+from plait.scorers.statistics.estimate import (
     DRAWS,
     LEAST,
     Estimate,

@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.results.board import NOT_MADE, Board
-from benchmarks.results.table import ResultTable, csv_text
-from generators.base import VALUED, OutcomeName
-from scorers.base import MEMBER
+from plait.benchmarks.results.board import NOT_MADE, Board
+from plait.benchmarks.results.table import ResultTable, csv_text
+from plait.generators.base import VALUED, OutcomeName
+from plait.scorers.base import MEMBER
 
 FAILURES = "failures.csv"
 """The file of a run directory that names every answer and judgement without a value."""

@@ -28,10 +28,10 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.results.numbers import NumberForm
-from generators.visible import visible
-from scorers.base import Direction
-from scorers.statistics.estimate import Estimate
+from plait.benchmarks.results.numbers import NumberForm
+from plait.generators.visible import visible
+from plait.scorers.base import Direction
+from plait.scorers.statistics.estimate import Estimate
 
 T = TypeVar("T")
 TIED = "≈"
@@ -286,7 +286,7 @@ class ResultTable:
 def environment() -> Environment:
     """Return the templates of the page and of its tables."""
     made = Environment(
-        loader=PackageLoader("benchmarks.results.report", "template"),
+        loader=PackageLoader("plait.benchmarks.results.report", "template"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -14,12 +14,12 @@ import numpy as np
 from markupsafe import Markup
 from rich.console import Console
 
-from benchmarks.durations import in_words
-from benchmarks.results import figures
-from benchmarks.results.table import ResultTable
-from cluster.tracing.sessions import Session, read_sessions
-from cluster.tracing.summary import STATES, Grid, Shares, summarise
-from generators.buckets import AnyPath
+from plait.benchmarks.durations import in_words
+from plait.benchmarks.results import figures
+from plait.benchmarks.results.table import ResultTable
+from plait.cluster.tracing.sessions import Session, read_sessions
+from plait.cluster.tracing.summary import STATES, Grid, Shares, summarise
+from plait.generators.buckets import AnyPath
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

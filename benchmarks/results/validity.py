@@ -1,6 +1,6 @@
 """Does a judge rank the ground truth above answers that are worse by construction?
 
-For every scorer of a board and every control on it (`benchmarks.tasks.controls`), both
+For every scorer of a board and every control on it (`plait.benchmarks.tasks.controls`), both
 means and their paired difference over the queries scored on both, with intervals by query.
 A scorer that does not read the question cannot rank the ground truth above
 `gt:other-answer`, and one that scores only images or only text is blind to the rest.
@@ -13,11 +13,11 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.results.board import Board
-from benchmarks.tasks.controls import TRUTH, is_control
-from scorers.base import bounds, ends_of
-from scorers.statistics.estimate import CONFIDENCE, Estimate, Floats
-from scorers.statistics.means import mean, of_differences
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.tasks.controls import TRUTH, is_control
+from plait.scorers.base import bounds, ends_of
+from plait.scorers.statistics.estimate import CONFIDENCE, Estimate, Floats
+from plait.scorers.statistics.means import mean, of_differences
 
 EQUAL = 1e-9
 """Part of the scale below which two scores are the same score, rounded otherwise."""

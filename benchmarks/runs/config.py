@@ -20,25 +20,25 @@ from pydantic import (
     PlainValidator,
 )
 
-from benchmarks.runs.defaults import QUICKSTART, SAMPLE
-from benchmarks.tasks.answers import AnswerPlace
-from benchmarks.tasks.miniature.reader import is_miniature
-from benchmarks.tasks.task_set import data_prefix, is_function
-from cluster.executors.base import ExecutorName
-from cluster.launch.settings import ClusterSettings
-from generators.base import WeightsName
-from generators.buckets import AnyPath, BucketPath, any_path
-from generators.errors import UsageError
-from generators.keys import digest
-from generators.names import validated
-from generators.packs import PackPath
-from generators.secrets import know, without_known_keys
-from pipelines.critic import CriticSettings
-from pipelines.servers.settings import ServerTable
-from scorers import takes
-from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import PREFIXES
-from scorers.judging.sources import Mode, RubricSource, parse_rubric
+from plait.benchmarks.runs.defaults import QUICKSTART, SAMPLE
+from plait.benchmarks.tasks.answers import AnswerPlace
+from plait.benchmarks.tasks.miniature.reader import is_miniature
+from plait.benchmarks.tasks.task_set import data_prefix, is_function
+from plait.cluster.executors.base import ExecutorName
+from plait.cluster.launch.settings import ClusterSettings
+from plait.generators.base import WeightsName
+from plait.generators.buckets import AnyPath, BucketPath, any_path
+from plait.generators.errors import UsageError
+from plait.generators.keys import digest
+from plait.generators.names import validated
+from plait.generators.packs import PackPath
+from plait.generators.secrets import know, without_known_keys
+from plait.pipelines.critic import CriticSettings
+from plait.pipelines.servers.settings import ServerTable
+from plait.scorers import takes
+from plait.scorers.judging.resolve import PREFIX as JUDGE
+from plait.scorers.judging.resolve import PREFIXES
+from plait.scorers.judging.sources import Mode, RubricSource, parse_rubric
 
 OFFICIAL = "official:"
 """Prefix of `data` that already holds answers."""
@@ -120,12 +120,12 @@ class RunConfig(_Section):
     """Everything that can be configured in a run."""
 
     data: str = "sample"
-    """One of the forms that `plait list data` shows (`generators.registry`)."""
+    """One of the forms that `plait list data` shows (`plait.generators.registry`)."""
     systems: Names = ()
     """Names as `plait list systems` shows them."""
     answers: Mapping[str, AbsoluteAnswers] = Field(default_factory=dict)
     """Answers made elsewhere, by the name of the system: `[FORMAT:]PLACE`, a format of
-    `benchmarks.tasks.answers`."""
+    `plait.benchmarks.tasks.answers`."""
     scorers: Names = ()
     weights: WeightsName | None = None
     """Where neither a system nor a config is named, `tiny` for data that is named and
@@ -285,7 +285,7 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
 def is_run(root: AnyPath) -> bool:
     """Return whether the directory `root` holds a run, finished or not."""
     # Imported here because measuring a stage reads configs where pyarrow is missing.
-    from cluster.run import MANIFEST
+    from plait.cluster.run import MANIFEST
 
     return (root / MANIFEST).exists()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from generators.base import WeightsName
+from plait.generators.base import WeightsName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

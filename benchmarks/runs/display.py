@@ -12,8 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cluster.counts import StageCount
-from cluster.watcher import (
+from plait.cluster.counts import StageCount
+from plait.cluster.watcher import (
     RunProgress,
     StageProgress,
     Watcher,

@@ -13,13 +13,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from benchmarks.results.files.about import RunAbout, facts_of_plan, facts_of_stage
-from benchmarks.results.files.rulings import COMPARE
-from benchmarks.results.files.schema import FOLDER
-from benchmarks.results.files.writing import ResultsWriter, former_content
-from benchmarks.results.people import read_measured
-from benchmarks.runs.config import OFFICIAL, RunConfig, is_run
-from benchmarks.runs.queries import (
+from plait.benchmarks.results.files.about import RunAbout, facts_of_plan, facts_of_stage
+from plait.benchmarks.results.files.rulings import COMPARE
+from plait.benchmarks.results.files.schema import FOLDER
+from plait.benchmarks.results.files.writing import ResultsWriter, former_content
+from plait.benchmarks.results.people import read_measured
+from plait.benchmarks.runs.config import OFFICIAL, RunConfig, is_run
+from plait.benchmarks.runs.queries import (
     QUERIES,
     SettledData,
     asked_ids,
@@ -28,7 +28,7 @@ from benchmarks.runs.queries import (
     settle_data,
     stored_queries,
 )
-from benchmarks.runs.run_directory import (
+from plait.benchmarks.runs.run_directory import (
     FORMAT,
     RecordedStages,
     Supersession,
@@ -36,44 +36,51 @@ from benchmarks.runs.run_directory import (
     read_manifest,
     stage_facts,
 )
-from benchmarks.tasks import answers
-from benchmarks.tasks.changes import (
+from plait.benchmarks.tasks import answers
+from plait.benchmarks.tasks.changes import (
     KEPT,
     NO_CHOICES,
     DataChoices,
     data_rows,
     queries_digest,
 )
-from benchmarks.tasks.controls import control, is_control
-from benchmarks.tasks.mmie import official
-from benchmarks.tasks.published import is_published, published
-from benchmarks.tasks.task_set import TaskSet, load
-from benchmarks.terminal import command_text
-from cluster.manifest import environment, read_entries
-from cluster.plan import EngineOptions, Plan
-from cluster.run import MANIFEST, RUN_DIGEST
-from cluster.store import Store
-from generators.base import Kind, StageSpec
-from generators.buckets import AnyPath, matching
-from generators.checkpoints import pinning
-from generators.custom import custom_spec
-from generators.document import Malformed, Sample
-from generators.errors import PlaitWarning, UsageError
-from generators.keys import digest
-from generators.mini.table import ABOUT
-from generators.names import unknown, with_overrides
-from generators.natives import FACTS as NATIVE_FACTS
-from generators.natives import NATIVE
-from generators.registry import is_custom
-from generators.secrets import key_trouble
-from generators.system import System, with_stages
-from pipelines.presets import KITS, LVLMS, T2IS, facts_of
-from pipelines.systems import Models, answers_spec, chat_spec, is_lvlm, parts_of, resolve
-from scorers import SCORERS, resolve_scorer
-from scorers.base import Scorer, with_stage
-from scorers.judging.judge import RubricJudge
-from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import PREFIXES, JudgeSettings, chat_model, rubrics_of
+from plait.benchmarks.tasks.controls import control, is_control
+from plait.benchmarks.tasks.mmie import official
+from plait.benchmarks.tasks.published import is_published, published
+from plait.benchmarks.tasks.task_set import TaskSet, load
+from plait.benchmarks.terminal import command_text
+from plait.cluster.manifest import environment, read_entries
+from plait.cluster.plan import EngineOptions, Plan
+from plait.cluster.run import MANIFEST, RUN_DIGEST
+from plait.cluster.store import Store
+from plait.generators.base import Kind, StageSpec
+from plait.generators.buckets import AnyPath, matching
+from plait.generators.checkpoints import pinning
+from plait.generators.custom import custom_spec
+from plait.generators.document import Malformed, Sample
+from plait.generators.errors import PlaitWarning, UsageError
+from plait.generators.keys import digest
+from plait.generators.mini.table import ABOUT
+from plait.generators.names import unknown, with_overrides
+from plait.generators.natives import FACTS as NATIVE_FACTS
+from plait.generators.natives import NATIVE
+from plait.generators.registry import is_custom
+from plait.generators.secrets import key_trouble
+from plait.generators.system import System, with_stages
+from plait.pipelines.presets import KITS, LVLMS, T2IS, facts_of
+from plait.pipelines.systems import (
+    Models,
+    answers_spec,
+    chat_spec,
+    is_lvlm,
+    parts_of,
+    resolve,
+)
+from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers.base import Scorer, with_stage
+from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.resolve import PREFIX as JUDGE
+from plait.scorers.judging.resolve import PREFIXES, JudgeSettings, chat_model, rubrics_of
 
 P = TypeVar("P", System, Scorer)
 OTHERS = tuple(prefix for prefix in PREFIXES if prefix != JUDGE)

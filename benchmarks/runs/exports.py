@@ -11,30 +11,30 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.results.files.schema import IMAGE, feature_of
-from benchmarks.runs.exporters import every_eval_ever
-from benchmarks.runs.run_data import QueryAnswer, RunData
-from benchmarks.tasks import ueval
-from benchmarks.tasks.mmie import official
-from benchmarks.tasks.mmie.categories import CATEGORIES, MMIE
-from benchmarks.tasks.mmie.official import claim
-from cluster.store import read_blob
-from generators.base import imported
-from generators.content import marked
-from generators.document import Content, Document, Image, Sample
-from generators.errors import UsageError
-from generators.files import write_whole
-from generators.keys import derived_seed
-from generators.names import unknown
-from generators.system import TEXT_POSITION
+from plait.benchmarks.results.files.schema import IMAGE, feature_of
+from plait.benchmarks.runs.exporters import every_eval_ever
+from plait.benchmarks.runs.run_data import QueryAnswer, RunData
+from plait.benchmarks.tasks import ueval
+from plait.benchmarks.tasks.mmie import official
+from plait.benchmarks.tasks.mmie.categories import CATEGORIES, MMIE
+from plait.benchmarks.tasks.mmie.official import claim
+from plait.cluster.store import read_blob
+from plait.generators.base import imported
+from plait.generators.content import marked
+from plait.generators.document import Content, Document, Image, Sample
+from plait.generators.errors import UsageError
+from plait.generators.files import write_whole
+from plait.generators.keys import derived_seed
+from plait.generators.names import unknown
+from plait.generators.system import TEXT_POSITION
 
 FORMATS = ("mmie", "ueval", "parquet", "every-eval-ever")
 """That hold the documents of one system."""
 RUN_FORMATS = {
-    "wandb": "benchmarks.runs.exporters.wandb_runs:export",
-    "mlflow": "benchmarks.runs.exporters.mlflow_runs:export",
-    "trackio": "benchmarks.runs.exporters.trackio_runs:export",
-    "eval-results": "benchmarks.runs.exporters.eval_results:export",
+    "wandb": "plait.benchmarks.runs.exporters.wandb_runs:export",
+    "mlflow": "plait.benchmarks.runs.exporters.mlflow_runs:export",
+    "trackio": "plait.benchmarks.runs.exporters.trackio_runs:export",
+    "eval-results": "plait.benchmarks.runs.exporters.eval_results:export",
 }
 """That hold the results of several systems, each with what writes it."""
 WITH_TASK = ("eval-results",)

@@ -15,28 +15,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.files.about import RunAbout
-from benchmarks.results.files.forgetting import about_without, forget_rows
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.rulings import COMPARE, RULINGS
-from benchmarks.runs.experiment import digest_of_run, models_named
-from benchmarks.runs.forecast.rates import IMAGES
-from benchmarks.runs.opening import open_results
-from benchmarks.runs.run_directory import (
+from plait.benchmarks.results.files.about import RunAbout
+from plait.benchmarks.results.files.forgetting import about_without, forget_rows
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.rulings import COMPARE, RULINGS
+from plait.benchmarks.runs.experiment import digest_of_run, models_named
+from plait.benchmarks.runs.forecast.rates import IMAGES
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.run_directory import (
     former_config,
     read_manifest,
     recorded_digest,
     refuse_pack,
 )
-from cluster.counts import totals_of
-from cluster.lock import RunLock
-from cluster.manifest import RECORDS, read_entries, write_json
-from cluster.parts import open_part, parts_in, stage_folders
-from cluster.run import MANIFEST, RUN_DIGEST
-from generators.buckets import AnyPath, matching, unlink_all
-from generators.errors import UsageError
-from generators.files import write_whole
-from generators.names import unknown
+from plait.cluster.counts import totals_of
+from plait.cluster.lock import RunLock
+from plait.cluster.manifest import RECORDS, read_entries, write_json
+from plait.cluster.parts import open_part, parts_in, stage_folders
+from plait.cluster.run import MANIFEST, RUN_DIGEST
+from plait.generators.buckets import AnyPath, matching, unlink_all
+from plait.generators.errors import UsageError
+from plait.generators.files import write_whole
+from plait.generators.names import unknown
 
 Manifest = dict[str, Any]
 

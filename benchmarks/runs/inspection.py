@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.text import Text as Styled
 
-from benchmarks.results.files.reading import RunResults
-from cluster.records import RecordRow, decode
-from generators.base import StageSpec
-from generators.document import Draft, Image, ImageRequest, Malformed, Text
-from generators.names import unknown
+from plait.benchmarks.results.files.reading import RunResults
+from plait.cluster.records import RecordRow, decode
+from plait.generators.base import StageSpec
+from plait.generators.document import Draft, Image, ImageRequest, Malformed, Text
+from plait.generators.names import unknown
 
 Row = Mapping[str, Any]
 

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
-from benchmarks.results.table import ResultTable
-from benchmarks.runs.run_directory import refuse_pack
-from benchmarks.terminal import command_text
-from cluster.lock import RunLock
-from cluster.manifest import RECORDS, read_entries
-from cluster.run import MANIFEST
-from cluster.store import Store
-from cluster.verify import StageCheck, verify
-from generators.buckets import AnyPath, matching
-from generators.errors import UsageError
-from generators.packs import PackPath
+from plait.benchmarks.results.files.reading import NoResults, ResultsError, RunResults
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.run_directory import refuse_pack
+from plait.benchmarks.terminal import command_text
+from plait.cluster.lock import RunLock
+from plait.cluster.manifest import RECORDS, read_entries
+from plait.cluster.run import MANIFEST
+from plait.cluster.store import Store
+from plait.cluster.verify import StageCheck, verify
+from plait.generators.buckets import AnyPath, matching
+from plait.generators.errors import UsageError
+from plait.generators.packs import PackPath
 
 INTACT, DAMAGED = 0, 1
 _MOST_KEYS = 5

@@ -4,7 +4,7 @@ A run directory is one table: systems x scorers over one selection of one task s
 systems, scorers, queries and repeats are added, and apply to all of it. Whatever would
 change the meaning of results under the same names is refused: other seed, weights or
 prompts, other settings of a model or judge in the run, fewer queries, and data that have
-changed, unless the user says what is to become of them (`benchmarks.runs.queries`).
+changed, unless the user says what is to become of them (`plait.benchmarks.runs.queries`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from benchmarks.runs.config import RunConfig, is_run, merged
-from benchmarks.runs.experiment import (
+from plait.benchmarks.runs.config import RunConfig, is_run, merged
+from plait.benchmarks.runs.experiment import (
     Experiment,
     NameResolver,
     P,
@@ -24,20 +24,20 @@ from benchmarks.runs.experiment import (
     read_task,
     refuse_settings_of_nothing,
 )
-from benchmarks.runs.opening import refuse_other_questions
-from benchmarks.runs.queries import asked_ids, settle_data
-from benchmarks.runs.run_directory import former_config, read_manifest, refuse_pack
-from benchmarks.tasks.answers import changed_answers
-from benchmarks.tasks.changes import NO_CHOICES, DataChoices
-from benchmarks.tasks.task_set import TaskSet
-from cluster.run import RUN_DIGEST
-from generators.base import StageSpec
-from generators.buckets import AnyPath
-from generators.errors import UsageError
-from generators.system import System
-from scorers.base import Scorer
-from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import refuse_mini_lvlm
+from plait.benchmarks.runs.opening import refuse_other_questions
+from plait.benchmarks.runs.queries import asked_ids, settle_data
+from plait.benchmarks.runs.run_directory import former_config, read_manifest, refuse_pack
+from plait.benchmarks.tasks.answers import changed_answers
+from plait.benchmarks.tasks.changes import NO_CHOICES, DataChoices
+from plait.benchmarks.tasks.task_set import TaskSet
+from plait.cluster.run import RUN_DIGEST
+from plait.generators.base import StageSpec
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
+from plait.generators.system import System
+from plait.scorers.base import Scorer
+from plait.scorers.judging.resolve import PREFIX as JUDGE
+from plait.scorers.judging.resolve import refuse_mini_lvlm
 
 Progress = Callable[[int, int], None]
 _UNPINNED = "unpinned:"

@@ -15,24 +15,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
-from benchmarks.results.files.schema import ABOUT, FOLDER
-from benchmarks.runs.experiment import reopen, warn_of_faults
-from benchmarks.runs.queries import data_digest
-from benchmarks.runs.records_only import RecordsOnly, is_gone
-from benchmarks.runs.run_directory import read_manifest, recorded_digest
-from benchmarks.tasks.answers import AnswerPlace
-from benchmarks.tasks.task_set import TaskSet
-from cluster.lock import drivers_of
-from cluster.manifest import read_entries
-from cluster.parts import stage_folders
-from cluster.plan import evaluations
-from cluster.run import MANIFEST, RUN_DIGEST
-from cluster.store import Store, StoreError
-from generators.buckets import AnyPath
-from generators.document import Sample
-from generators.errors import PlaitError, PlaitWarning, UsageError, WriteError
-from generators.packs import PackPath
+from plait.benchmarks.results.files.reading import NoResults, ResultsError, RunResults
+from plait.benchmarks.results.files.schema import ABOUT, FOLDER
+from plait.benchmarks.runs.experiment import reopen, warn_of_faults
+from plait.benchmarks.runs.queries import data_digest
+from plait.benchmarks.runs.records_only import RecordsOnly, is_gone
+from plait.benchmarks.runs.run_directory import read_manifest, recorded_digest
+from plait.benchmarks.tasks.answers import AnswerPlace
+from plait.benchmarks.tasks.task_set import TaskSet
+from plait.cluster.lock import drivers_of
+from plait.cluster.manifest import read_entries
+from plait.cluster.parts import stage_folders
+from plait.cluster.plan import evaluations
+from plait.cluster.run import MANIFEST, RUN_DIGEST
+from plait.cluster.store import Store, StoreError
+from plait.generators.buckets import AnyPath
+from plait.generators.document import Sample
+from plait.generators.errors import PlaitError, PlaitWarning, UsageError, WriteError
+from plait.generators.packs import PackPath
 
 _MOST_NAMED = 3
 _NOT_MADE = (PlaitError, ImportError)

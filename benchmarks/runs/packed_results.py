@@ -20,23 +20,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.schema import FOLDER, TABLES
-from benchmarks.results.files.spill import Spill
-from benchmarks.results.files.writing import (
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.schema import FOLDER, TABLES
+from plait.benchmarks.results.files.spill import Spill
+from plait.benchmarks.results.files.writing import (
     image_files,
     place_file,
     record_parts,
     write_about,
     write_errors,
 )
-from benchmarks.runs.portable import Change, Portable
-from cluster.parts import parts_in, read_part, stage_folders, write_part
-from cluster.records import SCHEMAS
-from generators.base import StageSpec
-from generators.buckets import AnyPath
-from generators.document import Image
-from generators.errors import UsageError
+from plait.benchmarks.runs.portable import Change, Portable
+from plait.cluster.parts import parts_in, read_part, stage_folders, write_part
+from plait.cluster.records import SCHEMAS
+from plait.generators.base import StageSpec
+from plait.generators.buckets import AnyPath
+from plait.generators.document import Image
+from plait.generators.errors import UsageError
 
 _COMPARISONS = "compare"
 """Below it a folder for each protocol, with records of its own."""

@@ -24,27 +24,27 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.leaderboard import write_leaderboard
-from benchmarks.results.page_files import PageTooLarge
-from benchmarks.results.report import write_page_alone, write_report
-from benchmarks.results.report.entries import keys_shown
-from benchmarks.results.report.page import limit_of
-from benchmarks.results.table import json_text
-from benchmarks.runs.config import PageQueries
-from benchmarks.runs.opening import open_results
-from benchmarks.runs.packed_results import copy_results
-from benchmarks.runs.portable import Portable
-from benchmarks.runs.run_directory import read_manifest
-from benchmarks.terminal import command_text, progress
-from cluster.manifest import RECORDS
-from cluster.run import MANIFEST
-from cluster.store import read_blob
-from cluster.tracing.summary import TRACE
-from generators.buckets import AnyPath
-from generators.errors import UsageError
-from generators.files import write_error, write_whole
-from generators.packs import SUFFIX, PackPath
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.leaderboard import write_leaderboard
+from plait.benchmarks.results.page_files import PageTooLarge
+from plait.benchmarks.results.report import write_page_alone, write_report
+from plait.benchmarks.results.report.entries import keys_shown
+from plait.benchmarks.results.report.page import limit_of
+from plait.benchmarks.results.table import json_text
+from plait.benchmarks.runs.config import PageQueries
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.packed_results import copy_results
+from plait.benchmarks.runs.portable import Portable
+from plait.benchmarks.runs.run_directory import read_manifest
+from plait.benchmarks.terminal import command_text, progress
+from plait.cluster.manifest import RECORDS
+from plait.cluster.run import MANIFEST
+from plait.cluster.store import read_blob
+from plait.cluster.tracing.summary import TRACE
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
+from plait.generators.files import write_error, write_whole
+from plait.generators.packs import SUFFIX, PackPath
 
 MOST_MB = 50
 """Of a page that stands alone: what can be sent by mail, or opened on a phone."""

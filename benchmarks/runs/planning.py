@@ -13,21 +13,21 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.results.table import ResultTable, TableColumn
-from benchmarks.runs.experiment import Experiment, key_problems, superseded
-from benchmarks.runs.forecast.forecast import Forecast, time_text
-from benchmarks.runs.forecast.machines import Machine
-from benchmarks.runs.forecast.rates import Sources
-from cluster.counts import StageCount, count
-from cluster.plan import Plan, thinking_drafts
-from cluster.shard import Shard
-from cluster.sources import StageSource, sources_of
-from cluster.store import Store
-from generators.base import StageSpec
-from generators.buckets import AnyPath
-from generators.document import Image, Sample
-from generators.errors import UsageError
-from pipelines.presets import retirements
+from plait.benchmarks.results.table import ResultTable, TableColumn
+from plait.benchmarks.runs.experiment import Experiment, key_problems, superseded
+from plait.benchmarks.runs.forecast.forecast import Forecast, time_text
+from plait.benchmarks.runs.forecast.machines import Machine
+from plait.benchmarks.runs.forecast.rates import Sources
+from plait.cluster.counts import StageCount, count
+from plait.cluster.plan import Plan, thinking_drafts
+from plait.cluster.shard import Shard
+from plait.cluster.sources import StageSource, sources_of
+from plait.cluster.store import Store
+from plait.generators.base import StageSpec
+from plait.generators.buckets import AnyPath
+from plait.generators.document import Image, Sample
+from plait.generators.errors import UsageError
+from plait.pipelines.presets import retirements
 
 _COUNTS = ("asked", "shared", "there", "to run", "then up to", "batch")
 """Headings of the numbers of `_row`."""

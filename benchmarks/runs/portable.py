@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
-from generators.buckets import AnyPath
-from generators.secrets import key_mask, without_keys
+from plait.generators.buckets import AnyPath
+from plait.generators.secrets import key_mask, without_keys
 
 T = TypeVar("T")
 Change = Callable[[str], str]

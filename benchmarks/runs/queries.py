@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.files.reading import NoResults, ResultsError, RunResults
-from benchmarks.runs.config import RunConfig
-from benchmarks.runs.run_directory import former_config
-from benchmarks.tasks.changes import (
+from plait.benchmarks.results.files.reading import NoResults, ResultsError, RunResults
+from plait.benchmarks.runs.config import RunConfig
+from plait.benchmarks.runs.run_directory import former_config
+from plait.benchmarks.tasks.changes import (
     KEPT,
     DataChoices,
     QueryChanges,
@@ -27,10 +27,10 @@ from benchmarks.tasks.changes import (
     queries_digest,
     with_stored,
 )
-from benchmarks.tasks.task_set import TaskError, TaskSet, limited, selected
-from generators.buckets import AnyPath
-from generators.document import Malformed, Sample
-from generators.errors import UsageError
+from plait.benchmarks.tasks.task_set import TaskError, TaskSet, limited, selected
+from plait.generators.buckets import AnyPath
+from plait.generators.document import Malformed, Sample
+from plait.generators.errors import UsageError
 
 QUERIES = "queries"
 """The manifest's entry with a digest of the run's queries (`queries_digest`)."""

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from benchmarks.results.reasons import MissingValue, counted_reasons, reasons_table
-from benchmarks.results.table import ResultTable
-from benchmarks.runs.experiment import models_named
-from benchmarks.runs.run_directory import recorded_digest
-from benchmarks.tasks.task_set import TaskError
-from cluster.parts import DamagedPart, open_part, parts_in, reading, stage_folders
-from cluster.records import kind_of
-from cluster.store import Store
-from generators.base import RANDOM, VALUED, Kind, OutcomeName, StageSpec
-from generators.buckets import AnyPath
-from generators.errors import MissingInput, UnknownName, UsageError
+from plait.benchmarks.results.reasons import MissingValue, counted_reasons, reasons_table
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.experiment import models_named
+from plait.benchmarks.runs.run_directory import recorded_digest
+from plait.benchmarks.tasks.task_set import TaskError
+from plait.cluster.parts import DamagedPart, open_part, parts_in, reading, stage_folders
+from plait.cluster.records import kind_of
+from plait.cluster.store import Store
+from plait.generators.base import RANDOM, VALUED, Kind, OutcomeName, StageSpec
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import MissingInput, UnknownName, UsageError
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 _GONE = (TaskError, MissingInput, UnknownName, ImportError)

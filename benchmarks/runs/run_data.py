@@ -19,12 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.results.board import Board, outcome_of, score_value
-from benchmarks.results.files.about import RunAbout
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.headline import furthest_apart, headline_table, outcomes_note
-from benchmarks.results.leaderboard import ranked, reasons_of
-from benchmarks.results.notebook import (
+from plait.benchmarks.results.board import Board, outcome_of, score_value
+from plait.benchmarks.results.files.about import RunAbout
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.headline import furthest_apart, headline_table, outcomes_note
+from plait.benchmarks.results.leaderboard import ranked, reasons_of
+from plait.benchmarks.results.notebook import (
     NotebookDocument,
     beside,
     box,
@@ -33,18 +33,26 @@ from benchmarks.results.notebook import (
     missing_note,
     query_html,
 )
-from benchmarks.results.reasons import reasons_table
-from benchmarks.results.table import ResultTable
-from benchmarks.runs.opening import open_results
-from benchmarks.runs.run_directory import read_manifest
-from benchmarks.tasks.published import Answer
-from cluster.store import BlobReader
-from generators.base import VALUED, Failure, Outcome, OutcomeName, Result, Skip, Unread
-from generators.buckets import AnyPath
-from generators.document import Document, Malformed, Sample, Score, key_of
-from generators.errors import UsageError
-from generators.names import unknown
-from generators.system import Prompter
+from plait.benchmarks.results.reasons import reasons_table
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.run_directory import read_manifest
+from plait.benchmarks.tasks.published import Answer
+from plait.cluster.store import BlobReader
+from plait.generators.base import (
+    VALUED,
+    Failure,
+    Outcome,
+    OutcomeName,
+    Result,
+    Skip,
+    Unread,
+)
+from plait.generators.buckets import AnyPath
+from plait.generators.document import Document, Malformed, Sample, Score, key_of
+from plait.generators.errors import UsageError
+from plait.generators.names import unknown
+from plait.generators.system import Prompter
 
 _AT_ONCE = 512
 """Answers that are read together, since reading one alone takes as long."""
@@ -280,7 +288,7 @@ class RunData:
     def table(self) -> pa.Table:
         """The one table of the run: a row for every answer, score and criterion.
 
-        Its columns are those of `benchmarks.results.board.SCHEMA`; `.to_pandas()` makes a
+        Its columns are those of `plait.benchmarks.results.board.SCHEMA`; `.to_pandas()` makes a
         data frame of it where pandas is installed.
         """
         return self.board.table

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs.config import RunConfig, anchored, merged
-from cluster.run import MANIFEST
-from cluster.store import Store
-from generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
-from generators.buckets import AnyPath, BucketPath
-from generators.errors import UsageError, WriteError
-from generators.keys import digest
-from generators.names import validated
-from generators.packs import PackPath
-from scorers.base import Scorer
+from plait.benchmarks.runs.config import RunConfig, anchored, merged
+from plait.cluster.run import MANIFEST
+from plait.cluster.store import Store
+from plait.generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
+from plait.generators.buckets import AnyPath, BucketPath
+from plait.generators.errors import UsageError, WriteError
+from plait.generators.keys import digest
+from plait.generators.names import validated
+from plait.generators.packs import PackPath
+from plait.scorers.base import Scorer
 
 FORMAT = 1
 """Of a run directory, under `plait` in its manifest."""

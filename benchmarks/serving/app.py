@@ -22,19 +22,24 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
-from benchmarks.serving.chats import (
+from plait.benchmarks.serving.chats import (
     ChatReply,
     refuse_other_sampling,
     sample_of,
     token_limit,
 )
-from benchmarks.serving.drawing import drawn, images_reply, refuse_other_settings, seeds_of
-from benchmarks.serving.engine import ServingEngine
-from benchmarks.serving.gate import RequestGate
-from benchmarks.serving.refusals import RequestRefused
-from benchmarks.serving.schemas import ChatRequest, ImageGenerationRequest
-from benchmarks.tasks.published import as_asked
-from generators.system import Repetition, continuation
+from plait.benchmarks.serving.drawing import (
+    drawn,
+    images_reply,
+    refuse_other_settings,
+    seeds_of,
+)
+from plait.benchmarks.serving.engine import ServingEngine
+from plait.benchmarks.serving.gate import RequestGate
+from plait.benchmarks.serving.refusals import RequestRefused
+from plait.benchmarks.serving.schemas import ChatRequest, ImageGenerationRequest
+from plait.benchmarks.tasks.published import as_asked
+from plait.generators.system import Repetition, continuation
 
 _SHOWN_ERRORS = 3
 _EXTRA = "Extra inputs are not permitted"

@@ -13,18 +13,18 @@ from typing import Any
 
 from PIL import Image as Pillow
 
-from benchmarks.serving.refusals import RequestRefused, refuse_other
-from benchmarks.serving.schemas import (
+from plait.benchmarks.serving.refusals import RequestRefused, refuse_other
+from plait.benchmarks.serving.schemas import (
     ChatMessage,
     ChatRequest,
     ImageData,
     ImageUrl,
     TextPart,
 )
-from benchmarks.serving.served import ServedModel
-from generators.base import Result, StageSpec
-from generators.document import Document, Image, Sample, Text, Turn
-from pipelines.endpoints.media import Media, MediaError, embedded, image_of
+from plait.benchmarks.serving.served import ServedModel
+from plait.generators.base import Result, StageSpec
+from plait.generators.document import Document, Image, Sample, Text, Turn
+from plait.pipelines.endpoints.media import Media, MediaError, embedded, image_of
 
 QUERY = "query"
 """Id of every sample: with it `seed` gives the answer that `LocalSystem` gives in Python

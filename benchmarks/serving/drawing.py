@@ -8,12 +8,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.serving.chats import QUERY, shape_of
-from benchmarks.serving.refusals import RequestRefused, refuse_other
-from benchmarks.serving.schemas import MOST_SEEDS, ImageGenerationRequest
-from benchmarks.serving.served import ServedModel
-from generators.base import Job, Result, StageSpec, Walk
-from generators.document import Image, ImageRequest
+from plait.benchmarks.serving.chats import QUERY, shape_of
+from plait.benchmarks.serving.refusals import RequestRefused, refuse_other
+from plait.benchmarks.serving.schemas import MOST_SEEDS, ImageGenerationRequest
+from plait.benchmarks.serving.served import ServedModel
+from plait.generators.base import Job, Result, StageSpec, Walk
+from plait.generators.document import Image, ImageRequest
 
 _SETTINGS = {
     "num_inference_steps": "steps",

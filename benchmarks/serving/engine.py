@@ -11,14 +11,14 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
-from benchmarks.serving.gate import RequestRoom, ServingLimits
-from benchmarks.serving.metrics import ServingMetrics
-from benchmarks.serving.refusals import RequestRefused
-from benchmarks.serving.served import ServedModel
-from cluster.local import STOPPING, LocalStages
-from cluster.walks import through
-from generators.base import Outcome, Result, StageSpec, Walk, add_usage
-from generators.secrets import print_error, without_keys
+from plait.benchmarks.serving.gate import RequestRoom, ServingLimits
+from plait.benchmarks.serving.metrics import ServingMetrics
+from plait.benchmarks.serving.refusals import RequestRefused
+from plait.benchmarks.serving.served import ServedModel
+from plait.cluster.local import STOPPING, LocalStages
+from plait.cluster.walks import through
+from plait.generators.base import Outcome, Result, StageSpec, Walk, add_usage
+from plait.generators.secrets import print_error, without_keys
 
 T = TypeVar("T")
 _RETRY_WHILE_LOADING_S = 5

@@ -15,9 +15,9 @@ from functools import partial
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from benchmarks.serving.metrics import ServingMetrics
-from benchmarks.serving.refusals import RequestRefused
-from cluster.local import STOPPING
+from plait.benchmarks.serving.metrics import ServingMetrics
+from plait.benchmarks.serving.refusals import RequestRefused
+from plait.cluster.local import STOPPING
 
 _REMEMBERED = 32
 """Replies by which the time until there is room is estimated."""

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from generators.base import Failure, Fault, Outcome, Skip, StageSpec
+from plait.generators.base import Failure, Fault, Outcome, Skip, StageSpec
 
 STATUS = {
     "invalid_json": 400,

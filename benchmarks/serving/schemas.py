@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from generators.unicode import trouble
+from plait.generators.unicode import trouble
 
 MOST_SEEDS = 2**63
 """Seeds are below this."""

@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 
-from generators.base import Kind, StageSpec, WeightsName
-from generators.custom import custom_spec, custom_system
-from generators.errors import UsageError
-from generators.keys import digest
-from generators.registry import is_custom
-from generators.system import System
-from pipelines.composition import text_alone
-from pipelines.systems import (
+from plait.generators.base import Kind, StageSpec, WeightsName
+from plait.generators.custom import custom_spec, custom_system
+from plait.generators.errors import UsageError
+from plait.generators.keys import digest
+from plait.generators.registry import is_custom
+from plait.generators.system import System
+from plait.pipelines.composition import text_alone
+from plait.pipelines.systems import (
     Models,
     is_lvlm,
     is_t2i,

@@ -15,15 +15,15 @@ from typing import Any
 import uvicorn
 from rich.console import Console
 
-from benchmarks.local import available
-from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import models_of, refuse_settings_of_nothing
-from benchmarks.serving.app import make_app
-from benchmarks.serving.engine import ServingEngine
-from benchmarks.serving.gate import ServingLimits
-from benchmarks.serving.served import ServedModel, served
-from cluster.run import handling_signals
-from generators.errors import PlaitError, UsageError
+from plait.benchmarks.local import available
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.experiment import models_of, refuse_settings_of_nothing
+from plait.benchmarks.serving.app import make_app
+from plait.benchmarks.serving.engine import ServingEngine
+from plait.benchmarks.serving.gate import ServingLimits
+from plait.benchmarks.serving.served import ServedModel, served
+from plait.cluster.run import handling_signals
+from plait.generators.errors import PlaitError, UsageError
 
 _SENDING_S = 5
 

@@ -18,12 +18,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from benchmarks.bench_program import announce, bench_program, exit_status, numbers_of
-from benchmarks.runs.config import merged, parsed_setting
-from benchmarks.speed.loadgen import Scenario
-from benchmarks.tasks.controls import CONTROLS
-from benchmarks.terminal import console
-from generators.base import WeightsName
+from plait.benchmarks.bench_program import announce, bench_program, exit_status, numbers_of
+from plait.benchmarks.runs.config import merged, parsed_setting
+from plait.benchmarks.speed.loadgen import Scenario
+from plait.benchmarks.tasks.controls import CONTROLS
+from plait.benchmarks.terminal import console
+from plait.generators.base import WeightsName
 
 Part = Literal["draft", "condition", "render"]
 
@@ -90,7 +90,7 @@ def stage(
     named = [n for n in (name, system, scorer) if n is not None]
     if len(named) != 1:
         raise typer.BadParameter("name either a --system or a --scorer", ctx=context)
-    from benchmarks.speed.measurement import StageRequest
+    from plait.benchmarks.speed.measurement import StageRequest
 
     request = StageRequest(
         system=name or system,
@@ -113,7 +113,7 @@ def stage(
 
 
 def _report(request: Any, outs: Sequence[Path], command: Sequence[str]) -> int:
-    from benchmarks.speed.measurement import taken
+    from plait.benchmarks.speed.measurement import taken
 
     measurement, out = taken(request, command), console()
     for line in measurement.conditions[1:]:

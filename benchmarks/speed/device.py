@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from generators.loading.strict import device_of
+from plait.generators.loading.strict import device_of
 
 T = TypeVar("T")
 _COPY_BYTES = {"cuda": 2**32}

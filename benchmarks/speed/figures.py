@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from generators.base import Kind, Outcome, Result, add_usage
-from generators.document import Document, Draft, Image
-from generators.images import Drawing, decode
+from plait.generators.base import Kind, Outcome, Result, add_usage
+from plait.generators.document import Document, Draft, Image
+from plait.generators.images import Drawing, decode
 
 SERVER = "the model runs in a server"
 STREAMED = "the stage reads the server's replies whole, not token by token"

@@ -15,11 +15,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.base import Result
-from generators.extras import import_extra
+from plait.generators.base import Result
+from plait.generators.extras import import_extra
 
 if TYPE_CHECKING:
-    from benchmarks.speed.rounds import Variant
+    from plait.benchmarks.speed.rounds import Variant
 
 _FEWEST_SINGLE = 64
 """Queries of SingleStream without which LoadGen calls a run invalid: fewer cannot tell the

@@ -9,11 +9,16 @@ from typing import Any
 
 import torch
 
-from benchmarks.speed import loadgen
-from benchmarks.speed.device import copy_bandwidth, device_name, matrix_rate, memory_kind
-from benchmarks.speed.figures import Speed, Surroundings
-from benchmarks.speed.report import Measurement
-from benchmarks.speed.rounds import (
+from plait.benchmarks.speed import loadgen
+from plait.benchmarks.speed.device import (
+    copy_bandwidth,
+    device_name,
+    matrix_rate,
+    memory_kind,
+)
+from plait.benchmarks.speed.figures import Speed, Surroundings
+from plait.benchmarks.speed.report import Measurement
+from plait.benchmarks.speed.rounds import (
     Compute,
     Variant,
     loaded_stage,
@@ -21,12 +26,12 @@ from benchmarks.speed.rounds import (
     upstream_loop,
     variants_of,
 )
-from benchmarks.speed.watches import Clock
-from benchmarks.speed.workload import Workload, of_scorer, of_system
-from cluster.manifest import environment
-from generators.base import StageSpec, WeightsName
-from generators.errors import UsageError
-from pipelines.systems import Models
+from plait.benchmarks.speed.watches import Clock
+from plait.benchmarks.speed.workload import Workload, of_scorer, of_system
+from plait.cluster.manifest import environment
+from plait.generators.base import StageSpec, WeightsName
+from plait.generators.errors import UsageError
+from plait.pipelines.systems import Models
 
 
 @dataclass(frozen=True, kw_only=True)

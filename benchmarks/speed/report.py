@@ -12,14 +12,22 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load
 
-from benchmarks.bench_program import write_outs
-from benchmarks.provenance import machine_of, versions_of
-from benchmarks.results.table import ResultTable, markdown_page
-from benchmarks.speed.figures import Figure, Figures, Speed, Surroundings
-from generators.base import PEAKS
-from generators.document import Draft, Embedding, Image, ImageRequest, Payload, Score, Text
-from generators.files import safe_name
-from generators.images import Drawing
+from plait.benchmarks.bench_program import write_outs
+from plait.benchmarks.provenance import machine_of, versions_of
+from plait.benchmarks.results.table import ResultTable, markdown_page
+from plait.benchmarks.speed.figures import Figure, Figures, Speed, Surroundings
+from plait.generators.base import PEAKS
+from plait.generators.document import (
+    Draft,
+    Embedding,
+    Image,
+    ImageRequest,
+    Payload,
+    Score,
+    Text,
+)
+from plait.generators.files import safe_name
+from plait.generators.images import Drawing
 
 FORMS = (".json", ".md")
 BANDWIDTH = "memory_bandwidth_utilization"

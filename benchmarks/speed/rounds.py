@@ -14,25 +14,25 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.speed.device import counted, peak_memory, synchronise, weight_traffic
-from benchmarks.speed.figures import Speed, images_of
-from benchmarks.speed.watches import Clock, ExchangeTimes, StepTimes, TokenTimes
-from cluster.energy import EnergyMeter
-from cluster.loading import load_stage
-from generators.base import Outcome, StageSpec, imported
-from generators.decoding.graphs import eagerly
-from generators.errors import UsageError
+from plait.benchmarks.speed.device import counted, peak_memory, synchronise, weight_traffic
+from plait.benchmarks.speed.figures import Speed, images_of
+from plait.benchmarks.speed.watches import Clock, ExchangeTimes, StepTimes, TokenTimes
+from plait.cluster.energy import EnergyMeter
+from plait.cluster.loading import load_stage
+from plait.generators.base import Outcome, StageSpec, imported
+from plait.generators.decoding.graphs import eagerly
+from plait.generators.errors import UsageError
 
 Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
 """A stage: gives an outcome for every input."""
 UPSTREAM: Mapping[str, str] = {
-    "generators.anole.draft:AnoleDraft": "benchmarks.speed.upstream:AnoleLoop",
-    "generators.emu2.condition:Emu2Condition": "benchmarks.speed.upstream:Emu2Loop",
-    "generators.gill.draft:GillDraft": "benchmarks.speed.upstream:GillLoop",
-    "generators.janus.condition:JanusCondition": "benchmarks.speed.upstream:JanusLoop",
-    "generators.minigpt5.draft:MiniGPT5Draft": "benchmarks.speed.upstream:MiniGPT5Loop",
-    "pipelines.vlm.stage:VisionLanguageModel": "benchmarks.speed.upstream:GenerateLoop",
-    "scorers.internvl.stage:MmieScore": "benchmarks.speed.upstream:MmieScoreLoop",
+    "plait.generators.anole.draft:AnoleDraft": "plait.benchmarks.speed.upstream:AnoleLoop",
+    "plait.generators.emu2.condition:Emu2Condition": "plait.benchmarks.speed.upstream:Emu2Loop",
+    "plait.generators.gill.draft:GillDraft": "plait.benchmarks.speed.upstream:GillLoop",
+    "plait.generators.janus.condition:JanusCondition": "plait.benchmarks.speed.upstream:JanusLoop",
+    "plait.generators.minigpt5.draft:MiniGPT5Draft": "plait.benchmarks.speed.upstream:MiniGPT5Loop",
+    "plait.pipelines.vlm.stage:VisionLanguageModel": "plait.benchmarks.speed.upstream:GenerateLoop",
+    "plait.scorers.internvl.stage:MmieScore": "plait.benchmarks.speed.upstream:MmieScoreLoop",
 }
 """Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
 

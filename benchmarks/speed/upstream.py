@@ -16,21 +16,21 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig
 
-from generators.anole.draft import AnoleDraft, AnoleTrack, TokenMode, guided_logits
-from generators.base import Outcome
-from generators.decoding.drafting import InterleavedDraft, LimitedTrack, NativePrompt
-from generators.decoding.sampling import penalised
-from generators.decoding.texts import TextTrack
-from generators.document import Draft, ImageRequest, Payload, Request
-from generators.emu2.condition import ConditionMode, Emu2Condition
-from generators.gill.draft import GillDraft
-from generators.janus.condition import JanusCondition
-from generators.janus.models import BEGIN_IMAGE, BOS, EOS, PAD
-from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Track
-from pipelines.vlm.decoding import by_generate
-from pipelines.vlm.stage import VisionLanguageModel
-from scorers.internvl.prompts import JudgePrompt
-from scorers.internvl.stage import MmieScore
+from plait.generators.anole.draft import AnoleDraft, AnoleTrack, TokenMode, guided_logits
+from plait.generators.base import Outcome
+from plait.generators.decoding.drafting import InterleavedDraft, LimitedTrack, NativePrompt
+from plait.generators.decoding.sampling import penalised
+from plait.generators.decoding.texts import TextTrack
+from plait.generators.document import Draft, ImageRequest, Payload, Request
+from plait.generators.emu2.condition import ConditionMode, Emu2Condition
+from plait.generators.gill.draft import GillDraft
+from plait.generators.janus.condition import JanusCondition
+from plait.generators.janus.models import BEGIN_IMAGE, BOS, EOS, PAD
+from plait.generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Track
+from plait.pipelines.vlm.decoding import by_generate
+from plait.pipelines.vlm.stage import VisionLanguageModel
+from plait.scorers.internvl.prompts import JudgePrompt
+from plait.scorers.internvl.stage import MmieScore
 
 S = TypeVar("S", bound=InterleavedDraft[Any])
 

@@ -19,10 +19,10 @@ import torch
 from transformers import GenerationMixin
 from transformers.generation.streamers import BaseStreamer
 
-from benchmarks.speed.device import synchronise
-from benchmarks.speed.figures import Speed
-from generators.decoding.streams import Stream, Streams
-from generators.diffusion.drawer import Drawer
+from plait.benchmarks.speed.device import synchronise
+from plait.benchmarks.speed.figures import Speed
+from plait.generators.decoding.streams import Stream, Streams
+from plait.generators.diffusion.drawer import Drawer
 
 BEAMS = "beam search delivers no token before its end"
 _CALLBACK = "callback_on_step_end"
@@ -227,7 +227,7 @@ class ExchangeTimes:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Time all requests that this process sends inside."""
-        from pipelines.endpoints.client import EndpointClient
+        from plait.pipelines.endpoints.client import EndpointClient
 
         request = EndpointClient.request
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.tasks.controls import CONTROLS, Pool
-from benchmarks.tasks.task_set import load
-from cluster.local import LocalStages
-from cluster.store import with_bytes
-from generators.base import Job, StageInput, StageSpec
-from generators.document import Document, ImageRequest, Sample, Text, with_blobs
-from generators.errors import UsageError
-from generators.names import unknown
-from generators.system import Repetition, System, answer
-from pipelines.systems import (
+from plait.benchmarks.tasks.controls import CONTROLS, Pool
+from plait.benchmarks.tasks.task_set import load
+from plait.cluster.local import LocalStages
+from plait.cluster.store import with_bytes
+from plait.generators.base import Job, StageInput, StageSpec
+from plait.generators.document import Document, ImageRequest, Sample, Text, with_blobs
+from plait.generators.errors import UsageError
+from plait.generators.names import unknown
+from plait.generators.system import Repetition, System, answer
+from plait.pipelines.systems import (
     Models,
     answers_spec,
     chat_spec,
@@ -24,7 +24,7 @@ from pipelines.systems import (
     resolve,
     t2i_spec,
 )
-from scorers import resolve_scorer
+from plait.scorers import resolve_scorer
 
 CLIPSCORE = "clipscore"
 PARTS = ("draft", "condition", "render")

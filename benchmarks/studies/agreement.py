@@ -16,10 +16,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.results.numbers import NumberForm, estimate_of
-from benchmarks.results.table import ResultTable, TableCell, TableColumn
-from benchmarks.studies import choices
-from benchmarks.studies.annotations import (
+from plait.benchmarks.results.numbers import NumberForm, estimate_of
+from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn
+from plait.benchmarks.studies import choices
+from plait.benchmarks.studies.annotations import (
     About,
     Form,
     RatedDocuments,
@@ -31,14 +31,14 @@ from benchmarks.studies.annotations import (
     read_ratings,
     read_scores,
 )
-from benchmarks.terminal import command_text
-from generators.buckets import AnyPath
-from generators.errors import UsageError
-from scorers.base import bounds
-from scorers.statistics.agreement import COEFFICIENTS, ScoredPair, agreement
-from scorers.statistics.alpha import Level, krippendorff
-from scorers.statistics.estimate import DRAWS
-from scorers.statistics.preferences import (
+from plait.benchmarks.terminal import command_text
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
+from plait.scorers.base import bounds
+from plait.scorers.statistics.agreement import COEFFICIENTS, ScoredPair, agreement
+from plait.scorers.statistics.alpha import Level, krippendorff
+from plait.scorers.statistics.estimate import DRAWS
+from plait.scorers.statistics.preferences import (
     Measures,
     Vote,
     creation_agreement,

@@ -22,23 +22,23 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.results.board import DONE, Board
-from benchmarks.results.page_files import FolderFiles
-from benchmarks.results.report.entries import segments_of
-from benchmarks.results.report.images import PACK, pack_images
-from benchmarks.results.report.page import sources
-from benchmarks.results.table import environment, json_text
-from benchmarks.runs.opening import open_results
-from benchmarks.studies.annotations import PENALTY, Unit, read_ratings
-from benchmarks.terminal import progress
-from cluster.store import BlobReader
-from generators.base import Result
-from generators.buckets import AnyPath
-from generators.document import Content, Image, Sample
-from generators.errors import UsageError
-from generators.files import write_whole
-from generators.names import unknown
-from scorers.judging.rubrics import OWN, RUBRIC, TOP, WORDING
+from plait.benchmarks.results.board import DONE, Board
+from plait.benchmarks.results.page_files import FolderFiles
+from plait.benchmarks.results.report.entries import segments_of
+from plait.benchmarks.results.report.images import PACK, pack_images
+from plait.benchmarks.results.report.page import sources
+from plait.benchmarks.results.table import environment, json_text
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.studies.annotations import PENALTY, Unit, read_ratings
+from plait.benchmarks.terminal import progress
+from plait.cluster.store import BlobReader
+from plait.generators.base import Result
+from plait.generators.buckets import AnyPath
+from plait.generators.document import Content, Image, Sample
+from plait.generators.errors import UsageError
+from plait.generators.files import write_whole
+from plait.generators.names import unknown
+from plait.scorers.judging.rubrics import OWN, RUBRIC, TOP, WORDING
 
 KEY, PAGE, ANSWERS = "key.json", "page", "answers"
 VOTES = {"1": "left", "2": "undecided", "3": "right"}

@@ -13,9 +13,9 @@ from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
-from benchmarks.studies.annotate import ANSWERS, PAGE, read_key
-from generators.errors import UsageError
-from generators.files import safe_name, write_whole
+from plait.benchmarks.studies.annotate import ANSWERS, PAGE, read_key
+from plait.generators.errors import UsageError
+from plait.generators.files import safe_name, write_whole
 
 HOST = "127.0.0.1"
 _MOST = 8 << 20

@@ -14,23 +14,23 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from benchmarks.results.board import Board
-from benchmarks.runs.opening import open_results
-from benchmarks.tasks.controls import TRUTH, is_control
-from benchmarks.tasks.mmie.categories import category_of
-from benchmarks.tasks.reading.rules import RowError, TaskError, shown
-from benchmarks.tasks.reading.sources import read_text
-from benchmarks.tasks.reading.tables import SUFFIXES, table_of
-from generators.base import OutcomeName
-from generators.buckets import AnyPath
-from generators.errors import UsageError
-from generators.names import unknown
-from generators.numerals import number_of
-from generators.unicode import trouble
-from scorers.base import bounds
-from scorers.judging.rubrics import OWN
-from scorers.statistics.means import paired
-from scorers.statistics.preferences import Vote
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.tasks.controls import TRUTH, is_control
+from plait.benchmarks.tasks.mmie.categories import category_of
+from plait.benchmarks.tasks.reading.rules import RowError, TaskError, shown
+from plait.benchmarks.tasks.reading.sources import read_text
+from plait.benchmarks.tasks.reading.tables import SUFFIXES, table_of
+from plait.generators.base import OutcomeName
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
+from plait.generators.names import unknown
+from plait.generators.numerals import number_of
+from plait.generators.unicode import trouble
+from plait.scorers.base import bounds
+from plait.scorers.judging.rubrics import OWN
+from plait.scorers.statistics.means import paired
+from plait.scorers.statistics.preferences import Vote
 
 BLANK = "left blank"
 KINDS = ("interleaved", "integrated", "ground truth")

@@ -19,33 +19,33 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from benchmarks.results.files.about import RecordedScorer
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.rulings import Ruling, Side, ruling_of
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable, json_text, markdown_page
-from benchmarks.runs.opening import open_results
-from benchmarks.runs.run_directory import folder_written
-from benchmarks.studies.rulings import lvlm_of, side_of
-from cluster.plan import lookup_in
-from cluster.walks import noted, read
-from generators.base import Job, Result
-from generators.buckets import AnyPath
-from generators.document import Sample
-from generators.errors import UsageError
-from generators.files import write_whole
-from generators.names import validated
-from scorers.judging.corrected import Corrected
-from scorers.judging.judge import RubricJudge
-from scorers.judging.resolve import PREFIX, JudgeSettings
-from scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
-from scorers.statistics.estimate import (
+from plait.benchmarks.results.files.about import RecordedScorer
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.rulings import Ruling, Side, ruling_of
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.table import ResultTable, json_text, markdown_page
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.run_directory import folder_written
+from plait.benchmarks.studies.rulings import lvlm_of, side_of
+from plait.cluster.plan import lookup_in
+from plait.cluster.walks import noted, read
+from plait.generators.base import Job, Result
+from plait.generators.buckets import AnyPath
+from plait.generators.document import Sample
+from plait.generators.errors import UsageError
+from plait.generators.files import write_whole
+from plait.generators.names import validated
+from plait.scorers.judging.corrected import Corrected
+from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.resolve import PREFIX, JudgeSettings
+from plait.scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
+from plait.scorers.statistics.estimate import (
     Estimate,
     Floats,
     bootstrap_estimate,
     bootstrap_weights,
 )
-from scorers.statistics.means import PERCENT, UNBOUNDED, of_differences, pooled_mean
+from plait.scorers.statistics.means import PERCENT, UNBOUNDED, of_differences, pooled_mean
 
 _REMARK = (
     "Means with 95% intervals by question; n is the number of questions. From "

@@ -17,29 +17,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.results.board import Board
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.numbers import NumberForm, estimate_of
-from benchmarks.results.people import Agreement, published
-from benchmarks.results.table import ResultTable, TableCell, TableColumn
-from benchmarks.runs.opening import open_results
-from benchmarks.studies.bias import (
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.numbers import NumberForm, estimate_of
+from plait.benchmarks.results.people import Agreement, published
+from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.studies.bias import (
     SAME,
     TO_FIRST,
     TO_LAST,
     position_measures,
     recorded_rulings,
 )
-from benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR, SIDES
-from generators.base import OutcomeName
-from generators.buckets import AnyPath
-from generators.document import Sample
-from generators.errors import UsageError
-from generators.keys import digest
-from generators.names import unknown
-from scorers.base import Scorer
-from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import PERCENT, paired, pooled_mean
+from plait.benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR, SIDES
+from plait.generators.base import OutcomeName
+from plait.generators.buckets import AnyPath
+from plait.generators.document import Sample
+from plait.generators.errors import UsageError
+from plait.generators.keys import digest
+from plait.generators.names import unknown
+from plait.scorers.base import Scorer
+from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.means import PERCENT, paired, pooled_mean
 
 POSITIONS = (SAME, TO_FIRST, TO_LAST)
 COUNTS = (

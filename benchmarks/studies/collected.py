@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable, TableCell, TableColumn, csv_text
-from benchmarks.studies.annotate import ANSWERS, VOTES, read_key
-from benchmarks.studies.annotations import CRITERIA, PENALTY
-from generators.errors import UsageError
-from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import PERCENT, pooled_mean
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn, csv_text
+from plait.benchmarks.studies.annotate import ANSWERS, VOTES, read_key
+from plait.benchmarks.studies.annotations import CRITERIA, PENALTY
+from plait.generators.errors import UsageError
+from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.means import PERCENT, pooled_mean
 
 CSV = "annotations.csv"
 _ABOUT = ("id", "system", "repeat", "baseline", "category", "annotator")

@@ -18,9 +18,9 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.results.files.about import Facts, facts_of_stage, stage_of
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.rulings import (
+from plait.benchmarks.results.files.about import Facts, facts_of_stage, stage_of
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.rulings import (
     COMPARE,
     RULINGS,
     TABLE,
@@ -28,45 +28,53 @@ from benchmarks.results.files.rulings import (
     ruling_of,
     write_rulings,
 )
-from benchmarks.results.files.schema import FOLDER
-from benchmarks.results.files.writing import keep_comparison
-from benchmarks.runs.config import RunConfig, parsed_setting, with_settings
-from benchmarks.runs.display import Display
-from benchmarks.runs.experiment import engine_options, read_task, refuse_missing
-from benchmarks.runs.opening import open_results
-from benchmarks.runs.run_directory import folder_written, former_config, refuse_pack
-from benchmarks.studies.compare_page import Judged, report
-from benchmarks.studies.rulings import lvlm_of, rulings
-from benchmarks.tasks.controls import TRUTH
-from benchmarks.tasks.published import PREFIX, as_asked, is_published, published
-from benchmarks.tasks.task_set import TaskError, TaskSet
-from cluster.counts import count, totals_of
-from cluster.lock import RunLock
-from cluster.plan import Plan, compared, lookup_in
-from cluster.records import RecordRow
-from cluster.run import MANIFEST, RunResult, execute
-from cluster.store import Store, StoreError
-from cluster.walks import Lookup, Pending, read
-from generators.base import RANDOM, Fault, Outcome, Result, Skip, StageSpec, WeightsName
-from generators.buckets import AnyPath
-from generators.checkpoints import pinning
-from generators.document import Document, Sample, key_of
-from generators.errors import UsageError, WriteError
-from generators.keys import digest
-from generators.names import unknown
-from generators.registry import is_custom
-from generators.settings import StageSettings
-from generators.system import System
-from pipelines.systems import Models, chat_spec
-from scorers.features import gpt_tokens
-from scorers.judging.resolve import JUDGES, refuse_mini_lvlm, resolve_judge
-from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.sources import OWN_WORDING, Mode, RubricSource
-from scorers.pairwise import resolve_protocol
-from scorers.pairwise.games import Judgement
-from scorers.pairwise.matchup import Matchup, PairComparison
-from scorers.pairwise.mmrb2 import repaired_json
-from scorers.pairwise.protocol import Pairwise
+from plait.benchmarks.results.files.schema import FOLDER
+from plait.benchmarks.results.files.writing import keep_comparison
+from plait.benchmarks.runs.config import RunConfig, parsed_setting, with_settings
+from plait.benchmarks.runs.display import Display
+from plait.benchmarks.runs.experiment import engine_options, read_task, refuse_missing
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.run_directory import folder_written, former_config, refuse_pack
+from plait.benchmarks.studies.compare_page import Judged, report
+from plait.benchmarks.studies.rulings import lvlm_of, rulings
+from plait.benchmarks.tasks.controls import TRUTH
+from plait.benchmarks.tasks.published import PREFIX, as_asked, is_published, published
+from plait.benchmarks.tasks.task_set import TaskError, TaskSet
+from plait.cluster.counts import count, totals_of
+from plait.cluster.lock import RunLock
+from plait.cluster.plan import Plan, compared, lookup_in
+from plait.cluster.records import RecordRow
+from plait.cluster.run import MANIFEST, RunResult, execute
+from plait.cluster.store import Store, StoreError
+from plait.cluster.walks import Lookup, Pending, read
+from plait.generators.base import (
+    RANDOM,
+    Fault,
+    Outcome,
+    Result,
+    Skip,
+    StageSpec,
+    WeightsName,
+)
+from plait.generators.buckets import AnyPath
+from plait.generators.checkpoints import pinning
+from plait.generators.document import Document, Sample, key_of
+from plait.generators.errors import UsageError, WriteError
+from plait.generators.keys import digest
+from plait.generators.names import unknown
+from plait.generators.registry import is_custom
+from plait.generators.settings import StageSettings
+from plait.generators.system import System
+from plait.pipelines.systems import Models, chat_spec
+from plait.scorers.features import gpt_tokens
+from plait.scorers.judging.resolve import JUDGES, refuse_mini_lvlm, resolve_judge
+from plait.scorers.judging.resolve import PREFIX as JUDGE
+from plait.scorers.judging.sources import OWN_WORDING, Mode, RubricSource
+from plait.scorers.pairwise import resolve_protocol
+from plait.scorers.pairwise.games import Judgement
+from plait.scorers.pairwise.matchup import Matchup, PairComparison
+from plait.scorers.pairwise.mmrb2 import repaired_json
+from plait.scorers.pairwise.protocol import Pairwise
 
 
 @dataclass(frozen=True, kw_only=True)

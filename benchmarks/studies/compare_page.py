@@ -8,18 +8,18 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.results.board import MINI
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.reasons import (
+from plait.benchmarks.results.board import MINI
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.reasons import (
     MissingValue,
     counted_reasons,
     missing_values_csv,
     most_frequent,
     reasons_table,
 )
-from benchmarks.results.table import ResultTable, json_text, markdown_page
-from cluster.run import RunResult
-from generators.base import (
+from plait.benchmarks.results.table import ResultTable, json_text, markdown_page
+from plait.cluster.run import RunResult
+from plait.generators.base import (
     RANDOM,
     Failure,
     NotApplicable,
@@ -28,14 +28,14 @@ from generators.base import (
     StageSpec,
     outcome_name,
 )
-from generators.buckets import AnyPath
-from generators.document import key_of
-from generators.files import write_whole
-from generators.mini.table import ABOUT
-from scorers.judging.sources import OWN
-from scorers.pairwise.games import Judgement, PairStanding, Standings
-from scorers.pairwise.matchup import Matchup
-from scorers.statistics.estimate import Estimate
+from plait.generators.buckets import AnyPath
+from plait.generators.document import key_of
+from plait.generators.files import write_whole
+from plait.generators.mini.table import ABOUT
+from plait.scorers.judging.sources import OWN
+from plait.scorers.pairwise.games import Judgement, PairStanding, Standings
+from plait.scorers.pairwise.matchup import Matchup
+from plait.scorers.statistics.estimate import Estimate
 
 Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
 """Every pair of documents with the outcome of its judgement."""

@@ -21,22 +21,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.results.board import Board
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.table import ResultTable, TableColumn
-from benchmarks.runs.opening import open_results
-from cluster.store import read_blob
-from generators.base import RANDOM, Outcome, Result, StageSpec, outcome_name
-from generators.buckets import AnyPath
-from generators.checkpoints import looks_like_path
-from generators.document import Document, Image, Malformed, Sample, Text, key_of
-from generators.errors import UsageError
-from generators.images import ImageError, decode
-from generators.names import unknown
-from generators.system import System
-from scorers.base import ends_of
-from scorers.statistics.means import mean, of_differences, paired
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.table import ResultTable, TableColumn
+from plait.benchmarks.runs.opening import open_results
+from plait.cluster.store import read_blob
+from plait.generators.base import RANDOM, Outcome, Result, StageSpec, outcome_name
+from plait.generators.buckets import AnyPath
+from plait.generators.checkpoints import looks_like_path
+from plait.generators.document import Document, Image, Malformed, Sample, Text, key_of
+from plait.generators.errors import UsageError
+from plait.generators.images import ImageError, decode
+from plait.generators.names import unknown
+from plait.generators.system import System
+from plait.scorers.base import ends_of
+from plait.scorers.statistics.means import mean, of_differences, paired
 
 Answer = Outcome[Document] | None
 _AT_ONCE = 512
@@ -350,7 +350,7 @@ def splitter_of(stages: Iterable[StageSpec | None]) -> Splitter:
     path = next(filter(None, map(_tokenizer_file, stages)), None)
     if path is None or find_spec("tokenizers") is None:
         return WORDS
-    from generators.loading.files import read_tokenizer
+    from plait.generators.loading.files import read_tokenizer
 
     tokenizer = read_tokenizer(path)
     return Splitter("tokens", lambda t: tokenizer.encode(t, add_special_tokens=False).ids)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.results.board import Board
-from benchmarks.results.leaderboard import (
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.leaderboard import (
     AVERAGES,
     FIXED,
     Cell,
@@ -26,22 +26,22 @@ from benchmarks.results.leaderboard import (
     headline,
     leaderboard,
 )
-from benchmarks.results.rankings import Rankings, Series, means_of, weights_of
-from benchmarks.results.report.page import tables_page
-from benchmarks.results.table import (
+from plait.benchmarks.results.rankings import Rankings, Series, means_of, weights_of
+from plait.benchmarks.results.report.page import tables_page
+from plait.benchmarks.results.table import (
     ResultTable,
     TableCell,
     TableColumn,
     json_text,
     markdown_page,
 )
-from benchmarks.runs.opening import open_results
-from benchmarks.tasks.controls import is_reference
-from generators.buckets import AnyPath
-from generators.errors import UsageError
-from generators.files import write_whole
-from scorers.base import Scorer, shown_scale
-from scorers.statistics.estimate import Floats
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.tasks.controls import is_reference
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
+from plait.generators.files import write_whole
+from plait.scorers.base import Scorer, shown_scale
+from plait.scorers.statistics.estimate import Floats
 
 
 @dataclass(frozen=True, slots=True)

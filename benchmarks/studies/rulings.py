@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.results.files.rulings import Ruling, Side
-from benchmarks.results.files.writing import job_row
-from cluster.store import Store
-from generators.base import Failure, Outcome, Result, outcome_name
-from generators.document import Document
-from generators.system import System
-from pipelines.systems import parts_of
-from scorers.features import words
-from scorers.pairwise.games import Judgement, Verdict
-from scorers.pairwise.matchup import Matchup
+from plait.benchmarks.results.files.rulings import Ruling, Side
+from plait.benchmarks.results.files.writing import job_row
+from plait.cluster.store import Store
+from plait.generators.base import Failure, Outcome, Result, outcome_name
+from plait.generators.document import Document
+from plait.generators.system import System
+from plait.pipelines.systems import parts_of
+from plait.scorers.features import words
+from plait.scorers.pairwise.games import Judgement, Verdict
+from plait.scorers.pairwise.matchup import Matchup
 
 
 def lvlm_of(system: System) -> str:

@@ -14,22 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.tasks.published import (
+from plait.benchmarks.tasks.published import (
     Answer,
     RowPlace,
     TaskSet,
     broken_rows,
     lost_answer,
 )
-from benchmarks.tasks.reading.images import default_folder
-from benchmarks.tasks.reading.rules import TaskError, shown
-from benchmarks.tasks.reading.sources import load_any_rows
-from generators.base import Failure, imported
-from generators.buckets import AnyPath, any_path
-from generators.document import Document
-from generators.errors import MissingInput, UsageError
-from generators.keys import digest
-from generators.system import System
+from plait.benchmarks.tasks.reading.images import default_folder
+from plait.benchmarks.tasks.reading.rules import TaskError, shown
+from plait.benchmarks.tasks.reading.sources import load_any_rows
+from plait.generators.base import Failure, imported
+from plait.generators.buckets import AnyPath, any_path
+from plait.generators.document import Document
+from plait.generators.errors import MissingInput, UsageError
+from plait.generators.keys import digest
+from plait.generators.system import System
 
 _MOST_NAMED = 3
 
@@ -63,7 +63,7 @@ FORMATS: Mapping[str, AnswerFormat] = {
         "in the layout of MMIE's scorer",
         "data.json",
         (("id", "answer", "model"),),
-        "benchmarks.tasks.mmie.official:read_answers",
+        "plait.benchmarks.tasks.mmie.official:read_answers",
         asks=("question", "gt_answer"),
         data="official:",
     ),
@@ -71,19 +71,19 @@ FORMATS: Mapping[str, AnswerFormat] = {
         "in the layout of ISG-Bench's program",
         "*.jsonl",
         (("id", "output"),),
-        "benchmarks.tasks.isg:read_answers",
+        "plait.benchmarks.tasks.isg:read_answers",
     ),
     "opening": AnswerFormat(
         "in the layout of OpenING's programs, a file for each query",
         "*.json*",
         (("meta_task_name", "subtask_name", "conversations"),),
-        "benchmarks.tasks.opening:read_answers",
+        "plait.benchmarks.tasks.opening:read_answers",
     ),
     "run": AnswerFormat(
         "a run directory",
         "manifest.json",
         (("plait", "config"),),
-        "benchmarks.runs.run_data:read_answers",
+        "plait.benchmarks.runs.run_data:read_answers",
     ),
     "ueval": AnswerFormat(
         "in the layout of UEval's program",
@@ -93,7 +93,7 @@ FORMATS: Mapping[str, AnswerFormat] = {
             for start, end in (("", "_answer"), ("gemini_", "_ans"), ("emu_", ""))
             for name in (f"{start}text{end}", f"{start}image{end}")
         ),
-        "benchmarks.tasks.ueval:read_answers",
+        "plait.benchmarks.tasks.ueval:read_answers",
     ),
 }
 """By the name that a place may begin with."""

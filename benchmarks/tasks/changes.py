@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from benchmarks.tasks.published import TaskSet
-from generators.document import Malformed, Sample
-from generators.errors import UsageError
-from generators.keys import digest
-from generators.names import unknown
+from plait.benchmarks.tasks.published import TaskSet
+from plait.generators.document import Malformed, Sample
+from plait.generators.errors import UsageError
+from plait.generators.keys import digest
+from plait.generators.names import unknown
 
 _MOST_NAMED = 3
 KEPT = "kept"

@@ -2,7 +2,7 @@
 
 Each is made from the ground truth (`Sample.reference`) and nothing else, so a judge that
 reads images, their places, the question and the text must put `gt` above all of them
-(`benchmarks.results.validity` checks whether it does):
+(`plait.benchmarks.results.validity` checks whether it does):
 
     gt:shuffled-images   every image in the place of another image
     gt:no-images         the text alone
@@ -28,10 +28,10 @@ from functools import cached_property
 from itertools import cycle
 from operator import itemgetter
 
-from generators.base import Skip
-from generators.document import Document, Image, Malformed, Sample, Text
-from generators.names import unknown
-from generators.system import System
+from plait.generators.base import Skip
+from plait.generators.document import Document, Image, Malformed, Sample, Text
+from plait.generators.names import unknown
+from plait.generators.system import System
 
 TRUTH = "gt"
 PREFIX = f"{TRUTH}:"

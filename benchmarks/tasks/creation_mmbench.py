@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, as_asked, task_set
-from benchmarks.tasks.reading.images import ImageCache, from_base64
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
-from benchmarks.tasks.reading.sources import load_json, load_table, located
-from generators.document import Document, Image, Sample, Text, Turn
-from generators.system import Variant
-from scorers.pairwise.creation import FACTUALITY
-from scorers.pairwise.prompts import DESCRIPTION, text_only
+from plait.benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, as_asked, task_set
+from plait.benchmarks.tasks.reading.images import ImageCache, from_base64
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
+from plait.benchmarks.tasks.reading.sources import load_json, load_table, located
+from plait.generators.document import Document, Image, Sample, Text, Turn
+from plait.generators.system import Variant
+from plait.scorers.pairwise.creation import FACTUALITY
+from plait.scorers.pairwise.prompts import DESCRIPTION, text_only
 
 _TASKS = {
     "LW": """

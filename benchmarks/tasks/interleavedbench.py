@@ -15,13 +15,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import RowGroup, TaskSet, stated, task_set
-from benchmarks.tasks.reading.images import ImageFolder, image_paths
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type
-from benchmarks.tasks.reading.sources import load_rows, located
-from generators.content import joined
-from generators.document import Content, Document, Image, Sample, Text, Turn
-from scorers.judging.rubrics import RUBRIC
+from plait.benchmarks.tasks.published import RowGroup, TaskSet, stated, task_set
+from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type
+from plait.benchmarks.tasks.reading.sources import load_rows, located
+from plait.generators.content import joined
+from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.scorers.judging.rubrics import RUBRIC
 
 NAME = "interleavedbench"
 DATA = "interleaved_bench.json"

@@ -13,12 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from benchmarks.tasks.published import Answer, RowGroup, TaskSet, answers_by_query, task_set
-from benchmarks.tasks.reading.images import ImageFolder, image_paths
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
-from benchmarks.tasks.reading.sources import load_any_rows, load_lines, located
-from generators.document import Content, Document, Image, Sample, Text, Turn
-from scorers.judging.isg import BLOCK, IMAGE, LAST
+from plait.benchmarks.tasks.published import (
+    Answer,
+    RowGroup,
+    TaskSet,
+    answers_by_query,
+    task_set,
+)
+from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
+from plait.benchmarks.tasks.reading.sources import load_any_rows, load_lines, located
+from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.scorers.judging.isg import BLOCK, IMAGE, LAST
 
 NAME = "isg"
 DATA = "ISG-Bench.jsonl"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import (
+from plait.benchmarks.tasks.published import (
     Answer,
     RowGroup,
     TaskSet,
@@ -18,11 +18,11 @@ from benchmarks.tasks.published import (
     stated,
     task_set,
 )
-from benchmarks.tasks.reading.images import ImageFolder, image_paths
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError
-from benchmarks.tasks.reading.sources import load_rows, located
-from generators.document import Document, Sample, Text, Turn
-from scorers.pairwise.mllm_bench import QUESTION_TYPE
+from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError
+from plait.benchmarks.tasks.reading.sources import load_rows, located
+from plait.generators.document import Document, Sample, Text, Turn
+from plait.scorers.pairwise.mllm_bench import QUESTION_TYPE
 
 NAME = "mllm-bench"
 QUESTIONS = Path("data", "questions.json")

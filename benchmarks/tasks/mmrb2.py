@@ -11,12 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import PREFIX, RowGroup, TaskSet, ValidRow, task_set
-from benchmarks.tasks.reading.images import ImageFolder, image_paths
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
-from benchmarks.tasks.reading.sources import load_listed, located
-from generators.document import Content, Document, Image, Sample, Text, Turn
-from scorers.judging.rubrics import RUBRIC
+from plait.benchmarks.tasks.published import PREFIX, RowGroup, TaskSet, ValidRow, task_set
+from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
+from plait.benchmarks.tasks.reading.sources import load_listed, located
+from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.scorers.judging.rubrics import RUBRIC
 
 NAME = "mmrb2"
 SPLITS = ("t2i", "edit", "interleaved", "reasoning")

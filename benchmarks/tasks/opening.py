@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import Answer, RowGroup, TaskSet, task_set
-from benchmarks.tasks.reading.images import ImageFolder, file_name, image_paths
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
-from benchmarks.tasks.reading.sources import load_json, load_lines, located
-from generators.base import Failure, Fault
-from generators.content import empty
-from generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.benchmarks.tasks.published import Answer, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.reading.images import ImageFolder, file_name, image_paths
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
+from plait.benchmarks.tasks.reading.sources import load_json, load_lines, located
+from plait.generators.base import Failure, Fault
+from plait.generators.content import empty
+from plait.generators.document import Content, Document, Image, Sample, Text, Turn
 
 NAME = "opening"
 DATA = "test_data.jsonl"

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.tasks.prompt_sets import prompt_query
-from benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type
-from benchmarks.tasks.reading.sources import located, parquet_rows, read_text
-from benchmarks.tasks.reading.tables import table_of
-from generators.document import Sample
+from plait.benchmarks.tasks.prompt_sets import prompt_query
+from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type
+from plait.benchmarks.tasks.reading.sources import located, parquet_rows, read_text
+from plait.benchmarks.tasks.reading.tables import table_of
+from plait.generators.document import Sample
 
 PROMPTS = ("prompt", "prompts", "text_prompt", "text", "caption")
 """Names of the column of prompts; the first that a row has."""

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import (
+from plait.benchmarks.tasks.published import (
     UNKNOWN,
     RowGroup,
     TaskSet,
@@ -21,11 +21,11 @@ from benchmarks.tasks.published import (
     stated,
     task_set,
 )
-from benchmarks.tasks.reading.images import ImageCache, ImageFolder, images_of
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, shown
-from benchmarks.tasks.reading.sources import located, parquet_files, parquet_rows
-from generators.document import Content, Document, Image, Sample, Text, Turn
-from scorers.pairwise.probench import TRACK, TRACKS
+from plait.benchmarks.tasks.reading.images import ImageCache, ImageFolder, images_of
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, shown
+from plait.benchmarks.tasks.reading.sources import located, parquet_files, parquet_rows
+from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.scorers.pairwise.probench import TRACK, TRACKS
 
 NAME = "probench"
 WRITER = "gpt-4o-2024-05-13"

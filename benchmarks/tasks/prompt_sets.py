@@ -12,13 +12,20 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type, shown
-from benchmarks.tasks.reading.sources import Located, load_table, located, read_text
-from generators.document import Sample, Text, Turn
-from generators.numerals import number_of
-from scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
-from scorers.vqa.geneval2 import ATOMS
+from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.reading.rules import (
+    Row,
+    RowError,
+    Rule,
+    TaskError,
+    of_type,
+    shown,
+)
+from plait.benchmarks.tasks.reading.sources import Located, load_table, located, read_text
+from plait.generators.document import Sample, Text, Turn
+from plait.generators.numerals import number_of
+from plait.scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
+from plait.scorers.vqa.geneval2 import ATOMS
 
 GENEVAL2_FILE = "geneval2_data.jsonl"
 DPG_FILE = "dpg_bench.csv"

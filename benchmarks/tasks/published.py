@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.tasks.reading.rules import (
+from plait.benchmarks.tasks.reading.rules import (
     Row,
     RowError,
     Rule,
@@ -22,12 +22,12 @@ from benchmarks.tasks.reading.rules import (
     of_type,
     shown,
 )
-from benchmarks.tasks.reading.sources import Located, digest_of
-from generators.base import Failure, Fault, Skip
-from generators.document import Document, Malformed, Sample, Turn, changed
-from generators.names import unknown
-from generators.system import Prompter, System, Variant
-from generators.unicode import trouble
+from plait.benchmarks.tasks.reading.sources import Located, digest_of
+from plait.generators.base import Failure, Fault, Skip
+from plait.generators.document import Document, Malformed, Sample, Turn, changed
+from plait.generators.names import unknown
+from plait.generators.system import Prompter, System, Variant
+from plait.generators.unicode import trouble
 
 V = TypeVar("V")
 Answer = Document | Skip | Failure

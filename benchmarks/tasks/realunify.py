@@ -14,13 +14,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.published import RowGroup, TaskSet, task_set
-from benchmarks.tasks.reading.images import ImageFolder, image_paths
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, shown
-from benchmarks.tasks.reading.sources import load_rows, located
-from generators.document import Content, Document, Sample, Text, Turn
-from scorers.answers import KNOWN, LETTER
-from scorers.judging.criteria import ABOUTS
+from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, shown
+from plait.benchmarks.tasks.reading.sources import load_rows, located
+from plait.generators.document import Content, Document, Sample, Text, Turn
+from plait.scorers.answers import KNOWN, LETTER
+from plait.scorers.judging.criteria import ABOUTS
 
 NAME = "realunify"
 FILES = ("GEU_direct.json", "UEG_direct.json")

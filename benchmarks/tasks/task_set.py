@@ -10,38 +10,38 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.miniature import reader as miniature
-from benchmarks.tasks.miniature.queries import FIELDS as MINIATURE_FIELDS
-from benchmarks.tasks.mmie import reader as mmie
-from benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
-from benchmarks.tasks.published import UNKNOWN, TaskSet, unicode_only
-from benchmarks.tasks.reading.images import default_folder
-from benchmarks.tasks.reading.rules import Rule, TaskError
-from generators.base import imported
-from generators.document import Malformed, Sample
-from generators.errors import MissingInput, UsageError
-from generators.registry import Named, forms, is_custom, prefix_of
+from plait.benchmarks.tasks.miniature import reader as miniature
+from plait.benchmarks.tasks.miniature.queries import FIELDS as MINIATURE_FIELDS
+from plait.benchmarks.tasks.mmie import reader as mmie
+from plait.benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
+from plait.benchmarks.tasks.published import UNKNOWN, TaskSet, unicode_only
+from plait.benchmarks.tasks.reading.images import default_folder
+from plait.benchmarks.tasks.reading.rules import Rule, TaskError
+from plait.generators.base import imported
+from plait.generators.document import Malformed, Sample
+from plait.generators.errors import MissingInput, UsageError
+from plait.generators.registry import Named, forms, is_custom, prefix_of
 
 __all__ = ["READERS", "TaskError", "TaskSet", "is_function", "limited", "load", "selected"]
 
 Queries = Sequence[Sample | Malformed]
 
 READERS: Mapping[str, str] = {
-    "creation": "benchmarks.tasks.creation_mmbench:load",
-    "creation-text": "benchmarks.tasks.creation_mmbench:load_text_only",
-    "interleavedbench": "benchmarks.tasks.interleavedbench:load",
-    "isg": "benchmarks.tasks.isg:load",
-    "dpg": "benchmarks.tasks.prompt_sets:load_dpg",
-    "geneval2": "benchmarks.tasks.prompt_sets:load_geneval2",
-    "mllm-bench": "benchmarks.tasks.mllm_bench:load",
-    "mmrb2": "benchmarks.tasks.mmrb2:load",
-    "opening": "benchmarks.tasks.opening:load",
-    "probench": "benchmarks.tasks.probench:load",
-    "realunify": "benchmarks.tasks.realunify:load",
-    "prompts": "benchmarks.tasks.own_prompts:load",
-    "t2i-compbench": "benchmarks.tasks.prompt_sets:load_compbench",
-    "ueval": "benchmarks.tasks.ueval:load",
-    "uni-mmmu": "benchmarks.tasks.uni_mmmu:load",
+    "creation": "plait.benchmarks.tasks.creation_mmbench:load",
+    "creation-text": "plait.benchmarks.tasks.creation_mmbench:load_text_only",
+    "interleavedbench": "plait.benchmarks.tasks.interleavedbench:load",
+    "isg": "plait.benchmarks.tasks.isg:load",
+    "dpg": "plait.benchmarks.tasks.prompt_sets:load_dpg",
+    "geneval2": "plait.benchmarks.tasks.prompt_sets:load_geneval2",
+    "mllm-bench": "plait.benchmarks.tasks.mllm_bench:load",
+    "mmrb2": "plait.benchmarks.tasks.mmrb2:load",
+    "opening": "plait.benchmarks.tasks.opening:load",
+    "probench": "plait.benchmarks.tasks.probench:load",
+    "realunify": "plait.benchmarks.tasks.realunify:load",
+    "prompts": "plait.benchmarks.tasks.own_prompts:load",
+    "t2i-compbench": "plait.benchmarks.tasks.prompt_sets:load_compbench",
+    "ueval": "plait.benchmarks.tasks.ueval:load",
+    "uni-mmmu": "plait.benchmarks.tasks.uni_mmmu:load",
 }
 """Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
 

@@ -13,14 +13,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.mmie.official import ImageFiles, write_rows
-from benchmarks.tasks.published import Answer, RowGroup, TaskSet, answers_by_query, task_set
-from benchmarks.tasks.reading.images import ImageCache, ImageFolder, image_paths, images_of
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
-from benchmarks.tasks.reading.sources import load_rows, located, parquet_files, parquet_rows
-from generators.document import Document, Image, Sample, Text, Turn
-from generators.files import safe_name
-from scorers.judging.criteria import ABOUTS, CLOSED, CLOSED_TASKS, TASK
+from plait.benchmarks.tasks.mmie.official import ImageFiles, write_rows
+from plait.benchmarks.tasks.published import (
+    Answer,
+    RowGroup,
+    TaskSet,
+    answers_by_query,
+    task_set,
+)
+from plait.benchmarks.tasks.reading.images import (
+    ImageCache,
+    ImageFolder,
+    image_paths,
+    images_of,
+)
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
+from plait.benchmarks.tasks.reading.sources import (
+    load_rows,
+    located,
+    parquet_files,
+    parquet_rows,
+)
+from plait.generators.document import Document, Image, Sample, Text, Turn
+from plait.generators.files import safe_name
+from plait.scorers.judging.criteria import ABOUTS, CLOSED, CLOSED_TASKS, TASK
 
 NAME = "ueval"
 ANSWERS = "answers"

@@ -20,12 +20,24 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.tasks.published import RowGroup, TaskSet, task_set
-from benchmarks.tasks.reading.images import ImageFolder
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type, shown
-from benchmarks.tasks.reading.sources import load_json, load_listed, load_rows, located
-from generators.document import Document, Image, Sample, Text, Turn
-from scorers.answers import CHOICE, KNOWN, MOVES
+from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.reading.images import ImageFolder
+from plait.benchmarks.tasks.reading.rules import (
+    Row,
+    RowError,
+    Rule,
+    TaskError,
+    of_type,
+    shown,
+)
+from plait.benchmarks.tasks.reading.sources import (
+    load_json,
+    load_listed,
+    load_rows,
+    located,
+)
+from plait.generators.document import Document, Image, Sample, Text, Turn
+from plait.scorers.answers import CHOICE, KNOWN, MOVES
 
 NAME = "uni-mmmu"
 _JIGSAW, _SLIDING = "jigsaw_dataset_2x2ref", "sliding"

@@ -12,10 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol
 
-from cluster.executors.node_watch import NodeWatch
-from cluster.placement import Node
-from generators.base import Placement
-from generators.errors import PlaitError
+from plait.cluster.executors.node_watch import NodeWatch
+from plait.cluster.placement import Node
+from plait.generators.base import Placement
+from plait.generators.errors import PlaitError
 
 ExecutorName = Literal["ray", "local"]
 Ref = Any

@@ -24,14 +24,14 @@ from typing import Any, TextIO, cast
 
 import psutil  # type: ignore[import-untyped]
 
-from cluster.executors.base import Executor, HostLost, Ref
-from cluster.placement import Node, Resources
-from cluster.records import Item
-from cluster.worker import Lane, Receipt, Worker, WorkerInfo, in_background
-from generators.base import Outcome, Placement, Result, StageSpec
-from generators.images import Drawing
-from generators.secrets import MaskedStream
-from generators.unicode import with_valid_text
+from plait.cluster.executors.base import Executor, HostLost, Ref
+from plait.cluster.placement import Node, Resources
+from plait.cluster.records import Item
+from plait.cluster.worker import Lane, Receipt, Worker, WorkerInfo, in_background
+from plait.generators.base import Outcome, Placement, Result, StageSpec
+from plait.generators.images import Drawing
+from plait.generators.secrets import MaskedStream
+from plait.generators.unicode import with_valid_text
 
 
 class _Share(futures.Executor):

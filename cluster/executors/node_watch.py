@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from cluster.placement import Node
+from plait.cluster.placement import Node
 
 _EVERY_S = 2.0
 _LIMIT_S = 3.0

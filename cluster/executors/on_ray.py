@@ -24,19 +24,19 @@ import psutil  # type: ignore[import-untyped]
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from cluster.executors.base import ClusterError, Executor, HostLost, Ref
-from cluster.executors.node_watch import NodeWatch
-from cluster.executors.probe import (
+from plait.cluster.executors.base import ClusterError, Executor, HostLost, Ref
+from plait.cluster.executors.node_watch import NodeWatch
+from plait.cluster.executors.probe import (
     has_token,
     is_inside_job,
     is_local,
     locate,
     unreachable,
 )
-from cluster.manifest import CHECKOUT
-from cluster.placement import Node, Resources
-from cluster.worker import Worker, in_background
-from generators.base import Placement
+from plait.cluster.manifest import CHECKOUT
+from plait.cluster.placement import Node, Resources
+from plait.cluster.worker import Worker, in_background
+from plait.generators.base import Placement
 
 _OWN_PACKAGES = ("benchmarks", "cluster", "generators", "pipelines", "scorers")
 _ACTOR_THREADS = 8

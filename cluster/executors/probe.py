@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
-from cluster.executors.base import ClusterError
+from plait.cluster.executors.base import ClusterError
 
 _LIMIT_S = 5.0
 _CHECK_ALIVE = "/ray.rpc.NodeInfoGcsService/CheckAlive"

@@ -22,11 +22,11 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from cluster.executors.base import Executor, HostLost, Ref
-from cluster.executors.node_watch import NodeWatch
-from cluster.placement import Node, Resources, free_resources
-from cluster.worker import Receipt, Worker
-from generators.base import Placement, StageSpec
+from plait.cluster.executors.base import Executor, HostLost, Ref
+from plait.cluster.executors.node_watch import NodeWatch
+from plait.cluster.placement import Node, Resources, free_resources
+from plait.cluster.worker import Receipt, Worker
+from plait.generators.base import Placement, StageSpec
 
 _WATCHED_EVERY_S = 2.0
 _MESSAGE_S = 0.001

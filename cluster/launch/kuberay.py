@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from cluster.launch.settings import TEMPLATES, BatchJob, said_by
-from generators.buckets import BucketPath
-from generators.errors import UsageError
+from plait.cluster.launch.settings import TEMPLATES, BatchJob, said_by
+from plait.generators.buckets import BucketPath
+from plait.generators.errors import UsageError
 
 CONFIG_FILE = PurePosixPath("/etc/plait/run.toml")
 """Where pods see the config."""

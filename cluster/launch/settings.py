@@ -14,12 +14,12 @@ from typing import Self
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from cluster.manifest import CHECKOUT
-from generators.buckets import AnyPath
-from generators.errors import UsageError
+from plait.cluster.manifest import CHECKOUT
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
 
 TEMPLATES = Environment(
-    loader=PackageLoader("cluster.launch", "."),
+    loader=PackageLoader("plait.cluster.launch", "."),
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

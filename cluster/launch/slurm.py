@@ -12,9 +12,9 @@ import shlex
 import sys
 from pathlib import Path
 
-from cluster.launch.settings import TEMPLATES, BatchJob, ClusterSettings, said_by
-from cluster.run import MADE_VARIABLE
-from generators.errors import UsageError
+from plait.cluster.launch.settings import TEMPLATES, BatchJob, ClusterSettings, said_by
+from plait.cluster.run import MADE_VARIABLE
+from plait.generators.errors import UsageError
 
 
 def script(job: BatchJob) -> str:

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from generators.base import Placement
-from generators.buckets import AnyPath
-from generators.files import AppendedFile
+from plait.generators.base import Placement
+from plait.generators.buckets import AnyPath
+from plait.generators.files import AppendedFile
 
 JOURNAL, VERSION = "spans.jsonl", 2
 FINE = 20_000

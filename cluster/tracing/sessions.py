@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cluster.shard import FOLDER
-from cluster.tracing.journal import DRIVER, JOURNAL, ROWS, VERSION, Event
-from generators.buckets import AnyPath, matching
+from plait.cluster.shard import FOLDER
+from plait.cluster.tracing.journal import DRIVER, JOURNAL, ROWS, VERSION, Event
+from plait.generators.buckets import AnyPath, matching
 
 _DOING = {"read": "transfer", "write": "transfer", "compute": "compute", "lost": "lost"}
 _GAP_US = 1_000_000

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.tracing.journal import MAKING, STARTING_RAY
-from cluster.tracing.sessions import Session, WorkerTrace, read_sessions, trace_text
-from generators.buckets import AnyPath
-from generators.files import write_whole
+from plait.cluster.tracing.journal import MAKING, STARTING_RAY
+from plait.cluster.tracing.sessions import Session, WorkerTrace, read_sessions, trace_text
+from plait.generators.buckets import AnyPath
+from plait.generators.files import write_whole
 
 TRACE = "trace.json"
 STATES = ("load", "compute", "lost", "transfer", "wait")

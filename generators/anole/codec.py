@@ -21,10 +21,10 @@ from PIL import Image as Pillow
 from PIL import ImageOps
 from torch import Tensor
 
-from generators.decoding.payloads import CodeDecoder, full_precision
-from generators.document import Image
-from generators.errors import CheckpointError
-from generators.images import MAX_PIXELS, ImageError, decode
+from plait.generators.decoding.payloads import CodeDecoder, full_precision
+from plait.generators.document import Image
+from plait.generators.errors import CheckpointError
+from plait.generators.images import MAX_PIXELS, ImageError, decode
 
 
 def encoder_input(image: Image, resolution: int) -> torch.Tensor:

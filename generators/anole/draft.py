@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.anole.codec import encoder_input
-from generators.anole.models import AnoleVocabulary, load_codec, load_language
-from generators.anole.settings import AnoleDraftSettings
-from generators.base import Weights
-from generators.decoding.drafting import (
+from plait.generators.anole.codec import encoder_input
+from plait.generators.anole.models import AnoleVocabulary, load_codec, load_language
+from plait.generators.anole.settings import AnoleDraftSettings
+from plait.generators.base import Weights
+from plait.generators.decoding.drafting import (
     InterleavedDraft,
     NativePrompt,
     Piece,
@@ -30,10 +30,10 @@ from generators.decoding.drafting import (
     pieces_of,
     seen_by,
 )
-from generators.decoding.payloads import pack
-from generators.decoding.sampling import Sampler, penalised
-from generators.decoding.streams import Streams
-from generators.document import Image, ImageRequest, Request, Text
+from plait.generators.decoding.payloads import pack
+from plait.generators.decoding.sampling import Sampler, penalised
+from plait.generators.decoding.streams import Streams
+from plait.generators.document import Image, ImageRequest, Request, Text
 
 
 class TokenMode(StrEnum):

@@ -21,14 +21,14 @@ import yaml  # type: ignore[import-untyped]
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from generators.anole.codec import Codec, vq_model
-from generators.anole.settings import AnoleDraftSettings, AnoleRenderSettings
-from generators.architectures import config_of
-from generators.base import Weights
-from generators.decoding.payloads import CodesRender
-from generators.decoding.steering import steer, toy_byte_level
-from generators.errors import CheckpointError
-from generators.loading.files import (
+from plait.generators.anole.codec import Codec, vq_model
+from plait.generators.anole.settings import AnoleDraftSettings, AnoleRenderSettings
+from plait.generators.architectures import config_of
+from plait.generators.base import Weights
+from plait.generators.decoding.payloads import CodesRender
+from plait.generators.decoding.steering import steer, toy_byte_level
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.files import (
     Files,
     configured,
     count,
@@ -40,7 +40,7 @@ from generators.loading.files import (
     shape_of,
     stored_tensors,
 )
-from generators.loading.strict import (
+from plait.generators.loading.strict import (
     Layout,
     Place,
     device_of,
@@ -52,8 +52,8 @@ from generators.loading.strict import (
     revived,
     same,
 )
-from generators.settings import ModelSettings
-from generators.toys import BYTE_LEVEL
+from plait.generators.settings import ModelSettings
+from plait.generators.toys import BYTE_LEVEL
 
 BOS, EOS = "<s>", "</s>"
 BEGIN_IMAGE, END_IMAGE = "<racm3:break>", "<eoss>"

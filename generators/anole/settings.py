@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from generators.architectures import cache_gib, stored
-from generators.base import Kind, Weights
-from generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
-from generators.natives import assembled
-from generators.settings import ModelSettings, unkeyed
-from generators.system import System
-from generators.work import PROMPT_TOKENS, FigureRange, Work, drawn
+from plait.generators.architectures import cache_gib, stored
+from plait.generators.base import Kind, Weights
+from plait.generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
+from plait.generators.natives import assembled
+from plait.generators.settings import ModelSettings, unkeyed
+from plait.generators.system import System
+from plait.generators.work import PROMPT_TOKENS, FigureRange, Work, drawn
 
 PUBLISHED = "leloy/Anole-7b-v0.1-hf"
 _IMAGE_TOKENS = 1024
@@ -28,7 +28,7 @@ class AnoleDraftSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "anole-draft"
-    target: ClassVar[str] = "generators.anole.draft:AnoleDraft"
+    target: ClassVar[str] = "plait.generators.anole.draft:AnoleDraft"
     seeded: ClassVar[bool] = True
     spans_gpus: ClassVar[bool] = False
 
@@ -76,7 +76,7 @@ class AnoleRenderSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.RENDER
     stage: ClassVar[str] = "anole-render"
-    target: ClassVar[str] = "generators.anole.models:AnoleRender"
+    target: ClassVar[str] = "plait.generators.anole.models:AnoleRender"
     version: ClassVar[int] = 2
     spans_gpus: ClassVar[bool] = False
 

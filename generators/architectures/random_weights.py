@@ -19,8 +19,8 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from generators.architectures import config_of, stored
-from generators.loading.strict import unreported
+from plait.generators.architectures import config_of, stored
+from plait.generators.loading.strict import unreported
 
 SPACE = "\u0120"
 """How byte-level vocabularies write the space before a word."""

@@ -15,14 +15,20 @@ from PIL import Image as Pillow
 from torch import Tensor
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
-from generators.base import Failure, Outcome, Result, Skip
-from generators.content import answered, display_text, unanswerable
-from generators.decoding.sampling import NO_NUMBERS, NONE, NoNumbers, Sampler, read_tokens
-from generators.decoding.streams import Stream, Streams
-from generators.document import Content, Draft, Image, ImageRequest, Request, Text
-from generators.errors import CheckpointError
-from generators.images import ImageError
-from generators.overflow import SCORES, no_numbers
+from plait.generators.base import Failure, Outcome, Result, Skip
+from plait.generators.content import answered, display_text, unanswerable
+from plait.generators.decoding.sampling import (
+    NO_NUMBERS,
+    NONE,
+    NoNumbers,
+    Sampler,
+    read_tokens,
+)
+from plait.generators.decoding.streams import Stream, Streams
+from plait.generators.document import Content, Draft, Image, ImageRequest, Request, Text
+from plait.generators.errors import CheckpointError
+from plait.generators.images import ImageError
+from plait.generators.overflow import SCORES, no_numbers
 
 Piece = str | Image
 Segment = Text | ImageRequest

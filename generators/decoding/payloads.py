@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from generators.base import Failure, Outcome, Result
-from generators.content import answered
-from generators.document import ImageRequest, Payload
-from generators.images import Drawing
+from plait.generators.base import Failure, Outcome, Result
+from plait.generators.content import answered
+from plait.generators.document import ImageRequest, Payload
+from plait.generators.images import Drawing
 
 
 def pack(**tensors: Tensor) -> Payload:

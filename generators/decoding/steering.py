@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-from generators.toys import BYTE_LEVEL
+from plait.generators.toys import BYTE_LEVEL
 
 
 def isolate(layer: Any, channels: int = 1) -> None:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from generators.decoding.graphs import StepGraphs, StepInputs, rounded, suits
-from generators.decoding.prefixes import PrefixPart, levels, marks, passes
+from plait.generators.decoding.graphs import StepGraphs, StepInputs, rounded, suits
+from plait.generators.decoding.prefixes import PrefixPart, levels, marks, passes
 
 
 class KeyValueRows:

@@ -9,8 +9,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from generators.decoding.sampling import NO_NUMBERS, NONE, NoNumbers
-from generators.decoding.streams import Stream, Streams
+from plait.generators.decoding.sampling import NO_NUMBERS, NONE, NoNumbers
+from plait.generators.decoding.streams import Stream, Streams
 
 Finish = Literal["stop", "length"] | NoNumbers
 """Whether the model ended its text, it reached its limit, or its logits were no numbers."""

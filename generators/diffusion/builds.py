@@ -21,13 +21,13 @@ from diffusers.pipelines.stable_diffusion.safety_checker import (
 from tokenizers import Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel
 
-from generators.diffusion.designs import (
+from plait.generators.diffusion.designs import (
     DESIGNS,
     Architecture,
     PipelineDesign,
     TokenizerKind,
 )
-from generators.loading.strict import assign
+from plait.generators.loading.strict import assign
 
 SEED = 20241014
 

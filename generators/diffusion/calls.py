@@ -13,10 +13,10 @@ from typing import Any
 
 from diffusers.utils import is_bs4_available, is_ftfy_available
 
-from generators.diffusion.designs import DESIGNS
-from generators.diffusion.inputs import SEEING
-from generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
-from generators.names import unknown
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.inputs import SEEING
+from plait.generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
+from plait.generators.names import unknown
 
 _TRUE_CFG = "true_cfg_scale"
 _GUIDING = ("guidance_scale", _TRUE_CFG, "distilled_guidance_scale")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from generators.architectures import Config, config_of
+from plait.generators.architectures import Config, config_of
 
 TokenizerKind = Literal["clip", "t5", "byt5", "qwen", "gemma", "glm-image", "qwen-vl"]
 
@@ -27,7 +27,7 @@ class PipelineDesign(BaseModel):
     preset: str | None = None
     """Name by which users know the model; None where they name it otherwise."""
     settings: Mapping[str, Any] = {}
-    """Those of the preset (`pipelines.presets.TextToImageSettings`)."""
+    """Those of the preset (`plait.pipelines.presets.TextToImageSettings`)."""
     licence: str | None = None
     """Of the weights, by the model card; None where it was not read."""
     template: Literal["chat", "own", "instruction"] | None = None

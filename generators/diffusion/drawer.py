@@ -13,20 +13,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from generators.base import Failure, Fault, Outcome, Result, Weights
-from generators.diffusion.builds import build_pipeline
-from generators.diffusion.calls import Call, draws_in_batches
-from generators.diffusion.loading import load_published, quiet
-from generators.diffusion.placing import (
+from plait.generators.base import Failure, Fault, Outcome, Result, Weights
+from plait.generators.diffusion.builds import build_pipeline
+from plait.generators.diffusion.calls import Call, draws_in_batches
+from plait.generators.diffusion.loading import load_published, quiet
+from plait.generators.diffusion.placing import (
     compile_denoiser,
     denoiser_of,
     place,
     use_attention,
 )
-from generators.diffusion.settings import DiffusionSettings, architecture_of
-from generators.images import Drawing
-from generators.loading.strict import device_of
-from generators.overflow import no_numbers
+from plait.generators.diffusion.settings import DiffusionSettings, architecture_of
+from plait.generators.images import Drawing
+from plait.generators.loading.strict import device_of
+from plait.generators.overflow import no_numbers
 
 ROUNDING = 1e-3
 """How far values may lie beyond black and white."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from generators.diffusion.designs import PipelineDesign
+from plait.generators.diffusion.designs import PipelineDesign
 
 DECODER_FLOPS_PER_PIXEL = 1.0e7
 """Of Stable Diffusion's autoencoder, from latents to an image (counted at 512 and 1024)."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.designs import DESIGNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,12 @@ import torch
 import transformers
 from safetensors import SafetensorError
 
-from generators.checkpoints import looks_like_path
-from generators.diffusion.designs import DESIGNS
-from generators.diffusion.settings import DiffusionSettings
-from generators.errors import CheckpointError
-from generators.loading.files import read_json
-from generators.loading.soundness import (
+from plait.generators.checkpoints import looks_like_path
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.settings import DiffusionSettings
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.files import read_json
+from plait.generators.loading.soundness import (
     choose_variant,
     refuse_adapter,
     refuse_broken_texts,
@@ -31,7 +31,7 @@ from generators.loading.soundness import (
     refuse_without_vocabulary,
     stored_files,
 )
-from generators.loading.strict import listed, refuse_lost_words
+from plait.generators.loading.strict import listed, refuse_lost_words
 
 Kinds = Mapping[str, type[Any]]
 """Component -> its class."""

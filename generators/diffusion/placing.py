@@ -15,9 +15,9 @@ import torch
 from accelerate import dispatch_model
 from diffusers.models.attention_dispatch import AttentionBackendName
 
-from generators.checkpoints import first_line
-from generators.diffusion.settings import DiffusionSettings
-from generators.errors import PlaitError
+from plait.generators.checkpoints import first_line
+from plait.generators.diffusion.settings import DiffusionSettings
+from plait.generators.errors import PlaitError
 
 
 def place(pipeline: Any, settings: DiffusionSettings, device: torch.device) -> None:

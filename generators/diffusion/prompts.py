@@ -9,8 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from generators.diffusion.designs import DESIGNS
-from generators.diffusion.settings import DiffusionSettings
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.settings import DiffusionSettings
 
 _UNLIMITED = 1_000_000
 """Tokenizers that have no limit declare a huge one."""

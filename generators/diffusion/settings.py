@@ -7,16 +7,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from generators.base import Kind, Weights
-from generators.diffusion.designs import DESIGNS, PUBLISHED, Architecture
-from generators.diffusion.flops import (
+from plait.generators.base import Kind, Weights
+from plait.generators.diffusion.designs import DESIGNS, PUBLISHED, Architecture
+from plait.generators.diffusion.flops import (
     DECODER_FLOPS_PER_PIXEL,
     evaluation_flops,
     is_guided,
 )
-from generators.errors import CheckpointError
-from generators.settings import ModelSettings, unkeyed
-from generators.work import FigureRange, Work, drawn
+from plait.generators.errors import CheckpointError
+from plait.generators.settings import ModelSettings, unkeyed
+from plait.generators.work import FigureRange, Work, drawn
 
 TINY_SIDE = 64
 """Tiny weights draw at most this many pixels a side, in at most TINY_STEPS steps."""
@@ -54,7 +54,7 @@ class DiffusionSettings(ModelSettings):
     """Denoising steps."""
     guidance: float | None = Field(default=None, ge=0)
     """Scale of classifier-free guidance, or of FLUX.1-dev's distilled guidance. It sets the
-    argument that the pipeline guides by (`generators.diffusion.calls`), which is
+    argument that the pipeline guides by (`plait.generators.diffusion.calls`), which is
     `true_cfg_scale` for Qwen-Image."""
     height: int | None = Field(default=None, ge=16, multiple_of=16)
     """In pixels; 16 is the coarsest patch among the named models."""

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import answered, empty
-from generators.decoding.drafting import NativePrompt, Piece, context_of, pieces_of
-from generators.decoding.payloads import pack
-from generators.document import Image, ImageRequest, Payload, Text
-from generators.emu2.models import load
-from generators.emu2.settings import Emu2ConditionSettings
-from generators.overflow import no_numbers
+from plait.generators.base import Failure, Outcome, Result, Skip, Weights
+from plait.generators.content import answered, empty
+from plait.generators.decoding.drafting import NativePrompt, Piece, context_of, pieces_of
+from plait.generators.decoding.payloads import pack
+from plait.generators.document import Image, ImageRequest, Payload, Text
+from plait.generators.emu2.models import load
+from plait.generators.emu2.settings import Emu2ConditionSettings
+from plait.generators.overflow import no_numbers
 
 ConditionMode = Literal["generation", "autoencoding"]
 _Read = tuple[ConditionMode, NativePrompt]

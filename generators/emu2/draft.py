@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig, RepetitionPenaltyLogitsProcessor
 
-from generators.base import Failure, Skip, Weights
-from generators.content import unanswerable
-from generators.decoding.drafting import (
+from plait.generators.base import Failure, Skip, Weights
+from plait.generators.content import unanswerable
+from plait.generators.decoding.drafting import (
     Drafting,
     NativePrompt,
     Piece,
@@ -24,11 +24,11 @@ from generators.decoding.drafting import (
     context_of,
     pieces_of,
 )
-from generators.decoding.sampling import NO_NUMBERS, NumberCheck
-from generators.document import Request, Text
-from generators.emu2.models import load
-from generators.emu2.settings import Emu2DraftSettings
-from generators.rounds import continued
+from plait.generators.decoding.sampling import NO_NUMBERS, NumberCheck
+from plait.generators.document import Request, Text
+from plait.generators.emu2.models import load
+from plait.generators.emu2.settings import Emu2DraftSettings
+from plait.generators.rounds import continued
 
 
 class ChatTemplate(NamedTuple):

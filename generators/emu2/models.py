@@ -22,10 +22,10 @@ from accelerate import dispatch_model
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from generators.architectures import config_of, stored
-from generators.base import Weights
-from generators.decoding.steering import isolate
-from generators.emu2.network import (
+from plait.generators.architectures import config_of, stored
+from plait.generators.base import Weights
+from plait.generators.decoding.steering import isolate
+from plait.generators.emu2.network import (
     ADDED,
     ADDED_CHAT,
     USER,
@@ -34,10 +34,10 @@ from generators.emu2.network import (
     VisionSize,
     empty_network,
 )
-from generators.emu2.settings import Emu2Settings, Quantization
-from generators.errors import CheckpointError
-from generators.extras import import_extra
-from generators.loading.files import (
+from plait.generators.emu2.settings import Emu2Settings, Quantization
+from plait.generators.errors import CheckpointError
+from plait.generators.extras import import_extra
+from plait.generators.loading.files import (
     Files,
     configured,
     count,
@@ -49,8 +49,8 @@ from generators.loading.files import (
     shape_of,
     stored_tensors,
 )
-from generators.loading.llama import LlamaPieces, trained_pieces
-from generators.loading.strict import (
+from plait.generators.loading.llama import LlamaPieces, trained_pieces
+from plait.generators.loading.strict import (
     Layout,
     Place,
     device_of,
@@ -59,7 +59,7 @@ from generators.loading.strict import (
     randomised,
     revived,
 )
-from generators.toys import WORDS
+from plait.generators.toys import WORDS
 
 Part = Literal["chat", "gen"]
 """Emu2-Chat, or Emu2-Gen's multimodal encoder."""

@@ -4,7 +4,7 @@ The vision encoder is an EVA-02-CLIP-E with post-norm residuals and no final nor
 emu/eva_vit.py of baaivision/Emu with the values of emu/conf/emu_conf.py.
 
 Upstream tokenises with the slow tokenizer of transformers 4.31
-(`generators.loading.llama`), in which every special token but `<unk>` takes the white space
+(`plait.generators.loading.llama`), in which every special token but `<unk>` takes the white space
 on both its sides.
 """
 
@@ -25,13 +25,13 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from generators.base import Failure, Skip
-from generators.content import display_text
-from generators.decoding.drafting import NativePrompt, Piece, clip_pixels, too_long
-from generators.decoding.streams import Streams
-from generators.document import Image
-from generators.images import ImageError, decode
-from generators.loading.llama import (
+from plait.generators.base import Failure, Skip
+from plait.generators.content import display_text
+from plait.generators.decoding.drafting import NativePrompt, Piece, clip_pixels, too_long
+from plait.generators.decoding.streams import Streams
+from plait.generators.document import Image
+from plait.generators.images import ImageError, decode
+from plait.generators.loading.llama import (
     BOS,
     UNKNOWN,
     AddedToken,

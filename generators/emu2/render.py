@@ -22,22 +22,22 @@ from diffusers.pipelines.stable_diffusion.safety_checker import (
 from PIL import Image as Pillow
 from torch import Tensor
 
-from generators.base import Failure, Fault, Outcome, Result, Weights
-from generators.checkpoints import looks_like_path
-from generators.content import answered
-from generators.decoding.payloads import received
-from generators.diffusion.builds import assembled, empty_module
-from generators.diffusion.designs import DESIGNS
-from generators.diffusion.drawer import Drawer
-from generators.diffusion.loading import modules_of
-from generators.diffusion.settings import DiffusionSettings
-from generators.document import ImageRequest
-from generators.emu2.models import native_file, shapes_in, stored_in
-from generators.emu2.settings import Emu2RenderSettings
-from generators.errors import CheckpointError
-from generators.images import Drawing
-from generators.loading.files import Files, read_json
-from generators.loading.strict import device_of, fill, identical
+from plait.generators.base import Failure, Fault, Outcome, Result, Weights
+from plait.generators.checkpoints import looks_like_path
+from plait.generators.content import answered
+from plait.generators.decoding.payloads import received
+from plait.generators.diffusion.builds import assembled, empty_module
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.drawer import Drawer
+from plait.generators.diffusion.loading import modules_of
+from plait.generators.diffusion.settings import DiffusionSettings
+from plait.generators.document import ImageRequest
+from plait.generators.emu2.models import native_file, shapes_in, stored_in
+from plait.generators.emu2.settings import Emu2RenderSettings
+from plait.generators.errors import CheckpointError
+from plait.generators.images import Drawing
+from plait.generators.loading.files import Files, read_json
+from plait.generators.loading.strict import device_of, fill, identical
 
 DESIGN = DESIGNS["emu2"]
 KINDS: Mapping[str, type[Any]] = {

@@ -15,17 +15,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from generators.architectures import stored
-from generators.base import Kind, Weights
-from generators.diffusion.designs import Architecture
-from generators.diffusion.settings import DiffusionSettings
-from generators.document import Content, Image, Sample
-from generators.errors import UsageError
-from generators.natives import assembled
-from generators.rounds import Continuation, ImagePrompt, Rounds
-from generators.settings import ModelSettings, unkeyed
-from generators.system import System
-from generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens
+from plait.generators.architectures import stored
+from plait.generators.base import Kind, Weights
+from plait.generators.diffusion.designs import Architecture
+from plait.generators.diffusion.settings import DiffusionSettings
+from plait.generators.document import Content, Image, Sample
+from plait.generators.errors import UsageError
+from plait.generators.natives import assembled
+from plait.generators.rounds import Continuation, ImagePrompt, Rounds
+from plait.generators.settings import ModelSettings, unkeyed
+from plait.generators.system import System
+from plait.generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens
 
 CHAT, GEN = "BAAI/Emu2-Chat", "BAAI/Emu2-Gen"
 
@@ -95,7 +95,7 @@ class Emu2DraftSettings(Emu2Settings):
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "emu2-draft"
-    target: ClassVar[str] = "generators.emu2.draft:Emu2Draft"
+    target: ClassVar[str] = "plait.generators.emu2.draft:Emu2Draft"
 
     model: str = unkeyed(CHAT)
     """A Hub id or folder in the layout of `BAAI/Emu2-Chat`, or a folder with the native
@@ -133,7 +133,7 @@ class Emu2ConditionSettings(Emu2Settings):
 
     kind: ClassVar[Kind] = Kind.CONDITION
     stage: ClassVar[str] = "emu2-condition"
-    target: ClassVar[str] = "generators.emu2.condition:Emu2Condition"
+    target: ClassVar[str] = "plait.generators.emu2.condition:Emu2Condition"
 
     model: str = unkeyed(GEN)
     """A Hub id or folder in the layout of `BAAI/Emu2-Gen`, or a folder with the native
@@ -151,7 +151,7 @@ class Emu2RenderSettings(DiffusionSettings):
     """Emu2-Gen's UNet and autoencoder, which draw from the vectors."""
 
     stage: ClassVar[str] = "emu2-render"
-    target: ClassVar[str] = "generators.emu2.render:Emu2Render"
+    target: ClassVar[str] = "plait.generators.emu2.render:Emu2Render"
 
     model: str = unkeyed(GEN)
     """As for conditioning; a native folder may hold `unet/` and `vae/` configs."""

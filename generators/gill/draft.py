@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.base import Weights
-from generators.decoding.drafting import (
+from plait.generators.base import Weights
+from plait.generators.decoding.drafting import (
     InterleavedDraft,
     NativePrompt,
     Piece,
@@ -23,12 +23,12 @@ from generators.decoding.drafting import (
     Track,
     pieces_of,
 )
-from generators.decoding.payloads import pack
-from generators.decoding.sampling import Sampler
-from generators.decoding.streams import Streams
-from generators.document import Image, ImageRequest, Request, Text, Turn
-from generators.gill.models import GillTokens, load_models
-from generators.gill.settings import GillDraftSettings
+from plait.generators.decoding.payloads import pack
+from plait.generators.decoding.sampling import Sampler
+from plait.generators.decoding.streams import Streams
+from plait.generators.document import Image, ImageRequest, Request, Text, Turn
+from plait.generators.gill.models import GillTokens, load_models
+from plait.generators.gill.settings import GillDraftSettings
 
 
 def pieces(turns: Sequence[Turn], settings: GillDraftSettings, vokens: str) -> list[Piece]:

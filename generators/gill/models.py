@@ -25,15 +25,15 @@ from tokenizers import Tokenizer, models
 from torch import Tensor, nn
 from transformers import AutoModel, CLIPImageProcessorPil
 
-from generators.architectures import config_of
-from generators.base import Weights
-from generators.checkpoints import with_revision
-from generators.decoding.steering import byte_level, toy_byte_level
-from generators.document import Image
-from generators.errors import CheckpointError
-from generators.gill.settings import GillDraftSettings
-from generators.images import decode
-from generators.loading.files import (
+from plait.generators.architectures import config_of
+from plait.generators.base import Weights
+from plait.generators.checkpoints import with_revision
+from plait.generators.decoding.steering import byte_level, toy_byte_level
+from plait.generators.document import Image
+from plait.generators.errors import CheckpointError
+from plait.generators.gill.settings import GillDraftSettings
+from plait.generators.images import decode
+from plait.generators.loading.files import (
     Files,
     configured,
     count,
@@ -43,7 +43,7 @@ from generators.loading.files import (
     section,
     stored_tensors,
 )
-from generators.loading.strict import (
+from plait.generators.loading.strict import (
     Layout,
     Place,
     Put,
@@ -53,7 +53,7 @@ from generators.loading.strict import (
     identical,
     randomised,
 )
-from generators.toys import BYTE_LEVEL
+from plait.generators.toys import BYTE_LEVEL
 
 BOS, PAD = "</s>", "<pad>"
 """OPT begins texts with the token that ends them (facebook/opt-6.7b, config.json)."""

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from generators.architectures import cache_gib
-from generators.base import Kind, Weights
-from generators.natives import assembled
-from generators.settings import ModelSettings, unkeyed
-from generators.system import System
-from generators.vokens.settings import VokenRenderSettings, states_bytes
-from generators.work import PROMPT_TOKENS, Work, answer_tokens
+from plait.generators.architectures import cache_gib
+from plait.generators.base import Kind, Weights
+from plait.generators.natives import assembled
+from plait.generators.settings import ModelSettings, unkeyed
+from plait.generators.system import System
+from plait.generators.vokens.settings import VokenRenderSettings, states_bytes
+from plait.generators.work import PROMPT_TOKENS, Work, answer_tokens
 
 PUBLISHED = "jykoh/gill"
 
@@ -28,7 +28,7 @@ class GillDraftSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "gill-draft"
-    target: ClassVar[str] = "generators.gill.draft:GillDraft"
+    target: ClassVar[str] = "plait.generators.gill.draft:GillDraft"
     seeded: ClassVar[bool] = True
     companions: ClassVar[tuple[str, ...]] = ("language", "vision")
     spans_gpus: ClassVar[bool] = False
@@ -112,7 +112,7 @@ class GillRenderSettings(VokenRenderSettings):
     """
 
     stage: ClassVar[str] = "gill-render"
-    target: ClassVar[str] = "generators.vokens.render:GillRender"
+    target: ClassVar[str] = "plait.generators.vokens.render:GillRender"
 
     model: str = unkeyed(PUBLISHED)
     """Hub id or folder with `pretrained_ckpt.pth.tar`."""

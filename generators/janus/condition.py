@@ -11,23 +11,23 @@ from typing import Any
 
 import torch
 
-from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import answered, empty
-from generators.decoding.drafting import (
+from plait.generators.base import Failure, Outcome, Result, Skip, Weights
+from plait.generators.content import answered, empty
+from plait.generators.decoding.drafting import (
     LimitedTrack,
     NativePrompt,
     Record,
     Writing,
     too_long,
 )
-from generators.decoding.payloads import pack
-from generators.decoding.sampling import NO_NUMBERS, Sampler
-from generators.decoding.streams import Streams
-from generators.document import ImageRequest, Payload, Text
-from generators.janus.draft import ANSWER
-from generators.janus.models import BEGIN_IMAGE, BOS, PAD, READING, USER, load
-from generators.janus.settings import JanusConditionSettings
-from generators.overflow import SCORES, no_numbers
+from plait.generators.decoding.payloads import pack
+from plait.generators.decoding.sampling import NO_NUMBERS, Sampler
+from plait.generators.decoding.streams import Streams
+from plait.generators.document import ImageRequest, Payload, Text
+from plait.generators.janus.draft import ANSWER
+from plait.generators.janus.models import BEGIN_IMAGE, BOS, PAD, READING, USER, load
+from plait.generators.janus.settings import JanusConditionSettings
+from plait.generators.overflow import SCORES, no_numbers
 
 
 class JanusCondition(Writing[LimitedTrack]):

@@ -8,19 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.base import Weights
-from generators.decoding.drafting import (
+from plait.generators.base import Weights
+from plait.generators.decoding.drafting import (
     InterleavedDraft,
     LimitedTrack,
     Piece,
     Record,
     merged,
 )
-from generators.decoding.sampling import Sampler
-from generators.decoding.streams import Streams
-from generators.document import Content, Image, Request, Text, Turn
-from generators.images import decode
-from generators.janus.models import (
+from plait.generators.decoding.sampling import Sampler
+from plait.generators.decoding.streams import Streams
+from plait.generators.document import Content, Image, Request, Text, Turn
+from plait.generators.images import decode
+from plait.generators.janus.models import (
     ASSISTANT,
     BEGIN_IMAGE,
     BOS,
@@ -30,8 +30,8 @@ from generators.janus.models import (
     USER,
     load,
 )
-from generators.janus.settings import JanusDraftSettings
-from generators.rounds import continued
+from plait.generators.janus.settings import JanusDraftSettings
+from plait.generators.rounds import continued
 
 SYSTEM = (
     "You are a helpful language and vision assistant. "

@@ -18,17 +18,17 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from generators.architectures import config_of
-from generators.base import Weights
-from generators.decoding.payloads import CodeDecoder, CodesRender, full_precision
-from generators.decoding.steering import steer, toy_byte_level
-from generators.errors import CheckpointError
-from generators.janus.settings import (
+from plait.generators.architectures import config_of
+from plait.generators.base import Weights
+from plait.generators.decoding.payloads import CodeDecoder, CodesRender, full_precision
+from plait.generators.decoding.steering import steer, toy_byte_level
+from plait.generators.errors import CheckpointError
+from plait.generators.janus.settings import (
     ARCHITECTURES,
     JanusRenderSettings,
     JanusSettings,
 )
-from generators.loading.files import (
+from plait.generators.loading.files import (
     Files,
     configured,
     read_json,
@@ -36,7 +36,7 @@ from generators.loading.files import (
     section,
     stored_tensors,
 )
-from generators.loading.strict import (
+from plait.generators.loading.strict import (
     assign,
     device_of,
     empty_model,
@@ -45,7 +45,7 @@ from generators.loading.strict import (
     randomised,
     revived,
 )
-from generators.toys import BYTE_LEVEL
+from plait.generators.toys import BYTE_LEVEL
 
 BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 PAD = "<｜▁pad▁｜>"

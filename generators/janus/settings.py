@@ -4,7 +4,7 @@ Defaults are those of deepseek-ai/Janus (generation_inference.py, README.md) and
 transformers checkpoints (`deepseek-community`). Imports no model code.
 
 The model does not interleave: a call writes text or draws one image. So each round of an
-answer is a text, then an image that is drawn from it (`generators.rounds`).
+answer is a text, then an image that is drawn from it (`plait.generators.rounds`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from generators.architectures import stored
-from generators.base import Kind, Weights
-from generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
-from generators.natives import assembled
-from generators.rounds import Continuation, Rounds
-from generators.settings import ModelSettings, unkeyed
-from generators.system import System
-from generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens, drawn
+from plait.generators.architectures import stored
+from plait.generators.base import Kind, Weights
+from plait.generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
+from plait.generators.natives import assembled
+from plait.generators.rounds import Continuation, Rounds
+from plait.generators.settings import ModelSettings, unkeyed
+from plait.generators.system import System
+from plait.generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens, drawn
 
 ARCHITECTURES: Mapping[str, str] = {
     "deepseek-community/Janus-Pro-1B": "janus-pro-1b",
@@ -57,7 +57,7 @@ class JanusDraftSettings(JanusSettings):
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "janus-draft"
-    target: ClassVar[str] = "generators.janus.draft:JanusDraft"
+    target: ClassVar[str] = "plait.generators.janus.draft:JanusDraft"
 
     context: int | None = Field(default=None, ge=1)
     """Most tokens of prompt and answer together; by default the model's (16,384)."""
@@ -91,7 +91,7 @@ class JanusConditionSettings(JanusSettings):
 
     kind: ClassVar[Kind] = Kind.CONDITION
     stage: ClassVar[str] = "janus-condition"
-    target: ClassVar[str] = "generators.janus.condition:JanusCondition"
+    target: ClassVar[str] = "plait.generators.janus.condition:JanusCondition"
     seeded: ClassVar[bool] = True
 
     context: int | None = Field(default=None, ge=1)
@@ -134,7 +134,7 @@ class JanusRenderSettings(JanusSettings):
 
     kind: ClassVar[Kind] = Kind.RENDER
     stage: ClassVar[str] = "janus-render"
-    target: ClassVar[str] = "generators.janus.models:JanusRender"
+    target: ClassVar[str] = "plait.generators.janus.models:JanusRender"
 
     params_b: float | None = unkeyed(0.072, gt=0)
     dtype: Literal["float32"] = "float32"

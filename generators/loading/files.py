@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from generators.checkpoints import first_line, looks_like_path
-from generators.errors import CheckpointError
-from generators.loading.soundness import (
+from plait.generators.checkpoints import first_line, looks_like_path
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.soundness import (
     refuse_adapter,
     refuse_broken,
     refuse_unreadable,

@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from generators.errors import CheckpointError
+from plait.generators.errors import CheckpointError
 
 BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
 

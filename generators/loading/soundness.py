@@ -16,8 +16,8 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from generators.errors import CheckpointError
-from generators.files import LFS_POINTER
+from plait.generators.errors import CheckpointError
+from plait.generators.files import LFS_POINTER
 
 _GGUF = b"GGUF"
 _ZIP = b"PK"

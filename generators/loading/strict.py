@@ -14,10 +14,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from generators.checkpoints import first_line, looks_like_path
-from generators.errors import CheckpointError
-from generators.loading.files import Files
-from generators.loading.soundness import (
+from plait.generators.checkpoints import first_line, looks_like_path
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.files import Files
+from plait.generators.loading.soundness import (
     ADAPTER_CONFIG,
     VOCABULARY,
     choose_variant,

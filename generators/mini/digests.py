@@ -1,6 +1,6 @@
 """Which files the mini weights are: pinned beside them, and checked where they are used.
 
-python -m generators.mini.digests [FOLDER]      write FOLDER/digests.json
+python -m plait.generators.mini.digests [FOLDER]      write FOLDER/digests.json
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from generators.checkpoints import fingerprint
-from generators.errors import CheckpointError
-from generators.mini.table import MINI, ROOT, SHIPPED, folder_of, root
+from plait.generators.checkpoints import fingerprint
+from plait.generators.errors import CheckpointError
+from plait.generators.mini.table import MINI, ROOT, SHIPPED, folder_of, root
 
 DIGESTS = "digests.json"
 
@@ -36,7 +36,7 @@ def verified(name: str) -> str:
         raise CheckpointError(
             f"the mini weights in {folder} are not the pinned ones (SHA-256 {digest[:12]}, "
             f"not {str(expected)[:12]}): restore them with git, or pin the new ones with "
-            f"python -m generators.mini.digests {root()}"
+            f"python -m plait.generators.mini.digests {root()}"
         )
     return f"folder:{fingerprint(folder)}"
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from generators.base import StageSpec, WeightsName
-from generators.checkpoints import pinned, standing_for
-from generators.errors import UsageError
-from generators.mini.digests import verified
-from generators.mini.table import MINI, folder_of, is_mini_only, settings_of
+from plait.generators.base import StageSpec, WeightsName
+from plait.generators.checkpoints import pinned, standing_for
+from plait.generators.errors import UsageError
+from plait.generators.mini.digests import verified
+from plait.generators.mini.table import MINI, folder_of, is_mini_only, settings_of
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """The mini models: which folder stands in for which name, and with which settings.
 
-    python -m generators.mini.digests       pins the weights that are there
+    python -m plait.generators.mini.digests       pins the weights that are there
 
 A name of this table becomes a pretrained folder before any loader sees it
-(`generators.mini.resolve`). What the weights are and are not: `CARD.md`.
+(`plait.generators.mini.resolve`). What the weights are and are not: `CARD.md`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from generators.settings import SMALL_BATCH
+from plait.generators.settings import SMALL_BATCH
 
 ROOT = "PLAIT_MINI_WEIGHTS"
 """Environment variable with another folder of weights, such as one being trained."""

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.base import Weights
-from generators.decoding.drafting import (
+from plait.generators.base import Weights
+from plait.generators.decoding.drafting import (
     InterleavedDraft,
     NativePrompt,
     Piece,
@@ -28,13 +28,13 @@ from generators.decoding.drafting import (
     pieces_of,
     seen_by,
 )
-from generators.decoding.payloads import pack
-from generators.decoding.sampling import Sampler, penalised
-from generators.decoding.streams import Streams
-from generators.document import Image, ImageRequest, Request, Text, Turn
-from generators.minigpt5.models import VOKENS, MiniGPT5Vocabulary, load_models
-from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.vision import encoder_pixels
+from plait.generators.decoding.payloads import pack
+from plait.generators.decoding.sampling import Sampler, penalised
+from plait.generators.decoding.streams import Streams
+from plait.generators.document import Image, ImageRequest, Request, Text, Turn
+from plait.generators.minigpt5.models import VOKENS, MiniGPT5Vocabulary, load_models
+from plait.generators.minigpt5.settings import MiniGPT5DraftSettings
+from plait.generators.minigpt5.vision import encoder_pixels
 
 _Record = Record["MiniGPT5Track"]
 

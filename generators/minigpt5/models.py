@@ -3,7 +3,7 @@
 As published: stage checkpoints, Vicuna, MiniGPT-4's projection and BLIP-2.
 
 Upstream reads LLaMA's pieces by the slow tokenizer of transformers 4.31
-(`generators.loading.llama`). Here the text of a prompt is tokenized apart from added
+(`plait.generators.loading.llama`). Here the text of a prompt is tokenized apart from added
 tokens, so that `[IMG0]` or `</s>` in a question are read as text.
 """
 
@@ -19,12 +19,12 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers
 from torch import nn
 
-from generators.architectures import config_of
-from generators.base import Weights
-from generators.checkpoints import looks_like_path, with_revision
-from generators.decoding.steering import held_level, steer
-from generators.errors import CheckpointError
-from generators.loading.files import (
+from plait.generators.architectures import config_of
+from plait.generators.base import Weights
+from plait.generators.checkpoints import looks_like_path, with_revision
+from plait.generators.decoding.steering import held_level, steer
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.files import (
     Files,
     configured,
     in_pickle,
@@ -33,8 +33,8 @@ from generators.loading.files import (
     shape_of,
     stored_tensors,
 )
-from generators.loading.llama import BOS, EOS, UNKNOWN, LlamaPieces
-from generators.loading.strict import (
+from plait.generators.loading.llama import BOS, EOS, UNKNOWN, LlamaPieces
+from plait.generators.loading.strict import (
     Place,
     Put,
     device_of,
@@ -44,9 +44,9 @@ from generators.loading.strict import (
     randomised,
     revived,
 )
-from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.vision import ImageEncoder, open_blip2
-from generators.toys import PIECES
+from plait.generators.minigpt5.settings import MiniGPT5DraftSettings
+from plait.generators.minigpt5.vision import ImageEncoder, open_blip2
+from plait.generators.toys import PIECES
 
 VOKENS = 8
 """`[IMG0]` to `[IMG7]` (`IMG_TOKEN_NUM`, constants.py)."""

@@ -12,14 +12,14 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from generators.architectures import cache_gib
-from generators.base import Kind, Weights
-from generators.diffusion.designs import Architecture
-from generators.natives import assembled
-from generators.settings import ModelSettings, unkeyed
-from generators.system import System
-from generators.vokens.settings import VokenRenderSettings, states_bytes
-from generators.work import PROMPT_TOKENS, Work, answer_tokens
+from plait.generators.architectures import cache_gib
+from plait.generators.base import Kind, Weights
+from plait.generators.diffusion.designs import Architecture
+from plait.generators.natives import assembled
+from plait.generators.settings import ModelSettings, unkeyed
+from plait.generators.system import System
+from plait.generators.vokens.settings import VokenRenderSettings, states_bytes
+from plait.generators.work import PROMPT_TOKENS, Work, answer_tokens
 
 PUBLISHED = "KZ-ucsc/MiniGPT5"
 
@@ -66,7 +66,7 @@ class MiniGPT5DraftSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "minigpt5-draft"
-    target: ClassVar[str] = "generators.minigpt5.draft:MiniGPT5Draft"
+    target: ClassVar[str] = "plait.generators.minigpt5.draft:MiniGPT5Draft"
     version: ClassVar[int] = 2
     companions: ClassVar[tuple[str, ...]] = ("language", "vision", "projection")
     spans_gpus: ClassVar[bool] = False
@@ -158,7 +158,7 @@ class MiniGPT5RenderSettings(VokenRenderSettings):
     """The mapper in float32, then Stable Diffusion 2.1."""
 
     stage: ClassVar[str] = "minigpt5-render"
-    target: ClassVar[str] = "generators.vokens.render:MiniGPT5Render"
+    target: ClassVar[str] = "plait.generators.vokens.render:MiniGPT5Render"
 
     model: str = unkeyed(PUBLISHED)
     """As for drafting."""

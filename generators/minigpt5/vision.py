@@ -21,11 +21,11 @@ import torchvision.transforms.functional as TF
 from PIL import Image as Pillow
 from torch import Tensor, nn
 
-from generators.decoding.drafting import clip_pixels
-from generators.document import Image
-from generators.errors import CheckpointError
-from generators.images import decode
-from generators.loading.files import (
+from plait.generators.decoding.drafting import clip_pixels
+from plait.generators.document import Image
+from plait.generators.errors import CheckpointError
+from plait.generators.images import decode
+from plait.generators.loading.files import (
     Files,
     configured,
     count,
@@ -35,7 +35,7 @@ from generators.loading.files import (
     shape_of,
     stored_tensors,
 )
-from generators.loading.strict import Place, Put, identical, renamed
+from plait.generators.loading.strict import Place, Put, identical, renamed
 
 _LONGEST = 8192
 """Longer images are scaled down first: their margins would make huge squares."""

@@ -15,25 +15,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from generators.architectures import config_of, stored
-from generators.base import Failure, Outcome, Weights
-from generators.content import answered
-from generators.decoding.payloads import received
-from generators.diffusion.designs import DESIGNS
-from generators.diffusion.drawer import Drawer
-from generators.diffusion.placing import denoiser_of
-from generators.diffusion.settings import DiffusionSettings, architecture_of
-from generators.document import ImageRequest
-from generators.errors import CheckpointError
-from generators.gill import models as gill
-from generators.gill.models import GillCheckpoint
-from generators.gill.settings import GillRenderSettings
-from generators.images import Drawing
-from generators.loading.files import Files, shape_of
-from generators.loading.strict import Layout, Place, device_of, fill, randomised
-from generators.minigpt5 import models as minigpt5
-from generators.minigpt5.models import StageCheckpoints
-from generators.minigpt5.settings import MiniGPT5RenderSettings
+from plait.generators.architectures import config_of, stored
+from plait.generators.base import Failure, Outcome, Weights
+from plait.generators.content import answered
+from plait.generators.decoding.payloads import received
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.drawer import Drawer
+from plait.generators.diffusion.placing import denoiser_of
+from plait.generators.diffusion.settings import DiffusionSettings, architecture_of
+from plait.generators.document import ImageRequest
+from plait.generators.errors import CheckpointError
+from plait.generators.gill import models as gill
+from plait.generators.gill.models import GillCheckpoint
+from plait.generators.gill.settings import GillRenderSettings
+from plait.generators.images import Drawing
+from plait.generators.loading.files import Files, shape_of
+from plait.generators.loading.strict import Layout, Place, device_of, fill, randomised
+from plait.generators.minigpt5 import models as minigpt5
+from plait.generators.minigpt5.models import StageCheckpoints
+from plait.generators.minigpt5.settings import MiniGPT5RenderSettings
 
 
 class VokenMapper(nn.Module):

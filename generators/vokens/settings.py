@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from generators.architectures import stored
-from generators.checkpoints import with_revision
-from generators.diffusion.designs import Architecture
-from generators.diffusion.settings import DiffusionSettings
-from generators.settings import Dtype, unkeyed
+from plait.generators.architectures import stored
+from plait.generators.checkpoints import with_revision
+from plait.generators.diffusion.designs import Architecture
+from plait.generators.diffusion.settings import DiffusionSettings
+from plait.generators.settings import Dtype, unkeyed
 
 _VOKENS = 8
 
@@ -51,7 +51,7 @@ class VokenRenderSettings(DiffusionSettings):
         return self
 
     def drawing(self) -> DiffusionSettings:
-        """Return the settings of the pipeline alone, for `generators.diffusion`."""
+        """Return the settings of the pipeline alone, for `plait.generators.diffusion`."""
         model, revision = with_revision(self.diffusion)
         names = DiffusionSettings.model_fields
         fields: dict[str, Any] = {name: getattr(self, name) for name in names}

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from generators.base import Kind, Placement, StageSpec, Weights
-from generators.settings import ModelSettings, StageSettings, unkeyed
-from generators.work import PROMPT_TOKENS, Work, answer_tokens, written
-from pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
+from plait.generators.base import Kind, Placement, StageSpec, Weights
+from plait.generators.settings import ModelSettings, StageSettings, unkeyed
+from plait.generators.work import PROMPT_TOKENS, Work, answer_tokens, written
+from plait.pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
 OPENAI_URL = "https://api.openai.com/v1"
 """Where requests go by default."""
@@ -34,7 +34,7 @@ class ChatSettings(EngineModelSettings):
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "vision-language-model"
-    target: ClassVar[str] = "pipelines.vlm.stage:VisionLanguageModel"
+    target: ClassVar[str] = "plait.pipelines.vlm.stage:VisionLanguageModel"
     index: ClassVar[str | None] = "config.json"
     placed: ClassVar[frozenset[str]] = EngineModelSettings.placed | ENGINE_FIELDS
 
@@ -102,7 +102,7 @@ class GeneratedImagesSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.RENDER
     stage: ClassVar[str] = "generated-images"
-    target: ClassVar[str] = "pipelines.vlm.images:GeneratedImages"
+    target: ClassVar[str] = "plait.pipelines.vlm.images:GeneratedImages"
     seeded: ClassVar[bool] = True
 
     batch_size: int = unkeyed(4, ge=1)
@@ -290,7 +290,7 @@ class EndpointSettings(ConversationSettings):
     """A chat model behind an OpenAI-compatible endpoint."""
 
     stage: ClassVar[str] = "chat-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.chat:ChatEndpoint"
+    target: ClassVar[str] = "plait.pipelines.endpoints.chat:ChatEndpoint"
 
     temperature: float | None = Field(default=0.0, ge=0)
     """None where the server accepts none (reasoning models)."""
@@ -324,7 +324,7 @@ class EngineChatSettings(EndpointSettings):
     """A chat model behind an engine's server that plait starts."""
 
     stage: ClassVar[str] = "chat-engine"
-    target: ClassVar[str] = "pipelines.endpoints.chat:EngineChat"
+    target: ClassVar[str] = "plait.pipelines.endpoints.chat:EngineChat"
 
     checkpoint: str = unkeyed("")
     """Folder or Hub id: its processor tells which tokens are the chat template's."""

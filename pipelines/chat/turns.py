@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
 
-from generators.base import Skip
-from generators.content import joined
-from generators.document import Request, Text, Turn
+from plait.generators.base import Skip
+from plait.generators.content import joined
+from plait.generators.document import Request, Text, Turn
 
 
 def turns_of(request: Request, system: str | None = None) -> tuple[Turn, ...]:

@@ -6,23 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from generators.base import Failure, Fault, Outcome, Result, Skip, Weights
-from generators.document import Draft, Request, Text, Turn
-from generators.thoughts import is_mark
-from pipelines.chat.settings import EndpointSettings, EngineChatSettings
-from pipelines.chat.turns import ControlTokens
-from pipelines.endpoints.errors import StatusError
-from pipelines.endpoints.media import Media
-from pipelines.endpoints.replies import EndpointReply, chat_completion, placed, read_reply
-from pipelines.endpoints.settings import ChatImagesSettings, KitSettings
-from pipelines.endpoints.stage import (
+from plait.generators.base import Failure, Fault, Outcome, Result, Skip, Weights
+from plait.generators.document import Draft, Request, Text, Turn
+from plait.generators.thoughts import is_mark
+from plait.pipelines.chat.settings import EndpointSettings, EngineChatSettings
+from plait.pipelines.chat.turns import ControlTokens
+from plait.pipelines.endpoints.errors import StatusError
+from plait.pipelines.endpoints.media import Media
+from plait.pipelines.endpoints.replies import (
+    EndpointReply,
+    chat_completion,
+    placed,
+    read_reply,
+)
+from plait.pipelines.endpoints.settings import ChatImagesSettings, KitSettings
+from plait.pipelines.endpoints.stage import (
     ConversationEndpoint,
     Message,
     PreparedCall,
     SentImage,
     given,
 )
-from pipelines.endpoints.streams import completion_body
+from plait.pipelines.endpoints.streams import completion_body
 
 _FIRST = [{"role": "user", "content": "Reply with the word: ready"}]
 _FIRST_TOKENS = 16
@@ -113,8 +118,8 @@ class EngineChat(ChatEndpoint):
 
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
         """As for every endpoint."""
-        from generators.loading.strict import published_processor
-        from pipelines.vlm.prompts import (
+        from plait.generators.loading.strict import published_processor
+        from plait.pipelines.vlm.prompts import (
             control_tokens,
             ends_in_thought,
             special_tokens,

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from generators.base import Failure, Fault, add_usage
-from generators.secrets import key_trouble
-from pipelines.chat.settings import ServerSettings
-from pipelines.endpoints.errors import (
+from plait.generators.base import Failure, Fault, add_usage
+from plait.generators.secrets import key_trouble
+from plait.pipelines.chat.settings import ServerSettings
+from plait.pipelines.endpoints.errors import (
     ERRORS,
     EndpointError,
     Meaning,
@@ -32,8 +32,8 @@ from pipelines.endpoints.errors import (
     read_bounded,
     remedy,
 )
-from pipelines.endpoints.proxies import proxy_of, show_proxy
-from pipelines.endpoints.replies import EndpointReply
+from plait.pipelines.endpoints.proxies import proxy_of, show_proxy
+from plait.pipelines.endpoints.replies import EndpointReply
 
 _REJECTIONS = 3
 """How often a request is rejected before a server has answered any, and how many requests

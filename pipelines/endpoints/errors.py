@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx2
 
-from generators.errors import PlaitError
-from generators.secrets import without_keys
-from pipelines.chat.settings import ServerSettings
+from plait.generators.errors import PlaitError
+from plait.generators.secrets import without_keys
+from plait.pipelines.chat.settings import ServerSettings
 
 _SHOWN_OF_MESSAGE = 300
 _SHOWN_OF_URL = 120

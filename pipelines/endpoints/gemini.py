@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from pydantic.alias_generators import to_camel
 
-from generators.document import Request
-from pipelines.endpoints.errors import MalformedReply, StatusError
-from pipelines.endpoints.media import Media
-from pipelines.endpoints.replies import (
+from plait.generators.document import Request
+from plait.pipelines.endpoints.errors import MalformedReply, StatusError
+from plait.pipelines.endpoints.media import Media
+from plait.pipelines.endpoints.replies import (
     EndpointReply,
     at,
     counted,
@@ -21,8 +21,8 @@ from pipelines.endpoints.replies import (
     text_at,
     words_of,
 )
-from pipelines.endpoints.settings import GeminiSettings
-from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
+from plait.pipelines.endpoints.settings import GeminiSettings
+from plait.pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
 
 _BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution")
 """Fields of a part that say something about its content."""

@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
-from generators.base import Failure, Fault, Outcome, Result, Weights
-from generators.content import prompt_and_seed
-from generators.document import Image, ImageRequest
-from generators.images import decode
-from pipelines.endpoints.errors import EndpointError, MalformedReply, StatusError
-from pipelines.endpoints.media import Media, MediaError
-from pipelines.endpoints.replies import (
+from plait.generators.base import Failure, Fault, Outcome, Result, Weights
+from plait.generators.content import prompt_and_seed
+from plait.generators.document import Image, ImageRequest
+from plait.generators.images import decode
+from plait.pipelines.endpoints.errors import EndpointError, MalformedReply, StatusError
+from plait.pipelines.endpoints.media import Media, MediaError
+from plait.pipelines.endpoints.replies import (
     EndpointReply,
     at,
     counted,
@@ -25,8 +25,8 @@ from pipelines.endpoints.replies import (
     text_at,
     without_error,
 )
-from pipelines.endpoints.settings import DIALECTS, ImagesSettings
-from pipelines.endpoints.stage import NO_SEED, EndpointStage, PreparedCall, given
+from plait.pipelines.endpoints.settings import DIALECTS, ImagesSettings
+from plait.pipelines.endpoints.stage import NO_SEED, EndpointStage, PreparedCall, given
 
 _COUNTS = {
     # SGLang has the names of chat completions.

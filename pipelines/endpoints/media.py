@@ -22,10 +22,10 @@ from urllib.parse import SplitResult, unquote_to_bytes, urljoin, urlsplit
 import httpx2
 from PIL import Image as Pillow
 
-from generators.document import Image
-from generators.images import ImageError, decode, encode
-from generators.unicode import trouble
-from pipelines.endpoints.errors import ReplyTooLarge, certificates, read_bounded
+from plait.generators.document import Image
+from plait.generators.images import ImageError, decode, encode
+from plait.generators.unicode import trouble
+from plait.pipelines.endpoints.errors import ReplyTooLarge, certificates, read_bounded
 
 MAX_IMAGE_BYTES = 64 << 20
 """Longer encoded images are refused."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
-from generators.base import Failure, Fault
-from generators.document import Text
-from generators.thoughts import Reply, begins_thought, fences, separate
-from pipelines.chat.endings import (
+from plait.generators.base import Failure, Fault
+from plait.generators.document import Text
+from plait.generators.thoughts import Reply, begins_thought, fences, separate
+from plait.pipelines.chat.endings import (
     CUT,
     CUT_NOTE,
     THOUGHT,
@@ -21,7 +21,7 @@ from pipelines.chat.endings import (
     Ending,
     ending,
 )
-from pipelines.endpoints.errors import (
+from plait.pipelines.endpoints.errors import (
     MalformedReply,
     Meaning,
     SaidError,
@@ -29,7 +29,7 @@ from pipelines.endpoints.errors import (
     meaning,
     start_of,
 )
-from pipelines.endpoints.media import Media
+from plait.pipelines.endpoints.media import Media
 
 ORDER_UNKNOWN = "unknown: the server gives images apart from the text"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from generators.document import Request
-from pipelines.chat.endings import Ending, ending
-from pipelines.endpoints.errors import REFUSAL_CODES
-from pipelines.endpoints.media import Media
-from pipelines.endpoints.replies import (
+from plait.generators.document import Request
+from plait.pipelines.chat.endings import Ending, ending
+from plait.pipelines.endpoints.errors import REFUSAL_CODES
+from plait.pipelines.endpoints.media import Media
+from plait.pipelines.endpoints.replies import (
     EndpointReply,
     counted,
     finish_at,
@@ -19,9 +19,9 @@ from pipelines.endpoints.replies import (
     text_at,
     words_of,
 )
-from pipelines.endpoints.settings import ResponsesSettings
-from pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
-from pipelines.endpoints.streams import response_body
+from plait.pipelines.endpoints.settings import ResponsesSettings
+from plait.pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
+from plait.pipelines.endpoints.streams import response_body
 
 _SILENT = ("compaction", "web_search_call", "file_search_call")
 """Items that are no part of the answer."""

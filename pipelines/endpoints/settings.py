@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from generators.base import Kind
-from generators.settings import unkeyed
-from pipelines.chat.settings import ConversationSettings, ServerSettings, plain_url
+from plait.generators.base import Kind
+from plait.generators.settings import unkeyed
+from plait.pipelines.chat.settings import ConversationSettings, ServerSettings, plain_url
 
 GEMINI_URL = "https://generativelanguage.googleapis.com"
 
@@ -82,7 +82,7 @@ class ChatImagesSettings(InterleavedSettings):
     """A chat endpoint whose replies hold images (OpenRouter, LiteLLM, vLLM-Omni)."""
 
     stage: ClassVar[str] = "chat-images-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.chat:ChatImagesEndpoint"
+    target: ClassVar[str] = "plait.pipelines.endpoints.chat:ChatImagesEndpoint"
 
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """The server's name for the longest answer."""
@@ -107,7 +107,7 @@ class KitSettings(ChatImagesSettings):
     """A model that draws behind a chat endpoint, asked as its published kit asks it."""
 
     stage: ClassVar[str] = "kit-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.chat:KitEndpoint"
+    target: ClassVar[str] = "plait.pipelines.endpoints.chat:KitEndpoint"
 
     send_seed: bool = True
     """Whether to send the record's seed."""
@@ -125,7 +125,7 @@ class ResponsesSettings(InterleavedSettings):
     """A model behind OpenAI's Responses API, with its image_generation tool."""
 
     stage: ClassVar[str] = "responses-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.responses:ResponsesEndpoint"
+    target: ClassVar[str] = "plait.pipelines.endpoints.responses:ResponsesEndpoint"
 
     image_model: str | None = None
     """Model that draws; None for the server's own."""
@@ -143,7 +143,7 @@ class GeminiSettings(InterleavedSettings):
     """A model behind Gemini's own API."""
 
     stage: ClassVar[str] = "gemini-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.gemini:GeminiEndpoint"
+    target: ClassVar[str] = "plait.pipelines.endpoints.gemini:GeminiEndpoint"
     url_form: ClassVar[str] = "leave out the API's version (api_version)"
 
     aspect_ratio: str | None = None
@@ -223,7 +223,7 @@ class ImagesSettings(DrawingSettings):
 
     kind: ClassVar[Kind] = Kind.RENDER
     stage: ClassVar[str] = "images-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.images:ImagesEndpoint"
+    target: ClassVar[str] = "plait.pipelines.endpoints.images:ImagesEndpoint"
 
     dialect: DialectName = "openai"
     """Whose fields the server takes: those of OpenAI's API, or more."""

@@ -14,16 +14,16 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from PIL import ExifTags
 from PIL import Image as Pillow
 
-from generators.base import Failure, Fault, Outcome, Result, Skip, Weights
-from generators.content import answered, joined
-from generators.document import Draft, Image, Request, Text, Turn
-from generators.images import ImageError, decode
-from pipelines.chat.settings import ConversationSettings, ServerSettings
-from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
-from pipelines.endpoints.client import EndpointClient
-from pipelines.endpoints.errors import StatusError
-from pipelines.endpoints.media import MediaError, MediaReader
-from pipelines.endpoints.replies import EndpointReply
+from plait.generators.base import Failure, Fault, Outcome, Result, Skip, Weights
+from plait.generators.content import answered, joined
+from plait.generators.document import Draft, Image, Request, Text, Turn
+from plait.generators.images import ImageError, decode
+from plait.pipelines.chat.settings import ConversationSettings, ServerSettings
+from plait.pipelines.chat.turns import ControlTokens, too_many_images, turns_of
+from plait.pipelines.endpoints.client import EndpointClient
+from plait.pipelines.endpoints.errors import StatusError
+from plait.pipelines.endpoints.media import MediaError, MediaReader
+from plait.pipelines.endpoints.replies import EndpointReply
 
 Message = dict[str, Any]
 """A role and a content: a plain text, or parts `{"type": "text", "text": ...}` and

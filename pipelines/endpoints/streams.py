@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.endpoints.errors import MalformedReply
+from plait.pipelines.endpoints.errors import MalformedReply
 
 _FIELDS = ("data:", "event:", "id:", "retry:", ":")
 """How lines of an event stream begin (WHATWG HTML, section 9.2.6)."""

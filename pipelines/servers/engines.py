@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
-from generators.base import Kind, StageSpec, Weights
-from generators.checkpoints import looks_like_path
-from generators.diffusion.designs import DESIGNS, PUBLISHED
-from generators.errors import UsageError
-from generators.names import validated
-from pipelines.chat.settings import ChatSettings, EngineChatSettings, ServerSettings
-from pipelines.endpoints.settings import DIALECTS, DialectName, ImagesSettings
-from pipelines.presets import TextToImageSettings
-from pipelines.servers.settings import EngineModelSettings, ServerTable
-from pipelines.servers.start import Software, engine_software, started
+from plait.generators.base import Kind, StageSpec, Weights
+from plait.generators.checkpoints import looks_like_path
+from plait.generators.diffusion.designs import DESIGNS, PUBLISHED
+from plait.generators.errors import UsageError
+from plait.generators.names import validated
+from plait.pipelines.chat.settings import ChatSettings, EngineChatSettings, ServerSettings
+from plait.pipelines.endpoints.settings import DIALECTS, DialectName, ImagesSettings
+from plait.pipelines.presets import TextToImageSettings
+from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
+from plait.pipelines.servers.start import Software, engine_software, started
 
 SERVED_NAME = "model"
 """What requests call a model that lies in a folder: its place is no part of a key."""

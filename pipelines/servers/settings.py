@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from generators.settings import ModelSettings, unkeyed
+from plait.generators.settings import ModelSettings, unkeyed
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _SECRET_ARGUMENT = re.compile(

@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from generators.base import ServerCommand, StageSpec
-from generators.checkpoints import pinned
-from generators.errors import CheckpointError, UsageError
-from generators.names import unknown
-from pipelines.chat.settings import ServerSettings
-from pipelines.servers.settings import EngineModelSettings, ServerTable
+from plait.generators.base import ServerCommand, StageSpec
+from plait.generators.checkpoints import pinned
+from plait.generators.errors import CheckpointError, UsageError
+from plait.generators.names import unknown
+from plait.pipelines.chat.settings import ServerSettings
+from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
 
 SERVER_KEY = "PLAIT_SERVER_KEY"
 """Where requests to such a server find a key, unless the model names another variable."""

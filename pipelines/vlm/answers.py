@@ -14,14 +14,14 @@ from typing import Any
 
 from torch import Tensor
 
-from generators.base import Failure, Outcome, Result, Skip
-from generators.content import answered, empty
-from generators.decoding.sampling import NO_NUMBERS, NONE, are_numbers
-from generators.document import Candidate, Request, Score, Turn
-from generators.overflow import SCORES, no_numbers
-from pipelines.vlm.decoding import PromptBatch
-from pipelines.vlm.prompts import ChatPrompt
-from pipelines.vlm.stage import PromptedModel
+from plait.generators.base import Failure, Outcome, Result, Skip
+from plait.generators.content import answered, empty
+from plait.generators.decoding.sampling import NO_NUMBERS, NONE, are_numbers
+from plait.generators.document import Candidate, Request, Score, Turn
+from plait.generators.overflow import SCORES, no_numbers
+from plait.pipelines.vlm.decoding import PromptBatch
+from plait.pipelines.vlm.prompts import ChatPrompt
+from plait.pipelines.vlm.stage import PromptedModel
 
 Ids = tuple[int, ...]
 """Tokens of an answer, or of its beginning."""

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from generators.decoding.sampling import (
+from plait.generators.decoding.sampling import (
     drawn,
     nucleus,
     penalised,
@@ -30,10 +30,10 @@ from generators.decoding.sampling import (
     shortlist,
     uniforms,
 )
-from generators.decoding.streams import Stream, Streams
-from generators.decoding.texts import TextTrack, TextWriter
-from generators.memo import Memo
-from pipelines.chat.settings import ChatSettings
+from plait.generators.decoding.streams import Stream, Streams
+from plait.generators.decoding.texts import TextTrack, TextWriter
+from plait.generators.memo import Memo
+from plait.pipelines.chat.settings import ChatSettings
 
 ImageInput = dict[str, Tensor]
 """The vision model's inputs for one image, by the names of the processor."""
@@ -108,7 +108,7 @@ class ReadPrompt:
     embeddings: Tensor
     """(positions, width)."""
     position_ids: Tensor
-    """(positions, axes); see `generators.decoding.streams`."""
+    """(positions, axes); see `plait.generators.decoding.streams`."""
     ids: Tensor
     """(positions,); those of an image's positions are all its placeholder's."""
 

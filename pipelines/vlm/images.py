@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from generators.base import Outcome, Result, Weights
-from generators.content import answered, prompt_and_seed
-from generators.decoding.sampling import Sampler, are_numbers
-from generators.document import ImageRequest
-from generators.errors import CheckpointError
-from generators.images import Drawing
-from generators.overflow import SCORES, no_numbers
-from pipelines.chat.settings import GeneratedImagesSettings
-from pipelines.vlm.stage import device_map_of, pretrained
+from plait.generators.base import Outcome, Result, Weights
+from plait.generators.content import answered, prompt_and_seed
+from plait.generators.decoding.sampling import Sampler, are_numbers
+from plait.generators.document import ImageRequest
+from plait.generators.errors import CheckpointError
+from plait.generators.images import Drawing
+from plait.generators.overflow import SCORES, no_numbers
+from plait.pipelines.chat.settings import GeneratedImagesSettings
+from plait.pipelines.vlm.stage import device_map_of, pretrained
 
 Drawn = tuple[Tensor, bool]
 """Pixels (3, height, width), or (height, width, 3), and whether all scores were numbers."""

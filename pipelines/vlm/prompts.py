@@ -10,13 +10,13 @@ from typing import Any
 import jinja2
 from PIL import Image as Pillow
 
-from generators.base import Failure, Skip
-from generators.content import unseeded
-from generators.document import Request, Text, Turn
-from generators.images import ImageError, decode
-from generators.thoughts import opens_thought
-from pipelines.chat.settings import ChatSettings
-from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
+from plait.generators.base import Failure, Skip
+from plait.generators.content import unseeded
+from plait.generators.document import Request, Text, Turn
+from plait.generators.images import ImageError, decode
+from plait.generators.thoughts import opens_thought
+from plait.pipelines.chat.settings import ChatSettings
+from plait.pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 
 _PLACEHOLDERS = ("<image>", "<video>", "<audio>")
 """Texts that processors replace by images even if the tokenizer does not list them."""

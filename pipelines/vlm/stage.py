@@ -8,20 +8,20 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 import transformers
 
-from generators.architectures import random_weights
-from generators.base import Failure, Fault, Outcome, Result, Weights
-from generators.content import answered
-from generators.decoding.sampling import NO_NUMBERS
-from generators.decoding.texts import TextTrack
-from generators.document import Draft, Request, Text
-from generators.errors import CheckpointError
-from generators.loading.strict import published_model, published_processor
-from generators.overflow import SCORES, no_numbers
-from generators.thoughts import Reply, is_mark, opens_thought, separate
-from pipelines.chat.endings import CUT, CUT_NOTE, THOUGHT, THOUGHT_CHARACTERS
-from pipelines.chat.settings import ChatSettings
-from pipelines.vlm.decoding import PromptBatch, plain_generation, writer_of
-from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter, special_tokens
+from plait.generators.architectures import random_weights
+from plait.generators.base import Failure, Fault, Outcome, Result, Weights
+from plait.generators.content import answered
+from plait.generators.decoding.sampling import NO_NUMBERS
+from plait.generators.decoding.texts import TextTrack
+from plait.generators.document import Draft, Request, Text
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.strict import published_model, published_processor
+from plait.generators.overflow import SCORES, no_numbers
+from plait.generators.thoughts import Reply, is_mark, opens_thought, separate
+from plait.pipelines.chat.endings import CUT, CUT_NOTE, THOUGHT, THOUGHT_CHARACTERS
+from plait.pipelines.chat.settings import ChatSettings
+from plait.pipelines.vlm.decoding import PromptBatch, plain_generation, writer_of
+from plait.pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter, special_tokens
 
 P = TypeVar("P", bound=ChatPrompt)
 V = TypeVar("V")

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from generators.errors import CheckpointError
-from generators.loading.files import (
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.files import (
     Files,
     configured,
     in_pickle,
@@ -20,8 +20,8 @@ from generators.loading.files import (
     section,
     stored_tensors,
 )
-from generators.loading.strict import renamed
-from scorers.embeddings.settings import ClipSettings
+from plait.generators.loading.strict import renamed
+from plait.scorers.embeddings.settings import ClipSettings
 
 _NAMES = [
     (r"^vision_model\.encoder\.layers\.", "visual.transformer.resblocks."),

@@ -12,13 +12,13 @@ from PIL import Image as Pillow
 from torchvision.transforms import CenterCrop, InterpolationMode
 from torchvision.transforms import functional as F
 
-from generators.base import Weights
-from generators.errors import CheckpointError
-from generators.loading.strict import device_of, fill, identical
-from scorers.clip.checkpoints import read_checkpoint
-from scorers.clip.text import ClipText, TokenIds
-from scorers.embeddings.settings import PUBLISHED, ClipSettings, Processor
-from scorers.embeddings.stage import Embed, Encoder, TextEncoder, Transform
+from plait.generators.base import Weights
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.strict import device_of, fill, identical
+from plait.scorers.clip.checkpoints import read_checkpoint
+from plait.scorers.clip.text import ClipText, TokenIds
+from plait.scorers.embeddings.settings import PUBLISHED, ClipSettings, Processor
+from plait.scorers.embeddings.stage import Embed, Encoder, TextEncoder, Transform
 
 MAX_ASPECT = 16
 """Of a longer image only the middle is resized: the centre crop keeps no more."""

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models import Inception3
 
-from generators.base import Weights
-from generators.loading.files import in_pickle, weights_file
-from generators.loading.strict import device_of, fill, identical
-from scorers.embeddings.settings import InceptionSettings
-from scorers.embeddings.stage import Embed, Encoder
+from plait.generators.base import Weights
+from plait.generators.loading.files import in_pickle, weights_file
+from plait.generators.loading.strict import device_of, fill, identical
+from plait.scorers.embeddings.settings import InceptionSettings
+from plait.scorers.embeddings.stage import Embed, Encoder
 
 SIDE, CLASSES, SEED = 299, 1008, 7
 AVERAGED = [f"Mixed_{n}" for n in ("5b", "5c", "5d", "6b", "6c", "6d", "6e", "7b")]

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from generators.base import Failure, Job, NotApplicable, Outcome, Result, Skip, Unscored
-from generators.document import Candidate, Document, Embedding, Image, Text
+from plait.generators.base import (
+    Failure,
+    Job,
+    NotApplicable,
+    Outcome,
+    Result,
+    Skip,
+    Unscored,
+)
+from plait.generators.document import Candidate, Document, Embedding, Image, Text
 
 if TYPE_CHECKING:
     import numpy as np

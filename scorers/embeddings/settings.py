@@ -10,13 +10,13 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import model_validator
 
-from generators.base import Kind, Weights
-from generators.checkpoints import identity, looks_like_path
-from generators.errors import CheckpointError
-from generators.names import unknown
-from generators.settings import Dtype, unkeyed
-from generators.work import SCORED, FigureRange, Work
-from scorers.base import SmallModelSettings
+from plait.generators.base import Kind, Weights
+from plait.generators.checkpoints import identity, looks_like_path
+from plait.generators.errors import CheckpointError
+from plait.generators.names import unknown
+from plait.generators.settings import Dtype, unkeyed
+from plait.generators.work import SCORED, FigureRange, Work
+from plait.scorers.base import SmallModelSettings
 
 Processor = Literal["open_clip", "transformers", "hpsv2"]
 READING_S = FigureRange.between(0.02, 0.1)
@@ -91,7 +91,7 @@ class ClipSettings(EmbedSettings):
     """
 
     stage: ClassVar[str] = "clip-embed"
-    target: ClassVar[str] = "scorers.clip.model:ClipEmbed"
+    target: ClassVar[str] = "plait.scorers.clip.model:ClipEmbed"
     version: ClassVar[int] = 2
     superseded: ClassVar[Mapping[int, str]] = {
         1: "which read characters that are not in Unicode's form NFC as others"
@@ -183,7 +183,7 @@ class InceptionSettings(EmbedSettings):
     """The Inception v3 of FID and KID, and how it is run."""
 
     stage: ClassVar[str] = "inception-embed"
-    target: ClassVar[str] = "scorers.embeddings.inception:InceptionEmbed"
+    target: ClassVar[str] = "plait.scorers.embeddings.inception:InceptionEmbed"
 
     model: str = unkeyed(
         "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
@@ -202,7 +202,7 @@ class DinoSettings(EmbedSettings):
     """DINOv2's checkpoint, and how it is run."""
 
     stage: ClassVar[str] = "dinov2-embed"
-    target: ClassVar[str] = "scorers.embeddings.vision:DinoEmbed"
+    target: ClassVar[str] = "plait.scorers.embeddings.vision:DinoEmbed"
 
     model: str = unkeyed("facebook/dinov2-base")
     """A Hub id or folder of transformers' `Dinov2Model`."""
@@ -214,7 +214,7 @@ class SiglipSettings(EmbedSettings):
     """SigLIP's or SigLIP2's checkpoint of a fixed resolution, and how it is run."""
 
     stage: ClassVar[str] = "siglip-embed"
-    target: ClassVar[str] = "scorers.embeddings.vision:SiglipEmbed"
+    target: ClassVar[str] = "plait.scorers.embeddings.vision:SiglipEmbed"
 
     model: str = unkeyed("google/siglip2-so400m-patch14-384")
     """A Hub id or folder of transformers' `SiglipModel`, with its tokenizer."""

@@ -13,12 +13,12 @@ import torch
 from PIL import Image as Pillow
 from torch import Tensor
 
-from generators.base import Failure, Fault, Outcome, Result, Weights
-from generators.document import Candidate, Document, Embedding, Image
-from generators.images import ImageError, decode
-from generators.memo import Memo
-from scorers.clip.text import TextWindows, TokenIds
-from scorers.embeddings.settings import EmbedSettings
+from plait.generators.base import Failure, Fault, Outcome, Result, Weights
+from plait.generators.document import Candidate, Document, Embedding, Image
+from plait.generators.images import ImageError, decode
+from plait.generators.memo import Memo
+from plait.scorers.clip.text import TextWindows, TokenIds
+from plait.scorers.embeddings.settings import EmbedSettings
 
 Transform = Callable[[Pillow.Image], Tensor]
 """An RGB image to float32 (3, height, width), normalised."""

@@ -13,15 +13,15 @@ from tokenizers.models import BPE
 from torch import Tensor
 from transformers import BitImageProcessorPil, SiglipImageProcessorPil
 
-from generators.architectures import config_of
-from generators.base import Weights
-from generators.errors import CheckpointError
-from generators.loading.files import Files, configured, read_tokenizer
-from generators.loading.strict import device_of, published_model, randomised
-from scorers.clip.model import middle
-from scorers.clip.text import TextWindows, TokenIds
-from scorers.embeddings.settings import DinoSettings, EmbedSettings, SiglipSettings
-from scorers.embeddings.stage import Embed, Encoder, TextEncoder, Transform
+from plait.generators.architectures import config_of
+from plait.generators.base import Weights
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.files import Files, configured, read_tokenizer
+from plait.generators.loading.strict import device_of, published_model, randomised
+from plait.scorers.clip.model import middle
+from plait.scorers.clip.text import TextWindows, TokenIds
+from plait.scorers.embeddings.settings import DinoSettings, EmbedSettings, SiglipSettings
+from plait.scorers.embeddings.stage import Embed, Encoder, TextEncoder, Transform
 
 SEED = 11
 PAD, END = "<pad>", "<eos>"

@@ -13,8 +13,8 @@ from typing import Any
 from torch import Tensor
 from transformers import InternVLConfig, InternVLVisionConfig, Phi3Config
 
-from generators.errors import CheckpointError
-from generators.loading.strict import Layout, Place, renamed
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.strict import Layout, Place, renamed
 
 _RULES = {
     ("template",): "phi3-chat",

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
-from generators.architectures import config_of
-from generators.base import Weights
-from generators.errors import CheckpointError
-from generators.loading.files import Files, read_json, stored_tensors
-from generators.loading.strict import device_of, empty_model, fill, randomised
-from scorers.internvl.config import model_config, published_layout, separated
-from scorers.internvl.settings import MmieScoreSettings
-from scorers.internvl.tokenizer import (
+from plait.generators.architectures import config_of
+from plait.generators.base import Weights
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.files import Files, read_json, stored_tensors
+from plait.generators.loading.strict import device_of, empty_model, fill, randomised
+from plait.scorers.internvl.config import model_config, published_layout, separated
+from plait.scorers.internvl.settings import MmieScoreSettings
+from plait.scorers.internvl.tokenizer import (
     CONTROLS,
     END,
     PhiTokenizer,

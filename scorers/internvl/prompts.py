@@ -3,7 +3,7 @@
 Tiles follow `dynamic_preprocess` and `build_transform` (main.py, Lillianwei-h/MMIE@eb0fd6e;
 the same in OpenGVLab/InternVL): the grid whose shape is closest to the image's, bicubic
 resizing to it, and the whole image as a thumbnail. Images come from
-`generators.images`, upright and with transparency over white, where upstream drops both
+`plait.generators.images`, upright and with transparency over white, where upstream drops both
 silently.
 """
 
@@ -20,13 +20,13 @@ import torch
 from PIL import Image as Pillow
 from torch import Tensor
 
-from generators.base import Failure, Skip
-from generators.content import empty
-from generators.document import Image, Request
-from generators.images import ImageError, decode
-from scorers.internvl.models import JudgeModel
-from scorers.internvl.settings import MmieScoreSettings
-from scorers.internvl.tokenizer import (
+from plait.generators.base import Failure, Skip
+from plait.generators.content import empty
+from plait.generators.document import Image, Request
+from plait.generators.images import ImageError, decode
+from plait.scorers.internvl.models import JudgeModel
+from plait.scorers.internvl.settings import MmieScoreSettings
+from plait.scorers.internvl.tokenizer import (
     IMAGE_TOKEN,
     conversation,
     marked,

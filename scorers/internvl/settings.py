@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from generators.base import Kind, Weights
-from generators.settings import ModelSettings, unkeyed
-from generators.work import FigureRange, Work, answer_tokens
+from plait.generators.base import Kind, Weights
+from plait.generators.settings import ModelSettings, unkeyed
+from plait.generators.work import FigureRange, Work, answer_tokens
 
 PUBLISHED = "MMIE/MMIE-Score"
 
@@ -35,7 +35,7 @@ class MmieScoreSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "mmie-score"
-    target: ClassVar[str] = "scorers.internvl.stage:MmieScore"
+    target: ClassVar[str] = "plait.scorers.internvl.stage:MmieScore"
     spans_gpus: ClassVar[bool] = False
 
     model: str = unkeyed(PUBLISHED)

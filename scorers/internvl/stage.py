@@ -9,17 +9,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.base import Failure, Outcome, Result, Weights
-from generators.content import answered
-from generators.decoding.sampling import NO_NUMBERS, read_tokens
-from generators.decoding.streams import Stream, Streams
-from generators.decoding.texts import TextTrack, TextWriter
-from generators.document import Draft, Request, Text
-from generators.overflow import SCORES, no_numbers
-from scorers.internvl.models import JudgeModel, load
-from scorers.internvl.prompts import DecodedImages, Grid, JudgePrompt, PromptWriter, cut
-from scorers.internvl.settings import MmieScoreSettings
-from scorers.internvl.tokenizer import END, IMAGE_TOKEN
+from plait.generators.base import Failure, Outcome, Result, Weights
+from plait.generators.content import answered
+from plait.generators.decoding.sampling import NO_NUMBERS, read_tokens
+from plait.generators.decoding.streams import Stream, Streams
+from plait.generators.decoding.texts import TextTrack, TextWriter
+from plait.generators.document import Draft, Request, Text
+from plait.generators.overflow import SCORES, no_numbers
+from plait.scorers.internvl.models import JudgeModel, load
+from plait.scorers.internvl.prompts import (
+    DecodedImages,
+    Grid,
+    JudgePrompt,
+    PromptWriter,
+    cut,
+)
+from plait.scorers.internvl.settings import MmieScoreSettings
+from plait.scorers.internvl.tokenizer import END, IMAGE_TOKEN
 
 
 def replies(

@@ -7,7 +7,7 @@ question or an answer shift all images after them.
 
 The tokenizer reads `tokenizer.model` and `tokenizer_config.json` and yields the ids of
 transformers 4.37's slow `LlamaTokenizer`, which the official scorer uses
-(`use_fast=False`), in its legacy form (`generators.loading.llama`) or, with
+(`use_fast=False`), in its legacy form (`plait.generators.loading.llama`) or, with
 `"legacy": false`, in the other.
 """
 
@@ -21,16 +21,16 @@ from typing import Any
 
 import sentencepiece
 
-from generators.content import display_text
-from generators.document import Image, Role, Text, Turn
-from generators.loading.llama import (
+from plait.generators.content import display_text
+from plait.generators.document import Image, Role, Text, Turn
+from plait.generators.loading.llama import (
     AddedToken,
     Control,
     LlamaPieces,
     LlamaTokenizer,
     trained_pieces,
 )
-from scorers.judging.rubrics import OWN
+from plait.scorers.judging.rubrics import OWN
 
 END = Control("<|end|>")
 BEGIN_IMAGE, END_IMAGE = Control("<img>"), Control("</img>")

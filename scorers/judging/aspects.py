@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count, zip_longest
 from typing import Any, ClassVar
 
-from generators.base import (
+from plait.generators.base import (
     Failure,
     Job,
     Kind,
@@ -29,9 +29,9 @@ from generators.base import (
     Unread,
     Walk,
 )
-from generators.buckets import AnyPath
-from generators.content import filled
-from generators.document import (
+from plait.generators.buckets import AnyPath
+from plait.generators.content import filled
+from plait.generators.document import (
     Content,
     Document,
     Image,
@@ -41,15 +41,15 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.errors import MissingInput, UsageError
-from generators.replies import as_number, json_object, stated, under
-from scorers.base import UNBOUNDED, ReleasedSummary
-from scorers.judging.corrected import Pages
-from scorers.judging.judge import Question, QuestionsJudge, Readings
-from scorers.judging.replies import Unreadable, no_object, object_schema
-from scorers.judging.rubrics import ASPECT_TOP, ASPECTS, RELEASED, WORDING
-from scorers.judging.sources import Mode, file_in
-from scorers.parts import PartScale, PartTable
+from plait.generators.errors import MissingInput, UsageError
+from plait.generators.replies import as_number, json_object, stated, under
+from plait.scorers.base import UNBOUNDED, ReleasedSummary
+from plait.scorers.judging.corrected import Pages
+from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
+from plait.scorers.judging.replies import Unreadable, no_object, object_schema
+from plait.scorers.judging.rubrics import ASPECT_TOP, ASPECTS, RELEASED, WORDING
+from plait.scorers.judging.sources import Mode, file_in
+from plait.scorers.parts import PartScale, PartTable
 
 PREFIX = "aspects:"
 _SCORED = {"Score": f"0 to {ASPECT_TOP}", "Justification": "..."}
@@ -65,7 +65,7 @@ _ENDING = "\nPlease only output the json result: "
 SQUEEZED = StageSpec(
     name="squeezed",
     kind=Kind.RENDER,
-    target="scorers.judging.aspects:Squeezed",
+    target="plait.scorers.judging.aspects:Squeezed",
     stage="opening-squeezed",
     settings={"side": 512},
     placement=Placement(batch_size=32),

@@ -6,11 +6,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from generators.base import NotApplicable
-from generators.content import filled, joined
-from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, read_reply
-from scorers.judging.rubrics import RUBRIC, Rubric
+from plait.generators.base import NotApplicable
+from plait.generators.content import filled, joined
+from plait.generators.document import Content, Document, Image, Sample, Text
+from plait.scorers.judging.replies import (
+    RubricQuestion,
+    RubricVerdict,
+    Unreadable,
+    read_reply,
+)
+from plait.scorers.judging.rubrics import RUBRIC, Rubric
 
 NOTHING = "(no text and no picture)"
 UNKNOWN = "(not known)"

@@ -14,17 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from generators.base import NotApplicable, Outcome, Result, Unread, Walk
-from generators.buckets import AnyPath
-from generators.content import filled
-from generators.document import Content, Document, Sample, Score, Text, Turn
-from generators.replies import as_bool, is_unsure
-from scorers.judging.corrected import Pages
-from scorers.judging.judge import Question, QuestionsJudge, Readings
-from scorers.judging.replies import Unreadable, object_schema, read_key
-from scorers.judging.rubrics import RELEASED, WORDING
-from scorers.judging.sources import read_published
-from scorers.parts import PartScale, PartTable
+from plait.generators.base import NotApplicable, Outcome, Result, Unread, Walk
+from plait.generators.buckets import AnyPath
+from plait.generators.content import filled
+from plait.generators.document import Content, Document, Sample, Score, Text, Turn
+from plait.generators.replies import as_bool, is_unsure
+from plait.scorers.judging.corrected import Pages
+from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
+from plait.scorers.judging.replies import Unreadable, object_schema, read_key
+from plait.scorers.judging.rubrics import RELEASED, WORDING
+from plait.scorers.judging.sources import read_published
+from plait.scorers.parts import PartScale, PartTable
 
 PREFIX = "criteria:"
 About = Literal["text", "image"]

@@ -16,17 +16,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Walk
-from generators.buckets import AnyPath
-from generators.document import Content, Document, Image, Sample, Score, Text
-from generators.replies import as_bool, as_number, stated
-from scorers.base import UNBOUNDED
-from scorers.judging.corrected import Pages
-from scorers.judging.judge import Question, QuestionsJudge, Readings
-from scorers.judging.replies import Unreadable, object_schema, read_key
-from scorers.judging.rubrics import RELEASED, WORDING
-from scorers.judging.sources import Mode, read_published
-from scorers.parts import PartScale, PartTable
+from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Walk
+from plait.generators.buckets import AnyPath
+from plait.generators.document import Content, Document, Image, Sample, Score, Text
+from plait.generators.replies import as_bool, as_number, stated
+from plait.scorers.base import UNBOUNDED
+from plait.scorers.judging.corrected import Pages
+from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
+from plait.scorers.judging.replies import Unreadable, object_schema, read_key
+from plait.scorers.judging.rubrics import RELEASED, WORDING
+from plait.scorers.judging.sources import Mode, read_published
+from plait.scorers.parts import PartScale, PartTable
 
 Level = Literal["block", "image", "holistic"]
 PREFIXES: Mapping[str, Level] = {

@@ -6,19 +6,19 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from generators.base import Job, Outcome, Result, Unread, Walk
-from generators.buckets import AnyPath
-from generators.content import followed_up
-from generators.document import Content, Document, Draft, Request, Sample, Score, Turn
-from generators.keys import derived_seed
-from generators.thoughts import UNFINISHED
-from scorers.base import ReleasedSummary, Scorer
-from scorers.judging.corrected import Corrected
-from scorers.judging.released import Released
-from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
-from scorers.judging.rubrics import TOP
-from scorers.judging.sources import Mode
-from scorers.parts import PartScale, PartTable
+from plait.generators.base import Job, Outcome, Result, Unread, Walk
+from plait.generators.buckets import AnyPath
+from plait.generators.content import followed_up
+from plait.generators.document import Content, Document, Draft, Request, Sample, Score, Turn
+from plait.generators.keys import derived_seed
+from plait.generators.thoughts import UNFINISHED
+from plait.scorers.base import ReleasedSummary, Scorer
+from plait.scorers.judging.corrected import Corrected
+from plait.scorers.judging.released import Released
+from plait.scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
+from plait.scorers.judging.rubrics import TOP
+from plait.scorers.judging.sources import Mode
+from plait.scorers.parts import PartScale, PartTable
 
 R = TypeVar("R")
 _REPEATED = (

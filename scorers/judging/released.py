@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from generators.base import Unscored
-from generators.buckets import AnyPath
-from generators.content import joined
-from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
-from scorers.judging.rubrics import RELEASED, RUBRIC, TOP, Rubric, kind_of
-from scorers.judging.sources import read_published
+from plait.generators.base import Unscored
+from plait.generators.buckets import AnyPath
+from plait.generators.content import joined
+from plait.generators.document import Content, Document, Image, Sample, Text
+from plait.scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
+from plait.scorers.judging.rubrics import RELEASED, RUBRIC, TOP, Rubric, kind_of
+from plait.scorers.judging.sources import read_published
 
 MOST_IMAGES = 4
 """Queries with more images are dropped (dataset.py, `len(images) <= 4`)."""

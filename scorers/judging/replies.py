@@ -9,11 +9,11 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from generators import replies
-from generators.document import Content, Image
-from scorers.judging.rubrics import TOP, Rubric
-from scorers.judging.statements import SCORE, stated_values
-from scorers.judging.voice import own_texts, plain_marks
+from plait.generators import replies
+from plait.generators.document import Content, Image
+from plait.scorers.judging.rubrics import TOP, Rubric
+from plait.scorers.judging.statements import SCORE, stated_values
+from plait.scorers.judging.voice import own_texts, plain_marks
 
 
 @dataclass(frozen=True, slots=True)

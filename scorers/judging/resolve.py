@@ -8,21 +8,21 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from generators.base import Kind, StageSpec, WeightsName, imported
-from generators.errors import UnknownName, UsageError
-from generators.mini.resolve import as_mini, mini_settings
-from generators.mini.table import MINI
-from generators.names import unknown, with_overrides
-from scorers.judging import aspects, criteria, isg
-from scorers.judging.aspects import AspectsJudge
-from scorers.judging.corrected import Corrected
-from scorers.judging.criteria import CriteriaJudge
-from scorers.judging.isg import IsgJudge
-from scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
-from scorers.judging.released import Released, released_rubrics
-from scorers.judging.rubrics import OWN, Rubric
-from scorers.judging.sources import DEFAULT_MODE, Mode, RubricSource, parse_rubric
-from scorers.vqa import VQA
+from plait.generators.base import Kind, StageSpec, WeightsName, imported
+from plait.generators.errors import UnknownName, UsageError
+from plait.generators.mini.resolve import as_mini, mini_settings
+from plait.generators.mini.table import MINI
+from plait.generators.names import unknown, with_overrides
+from plait.scorers.judging import aspects, criteria, isg
+from plait.scorers.judging.aspects import AspectsJudge
+from plait.scorers.judging.corrected import Corrected
+from plait.scorers.judging.criteria import CriteriaJudge
+from plait.scorers.judging.isg import IsgJudge
+from plait.scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
+from plait.scorers.judging.released import Released, released_rubrics
+from plait.scorers.judging.rubrics import OWN, Rubric
+from plait.scorers.judging.sources import DEFAULT_MODE, Mode, RubricSource, parse_rubric
+from plait.scorers.vqa import VQA
 
 
 class ChatJudgeSettings(BaseModel):
@@ -188,7 +188,7 @@ PREFIXES: Mapping[str, type[ChatJudgeSettings]] = {
 """Prefix of a judge's name -> class of its settings."""
 
 
-JUDGES = {"mmie-score": "scorers.internvl.settings:MmieScoreSettings"}
+JUDGES = {"mmie-score": "plait.scorers.internvl.settings:MmieScoreSettings"}
 """Judges with their own model, and the class of its settings; any other name is one of the
 caller's chat models."""
 

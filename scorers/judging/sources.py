@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from generators.buckets import AnyPath, any_path
-from generators.errors import MissingInput, UsageError
-from generators.files import write_whole
-from generators.names import unknown
+from plait.generators.buckets import AnyPath, any_path
+from plait.generators.errors import MissingInput, UsageError
+from plait.generators.files import write_whole
+from plait.generators.names import unknown
 
 Mode = Literal["corrected", "official"]
 """`official`: layout, constants and quirks of a released program; `corrected`: ours."""

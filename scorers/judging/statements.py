@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from generators import replies
-from scorers.judging.rubrics import TOP
-from scorers.judging.voice import (
+from plait.generators import replies
+from plait.scorers.judging.rubrics import TOP
+from plait.scorers.judging.voice import (
     Statement,
     agree_on,
     first_line,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from scorers.judging.rubrics import ASPECT_TOP, ASPECTS, KINDS, TOP, kind_of
+from plait.scorers.judging.rubrics import ASPECT_TOP, ASPECTS, KINDS, TOP, kind_of
 
 OVERALL = "Overall"
 """The mean of all aspects, as OpenING's released summary names it."""

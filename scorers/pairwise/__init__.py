@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from generators.base import imported
-from generators.buckets import AnyPath
-from generators.errors import UsageError
-from generators.names import unknown
-from scorers.judging.sources import Mode
-from scorers.pairwise.protocol import Pairwise
+from plait.generators.base import imported
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
+from plait.generators.names import unknown
+from plait.scorers.judging.sources import Mode
+from plait.scorers.pairwise.protocol import Pairwise
 
 PROTOCOLS: dict[str, str] = {
-    "creation": "scorers.pairwise.creation:Creation",
-    "mllm-bench": "scorers.pairwise.mllm_bench:MllmBench",
-    "mmrb2": "scorers.pairwise.mmrb2:Mmrb2",
-    "opening": "scorers.pairwise.opening:Opening",
-    "probench": "scorers.pairwise.probench:ProBench",
+    "creation": "plait.scorers.pairwise.creation:Creation",
+    "mllm-bench": "plait.scorers.pairwise.mllm_bench:MllmBench",
+    "mmrb2": "plait.scorers.pairwise.mmrb2:Mmrb2",
+    "opening": "plait.scorers.pairwise.opening:Opening",
+    "probench": "plait.scorers.pairwise.probench:ProBench",
 }
 """Name -> `module:Class` of the protocol."""
 

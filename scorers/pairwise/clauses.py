@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from scorers.judging.voice import (
+from plait.scorers.judging.voice import (
     first_line,
     introduces_others,
     last_line,

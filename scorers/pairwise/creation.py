@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from generators.buckets import AnyPath
-from generators.content import filled, joined
-from generators.document import Document, Sample, Turn
-from scorers.judging.sources import Mode, file_in, read_published
-from scorers.pairwise.games import (
+from plait.generators.buckets import AnyPath
+from plait.generators.content import filled, joined
+from plait.generators.document import Document, Sample, Turn
+from plait.scorers.judging.sources import Mode, file_in, read_published
+from plait.scorers.pairwise.games import (
     Aspect,
     Game,
     ParsedReply,
@@ -26,11 +26,11 @@ from scorers.pairwise.games import (
     plain_mean,
     preferences,
 )
-from scorers.pairwise.prompts import OWN, as_content, texts, whole
-from scorers.pairwise.protocol import Pairwise
-from scorers.pairwise.readers import level, marks, official_creation, official_marks
-from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import PERCENT, mean_by_question, of_differences
+from plait.scorers.pairwise.prompts import OWN, as_content, texts, whole
+from plait.scorers.pairwise.protocol import Pairwise
+from plait.scorers.pairwise.readers import level, marks, official_creation, official_marks
+from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.means import PERCENT, mean_by_question, of_differences
 
 FACTUALITY = "visual_factuality"
 """Metadata of a query: its criteria of visual factuality; `Sample.criteria` are those of

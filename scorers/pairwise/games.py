@@ -8,10 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from generators.base import Job, NotApplicable, Outcome, Result, Unscored, outcome_name
-from generators.document import Turn
-from scorers.features import Style
-from scorers.statistics.estimate import Estimate
+from plait.generators.base import (
+    Job,
+    NotApplicable,
+    Outcome,
+    Result,
+    Unscored,
+    outcome_name,
+)
+from plait.generators.document import Turn
+from plait.scorers.features import Style
+from plait.scorers.statistics.estimate import Estimate
 
 T = TypeVar("T")
 Aspect = Literal["preference", "factuality"]

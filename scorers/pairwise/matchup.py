@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from generators.base import Failure, Fault, Outcome, Result, Skip, StageSpec, Walk
-from generators.document import Document, Malformed, Sample
-from scorers.pairwise.games import Game, Judgement, preferences
-from scorers.pairwise.protocol import Pairwise
+from plait.generators.base import Failure, Fault, Outcome, Result, Skip, StageSpec, Walk
+from plait.generators.document import Document, Malformed, Sample
+from plait.scorers.pairwise.games import Game, Judgement, preferences
+from plait.scorers.pairwise.protocol import Pairwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Matchup:
 
 @dataclass(frozen=True, kw_only=True)
 class PairComparison:
-    """One match-up judged by one judge. Implements `scorers.base.PlanItem`."""
+    """One match-up judged by one judge. Implements `plait.scorers.base.PlanItem`."""
 
     matchup: Matchup
     protocol: Pairwise
@@ -96,7 +96,7 @@ class PairComparison:
 
 @dataclass(frozen=True, slots=True)
 class ComparedPair:
-    """A match-up and its judgement. Implements `scorers.base.ItemOutcome`."""
+    """A match-up and its judgement. Implements `plait.scorers.base.ItemOutcome`."""
 
     pair: Outcome[tuple[Document, Document]]
     judgement: Outcome[Judgement]

@@ -15,11 +15,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from generators.buckets import AnyPath
-from generators.content import filled, joined
-from generators.document import Document, Sample, Turn
-from scorers.judging.sources import Mode, file_in, read_published
-from scorers.pairwise.games import (
+from plait.generators.buckets import AnyPath
+from plait.generators.content import filled, joined
+from plait.generators.document import Document, Sample, Turn
+from plait.scorers.judging.sources import Mode, file_in, read_published
+from plait.scorers.pairwise.games import (
     Aspect,
     Game,
     GamesByPair,
@@ -29,12 +29,12 @@ from scorers.pairwise.games import (
     plain_mean,
     rank,
 )
-from scorers.pairwise.prompts import OWN, as_content, whole
-from scorers.pairwise.protocol import Pairwise
-from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO, official_vote, vote
-from scorers.statistics.estimate import DRAWS, Estimate
-from scorers.statistics.means import PERCENT, mean_by_question
-from scorers.statistics.ratings import Battle, bradley_terry, online_elo
+from plait.scorers.pairwise.prompts import OWN, as_content, whole
+from plait.scorers.pairwise.protocol import Pairwise
+from plait.scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO, official_vote, vote
+from plait.scorers.statistics.estimate import DRAWS, Estimate
+from plait.scorers.statistics.means import PERCENT, mean_by_question
+from plait.scorers.statistics.ratings import Battle, bradley_terry, online_elo
 
 QUESTION_TYPE = "question_type"
 """Metadata of a query: `open-ended`, `close-ended` or `compound`."""

@@ -13,15 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from generators.document import Document, Sample, Text, Turn
-from generators.extras import import_extra
-from scorers.judging.sources import Mode, file_in, read_published
-from scorers.pairwise.games import Aspect, Game, ParsedReply, in_both_orders, preferences
-from scorers.pairwise.prompts import OWN, spaced
-from scorers.pairwise.protocol import Pairwise
-from scorers.pairwise.readers import better, official_better
-from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import PERCENT, mean_by_question, pooled_mean
+from plait.generators.document import Document, Sample, Text, Turn
+from plait.generators.extras import import_extra
+from plait.scorers.judging.sources import Mode, file_in, read_published
+from plait.scorers.pairwise.games import (
+    Aspect,
+    Game,
+    ParsedReply,
+    in_both_orders,
+    preferences,
+)
+from plait.scorers.pairwise.prompts import OWN, spaced
+from plait.scorers.pairwise.protocol import Pairwise
+from plait.scorers.pairwise.readers import better, official_better
+from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.means import PERCENT, mean_by_question, pooled_mean
 
 _DIGESTS = OWN["released"]["mmrb2"]
 _FILE = "evaluate/generate_judgements/evaluator_apis/llm_judges/evaluation_prompts.py"

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar
 
-from generators.base import Result
-from generators.buckets import AnyPath
-from generators.document import Document, Sample, Text, Turn
-from generators.keys import digest
-from scorers.judging.aspects import section
-from scorers.judging.sources import Mode, file_in, read_published
-from scorers.pairwise.games import (
+from plait.generators.base import Result
+from plait.generators.buckets import AnyPath
+from plait.generators.document import Document, Sample, Text, Turn
+from plait.generators.keys import digest
+from plait.scorers.judging.aspects import section
+from plait.scorers.judging.sources import Mode, file_in, read_published
+from plait.scorers.pairwise.games import (
     Aspect,
     Game,
     GamesByPair,
@@ -31,11 +31,11 @@ from scorers.pairwise.games import (
     preferences,
     rank,
 )
-from scorers.pairwise.prompts import OWN, spaced
-from scorers.pairwise.protocol import Pairwise
-from scorers.pairwise.readers import lean, official_lean
-from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import PERCENT, mean_by_question
+from plait.scorers.pairwise.prompts import OWN, spaced
+from plait.scorers.pairwise.protocol import Pairwise
+from plait.scorers.pairwise.readers import lean, official_lean
+from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.means import PERCENT, mean_by_question
 
 _DIGESTS = OWN["released"]["opening"]
 

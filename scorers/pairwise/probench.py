@@ -22,13 +22,21 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from generators.base import Result, Unscored
-from generators.buckets import AnyPath
-from generators.content import filled, joined
-from generators.document import Content, Document, Sample, Turn
-from scorers.features import NAMES, PUBLISHED, Style, TokenCounter, difference, style, words
-from scorers.judging.sources import Mode, file_in, read_published
-from scorers.pairwise.games import (
+from plait.generators.base import Result, Unscored
+from plait.generators.buckets import AnyPath
+from plait.generators.content import filled, joined
+from plait.generators.document import Content, Document, Sample, Turn
+from plait.scorers.features import (
+    NAMES,
+    PUBLISHED,
+    Style,
+    TokenCounter,
+    difference,
+    style,
+    words,
+)
+from plait.scorers.judging.sources import Mode, file_in, read_published
+from plait.scorers.pairwise.games import (
     Aspect,
     Game,
     PairStanding,
@@ -42,7 +50,7 @@ from scorers.pairwise.games import (
     plain_mean,
     rank,
 )
-from scorers.pairwise.prompts import (
+from plait.scorers.pairwise.prompts import (
     OWN,
     as_content,
     history,
@@ -51,11 +59,11 @@ from scorers.pairwise.prompts import (
     user_turns,
     whole,
 )
-from scorers.pairwise.protocol import Pairwise
-from scorers.pairwise.readers import level, official_forms, official_probench
-from scorers.statistics.estimate import Estimate, Floats
-from scorers.statistics.means import PERCENT, mean_by_question
-from scorers.statistics.ratings import (
+from plait.scorers.pairwise.protocol import Pairwise
+from plait.scorers.pairwise.readers import level, official_forms, official_probench
+from plait.scorers.statistics.estimate import Estimate, Floats
+from plait.scorers.statistics.means import PERCENT, mean_by_question
+from plait.scorers.statistics.ratings import (
     INITIAL,
     SCALE,
     Battle,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from generators.content import joined
-from generators.document import Content, Document, Image, Sample, Text, Turn
-from scorers.judging.rubrics import worded
+from plait.generators.content import joined
+from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.scorers.judging.rubrics import worded
 
 OWN = worded(Path(__file__).with_name("prompts.toml"))
 """Our wording: the tables of `prompts.toml`, with their parts put together."""

@@ -9,14 +9,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from generators.base import Failure, Job, Outcome, Result, StageSpec, Unread, Unscored, Walk
-from generators.content import followed_up
-from generators.document import Content, Document, Draft, Request, Sample, Turn
-from generators.keys import derived_seed
-from generators.thoughts import UNFINISHED
-from scorers.features import Style
-from scorers.judging.sources import Mode
-from scorers.pairwise.games import (
+from plait.generators.base import (
+    Failure,
+    Job,
+    Outcome,
+    Result,
+    StageSpec,
+    Unread,
+    Unscored,
+    Walk,
+)
+from plait.generators.content import followed_up
+from plait.generators.document import Content, Document, Draft, Request, Sample, Turn
+from plait.generators.keys import derived_seed
+from plait.generators.thoughts import UNFINISHED
+from plait.scorers.features import Style
+from plait.scorers.judging.sources import Mode
+from plait.scorers.pairwise.games import (
     Aspect,
     FactualityScores,
     Game,
@@ -31,8 +40,8 @@ from scorers.pairwise.games import (
     by_pair,
     pair_rows,
 )
-from scorers.pairwise.prompts import OWN, images_of, spaced, texts
-from scorers.statistics.estimate import Estimate
+from plait.scorers.pairwise.prompts import OWN, images_of, spaced, texts
+from plait.scorers.statistics.estimate import Estimate
 
 _POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}
 """Position in `derived_seed`: the same for both orders, so that a pair named the other

@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from generators import replies
-from generators.base import NotApplicable, Unscored
-from scorers.judging.voice import (
+from plait.generators import replies
+from plait.generators.base import NotApplicable, Unscored
+from plait.scorers.judging.voice import (
     Statement,
     agree_on,
     introduces_others,
@@ -28,8 +28,8 @@ from scorers.judging.voice import (
     own_texts,
     plain_marks,
 )
-from scorers.pairwise.clauses import is_final, is_of_others, is_verdict
-from scorers.pairwise.games import FactualityScores, Verdict
+from plait.scorers.pairwise.clauses import is_final, is_of_others, is_verdict
+from plait.scorers.pairwise.games import FactualityScores, Verdict
 
 T = TypeVar("T")
 LEVELS = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}

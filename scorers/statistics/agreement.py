@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scorers.statistics.estimate import (
+from plait.scorers.statistics.estimate import (
     DRAWS,
     Estimate,
     Floats,

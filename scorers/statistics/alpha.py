@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from scorers.statistics.estimate import (
+from plait.scorers.statistics.estimate import (
     DRAWS,
     Estimate,
     Floats,

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from generators.document import Embedding
-from scorers.embeddings.records import vectors
-from scorers.statistics.estimate import (
+from plait.generators.document import Embedding
+from plait.scorers.embeddings.records import vectors
+from plait.scorers.statistics.estimate import (
     Estimate,
     Floats,
     bootstrap_estimate,

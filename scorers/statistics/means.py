@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from scorers.statistics.estimate import CONFIDENCE, EQUAL, LEAST, Estimate, Floats
+from plait.scorers.statistics.estimate import CONFIDENCE, EQUAL, LEAST, Estimate, Floats
 
 LEAST_OF_TWO = 25
 """Values that an interval needs where only two different ones occur. Given that both

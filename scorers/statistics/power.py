@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 
-from scorers.statistics.estimate import CONFIDENCE, LEAST
+from plait.scorers.statistics.estimate import CONFIDENCE, LEAST
 
 POWER = 0.8
 MOST_QUERIES = 10_000_000

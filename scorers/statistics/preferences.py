@@ -14,8 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import PERCENT, pooled_mean
+from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.means import PERCENT, pooled_mean
 
 Vote = Literal["system", "baseline", "undecided"]
 Preferred = tuple[str, float, Mapping[str, float]]

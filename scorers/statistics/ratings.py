@@ -24,7 +24,7 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from scorers.statistics.estimate import (
+from plait.scorers.statistics.estimate import (
     DRAWS,
     Estimate,
     Floats,

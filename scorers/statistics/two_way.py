@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scorers.statistics.estimate import EQUAL, Estimate, Floats
-from scorers.statistics.means import UNBOUNDED, Ends, mean, of_differences
+from plait.scorers.statistics.estimate import EQUAL, Estimate, Floats
+from plait.scorers.statistics.means import UNBOUNDED, Ends, mean, of_differences
 
 NO_SHARED = "no query has a score in every cell"
 ONE_LEVEL = "there is nothing to compare it with"

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scorers.truth.scene import COLOURS, PLACES, SHAPES, SIZES, Scene, SceneItem
+from plait.scorers.truth.scene import COLOURS, PLACES, SHAPES, SIZES, Scene, SceneItem
 
 ChangeKind = Literal["move", "resize", "recolour", "add", "remove"]
 

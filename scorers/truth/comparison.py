@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
-from scorers.truth.reading import ItemReading, Reading
-from scorers.truth.text_reader import Count, Fact, Location, TextReading, YesOrNo
+from plait.scorers.truth.reading import ItemReading, Reading
+from plait.scorers.truth.text_reader import Count, Fact, Location, TextReading, YesOrNo
 
 ATTRIBUTES = ("colour", "shape", "size", "place")
 BACKGROUND, FACT = "background", "fact"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw
 
-from scorers.truth.scene import BACKGROUNDS, COLOURS, SIZES, Scene, SceneItem
+from plait.scorers.truth.scene import BACKGROUNDS, COLOURS, SIZES, Scene, SceneItem
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Pillow

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scorers.truth.reading import Illegible, ItemReading, Reading
-from scorers.truth.scene import BACKGROUNDS, COLOURS, Rgb
+from plait.scorers.truth.reading import Illegible, ItemReading, Reading
+from plait.scorers.truth.scene import BACKGROUNDS, COLOURS, Rgb
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Pillow

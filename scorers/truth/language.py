@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from scorers.truth.changes import Change
-from scorers.truth.scene import Scene, SceneItem
+from plait.scorers.truth.changes import Change
+from plait.scorers.truth.scene import Scene, SceneItem
 
 LEADS = ("The picture shows", "There is", "Now there is")
 CAPTION_PROMPT = "Describe the picture."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scorers.truth.language import listed
-from scorers.truth.scene import PLACES, Scene, SceneItem
+from plait.scorers.truth.language import listed
+from plait.scorers.truth.scene import PLACES, Scene, SceneItem
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from generators.base import NotApplicable, Outcome, Result, Unscored
-from generators.document import Candidate, Document, Sample, Score
-from generators.settings import unkeyed
-from scorers.base import DocumentSettings, Preset, Presets, Scorer
-from scorers.parts import PartScale, PartTable
+from plait.generators.base import NotApplicable, Outcome, Result, Unscored
+from plait.generators.document import Candidate, Document, Sample, Score
+from plait.generators.settings import unkeyed
+from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer
+from plait.scorers.parts import PartScale, PartTable
 
 NOT_APPLICABLE, UNSCORED = "not_applicable", "unscored"
 """Names in the stage's `parts` of a reason that stands in place of a value."""
@@ -30,7 +30,7 @@ class TruthSettings(DocumentSettings):
     """How documents of the miniature world are read."""
 
     stage: ClassVar[str] = "truth"
-    target: ClassVar[str] = "scorers.truth.stage:TruthReader"
+    target: ClassVar[str] = "plait.scorers.truth.stage:TruthReader"
 
     batch_size: int = unkeyed(64, ge=1)
     """Documents read at once."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from generators.base import Failure, Outcome, Result, Unscored, Weights
-from generators.document import Candidate, Document, Score
-from generators.images import ImageError, decode
-from scorers.clipscore import NO_IMAGE, pairs_of
-from scorers.truth.comparison import (
+from plait.generators.base import Failure, Outcome, Result, Unscored, Weights
+from plait.generators.document import Candidate, Document, Score
+from plait.generators.images import ImageError, decode
+from plait.scorers.clipscore import NO_IMAGE, pairs_of
+from plait.scorers.truth.comparison import (
     AttributeCounts,
     scene_compared,
     scenes_compared,
     texts_compared,
 )
-from scorers.truth.image_reader import read_image
-from scorers.truth.reading import Illegible, Reading
-from scorers.truth.scorers import NOT_APPLICABLE, SHOWN, UNSCORED, TruthSettings
-from scorers.truth.text_reader import TextReading, read_text
+from plait.scorers.truth.image_reader import read_image
+from plait.scorers.truth.reading import Illegible, Reading
+from plait.scorers.truth.scorers import NOT_APPLICABLE, SHOWN, UNSCORED, TruthSettings
+from plait.scorers.truth.text_reader import TextReading, read_text
 
 
 class _NoValue(Exception):

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from scorers.truth.language import NUMBERS
-from scorers.truth.reading import Illegible, ItemReading, Reading
-from scorers.truth.scene import BACKGROUNDS, COLOURS, PLACES, SHAPES, SIZES
+from plait.scorers.truth.language import NUMBERS
+from plait.scorers.truth.reading import Illegible, ItemReading, Reading
+from plait.scorers.truth.scene import BACKGROUNDS, COLOURS, PLACES, SHAPES, SIZES
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scorers.vqa.criteria import CriteriaScorer
-from scorers.vqa.dpg import DpgScorer
-from scorers.vqa.geneval2 import GenEval2Scorer
-from scorers.vqa.questions import QuestionScorer, VqaScorer
+from plait.scorers.vqa.criteria import CriteriaScorer
+from plait.scorers.vqa.dpg import DpgScorer
+from plait.scorers.vqa.geneval2 import GenEval2Scorer
+from plait.scorers.vqa.questions import QuestionScorer, VqaScorer
 
 VQA: Mapping[str, type[QuestionScorer]] = {
     "vqascore": VqaScorer,

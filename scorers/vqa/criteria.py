@@ -12,12 +12,19 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
 
-from generators.base import NotApplicable, Result, Unread, Walk
-from generators.document import Document, Sample, Score, Text
-from scorers.judging.corrected import Pages
-from scorers.judging.criteria import CLOSED, About, criteria_of
-from scorers.parts import PartScale, PartTable
-from scorers.vqa.questions import NO, YES, YES_NO, Question, QuestionScorer, WordedSettings
+from plait.generators.base import NotApplicable, Result, Unread, Walk
+from plait.generators.document import Document, Sample, Score, Text
+from plait.scorers.judging.corrected import Pages
+from plait.scorers.judging.criteria import CLOSED, About, criteria_of
+from plait.scorers.parts import PartScale, PartTable
+from plait.scorers.vqa.questions import (
+    NO,
+    YES,
+    YES_NO,
+    Question,
+    QuestionScorer,
+    WordedSettings,
+)
 
 
 class CriteriaSettings(WordedSettings):

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
 
-from generators.base import Outcome, Result, Unscored
-from generators.document import Sample, Score
-from scorers.parts import PartScale, PartTable
-from scorers.vqa.questions import (
+from plait.generators.base import Outcome, Result, Unscored
+from plait.generators.document import Sample, Score
+from plait.scorers.parts import PartScale, PartTable
+from plait.scorers.vqa.questions import (
     NO,
     YES,
     YES_NO,

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, ClassVar, Literal
 
-from generators.base import Outcome, Result
-from generators.document import Sample, Score
-from scorers.base import UNBOUNDED
-from scorers.parts import PartScale, PartTable
-from scorers.vqa.questions import (
+from plait.generators.base import Outcome, Result
+from plait.generators.document import Sample, Score
+from plait.scorers.base import UNBOUNDED
+from plait.scorers.parts import PartScale, PartTable
+from plait.scorers.vqa.questions import (
     YES,
     YES_NO,
     AnswerRecord,

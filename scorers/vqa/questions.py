@@ -10,14 +10,22 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from generators.base import Job, NotApplicable, Outcome, Result, StageSpec, Unscored, Walk
-from generators.document import Candidate, Document, Sample, Score, Text
-from generators.keys import digest
-from generators.names import with_overrides
-from scorers.base import Scorer
-from scorers.clipscore import NO_IMAGE
-from scorers.judging.sources import DEFAULT_MODE, Mode
-from scorers.parts import PartScale, PartTable
+from plait.generators.base import (
+    Job,
+    NotApplicable,
+    Outcome,
+    Result,
+    StageSpec,
+    Unscored,
+    Walk,
+)
+from plait.generators.document import Candidate, Document, Sample, Score, Text
+from plait.generators.keys import digest
+from plait.generators.names import with_overrides
+from plait.scorers.base import Scorer
+from plait.scorers.clipscore import NO_IMAGE
+from plait.scorers.judging.sources import DEFAULT_MODE, Mode
+from plait.scorers.parts import PartScale, PartTable
 
 
 class Question(NamedTuple):

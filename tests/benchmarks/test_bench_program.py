@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.bench_program import check_outs, numbers_of, status_of
-from generators.errors import UsageError
+from plait.benchmarks.bench_program import check_outs, numbers_of, status_of
+from plait.generators.errors import UsageError
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a", "a.json.gz"])

@@ -17,14 +17,14 @@ from object_store import IF_NONE_MATCH, object_store
 from paths import CHECKOUT
 
 import plait as api
-from generators.buckets import BucketPath
+from plait.generators.buckets import BucketPath
 
 STAGES = """
 import io, os, time
 from pathlib import Path
 from PIL import Image as Picture
-from generators.base import Result
-from generators.document import Draft, Image, Score, Text
+from plait.generators.base import Result
+from plait.generators.document import Draft, Image, Score, Text
 
 class Echo:  # with a folder GATE, each process waits there with its second batch
     kind, version, seeded = "draft", 1, False

@@ -9,10 +9,10 @@ import pytest
 from paths import CHECKOUT
 from rich.console import Console
 
-from benchmarks import catalogue
-from generators.natives import FACTS as NATIVE_FACTS
-from generators.natives import NATIVE
-from pipelines.presets import DRAWS, FACTS, KITS, LVLMS, T2IS
+from plait import catalogue
+from plait.generators.natives import FACTS as NATIVE_FACTS
+from plait.generators.natives import NATIVE
+from plait.pipelines.presets import DRAWS, FACTS, KITS, LVLMS, T2IS
 
 
 def rows() -> dict[str, list[str]]:

@@ -11,13 +11,13 @@ import pytest
 from cli_helpers import plait, plait_process
 from paths import CHECKOUT
 
-from benchmarks.runs.experiment import reopen
-from generators.errors import UsageError
+from plait.benchmarks.runs.experiment import reopen
+from plait.generators.errors import UsageError
 
 
 def test_help_is_light() -> None:
     """No model code, no Ray, no pydantic: so that it answers at once."""
-    heavy = ("ray", "torch", "pydantic", "pyarrow", "benchmarks.api")
+    heavy = ("ray", "torch", "pydantic", "pyarrow", "plait.api")
     code = f"import sys, plait; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -143,8 +143,8 @@ ENDLESS = """
 import shutil
 from pathlib import Path
 import torch
-from generators.base import Placement, Result
-from generators.document import Draft, Text
+from plait.generators.base import Placement, Result
+from plait.generators.document import Draft, Text
 
 class Endless:  # no record of its first batch can be written while the second computes
     kind, placement = "draft", Placement(batch_size=1)

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import commands
-from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import reopen
-from benchmarks.runs.opening import open_results
-from cluster.store import Store
-from generators.base import Result
+from plait import commands
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.experiment import reopen
+from plait.benchmarks.runs.opening import open_results
+from plait.cluster.store import Store
+from plait.generators.base import Result
 
 pytestmark = [
     pytest.mark.ray,

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "benchmarks": {"generators", "pipelines", "scorers", "cluster"},
     "plait": {"generators", "pipelines", "scorers", "cluster", "benchmarks"},
 }
-SCRIPTS = {"benchmarks.miniature.training", "benchmarks.speed.scripts"}
+SCRIPTS = {"plait.benchmarks.miniature.training", "plait.benchmarks.speed.scripts"}
 """Run in a checkout."""
 SEEN_BY_SCORERS = {
     "architectures",
@@ -135,12 +135,12 @@ def test_imports_point_one_way() -> None:
 @pytest.mark.parametrize(
     ("room", "name"),
     [
-        ("generators", "pipelines.systems"),
-        ("scorers", "generators.anole.draft"),
-        ("scorers", "pipelines.chat.settings"),
-        ("cluster", "pipelines.systems"),
-        ("cluster", "generators.natives"),
-        ("pipelines", "cluster.store"),
+        ("generators", "plait.pipelines.systems"),
+        ("scorers", "plait.generators.anole.draft"),
+        ("scorers", "plait.pipelines.chat.settings"),
+        ("cluster", "plait.pipelines.systems"),
+        ("cluster", "plait.generators.natives"),
+        ("pipelines", "plait.cluster.store"),
     ],
 )
 def test_a_planted_wrong_arrow_is_found(room: str, name: str) -> None:
@@ -149,11 +149,11 @@ def test_a_planted_wrong_arrow_is_found(room: str, name: str) -> None:
 
 READERS = ["runs/exporters/*.py", "runs/exports.py", "runs/inspection.py"]
 VALUES_OF_SCORERS = (
-    "scorers.base",
-    "scorers.former_faults",
-    "scorers.judging.summaries",
-    "scorers.parts",
-    "scorers.statistics",
+    "plait.scorers.base",
+    "plait.scorers.former_faults",
+    "plait.scorers.judging.summaries",
+    "plait.scorers.parts",
+    "plait.scorers.statistics",
 )
 
 
@@ -164,18 +164,23 @@ def test_tables_know_scorers_by_their_values() -> None:
     paths = [*(room / "results").rglob("*.py"), *others]
     imported = {name for path in paths for name in imports(path)}
     seen = {name for name in imported if name.startswith("scorers.")}
-    assert {"scorers.base", "scorers.base.Scorer"} <= seen
+    assert {"plait.scorers.base", "plait.scorers.base.Scorer"} <= seen
     assert [name for name in seen if not name.startswith(VALUES_OF_SCORERS)] == []
 
 
-ABOVE_RESULTS = ("benchmarks.tasks", "benchmarks.runs", "benchmarks.studies", "pipelines")
+ABOVE_RESULTS = (
+    "plait.benchmarks.tasks",
+    "plait.benchmarks.runs",
+    "plait.benchmarks.studies",
+    "pipelines",
+)
 SEEN_BY_RESULTS = {
-    "benchmarks.tasks.changes.query_digest",
-    "benchmarks.tasks.controls.TRUTH",
-    "benchmarks.tasks.controls.is_control",
-    "benchmarks.tasks.controls.is_reference",
-    "pipelines.chat.endings.CUT",
-    "pipelines.systems.parts_of",
+    "plait.benchmarks.tasks.changes.query_digest",
+    "plait.benchmarks.tasks.controls.TRUTH",
+    "plait.benchmarks.tasks.controls.is_control",
+    "plait.benchmarks.tasks.controls.is_reference",
+    "plait.pipelines.chat.endings.CUT",
+    "plait.pipelines.systems.parts_of",
 }
 """Names of systems and of what records hold, and the digest of a query."""
 
@@ -271,7 +276,7 @@ def test_planning_imports_no_model_code(tmp_path: Path) -> None:
     words = ["plait", "plan", "--data", "sample", "--weights", "tiny", "--on", "8xH100"]
     words += ["--system", "qwen2-vl-72b+sdxl-turbo", "--out", str(tmp_path / "x")]
     code = (
-        "import sys, plait, benchmarks.api\n"
+        "import sys, plait, plait.api\n"
         f"sys.argv = {words!r}\n"
         "try:\n    plait.app()\nexcept SystemExit as end:\n    assert not end.code\n"
         f"loaded = {HEAVY!r} & set(sys.modules)\n"

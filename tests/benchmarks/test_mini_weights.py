@@ -12,18 +12,18 @@ import pytest
 from boards import results_of
 from PIL import Image as Pillow
 
-from benchmarks import catalogue, commands
-from benchmarks.api import query, scorer, system
-from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.config import load_config
-from benchmarks.runs.defaults import QUICKSTART, SAMPLE
-from benchmarks.runs.experiment import open_experiment
-from benchmarks.serving.served import served
-from cluster.store import Store
-from generators.errors import UsageError
-from generators.mini.table import ABOUT, ABOUT_JUDGE, MINI
-from generators.mini.table import ROOT as VARIABLE
-from pipelines.systems import Models
+from plait import catalogue, commands
+from plait.api import query, scorer, system
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.defaults import QUICKSTART, SAMPLE
+from plait.benchmarks.runs.experiment import open_experiment
+from plait.benchmarks.serving.served import served
+from plait.cluster.store import Store
+from plait.generators.errors import UsageError
+from plait.generators.mini.table import ABOUT, ABOUT_JUDGE, MINI
+from plait.generators.mini.table import ROOT as VARIABLE
+from plait.pipelines.systems import Models
 
 PAIR = "qwen2-vl-7b+openjourney"
 SMALL = {

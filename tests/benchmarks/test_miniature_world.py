@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from mutants import MUTANTS, ROOT
 
-from benchmarks import commands
-from benchmarks.miniature.outputs import CRITIC
-from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.config import load_config
-from generators.mini.table import SHIPPED
+from plait import commands
+from plait.benchmarks.miniature.outputs import CRITIC
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.runs.config import load_config
+from plait.generators.mini.table import SHIPPED
 
 pytestmark = [
     pytest.mark.models,

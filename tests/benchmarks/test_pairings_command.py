@@ -13,16 +13,16 @@ import pytest
 from typer.testing import CliRunner
 
 import plait
-from benchmarks import pairings
-from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.experiment import reopen
-from benchmarks.runs.opening import open_results
-from cluster.store import Store
-from generators.base import Kind, Skip
-from generators.errors import UsageError
-from generators.images import decode
-from generators.mini.table import folder_of
-from generators.names import UnknownName
+from plait import pairings
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.runs.experiment import reopen
+from plait.benchmarks.runs.opening import open_results
+from plait.cluster.store import Store
+from plait.generators.base import Kind, Skip
+from plait.generators.errors import UsageError
+from plait.generators.images import decode
+from plait.generators.mini.table import folder_of
+from plait.generators.names import UnknownName
 
 NAMES = ("config", "data", "scorer", "weights", "out", "limit", "ids", "seed", "repeats")
 NAMES += ("address", "mode", "rubric", "set_", "lvlm", "t2i", "protocol")

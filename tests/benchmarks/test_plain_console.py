@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.plain_console import PlainConsole
+from plait.benchmarks.plain_console import PlainConsole
 
 OBEYED = "\x1b[2J\x1b]0;t\x07\x9b\x08\r\x7f\u202e\u2067\u2028\ud800[red]:smile:"
 SEEN = r"\x1b[2J\x1b]0;t\x07\x9b\x08\r\x7f\u202e\u2067\u2028\ud800[red]:smile:"

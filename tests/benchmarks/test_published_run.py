@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from natives import LAYOUTS, SMALL
 
-from benchmarks import commands
-from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.config import load_config
+from plait import commands
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.runs.config import load_config
 
 pytestmark = [
     pytest.mark.slow,

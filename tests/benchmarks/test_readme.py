@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from paths import CHECKOUT
 
-from benchmarks.tasks.task_set import load
-from generators.document import Malformed
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.document import Malformed
 
 README = CHECKOUT / "benchmarks" / "README.md"
 

@@ -17,18 +17,18 @@ from stages import stage_by_stage
 from typer.testing import CliRunner
 
 import plait
-from benchmarks.runs.config import load_config
-from benchmarks.runs.defaults import QUICKSTART
-from benchmarks.tasks.controls import CONTROLS
-from benchmarks.tasks.task_set import load
-from cluster.walks import read
-from generators.document import Document, Sample
-from generators.natives import NATIVE
-from generators.registry import PREFIXES, Named
-from generators.system import Repetition, answer
-from pipelines.presets import LVLMS, RETIRED, T2IS
-from pipelines.systems import Models, resolve
-from scorers import SCORERS, resolve_scorer
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.defaults import QUICKSTART
+from plait.benchmarks.tasks.controls import CONTROLS
+from plait.benchmarks.tasks.task_set import load
+from plait.cluster.walks import read
+from plait.generators.document import Document, Sample
+from plait.generators.natives import NATIVE
+from plait.generators.registry import PREFIXES, Named
+from plait.generators.system import Repetition, answer
+from plait.pipelines.presets import LVLMS, RETIRED, T2IS
+from plait.pipelines.systems import Models, resolve
+from plait.scorers import SCORERS, resolve_scorer
 
 README = (CHECKOUT / "README.md").read_text()
 

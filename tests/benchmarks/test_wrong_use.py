@@ -14,20 +14,20 @@ from judging_helpers import STAND_IN, stand_in_digests
 from mmie_helpers import folder
 from paths import CHECKOUT
 
-from benchmarks.runs.exports import FORMATS
-from benchmarks.tasks.reading.rules import TaskError
-from benchmarks.tasks.reading.sources import snapshot
-from benchmarks.tasks.task_set import READERS
-from generators.errors import PlaitError, UsageError
-from generators.registry import PREFIXES, Named
-from scorers.judging import released
+from plait.benchmarks.runs.exports import FORMATS
+from plait.benchmarks.tasks.reading.rules import TaskError
+from plait.benchmarks.tasks.reading.sources import snapshot
+from plait.benchmarks.tasks.task_set import READERS
+from plait.generators.errors import PlaitError, UsageError
+from plait.generators.registry import PREFIXES, Named
+from plait.scorers.judging import released
 
 TRUTH = ["--system", "gt", "--weights", "tiny", "--limit", "3"]
 NO_SCORERS = ["--set", "scorers=[]"]
 OWN_TASKS = """
-from benchmarks.tasks.published import as_asked
-from benchmarks.tasks.task_set import TaskSet
-from generators.document import Document, Sample, Text, Turn
+from plait.benchmarks.tasks.published import as_asked
+from plait.benchmarks.tasks.task_set import TaskSet
+from plait.generators.document import Document, Sample, Text, Turn
 
 turns = (Turn("user", (Text("Draw a cat."),)),)
 truth = Document((Text("A cat."),))

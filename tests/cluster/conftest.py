@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ray_cluster import clone, environment, wheel
 
-from generators.buckets import AnyPath
+from plait.generators.buckets import AnyPath
 
 
 @pytest.fixture(params=["folder", "bucket"])

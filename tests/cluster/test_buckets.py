@@ -10,16 +10,16 @@ import pytest
 from store_helpers import SPEC, draft_table, drafted
 from trial import painter
 
-from cluster import lock, parts
-from cluster.control import FOLDER, Control, Request, ask, read_state
-from cluster.lock import RunInUse, RunLock
-from cluster.records import Item, decode, encode
-from cluster.store import DamagedPart, Store, notes_of, read_blob
-from cluster.verify import verify
-from cluster.watcher import RunProgress
-from generators.base import Kind, Result
-from generators.buckets import BucketPath, Version, any_path
-from generators.document import Image, ImageRequest
+from plait.cluster import lock, parts
+from plait.cluster.control import FOLDER, Control, Request, ask, read_state
+from plait.cluster.lock import RunInUse, RunLock
+from plait.cluster.records import Item, decode, encode
+from plait.cluster.store import DamagedPart, Store, notes_of, read_blob
+from plait.cluster.verify import verify
+from plait.cluster.watcher import RunProgress
+from plait.generators.base import Kind, Result
+from plait.generators.buckets import BucketPath, Version, any_path
+from plait.generators.document import Image, ImageRequest
 
 DEADLINE_S = 60.0
 

@@ -20,8 +20,7 @@ from pydantic import TypeAdapter
 from stages import Painter
 from trial import Witness, as_asked, painter, plan_of, run, sample, writer
 
-from benchmarks.control import request_of
-from cluster.control import (
+from plait.cluster.control import (
     FOLDER,
     Control,
     ControlError,
@@ -31,20 +30,21 @@ from cluster.control import (
     next_state,
     read_state,
 )
-from cluster.executors.simulated import SimulatedExecutor, World
-from cluster.lock import self_description
-from cluster.placement import Node, Resources
-from cluster.plan import Plan
-from cluster.run import RunResult
-from cluster.shard import Shard
-from cluster.store import Store
-from cluster.usage import Spending
-from cluster.watcher import RunProgress, StageProgress, WorkerProgress
-from generators.base import Outcome, Placement, Result
-from generators.document import Image, ImageRequest
-from generators.errors import UsageError
-from generators.system import System
-from pipelines.composition import text_only
+from plait.cluster.executors.simulated import SimulatedExecutor, World
+from plait.cluster.lock import self_description
+from plait.cluster.placement import Node, Resources
+from plait.cluster.plan import Plan
+from plait.cluster.run import RunResult
+from plait.cluster.shard import Shard
+from plait.cluster.store import Store
+from plait.cluster.usage import Spending
+from plait.cluster.watcher import RunProgress, StageProgress, WorkerProgress
+from plait.control import request_of
+from plait.generators.base import Outcome, Placement, Result
+from plait.generators.document import Image, ImageRequest
+from plait.generators.errors import UsageError
+from plait.generators.system import System
+from plait.pipelines.composition import text_only
 
 CPU = Placement(num_cpus=1, batch_size=1)
 REMOTE = replace(CPU, endpoint="http://127.0.0.1:9/v1")
@@ -366,8 +366,8 @@ def test_a_driver_that_is_silent_is_said_to_be_and_forgets_what_was_asked(
 
 def test_a_driver_that_was_killed_is_said_to_have_died(tmp_path: Path) -> None:
     code = (
-        "import time; from pathlib import Path; from cluster.control import Control\n"
-        "from cluster.watcher import RunProgress\n"
+        "import time; from pathlib import Path; from plait.cluster.control import Control\n"
+        "from plait.cluster.watcher import RunProgress\n"
         f"control = Control(Path({str(tmp_path)!r}))\n"
         "control.turn(RunProgress('running', 0.0, ()), str)\n"
         "print('written', flush=True); time.sleep(600)"

@@ -17,15 +17,22 @@ import pytest
 from store_helpers import SPEC, damage, draft_table, drafted, flip, without_checksums
 from trial import CONDITIONER, Measuring, Witness, board, painter, plan_of, run, sample
 
-from cluster import run as runs
-from cluster.plan import EngineOptions, Plan
-from cluster.records import Item, decode, encode
-from cluster.run import execute
-from cluster.store import DamagedPart, Store, StoreError, notes_of, read_blob, write_part
-from cluster.verify import check_part
-from generators.base import Kind, Result, Skip, StageSpec
-from generators.document import Draft, Image, ImageRequest, Payload, Text
-from generators.images import encode as as_png
+from plait.cluster import run as runs
+from plait.cluster.plan import EngineOptions, Plan
+from plait.cluster.records import Item, decode, encode
+from plait.cluster.run import execute
+from plait.cluster.store import (
+    DamagedPart,
+    Store,
+    StoreError,
+    notes_of,
+    read_blob,
+    write_part,
+)
+from plait.cluster.verify import check_part
+from plait.generators.base import Kind, Result, Skip, StageSpec
+from plait.generators.document import Draft, Image, ImageRequest, Payload, Text
+from plait.generators.images import encode as as_png
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
 

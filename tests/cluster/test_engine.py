@@ -28,20 +28,37 @@ from trial import (
     writer,
 )
 
-from cluster.executors.simulated import SimulatedExecutor, World
-from cluster.placement import Node, Resources
-from cluster.plan import Plan
-from cluster.records import RecordRow
-from cluster.store import Store
-from cluster.usage import Spending, committed_usage
-from cluster.worker import Receipt
-from generators.base import Failure, Fault, Job, Placement, Result, Skip, StageSpec, Walk
-from generators.document import Document, Image, Malformed, Request, Sample, Score, Turn
-from generators.images import Drawing
-from generators.system import System
-from pipelines.chat.settings import EndpointSettings
-from pipelines.presets import LVLMS
-from scorers.base import Scorer
+from plait.cluster.executors.simulated import SimulatedExecutor, World
+from plait.cluster.placement import Node, Resources
+from plait.cluster.plan import Plan
+from plait.cluster.records import RecordRow
+from plait.cluster.store import Store
+from plait.cluster.usage import Spending, committed_usage
+from plait.cluster.worker import Receipt
+from plait.generators.base import (
+    Failure,
+    Fault,
+    Job,
+    Placement,
+    Result,
+    Skip,
+    StageSpec,
+    Walk,
+)
+from plait.generators.document import (
+    Document,
+    Image,
+    Malformed,
+    Request,
+    Sample,
+    Score,
+    Turn,
+)
+from plait.generators.images import Drawing
+from plait.generators.system import System
+from plait.pipelines.chat.settings import EndpointSettings
+from plait.pipelines.presets import LVLMS
+from plait.scorers.base import Scorer
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from histories import history_of
 
-from cluster.lock import RunLock
-from cluster.placement import Resources, free_resources
-from cluster.replica import Replica
-from cluster.workers import WorkerPool
+from plait.cluster.lock import RunLock
+from plait.cluster.placement import Resources, free_resources
+from plait.cluster.replica import Replica
+from plait.cluster.workers import WorkerPool
 
 SEEDS, AT_A_TIME = 100, 20
 MOST_SEEDS = 60

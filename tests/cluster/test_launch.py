@@ -19,9 +19,9 @@ import yaml
 from paths import DATA
 from typer.testing import CliRunner
 
-from cluster.launch.settings import ClusterSettings, seconds_of
-from generators.errors import UsageError
 from plait import app
+from plait.cluster.launch.settings import ClusterSettings, seconds_of
+from plait.generators.errors import UsageError
 
 CONFIG = """
 data = "sample"

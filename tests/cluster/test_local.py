@@ -11,12 +11,12 @@ import pytest
 import stages
 from trial import LIGHT, as_asked, painter, writer
 
-from cluster.local import STOPPING, LocalEngine, LocalStages
-from cluster.walks import drive
-from generators.base import Failure, Fault, Job, Outcome, Result, Walk
-from generators.document import Document, ImageRequest, Request, Sample, Text, Turn
-from generators.system import Repetition, System, answer
-from pipelines.composition import text_only
+from plait.cluster.local import STOPPING, LocalEngine, LocalStages
+from plait.cluster.walks import drive
+from plait.generators.base import Failure, Fault, Job, Outcome, Result, Walk
+from plait.generators.document import Document, ImageRequest, Request, Sample, Text, Turn
+from plait.generators.system import Repetition, System, answer
+from plait.pipelines.composition import text_only
 
 
 def walk(system: System, text: str, seed: int = 0) -> Walk[Document]:

@@ -22,8 +22,8 @@ from ray_cluster import RayCluster, free_port, users_environ
 
 MINE = """
 import words
-from generators.base import Result
-from generators.document import Draft, Text
+from plait.generators.base import Result
+from plait.generators.document import Draft, Text
 
 class Greeter:
     kind, version, seeded = "draft", 1, False
@@ -195,8 +195,8 @@ import json, sys
 from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from generators.document import Image
-from generators.images import Drawing
+from plait.generators.document import Image
+from plait.generators.images import Drawing
 from trial import LIGHT, painter, plan_of, run, sample, writer
 
 root, data, address = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]

@@ -31,16 +31,16 @@ from trial import (
     writer,
 )
 
-from cluster.executors import on_ray, probe
-from cluster.executors.base import ClusterError
-from cluster.plan import EngineOptions, Evaluation, Plan
-from cluster.run import execute
-from cluster.store import Store, StoreError
-from cluster.tracing.sessions import read_sessions
-from cluster.watcher import LOG, RunProgress
-from generators.base import Failure, Fault
-from generators.system import System
-from pipelines.composition import text_only
+from plait.cluster.executors import on_ray, probe
+from plait.cluster.executors.base import ClusterError
+from plait.cluster.plan import EngineOptions, Evaluation, Plan
+from plait.cluster.run import execute
+from plait.cluster.store import Store, StoreError
+from plait.cluster.tracing.sessions import read_sessions
+from plait.cluster.watcher import LOG, RunProgress
+from plait.generators.base import Failure, Fault
+from plait.generators.system import System
+from plait.pipelines.composition import text_only
 
 pytestmark = pytest.mark.ray
 

@@ -20,11 +20,11 @@ from own_processes import all_end, living
 from paths import HELPERS
 from trial import Witness, plan_of, run, sample
 
-from cluster.plan import Plan
-from cluster.store import Store
-from cluster.watcher import RunProgress
-from generators.base import ServerCommand, StageSpec
-from pipelines.chat.settings import EndpointSettings
+from plait.cluster.plan import Plan
+from plait.cluster.store import Store
+from plait.cluster.watcher import RunProgress
+from plait.generators.base import ServerCommand, StageSpec
+from plait.pipelines.chat.settings import EndpointSettings
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
 
@@ -212,7 +212,7 @@ def main(root: Path, marker: Path, *, gpus: bool, ray: bool) -> None:
     held = ("--hold-after", "6", "--gate", str(gate_of(marker)))
     plan = trial(marker, *held, samples=30, replicas=1 + gpus)
     if gpus:
-        from cluster.executors.on_ray import start_local
+        from plait.cluster.executors.on_ray import start_local
 
         start_local(num_cpus=4, num_gpus=2)
         system = plan.systems[0]

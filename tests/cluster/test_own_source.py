@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.own_source import own_source
+from plait.cluster.own_source import own_source
 
 FILES = {
     "owned.py": """
 import json
 import numpy
-from generators.base import Result
+from plait.generators.base import Result
 from pack import late as later
 import aside.deep
 
@@ -92,7 +92,8 @@ def test_a_tree_may_be_deeper_than_the_stack(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["json:JSONDecoder", "owned:Lost", "lost:Own", "generators.custom:AsDrawn"]
+    "target",
+    ["json:JSONDecoder", "owned:Lost", "lost:Own", "plait.generators.custom:AsDrawn"],
 )
 def test_where_there_is_no_source_nothing_is_said(folder: Path, target: str) -> None:
     assert own_source(target) == {}

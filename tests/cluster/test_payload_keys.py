@@ -21,13 +21,13 @@ from trial import (
     writer,
 )
 
-from cluster.plan import Plan, lookup_in
-from cluster.store import Store
-from cluster.walks import read
-from generators.base import Job, StageSpec
-from generators.document import ImageRequest, Payload
-from generators.keys import digest
-from generators.system import System
+from plait.cluster.plan import Plan, lookup_in
+from plait.cluster.store import Store
+from plait.cluster.walks import read
+from plait.generators.base import Job, StageSpec
+from plait.generators.document import ImageRequest, Payload
+from plait.generators.keys import digest
+from plait.generators.system import System
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
 

@@ -15,9 +15,9 @@ import grpc
 import pytest
 from trial import plan_of, run, sample
 
-from cluster.executors import probe
-from cluster.executors.base import ClusterError
-from cluster.executors.probe import unreachable, use_token
+from plait.cluster.executors import probe
+from plait.cluster.executors.base import ClusterError
+from plait.cluster.executors.probe import unreachable, use_token
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 

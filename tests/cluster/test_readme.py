@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from paths import CHECKOUT
 
-from cluster.store import Store
-from generators.base import StageSpec
+from plait.cluster.store import Store
+from plait.generators.base import StageSpec
 
 README = CHECKOUT / "cluster" / "README.md"
 

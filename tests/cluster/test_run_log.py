@@ -13,8 +13,8 @@ import pytest
 from paths import CHECKOUT
 from trial import Witness
 
-from cluster.manifest import LOADS
-from cluster.watcher import LOG, STDERR_FOLDER, RunLog, WorkerFailure
+from plait.cluster.manifest import LOADS
+from plait.cluster.watcher import LOG, STDERR_FOLDER, RunLog, WorkerFailure
 
 
 def lines(root: Path) -> list[str]:
@@ -59,7 +59,7 @@ def test_a_key_that_a_worker_has_printed_is_not_in_the_log(
 def test_what_a_worker_prints_is_masked_before_it_is_written(tmp_path: Path) -> None:
     """A killed driver leaves its workers' files as they are."""
     program = (
-        "import os, sys, pathlib; from cluster.watcher import redirect_stderr\n"
+        "import os, sys, pathlib; from plait.cluster.watcher import redirect_stderr\n"
         "for stage in ('first', 'second'):\n"
         "    redirect_stderr(pathlib.Path(sys.argv[1]), stage, 'host')\n"
         "    print(stage, os.environ['SOME_API_KEY'], file=sys.stderr)\n"

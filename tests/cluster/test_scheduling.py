@@ -16,14 +16,19 @@ import pytest
 from stages import Writer
 from trial import LIGHT, Witness, as_asked, outcomes, painter, plan_of, run, sample, writer
 
-from cluster.executors.base import HostLost
-from cluster.executors.simulated import SimulatedExecutor, SimulatedHost, Speeds, World
-from cluster.placement import Node, Resources
-from cluster.plan import Plan
-from cluster.run import RunResult
-from generators.base import Placement, StageSpec
-from generators.system import System
-from pipelines.composition import text_only
+from plait.cluster.executors.base import HostLost
+from plait.cluster.executors.simulated import (
+    SimulatedExecutor,
+    SimulatedHost,
+    Speeds,
+    World,
+)
+from plait.cluster.placement import Node, Resources
+from plait.cluster.plan import Plan
+from plait.cluster.run import RunResult
+from plait.generators.base import Placement, StageSpec
+from plait.generators.system import System
+from plait.pipelines.composition import text_only
 
 GPU = Placement(num_gpus=1, batch_size=1)
 CPU = Placement(num_cpus=1, batch_size=1)

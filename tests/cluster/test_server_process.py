@@ -17,8 +17,8 @@ import pytest
 from own_processes import all_end, living
 from paths import CHECKOUT, HELPERS
 
-from cluster.server_process import ServerError, ServerProcess
-from generators.base import ServerCommand
+from plait.cluster.server_process import ServerError, ServerProcess
+from plait.generators.base import ServerCommand
 
 SERVER = (sys.executable, str(HELPERS / "faulty_server.py"), "--port", "{port}")
 
@@ -104,8 +104,8 @@ def _is_leader(process: psutil.Process) -> bool:
 OWNER = """
 import sys, time
 from pathlib import Path
-from cluster.server_process import ServerProcess
-from generators.base import ServerCommand
+from plait.cluster.server_process import ServerProcess
+from plait.generators.base import ServerCommand
 command = ServerCommand(name="echo", argv=tuple(sys.argv[2:]))
 server = ServerProcess(command, Path(sys.argv[1]))
 server.wait_ready()
@@ -143,14 +143,14 @@ def test_a_server_ends_with_a_killed_guardian(tmp_path: Path) -> None:
 def test_a_mute_server_counts_as_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.server_process._HEALTH_EVERY_S", 0.1)
-    monkeypatch.setattr("cluster.server_process._HEALTH_TIMEOUT_S", 30.0)
+    monkeypatch.setattr("plait.cluster.server_process._HEALTH_EVERY_S", 0.1)
+    monkeypatch.setattr("plait.cluster.server_process._HEALTH_TIMEOUT_S", 30.0)
     with started(tmp_path, "--hang-health-after", "1", hung_after_s=0.5) as server:
         server.wait_ready()
         message = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
         body = json.dumps(message).encode()
         urllib.request.urlopen(f"{server.url}/chat/completions", body).close()
-        monkeypatch.setattr("cluster.server_process._HEALTH_TIMEOUT_S", 0.2)
+        monkeypatch.setattr("plait.cluster.server_process._HEALTH_TIMEOUT_S", 0.2)
         assert "gave no answer for 0.5 s" in server.ended.result(60)
         assert all_end(tmp_path)
 

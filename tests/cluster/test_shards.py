@@ -13,16 +13,16 @@ import pytest
 from store_helpers import rows_of_parts
 from trial import LIGHT, board, drive, outcomes, plan_of, sample, writer
 
-from cluster.lock import RunInUse
-from cluster.plan import Plan
-from cluster.run import MANIFEST, RUN_DIGEST, RunResult
-from cluster.shard import SHARD_FILE, Shard
-from cluster.tracing.sessions import read_sessions
-from cluster.usage import committed_usage
-from generators.base import Failure, Fault
-from generators.errors import UsageError
-from generators.system import System
-from pipelines.composition import text_only
+from plait.cluster.lock import RunInUse
+from plait.cluster.plan import Plan
+from plait.cluster.run import MANIFEST, RUN_DIGEST, RunResult
+from plait.cluster.shard import SHARD_FILE, Shard
+from plait.cluster.tracing.sessions import read_sessions
+from plait.cluster.usage import committed_usage
+from plait.generators.base import Failure, Fault
+from plait.generators.errors import UsageError
+from plait.generators.system import System
+from plait.pipelines.composition import text_only
 
 PLAN = plan_of([sample(i) for i in range(20)])
 

@@ -18,14 +18,14 @@ import pytest
 from store_helpers import SPEC, draft_table, drafted, rows_of_parts
 from trial import board, drive, plan_of, sample
 
-from cluster import lock
-from cluster.control import Control, read_state
-from cluster.lock import RunInUse, RunLock
-from cluster.parts import open_part
-from cluster.shard import Shard
-from cluster.store import Store, StoreError
-from cluster.verify import verify
-from cluster.watcher import RunProgress
+from plait.cluster import lock
+from plait.cluster.control import Control, read_state
+from plait.cluster.lock import RunInUse, RunLock
+from plait.cluster.parts import open_part
+from plait.cluster.shard import Shard
+from plait.cluster.store import Store, StoreError
+from plait.cluster.verify import verify
+from plait.cluster.watcher import RunProgress
 
 CHANGES: list[tuple[ModuleType, str]] = [(io, "open")]
 CHANGES += [(os, name) for name in ("open", "unlink", "rename", "replace", "link")]

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trial import LIGHT, writer
 
-from cluster.placement import Node, Resources, best_node, free_resources
-from cluster.stage_queue import (
+from plait.cluster.placement import Node, Resources, best_node, free_resources
+from plait.cluster.stage_queue import (
     DEATHS_TO_QUARANTINE,
     MOST_UNREAD,
     Batch,
     StageQueue,
 )
-from generators.base import Fault, Job, ServerCommand, WeightsName
-from generators.document import Request, Text, Turn
+from plait.generators.base import Fault, Job, ServerCommand, WeightsName
+from plait.generators.document import Request, Text, Turn
 
 
 def job(text: str, group: str = "") -> Job:

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from store_helpers import SPEC, draft_table, drafted, item, rows_of_parts
 from trial import painter
 
-from cluster import parts
-from cluster.local import LocalEngine
-from cluster.parts import Committer, DamagedPart, read_part
-from cluster.records import SCHEMAS, Item, RecordRow, decode, encode, kind_of
-from cluster.store import Store, StoreError, notes_of, read_blob, write_part
-from cluster.verify import check_part
-from generators.base import (
+from plait.cluster import parts
+from plait.cluster.local import LocalEngine
+from plait.cluster.parts import Committer, DamagedPart, read_part
+from plait.cluster.records import SCHEMAS, Item, RecordRow, decode, encode, kind_of
+from plait.cluster.store import Store, StoreError, notes_of, read_blob, write_part
+from plait.cluster.verify import check_part
+from plait.generators.base import (
     Failure,
     Fault,
     Job,
@@ -37,7 +37,7 @@ from generators.base import (
     StageSpec,
     Unscored,
 )
-from generators.document import (
+from plait.generators.document import (
     Draft,
     Embedding,
     Image,
@@ -48,7 +48,7 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.images import Drawing
+from plait.generators.images import Drawing
 
 
 def test_a_draft_comes_back_as_it_went_in(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_datasets_shows_decoded_pictures(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     import numpy as np
 
-    from generators.images import Drawing
+    from plait.generators.images import Drawing
 
     store, spec = Store(tmp_path), painter()
     for shade in (0, 200):

@@ -20,12 +20,12 @@ from trace_helpers import (
 )
 from trial import LIGHT, painter, plan_of, run, sample, writer
 
-from cluster.run import MANIFEST
-from cluster.tracing import journal as journal_module
-from cluster.tracing.journal import JOURNAL, STARTING_RAY, SpanJournal
-from cluster.tracing.sessions import read_sessions, trace_text
-from cluster.tracing.summary import TRACE, summarise
-from generators.base import Placement
+from plait.cluster.run import MANIFEST
+from plait.cluster.tracing import journal as journal_module
+from plait.cluster.tracing.journal import JOURNAL, STARTING_RAY, SpanJournal
+from plait.cluster.tracing.sessions import read_sessions, trace_text
+from plait.cluster.tracing.summary import TRACE, summarise
+from plait.generators.base import Placement
 
 # ---------------------------------------------------------------------------- journal
 

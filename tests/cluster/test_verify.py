@@ -15,16 +15,16 @@ from trial import painter
 from typer.testing import CliRunner
 
 import plait
-from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.integrity import DAMAGED, INTACT, verify_run
-from cluster import verify as verifying
-from cluster.records import Item, encode
-from cluster.store import Store
-from cluster.verify import verify
-from generators.base import Kind, Result
-from generators.document import Image, ImageRequest
-from generators.errors import UsageError
-from generators.images import encode as as_png
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.runs.integrity import DAMAGED, INTACT, verify_run
+from plait.cluster import verify as verifying
+from plait.cluster.records import Item, encode
+from plait.cluster.store import Store
+from plait.cluster.verify import verify
+from plait.generators.base import Kind, Result
+from plait.generators.document import Image, ImageRequest
+from plait.generators.errors import UsageError
+from plait.generators.images import encode as as_png
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ import pytest
 from hoarder import memory_of_a_stage_that_is_followed
 from trial import LIGHT, writer
 
-from cluster.energy import EnergyMeter
-from cluster.loading import load_class
-from cluster.records import Item
-from cluster.worker import Receipt, Worker
-from generators.base import Placement, Result
-from generators.document import Draft, Image, Request, Score, Text, Turn
+from plait.cluster.energy import EnergyMeter
+from plait.cluster.loading import load_class
+from plait.cluster.records import Item
+from plait.cluster.worker import Receipt, Worker
+from plait.generators.base import Placement, Result
+from plait.generators.document import Draft, Image, Request, Score, Text, Turn
 
 ITEMS = [Item("k", "label", Request(()))]
 DRAFT = Result(Draft((Text("seen"),)), {"tokens": 3.0})

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from object_store import IF_MATCH, IF_NONE_MATCH, object_store
 
-from generators.buckets import (
+from plait.generators.buckets import (
     BucketError,
     BucketPath,
     any_path,
@@ -21,8 +21,8 @@ from generators.buckets import (
     refuse_unconditional,
     unlink_all,
 )
-from generators.errors import UsageError, WriteError
-from generators.files import AppendedFile, write_whole
+from plait.generators.errors import UsageError, WriteError
+from plait.generators.files import AppendedFile, write_whole
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from generators.checkpoints import fingerprint, identity, pinning, with_revision
-from generators.errors import CheckpointError
+from plait.generators.checkpoints import fingerprint, identity, pinning, with_revision
+from plait.generators.errors import CheckpointError
 
 LARGE = 3 << 20
 

@@ -9,15 +9,15 @@ import pytest
 from PIL import Image as Pillow
 from trial import painter, plan_of, sample
 
-from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import open_experiment
-from cluster.walks import Pending, read
-from generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
-from generators.custom import AsDrawn, custom_spec, custom_system, drawn
-from generators.document import Draft, Request
-from generators.errors import UsageError
-from generators.images import decode
-from generators.settings import StageSettings
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.experiment import open_experiment
+from plait.cluster.walks import Pending, read
+from plait.generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
+from plait.generators.custom import AsDrawn, custom_spec, custom_system, drawn
+from plait.generators.document import Draft, Request
+from plait.generators.errors import UsageError
+from plait.generators.images import decode
+from plait.generators.settings import StageSettings
 
 
 class Sampler:

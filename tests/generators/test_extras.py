@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from paths import CHECKOUT
 
-from benchmarks.runs.exporters import mlflow_runs, tracked, trackio_runs, wandb_runs
-from benchmarks.speed import loadgen
-from generators import buckets, extras
-from generators.buckets import any_path, refuse_unconditional, unlink_all
-from generators.errors import UsageError
-from generators.extras import import_extra
-from scorers.features import gpt_tokens
-from scorers.pairwise.mmrb2 import repaired_json
+from plait.benchmarks.runs.exporters import mlflow_runs, tracked, trackio_runs, wandb_runs
+from plait.benchmarks.speed import loadgen
+from plait.generators import buckets, extras
+from plait.generators.buckets import any_path, refuse_unconditional, unlink_all
+from plait.generators.errors import UsageError
+from plait.generators.extras import import_extra
+from plait.scorers.features import gpt_tokens
+from plait.scorers.pairwise.mmrb2 import repaired_json
 
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 ROOMS = ("benchmarks", "cluster", "generators", "pipelines", "scorers")

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import plait
-from cluster.lock import RunLock
-from generators.base import Kind, StageSpec
-from generators.errors import WriteError
-from generators.files import safe_name, write_whole
+from plait.cluster.lock import RunLock
+from plait.generators.base import Kind, StageSpec
+from plait.generators.errors import WriteError
+from plait.generators.files import safe_name, write_whole
 
 
 def test_text_and_bytes_are_written_into_folders_that_are_made(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from dataclasses import replace
 
 from paths import DATA
 
-from benchmarks.studies.compare import judge_stage
-from generators.base import StageSpec
-from generators.checkpoints import pinning
-from generators.natives import NATIVE
-from pipelines.presets import LVLMS, T2IS
-from pipelines.systems import Models, resolve
-from scorers import SCORERS, resolve_scorer
+from plait.benchmarks.studies.compare import judge_stage
+from plait.generators.base import StageSpec
+from plait.generators.checkpoints import pinning
+from plait.generators.natives import NATIVE
+from plait.pipelines.presets import LVLMS, T2IS
+from plait.pipelines.systems import Models, resolve
+from plait.scorers import SCORERS, resolve_scorer
 
 GOLDEN = DATA / "golden_keys.json"
 

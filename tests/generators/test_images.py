@@ -15,8 +15,8 @@ from paths import CHECKOUT
 from picture_helpers import NOISE, png_header, saved
 from PIL import Image as Pillow
 
-from generators.document import Image
-from generators.images import (
+from plait.generators.document import Image
+from plait.generators.images import (
     MAX_PIXELS,
     BombError,
     Drawing,
@@ -164,7 +164,7 @@ def test_bombs_are_refused_before_they_go_off(size):
 def test_pillow_warns_nobody_of_bombs(tmp_path):
     (tmp_path / "x.png").write_bytes(png_header(9000, MAX_PIXELS // 9000 + 1))
     program = (
-        "import pathlib, sys\nfrom generators.images import BombError, decode\n"
+        "import pathlib, sys\nfrom plait.generators.images import BombError, decode\n"
         "try: decode(pathlib.Path(sys.argv[1]).read_bytes())\n"
         "except BombError: print('refused')"
     )

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from generators.base import Job, Kind, Placement, StageSpec
-from generators.document import (
+from plait.generators.base import Job, Kind, Placement, StageSpec
+from plait.generators.document import (
     Candidate,
     Document,
     Image,
@@ -19,7 +19,7 @@ from generators.document import (
     Turn,
     with_blobs,
 )
-from generators.keys import canonical, derived_seed, digest
+from plait.generators.keys import canonical, derived_seed, digest
 
 SPEC = StageSpec(
     name="a",

@@ -1,6 +1,6 @@
 """What is computed, and what is remembered."""
 
-from generators.memo import Memo
+from plait.generators.memo import Memo
 
 
 def test_the_latest_results_are_remembered_and_the_others_computed_in_groups():

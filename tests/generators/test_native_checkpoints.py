@@ -17,19 +17,19 @@ from natives import NATIVES, asked, drawings, edit, published, same_draft
 from picture_helpers import smooth
 from transformers import JanusVQVAE
 
-from generators.anole import models as anole
-from generators.anole.codec import vq_model
-from generators.architectures import config_of
-from generators.errors import CheckpointError
-from generators.gill import models as gill
-from generators.janus import models as janus
-from generators.loading.files import configured
-from generators.loading.strict import empty_model
-from generators.minigpt5 import models as minigpt5
-from generators.minigpt5.settings import MiniGPT5RenderSettings
-from generators.minigpt5.vision import ImageEncoder
-from generators.natives import native
-from generators.vokens import render
+from plait.generators.anole import models as anole
+from plait.generators.anole.codec import vq_model
+from plait.generators.architectures import config_of
+from plait.generators.errors import CheckpointError
+from plait.generators.gill import models as gill
+from plait.generators.janus import models as janus
+from plait.generators.loading.files import configured
+from plait.generators.loading.strict import empty_model
+from plait.generators.minigpt5 import models as minigpt5
+from plait.generators.minigpt5.settings import MiniGPT5RenderSettings
+from plait.generators.minigpt5.vision import ImageEncoder
+from plait.generators.natives import native
+from plait.generators.vokens import render
 
 pytestmark = pytest.mark.models
 

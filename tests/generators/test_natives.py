@@ -14,13 +14,13 @@ from paths import CHECKOUT
 from picture_helpers import smooth
 from safetensors.torch import load
 
-from generators.base import Failure, Fault, Result, Skip
-from generators.decoding.drafting import NativePrompt
-from generators.decoding.payloads import pack
-from generators.document import Image, ImageRequest, Payload, Request, Text
-from generators.errors import CheckpointError, UsageError
-from generators.images import decode as decoded
-from generators.natives import native
+from plait.generators.base import Failure, Fault, Result, Skip
+from plait.generators.decoding.drafting import NativePrompt
+from plait.generators.decoding.payloads import pack
+from plait.generators.document import Image, ImageRequest, Payload, Request, Text
+from plait.generators.errors import CheckpointError, UsageError
+from plait.generators.images import decode as decoded
+from plait.generators.natives import native
 
 pytestmark = pytest.mark.models
 each = pytest.mark.parametrize("name", NATIVES)
@@ -190,7 +190,7 @@ def test_a_context_beyond_the_models_is_refused(name, stage):
 @each
 def test_dummy_weights_write_the_same_again(name, monkeypatch):
     """The code path of full size, at a size a CPU can hold."""
-    from generators import architectures
+    from plait.generators import architectures
 
     tiny_sizes = dict(architectures.config_of(name, tiny=True))
     tiny_sizes["vocabulary"] = {"emu2": 32_000, "minigpt5": 500}.get(name, 900)
@@ -270,7 +270,7 @@ def test_an_unknown_native_model_is_refused():
 
 def test_planning_loads_no_model_code():
     code = (
-        "import sys; from generators.natives import NATIVE, native; "
+        "import sys; from plait.generators.natives import NATIVE, native; "
         "[native(name, 'tiny', {}) for name in NATIVE]; "
         "heavy = {'torch', 'transformers', 'diffusers', 'tokenizers', 'sentencepiece', "
         "'numpy'}; print(sorted(heavy & set(sys.modules)))"

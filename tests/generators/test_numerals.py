@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from generators.numerals import number_of
+from plait.generators.numerals import number_of
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 from vlm_helpers import GenerateStage, save_tiny
 
-from generators.anole.draft import AnoleDraft
-from generators.base import Failure, Fault, Result
-from generators.document import ImageRequest, Request, Text, Turn
-from generators.emu2.condition import Emu2Condition
-from generators.emu2.draft import Emu2Draft
-from generators.gill.draft import GillDraft
-from generators.minigpt5.draft import MiniGPT5Draft
-from generators.overflow import no_numbers
-from pipelines.vlm.stage import VisionLanguageModel
-from scorers.internvl.stage import MmieScore
+from plait.generators.anole.draft import AnoleDraft
+from plait.generators.base import Failure, Fault, Result
+from plait.generators.document import ImageRequest, Request, Text, Turn
+from plait.generators.emu2.condition import Emu2Condition
+from plait.generators.emu2.draft import Emu2Draft
+from plait.generators.gill.draft import GillDraft
+from plait.generators.minigpt5.draft import MiniGPT5Draft
+from plait.generators.overflow import no_numbers
+from plait.pipelines.vlm.stage import VisionLanguageModel
+from plait.scorers.internvl.stage import MmieScore
 
 models = pytest.mark.models
 

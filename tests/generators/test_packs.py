@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.parts import (
+from plait.cluster.parts import (
     open_part,
     parts_in,
     read_cell,
@@ -17,10 +17,10 @@ from cluster.parts import (
     stage_folders,
     write_part,
 )
-from generators.buckets import any_path, matching
-from generators.errors import UsageError, WriteError
-from generators.files import write_whole
-from generators.packs import PackPath
+from plait.generators.buckets import any_path, matching
+from plait.generators.errors import UsageError, WriteError
+from plait.generators.files import write_whole
+from plait.generators.packs import PackPath
 
 TABLE = pa.table({"key": [f"{i:04d}" for i in range(3000)], "n": range(3000)})
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from paths import CHECKOUT
 
-from generators.base import Result, imported
-from generators.document import Request, Text, Turn
-from generators.natives import NATIVE, native
+from plait.generators.base import Result, imported
+from plait.generators.document import Request, Text, Turn
+from plait.generators.natives import NATIVE, native
 
 README = CHECKOUT / "generators" / "README.md"
 

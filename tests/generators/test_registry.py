@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import open_experiment
-from benchmarks.tasks.task_set import READERS, load
-from generators.errors import UsageError
-from generators.registry import PREFIXES, Named, is_custom
-from pipelines.systems import LVLM_PREFIXES, T2I_PREFIXES, SystemName, is_lvlm, parts_of
-from scorers import resolve_scorer
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.experiment import open_experiment
+from plait.benchmarks.tasks.task_set import READERS, load
+from plait.generators.errors import UsageError
+from plait.generators.registry import PREFIXES, Named, is_custom
+from plait.pipelines.systems import (
+    LVLM_PREFIXES,
+    T2I_PREFIXES,
+    SystemName,
+    is_lvlm,
+    parts_of,
+)
+from plait.scorers import resolve_scorer
 
 
 def test_every_room_maps_the_prefixes_of_the_registry() -> None:

@@ -13,11 +13,11 @@ import pytest
 from endpoint_helpers import KEY, MODEL, Answer, completion, error, serving
 from trial import painter, plan_of, run, sample
 
-from benchmarks.runs.experiment import key_problems
-from generators import secrets
-from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec
-from generators.document import Draft, Image, ImageRequest, Text
-from generators.secrets import (
+from plait.benchmarks.runs.experiment import key_problems
+from plait.generators import secrets
+from plait.generators.base import Failure, Fault, Kind, Result, Skip, StageSpec
+from plait.generators.document import Draft, Image, ImageRequest, Text
+from plait.generators.secrets import (
     key_trouble,
     know,
     print_error,
@@ -25,9 +25,9 @@ from generators.secrets import (
     without_keys_in,
     without_known_keys,
 )
-from pipelines.chat.settings import EndpointSettings
-from pipelines.endpoints.chat import ChatEndpoint
-from pipelines.endpoints.errors import EndpointError
+from plait.pipelines.chat.settings import EndpointSettings
+from plait.pipelines.endpoints.chat import ChatEndpoint
+from plait.pipelines.endpoints.errors import EndpointError
 
 OWN = "hunter2-hunter2"
 

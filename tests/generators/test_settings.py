@@ -4,9 +4,9 @@ from typing import ClassVar
 
 import pytest
 
-from generators.base import Kind
-from generators.checkpoints import pinning
-from generators.settings import ModelSettings, StageSettings, unkeyed
+from plait.generators.base import Kind
+from plait.generators.checkpoints import pinning
+from plait.generators.settings import ModelSettings, StageSettings, unkeyed
 
 COMMIT = "a" * 40
 

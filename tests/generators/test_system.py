@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from trial import as_asked, painter, plan_of, sample, talk, writer
 
-from cluster.counts import count
-from cluster.records import Item, encode
-from cluster.store import Store
-from cluster.walks import drive, read, together
-from generators.base import Failure, Job, Kind, Outcome, Result, Skip, StageSpec, Walk
-from generators.document import (
+from plait.cluster.counts import count
+from plait.cluster.records import Item, encode
+from plait.cluster.store import Store
+from plait.cluster.walks import drive, read, together
+from plait.generators.base import Failure, Job, Kind, Outcome, Result, Skip, StageSpec, Walk
+from plait.generators.document import (
     Document,
     Draft,
     Image,
@@ -27,10 +27,10 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.natives import NATIVE
-from generators.system import Repetition, System, Variant, answer
-from pipelines.composition import protocol
-from pipelines.systems import Models, resolve
+from plait.generators.natives import NATIVE
+from plait.generators.system import Repetition, System, Variant, answer
+from plait.pipelines.composition import protocol
+from plait.pipelines.systems import Models, resolve
 
 REPETITION = Repetition(as_asked, seed=7)
 SYSTEM = System(name="s", draft=writer(), render=painter())

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.thoughts import (
+from plait.generators.thoughts import (
     Reply,
     begins_thought,
     holds_thought,

@@ -28,9 +28,9 @@ from frozen import (
 from picture_helpers import png
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from generators.anole.models import AnoleLanguage, random_language
-from generators.architectures import config_of
-from generators.document import Image, Text
+from plait.generators.anole.models import AnoleLanguage, random_language
+from plait.generators.architectures import config_of
+from plait.generators.document import Image, Text
 
 VQ = dict(config_of("anole", tiny=True)["vq"])
 

@@ -8,18 +8,18 @@ from typing import Any
 
 from PIL import Image as Pillow
 
-from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import Experiment, open_experiment
-from benchmarks.tasks.published import as_asked
-from benchmarks.tasks.task_set import TaskSet
-from cluster.local import LocalStages
-from cluster.manifest import write_json
-from cluster.records import Item, encode
-from cluster.run import MANIFEST
-from cluster.store import Store
-from cluster.walks import drive, together
-from generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
-from generators.document import (
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.experiment import Experiment, open_experiment
+from plait.benchmarks.tasks.published import as_asked
+from plait.benchmarks.tasks.task_set import TaskSet
+from plait.cluster.local import LocalStages
+from plait.cluster.manifest import write_json
+from plait.cluster.records import Item, encode
+from plait.cluster.run import MANIFEST
+from plait.cluster.store import Store
+from plait.cluster.walks import drive, together
+from plait.generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
+from plait.generators.document import (
     Candidate,
     Document,
     Draft,
@@ -29,7 +29,7 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.images import encode as as_png
+from plait.generators.images import encode as as_png
 
 COLOURS = {"red": (250, 10, 10), "blue": (10, 10, 250)}
 SYSTEM = "api_helpers:Illustrator"

@@ -127,8 +127,8 @@ def main(asked: Path, answer: Path) -> None:
     _locked.update(content["locked"])
     said = {}
     try:
-        from benchmarks import api
-        from scorers.judging import released
+        from plait import api
+        from plait.scorers.judging import released
 
         released.DIGESTS = content["rubrics"]
         _write_table(api.open_run(content["run"]).table, Path(content["table"]))

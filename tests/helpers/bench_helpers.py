@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from generators.base import Outcome, Result
-from generators.document import Candidate, ImageRequest, Score
-from generators.images import Drawing, decode
-from scorers.clipscore import pairs_of
-from scorers.truth.drawing import draw
-from scorers.truth.image_reader import read_image
-from scorers.truth.reading import Reading
-from scorers.truth.scene import PLACES, Scene, SceneItem
-from scorers.truth.text_reader import TextReading, read_text
+from plait.generators.base import Outcome, Result
+from plait.generators.document import Candidate, ImageRequest, Score
+from plait.generators.images import Drawing, decode
+from plait.scorers.clipscore import pairs_of
+from plait.scorers.truth.drawing import draw
+from plait.scorers.truth.image_reader import read_image
+from plait.scorers.truth.reading import Reading
+from plait.scorers.truth.scene import PLACES, Scene, SceneItem
+from plait.scorers.truth.text_reader import TextReading, read_text
 
 OTHER = {"left": "right", "right": "left"}
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from trial import as_asked
 
-from benchmarks.results.board import Board
-from benchmarks.results.files.about import RunAbout, facts_of_plan
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.schema import FOLDER
-from benchmarks.results.files.writing import ResultsWriter
-from benchmarks.runs.experiment import Experiment
-from cluster.plan import Evaluation, Plan, evaluations
-from cluster.store import Store
-from generators.document import key_of
-from generators.system import System
-from scorers.base import Scorer
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.files.about import RunAbout, facts_of_plan
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.schema import FOLDER
+from plait.benchmarks.results.files.writing import ResultsWriter
+from plait.benchmarks.runs.experiment import Experiment
+from plait.cluster.plan import Evaluation, Plan, evaluations
+from plait.cluster.store import Store
+from plait.generators.document import key_of
+from plait.generators.system import System
+from plait.scorers.base import Scorer
 
 
 def stored_results(

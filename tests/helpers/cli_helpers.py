@@ -17,7 +17,7 @@ from paths import CHECKOUT, HELPERS
 from typer.testing import CliRunner
 from typer.testing import Result as Invoked
 
-from benchmarks.bench_program import status_of
+from plait.benchmarks.bench_program import status_of
 
 Done = subprocess.CompletedProcess[str]
 _TERMINAL = {"NO_COLOR": "1", "COLUMNS": "200"}

@@ -13,7 +13,7 @@ from contents import document, query_of
 from picture_helpers import png
 from PIL import Image as Pillow
 
-from generators.document import Candidate, Image
+from plait.generators.document import Candidate, Image
 
 LONG = " ".join(f"Step {i}: put the red lamp on table {i} and wait." for i in range(30))
 """About 400 tokens in 30 sentences."""
@@ -38,15 +38,15 @@ class ClipScore:
     """`clipscore` with a stage of its own, loaded once."""
 
     def __init__(self, weights: Any = "tiny", **settings: Any) -> None:
-        from cluster.loading import load_stage
-        from scorers.clipscore import ClipScorer
+        from plait.cluster.loading import load_stage
+        from plait.scorers.clipscore import ClipScorer
 
         self.scorer = ClipScorer.of("clipscore", weights, settings)
         self.stage = load_stage(self.scorer.stage)
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[Any]:
         """Outcomes of documents that are scored together."""
-        from cluster.walks import drive, together
+        from plait.cluster.walks import drive, together
 
         walks = [self.scorer.judge(query_of("?"), c.document) for c in candidates]
         return drive(together(walks), lambda jobs: self.stage([j.input for j in jobs]))

@@ -15,9 +15,9 @@ import numpy as np
 from picture_helpers import flat
 from stages import Constant
 
-from generators.base import Failure, Fault, Outcome, Placement, Result, Skip, Unscored
-from generators.document import Candidate, Draft, ImageRequest, Request, Score, Text
-from generators.images import Drawing
+from plait.generators.base import Failure, Fault, Outcome, Placement, Result, Skip, Unscored
+from plait.generators.document import Candidate, Draft, ImageRequest, Request, Score, Text
+from plait.generators.images import Drawing
 
 LIGHT = Placement(num_cpus=0.1, batch_size=4)
 MUTE = "I would rather not say."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.generators.document import Content, Document, Image, Sample, Text, Turn
 
 
 def content(*parts: str | Image) -> Content:

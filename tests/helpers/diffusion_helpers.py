@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from generators.base import Outcome, Result, imported
-from generators.diffusion.builds import build_pipeline
-from generators.document import ImageRequest
-from generators.images import Drawing
-from pipelines.presets import PRIORS, T2IS
+from plait.generators.base import Outcome, Result, imported
+from plait.generators.diffusion.builds import build_pipeline
+from plait.generators.document import ImageRequest
+from plait.generators.images import Drawing
+from plait.pipelines.presets import PRIORS, T2IS
 
 CPU = torch.device("cpu")
 WORDS = "a red house by the sea with nine white boats and a very long pier in the fog"

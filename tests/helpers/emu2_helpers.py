@@ -29,10 +29,10 @@ from paths import DATA
 from picture_helpers import smooth
 from safetensors.torch import save_file
 
-from generators.diffusion.builds import module_class
-from generators.diffusion.designs import DESIGNS
-from generators.document import Image
-from generators.emu2.network import ADDED, ADDED_CHAT, VisionSize
+from plait.generators.diffusion.builds import module_class
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.document import Image
+from plait.generators.emu2.network import ADDED, ADDED_CHAT, VisionSize
 
 CHAT_VISION = VisionSize(
     width=48, layers=2, heads=3, mlp_width=96, patch=4, grid=8, queries=16

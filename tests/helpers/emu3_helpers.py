@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from generators.toys import BYTE_LEVEL
+from plait.generators.toys import BYTE_LEVEL
 
 CODES = 64
 AREA = 48 * 48

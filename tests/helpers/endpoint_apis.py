@@ -29,14 +29,14 @@ from openai.types.image_generate_params import ImageGenerateParamsNonStreaming
 from picture_helpers import saved
 from PIL import Image as Pillow
 
-from generators.base import Result
-from generators.document import Image, ImageRequest, Text
-from pipelines.endpoints.chat import ChatEndpoint, ChatImagesEndpoint, KitEndpoint
-from pipelines.endpoints.gemini import GeminiEndpoint
-from pipelines.endpoints.images import ImagesEndpoint
-from pipelines.endpoints.responses import ResponsesEndpoint
-from pipelines.endpoints.settings import omni_settings
-from pipelines.presets import KITS
+from plait.generators.base import Result
+from plait.generators.document import Image, ImageRequest, Text
+from plait.pipelines.endpoints.chat import ChatEndpoint, ChatImagesEndpoint, KitEndpoint
+from plait.pipelines.endpoints.gemini import GeminiEndpoint
+from plait.pipelines.endpoints.images import ImagesEndpoint
+from plait.pipelines.endpoints.responses import ResponsesEndpoint
+from plait.pipelines.endpoints.settings import omni_settings
+from plait.pipelines.presets import KITS
 
 
 def picture(colour: str, size: tuple[int, int] = (12, 8), kind: str = "PNG") -> Image:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from generators.document import Image, Request, Text, Turn
-from pipelines.endpoints.chat import ChatEndpoint
+from plait.generators.document import Image, Request, Text, Turn
+from plait.pipelines.endpoints.chat import ChatEndpoint
 
 KEY = "sk-secret-0123456789"
 MODEL = "parrot"

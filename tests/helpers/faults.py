@@ -170,7 +170,7 @@ def main(
         from machine_faults import disturb_machines
 
         raise typer.Exit(disturb_machines(range(first, first + seeds)))
-    from cluster.executors.on_ray import start_local
+    from plait.cluster.executors.on_ray import start_local
 
     context = start_local(num_cpus=4)
     env = dict(os.environ, TRIAL_RAY=context.address_info["gcs_address"])

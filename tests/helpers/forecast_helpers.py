@@ -10,17 +10,17 @@ from typing import Any
 
 from trial import plan_of, sample
 
-from benchmarks.runs.forecast.forecast import Forecast
-from benchmarks.runs.forecast.machines import Machine
-from benchmarks.runs.forecast.rates import Sources
-from benchmarks.runs.forecast.simulation import StageWork
-from benchmarks.runs.run_directory import stage_facts
-from cluster.counts import count
-from cluster.plan import Plan
-from cluster.records import Item, encode
-from cluster.store import Store
-from generators.base import Kind, Placement, Result, StageSpec
-from generators.document import Draft, Request, Text
+from plait.benchmarks.runs.forecast.forecast import Forecast
+from plait.benchmarks.runs.forecast.machines import Machine
+from plait.benchmarks.runs.forecast.rates import Sources
+from plait.benchmarks.runs.forecast.simulation import StageWork
+from plait.benchmarks.runs.run_directory import stage_facts
+from plait.cluster.counts import count
+from plait.cluster.plan import Plan
+from plait.cluster.records import Item, encode
+from plait.cluster.store import Store
+from plait.generators.base import Kind, Placement, Result, StageSpec
+from plait.generators.document import Draft, Request, Text
 
 TWO_CPUS = Machine(cpus=2)
 

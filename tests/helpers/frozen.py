@@ -106,7 +106,7 @@ def stable_diffusion(
     import diffusers
     from transformers import CLIPTextConfig, CLIPTextModel
 
-    from generators.diffusion.builds import small_tokenizer
+    from plait.generators.diffusion.builds import small_tokenizer
 
     blocks: dict[str, Any] = {
         "sample_size": 8,

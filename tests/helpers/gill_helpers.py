@@ -19,7 +19,7 @@ from frozen import Draws, State, picture, published_config, stable_diffusion, wr
 from picture_helpers import png
 from safetensors.torch import load_file, save_file
 
-from generators.document import Image, Request, Text, Turn
+from plait.generators.document import Image, Request, Text, Turn
 
 WIDTH, FFN, LAYERS, HEADS = 64, 128, 2, 4
 EYES, SIDE, PATCH = 32, 28, 14

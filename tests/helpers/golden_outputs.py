@@ -40,9 +40,9 @@ from judging_helpers import stand_in_digests
 from paths import CHECKOUT, HELPERS, TESTS
 from PIL import Image as Pillow
 
-from benchmarks import api
-from benchmarks.runs.exports import FORMATS
-from benchmarks.runs.run_data import RunData
+from plait import api
+from plait.benchmarks.runs.exports import FORMATS
+from plait.benchmarks.runs.run_data import RunData
 
 EXPECTED = TESTS / "golden" / "expected"
 _WIDE = "1000"

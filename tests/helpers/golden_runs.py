@@ -36,7 +36,7 @@ from picture_helpers import flat, saved
 from PIL import Image as Pillow
 from task_rows import ISG, UEVAL, isg_text, write_isg, write_ueval
 
-from scorers.judging import released as released_rubrics
+from plait.scorers.judging import released as released_rubrics
 
 RUNS = TESTS / "golden" / "runs"
 HERE = "@HERE@"

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from comparing_helpers import Picky, Writer, said, text_of
 from PIL import Image as Pillow
 
-from generators.base import Failure, Fault, Outcome, Result, Skip
-from generators.document import Draft, Image, ImageRequest, Request, Text
-from generators.images import Drawing
-from generators.images import encode as as_png
+from plait.generators.base import Failure, Fault, Outcome, Result, Skip
+from plait.generators.document import Draft, Image, ImageRequest, Request, Text
+from plait.generators.images import Drawing
+from plait.generators.images import encode as as_png
 
 
 class Author(Picky):

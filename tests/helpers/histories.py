@@ -31,22 +31,22 @@ if __name__ == "__main__":
 from stages import Writer
 from trial import LIGHT, Witness, painter, plan_of, sample, write_board, writer
 
-from cluster.executors.simulated import (
+from plait.cluster.executors.simulated import (
     EndOfProcess,
     SimulatedExecutor,
     SimulatedHost,
     Speeds,
     World,
 )
-from cluster.lock import RunInUse
-from cluster.parts import Committer, StoreError
-from cluster.placement import Node, Resources
-from cluster.plan import EngineOptions, Plan
-from cluster.run import RunResult, execute
-from cluster.stage_queue import DEATHS_TO_QUARANTINE
-from cluster.store import Store
-from generators.base import Outcome
-from generators.document import Draft, Request, Text
+from plait.cluster.lock import RunInUse
+from plait.cluster.parts import Committer, StoreError
+from plait.cluster.placement import Node, Resources
+from plait.cluster.plan import EngineOptions, Plan
+from plait.cluster.run import RunResult, execute
+from plait.cluster.stage_queue import DEATHS_TO_QUARANTINE
+from plait.cluster.store import Store
+from plait.generators.base import Outcome
+from plait.generators.document import Draft, Request, Text
 
 MOST_COMMANDS = 40
 MOST_HOURS = 6.0

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 from trial import writer
 
-from cluster.records import Item
-from cluster.worker import Worker
-from generators.document import Request
+from plait.cluster.records import Item
+from plait.cluster.worker import Worker
+from plait.generators.document import Request
 
 
 class Hoarder:

@@ -16,9 +16,9 @@ from frozen import every, save_shards
 from paths import DATA
 from PIL import Image as Pillow
 
-from generators.document import Image, Request
-from generators.images import encode
-from scorers.internvl.tokenizer import toy_pieces
+from plait.generators.document import Image, Request
+from plait.generators.images import encode
+from plait.scorers.internvl.tokenizer import toy_pieces
 
 Tensors = dict[str, torch.Tensor]
 

@@ -17,7 +17,7 @@ from contents import turn_of
 from internvl_helpers import picture, save, tokenizer_config
 from paths import DATA
 
-from generators.document import Image, Request
+from plait.generators.document import Image, Request
 
 ARRAYS = DATA / "internvl_upstream.npz"
 NEW_TOKENS = 60

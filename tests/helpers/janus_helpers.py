@@ -18,8 +18,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from generators.architectures import config_of
-from generators.janus import models
+from plait.generators.architectures import config_of
+from plait.generators.janus import models
 
 # As deepseek-community/Janus-Pro-1B has it.
 CHAT_TEMPLATE = (DATA / "janus_chat_template.jinja").read_text().rstrip("\n")

@@ -8,9 +8,18 @@ from typing import Any
 
 from contents import query_of
 
-from cluster.walks import drive
-from generators.base import Failure, Fault, Job, Kind, Outcome, Placement, Result, StageSpec
-from generators.document import (
+from plait.cluster.walks import drive
+from plait.generators.base import (
+    Failure,
+    Fault,
+    Job,
+    Kind,
+    Outcome,
+    Placement,
+    Result,
+    StageSpec,
+)
+from plait.generators.document import (
     Content,
     Document,
     Draft,
@@ -20,9 +29,9 @@ from generators.document import (
     Score,
     Text,
 )
-from scorers.judging.judge import RubricJudge
-from scorers.judging.resolve import JudgeSettings
-from scorers.judging.rubrics import OWN
+from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.resolve import JudgeSettings
+from plait.scorers.judging.rubrics import OWN
 
 STAND_IN = '''
 SA_SYSTEM_PROMPT = """Story. Reply with ### Score

@@ -36,7 +36,7 @@ from ray_cluster import (
 )
 from two_machines import Machine, TwoMachines, missing
 
-from cluster.verify import verify
+from plait.cluster.verify import verify
 
 RECORDS = 40
 AHEAD_S = 600
@@ -47,8 +47,8 @@ HELD = 8
 MINE = """
 import socket, time
 from pathlib import Path
-from generators.base import Result
-from generators.document import Draft, Text
+from plait.generators.base import Result
+from plait.generators.document import Draft, Text
 
 SEEN, ALLOWED = Path("{seen}"), Path("{allowed}")
 

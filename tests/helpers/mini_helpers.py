@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from generators.mini import table
-from generators.mini.digests import main as pin
+from plait.generators.mini import table
+from plait.generators.mini.digests import main as pin
 
 
 def fake(root: Path, content: bytes = b"weights") -> Path:

@@ -30,7 +30,7 @@ from paths import DATA
 from picture_helpers import png
 from PIL import Image as Pillow
 
-from generators.document import Image, Request, Text, Turn
+from plait.generators.document import Image, Request, Text, Turn
 
 PIECES = 400
 ROWS = PIECES + 9

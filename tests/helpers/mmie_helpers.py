@@ -8,8 +8,8 @@ from typing import Any
 
 from picture_helpers import flat as png
 
-from benchmarks.tasks.task_set import TaskSet, load
-from generators.document import Image, Malformed, Sample
+from plait.benchmarks.tasks.task_set import TaskSet, load
+from plait.generators.document import Image, Malformed, Sample
 
 
 def row(

@@ -23,20 +23,20 @@ from pydantic import BaseModel
 from safetensors.torch import load, load_file, save_file
 from torch import Tensor
 
-from generators.anole.draft import AnoleDraft
-from generators.anole.models import AnoleRender
-from generators.base import Result
-from generators.decoding.payloads import pack
-from generators.document import Image, ImageRequest, Payload, Request, Text, Turn
-from generators.emu2.condition import Emu2Condition
-from generators.emu2.draft import Emu2Draft
-from generators.emu2.render import Emu2Render
-from generators.gill.draft import GillDraft
-from generators.janus.condition import JanusCondition
-from generators.janus.draft import JanusDraft
-from generators.janus.models import JanusRender
-from generators.minigpt5.draft import MiniGPT5Draft
-from generators.vokens.render import GillRender, MiniGPT5Render
+from plait.generators.anole.draft import AnoleDraft
+from plait.generators.anole.models import AnoleRender
+from plait.generators.base import Result
+from plait.generators.decoding.payloads import pack
+from plait.generators.document import Image, ImageRequest, Payload, Request, Text, Turn
+from plait.generators.emu2.condition import Emu2Condition
+from plait.generators.emu2.draft import Emu2Draft
+from plait.generators.emu2.render import Emu2Render
+from plait.generators.gill.draft import GillDraft
+from plait.generators.janus.condition import JanusCondition
+from plait.generators.janus.draft import JanusDraft
+from plait.generators.janus.models import JanusRender
+from plait.generators.minigpt5.draft import MiniGPT5Draft
+from plait.generators.vokens.render import GillRender, MiniGPT5Render
 
 SMALL = {"height": 64, "width": 64, "steps": 2}
 EXACT = {"device": "cpu", "dtype": "float32"}

@@ -11,9 +11,9 @@ from paths import DATA
 from picture_helpers import saved
 from PIL import Image as Pillow
 
-from benchmarks.tasks.task_set import TaskSet, load
-from generators.document import Text, Turn
-from generators.images import decode
+from plait.benchmarks.tasks.task_set import TaskSet, load
+from plait.generators.document import Text, Turn
+from plait.generators.images import decode
 
 UPSTREAM = json.loads((DATA / "opening_upstream.json").read_text())
 """Rows, answers and images given to the programs; what they asked, read and counted."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from report_helpers import Judge, board, evaluation, sample, system
 
-from benchmarks.results.board import Board
-from benchmarks.results.costs import DocumentCost, RecordCost
-from generators.base import Failure, Fault, Kind, Skip
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.costs import DocumentCost, RecordCost
+from plait.generators.base import Failure, Fault, Kind, Skip
 
 
 def scores_of(lvlms: int, t2is: int, queries: int, seed: int = 0):

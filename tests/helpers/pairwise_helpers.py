@@ -9,10 +9,10 @@ from typing import Any
 from contents import document, query_of
 from paths import DATA
 
-from generators.base import Kind, Outcome, Result, StageSpec, Unscored
-from generators.document import Content, Draft, Image, Sample, Text
-from scorers.features import Style
-from scorers.pairwise.games import (
+from plait.generators.base import Kind, Outcome, Result, StageSpec, Unscored
+from plait.generators.document import Content, Draft, Image, Sample, Text
+from plait.scorers.features import Style
+from plait.scorers.pairwise.games import (
     Aspect,
     FactualityScores,
     Game,
@@ -20,7 +20,7 @@ from scorers.pairwise.games import (
     ReplyReading,
     Verdict,
 )
-from scorers.pairwise.protocol import Pairwise
+from plait.scorers.pairwise.protocol import Pairwise
 
 CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="stages:Paragraphs")
 PICTURE = Image.of(b"the question's picture")

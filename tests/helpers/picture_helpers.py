@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
-from generators.document import Image
+from plait.generators.document import Image
 
 NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
 

@@ -11,9 +11,9 @@ import numpy as np
 from boards import stored_board
 from PIL import Image as Picture
 
-from benchmarks.results.board import Board
-from cluster.plan import Evaluation
-from generators.base import (
+from plait.benchmarks.results.board import Board
+from plait.cluster.plan import Evaluation
+from plait.generators.base import (
     Failure,
     Fault,
     Kind,
@@ -24,10 +24,10 @@ from generators.base import (
     StageSpec,
     Unscored,
 )
-from generators.document import Document, Image, Malformed, Sample, Score, Text, Turn
-from generators.system import System
-from scorers.base import ReleasedSummary, Scorer
-from scorers.statistics.estimate import Estimate
+from plait.generators.document import Document, Image, Malformed, Sample, Score, Text, Turn
+from plait.generators.system import System
+from plait.scorers.base import ReleasedSummary, Scorer
+from plait.scorers.statistics.estimate import Estimate
 
 MMIE = {
     "situational analysis": 5005,

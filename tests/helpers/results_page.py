@@ -10,7 +10,7 @@ import re
 import pyarrow as pa
 from paths import TESTS
 
-from benchmarks.results.files.schema import TABLES
+from plait.benchmarks.results.files.schema import TABLES
 
 PAGE = TESTS.parent / "docs" / "results.md"
 _TABLES = re.compile(r"(?<=<!-- tables -->\n).*?(?=<!-- end of tables -->)", re.DOTALL)

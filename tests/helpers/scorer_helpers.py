@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.tasks.miniature.reader import read_queries
-from cluster.local import LocalStages
-from cluster.walks import drive
-from generators.base import Outcome
-from generators.document import Document, Sample, Score
-from scorers import resolve_scorer
-from scorers.base import Scorer
+from plait.benchmarks.tasks.miniature.reader import read_queries
+from plait.cluster.local import LocalStages
+from plait.cluster.walks import drive
+from plait.generators.base import Outcome
+from plait.generators.document import Document, Sample, Score
+from plait.scorers import resolve_scorer
+from plait.scorers.base import Scorer
 
 JUDGE = "judge:mmie-score"
 SAMPLES = read_queries(12)

@@ -18,14 +18,14 @@ import openai
 import pytest
 from trial import LIGHT, painter, writer
 
-from benchmarks.serving.engine import ServingEngine
-from benchmarks.serving.gate import ServingLimits
-from benchmarks.serving.served import ServedModel
-from benchmarks.serving.server import StoppableServer
-from cluster.local import LocalEngine
-from generators.base import Placement
-from generators.document import Image
-from generators.system import System
+from plait.benchmarks.serving.engine import ServingEngine
+from plait.benchmarks.serving.gate import ServingLimits
+from plait.benchmarks.serving.served import ServedModel
+from plait.benchmarks.serving.server import StoppableServer
+from plait.cluster.local import LocalEngine
+from plait.generators.base import Placement
+from plait.generators.document import Image
+from plait.generators.system import System
 
 KEY = "sk-served-0123456789"
 

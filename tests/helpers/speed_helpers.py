@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.speed.figures import Figures, Speed, Surroundings
-from generators.base import Kind
+from plait.benchmarks.speed.figures import Figures, Speed, Surroundings
+from plait.generators.base import Kind
 
 
 class FakeTime:

@@ -19,10 +19,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cluster.loading import load_stage
-from cluster.store import read_blob
-from generators.base import Failure, Fault, Job, Outcome, Result, Skip, Unscored, imported
-from generators.document import (
+from plait.cluster.loading import load_stage
+from plait.cluster.store import read_blob
+from plait.generators.base import (
+    Failure,
+    Fault,
+    Job,
+    Outcome,
+    Result,
+    Skip,
+    Unscored,
+    imported,
+)
+from plait.generators.document import (
     Blob,
     Candidate,
     Draft,
@@ -34,7 +43,7 @@ from generators.document import (
     Text,
     with_blobs,
 )
-from generators.images import Drawing
+from plait.generators.images import Drawing
 
 
 class OutOfMemoryError(RuntimeError):
@@ -179,7 +188,7 @@ class Painter:
         """An image that does not compress: `pixels` squared, 3 bytes each."""
         import numpy as np
 
-        from generators.images import Drawing
+        from plait.generators.images import Drawing
 
         seed = int.from_bytes(hashlib.sha256(about).digest()[:8], "big")
         shape = (self.pixels, self.pixels, 3)

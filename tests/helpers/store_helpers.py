@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from trial import writer
 
-from cluster.records import Item, encode
-from generators.base import Kind, Outcome, Result
-from generators.document import Draft, Request, Text, Turn
+from plait.cluster.records import Item, encode
+from plait.generators.base import Kind, Outcome, Result
+from plait.generators.document import Draft, Request, Text, Turn
 
 SPEC = writer()
 

@@ -12,7 +12,7 @@ from endpoint_helpers import MODEL, Answer, serving
 from picture_helpers import flat
 from typer.testing import Result as Invoked
 
-from benchmarks.tasks.task_set import TaskSet, load
+from plait.benchmarks.tasks.task_set import TaskSet, load
 
 
 def read(format: str, place: Path) -> TaskSet:

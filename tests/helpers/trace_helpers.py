@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from cluster.tracing import journal as journal_module
-from cluster.tracing.journal import MAKING, Span, SpanJournal
-from cluster.tracing.sessions import Session, read_sessions
-from generators.base import Placement
+from plait.cluster.tracing import journal as journal_module
+from plait.cluster.tracing.journal import MAKING, Span, SpanJournal
+from plait.cluster.tracing.sessions import Session, read_sessions
+from plait.generators.base import Placement
 
 SECOND = 1_000_000
 START = 10**18

@@ -15,22 +15,22 @@ from typing import Annotated, Any
 import stages as _stages  # noqa: F401  (a cluster is sent what the driver has imported)
 import typer
 
-from cluster.counts import StageCount
-from cluster.executors.simulated import World
-from cluster.placement import Node, Resources
-from cluster.plan import (
+from plait.cluster.counts import StageCount
+from plait.cluster.executors.simulated import World
+from plait.cluster.placement import Node, Resources
+from plait.cluster.plan import (
     EngineOptions,
     Plan,
     evaluations,
     final_lookup,
 )
-from cluster.records import Item, encode
-from cluster.run import RUN_DIGEST, RunResult, execute
-from cluster.shard import Shard
-from cluster.store import Store
-from cluster.walks import Lookup, Pending, read
-from cluster.watcher import RunProgress, StageProgress, Watcher, WorkerFailure
-from generators.base import (
+from plait.cluster.records import Item, encode
+from plait.cluster.run import RUN_DIGEST, RunResult, execute
+from plait.cluster.shard import Shard
+from plait.cluster.store import Store
+from plait.cluster.walks import Lookup, Pending, read
+from plait.cluster.watcher import RunProgress, StageProgress, Watcher, WorkerFailure
+from plait.generators.base import (
     Job,
     Kind,
     Outcome,
@@ -39,8 +39,8 @@ from generators.base import (
     imported,
     outcome_name,
 )
-from generators.buckets import AnyPath
-from generators.document import (
+from plait.generators.buckets import AnyPath
+from plait.generators.document import (
     Candidate,
     Content,
     Document,
@@ -49,9 +49,9 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.system import System
-from pipelines.critic import CriticReview, CriticSettings
-from scorers.base import Scorer
+from plait.generators.system import System
+from plait.pipelines.critic import CriticReview, CriticSettings
+from plait.scorers.base import Scorer
 
 LIGHT = Placement(num_cpus=0.1, batch_size=4)
 
@@ -294,7 +294,7 @@ def write_board(plan: Plan, root: Path) -> None:
     """leaderboard.json and its companions."""
     from boards import stored_board
 
-    from benchmarks.results.leaderboard import write_leaderboard
+    from plait.benchmarks.results.leaderboard import write_leaderboard
 
     board = stored_board(
         evaluations(plan, Store(root)),

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from benchmarks.tasks.task_set import TaskSet, load
-from generators.base import Failure, Fault, Outcome, Result
-from generators.document import (
+from plait.benchmarks.tasks.task_set import TaskSet, load
+from plait.generators.base import Failure, Fault, Outcome, Result
+from plait.generators.document import (
     Candidate,
     Document,
     Draft,

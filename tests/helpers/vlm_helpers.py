@@ -25,15 +25,15 @@ from transformers import (
     Qwen2_5_VLForConditionalGeneration,
 )
 
-from generators.architectures import random_weights
-from generators.architectures.random_weights import tokenizer
-from generators.diffusion.builds import build_pipeline
-from generators.document import Image
-from generators.images import encode
-from generators.mini.table import SHIPPED
-from pipelines.presets import LVLMS
-from pipelines.vlm.decoding import by_generate
-from pipelines.vlm.stage import VisionLanguageModel
+from plait.generators.architectures import random_weights
+from plait.generators.architectures.random_weights import tokenizer
+from plait.generators.diffusion.builds import build_pipeline
+from plait.generators.document import Image
+from plait.generators.images import encode
+from plait.generators.mini.table import SHIPPED
+from plait.pipelines.presets import LVLMS
+from plait.pipelines.vlm.decoding import by_generate
+from plait.pipelines.vlm.stage import VisionLanguageModel
 
 TEXT = {
     "hidden_size": 64,

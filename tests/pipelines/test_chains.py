@@ -26,15 +26,23 @@ from trial import (
     writer,
 )
 
-from cluster.counts import count
-from cluster.plan import Plan, evaluations
-from cluster.records import Item, encode
-from cluster.store import Store, read_blob
-from cluster.walks import read
-from generators.base import Job, Kind, Outcome, Result, StageSpec, Walk
-from generators.document import Candidate, Document, Request, Sample, Score, Text, Turn
-from generators.system import TRIES, System
-from pipelines.critic import CriticReview, CriticSettings
+from plait.cluster.counts import count
+from plait.cluster.plan import Plan, evaluations
+from plait.cluster.records import Item, encode
+from plait.cluster.store import Store, read_blob
+from plait.cluster.walks import read
+from plait.generators.base import Job, Kind, Outcome, Result, StageSpec, Walk
+from plait.generators.document import (
+    Candidate,
+    Document,
+    Request,
+    Sample,
+    Score,
+    Text,
+    Turn,
+)
+from plait.generators.system import TRIES, System
+from plait.pipelines.critic import CriticReview, CriticSettings
 
 WRITER = replace(writer(pictures=2), name="writer2")
 

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trial import sample
 
-from benchmarks import catalogue
-from benchmarks.plain_console import PlainConsole
-from benchmarks.tasks.published import as_asked
-from cluster.walks import drive
-from generators.base import Result, Skip
-from generators.checkpoints import pinning
-from generators.document import Document, Draft, Image, ImageRequest, Text, Turn
-from generators.errors import UsageError
-from generators.settings import SMALL_BATCH
-from generators.system import Repetition, answer
-from pipelines.composition import EDITING, protocol
-from pipelines.systems import Models, resolve, t2i_spec
+from plait import catalogue
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.tasks.published import as_asked
+from plait.cluster.walks import drive
+from plait.generators.base import Result, Skip
+from plait.generators.checkpoints import pinning
+from plait.generators.document import Document, Draft, Image, ImageRequest, Text, Turn
+from plait.generators.errors import UsageError
+from plait.generators.settings import SMALL_BATCH
+from plait.generators.system import Repetition, answer
+from plait.pipelines.composition import EDITING, protocol
+from plait.pipelines.systems import Models, resolve, t2i_spec
 
 TINY = Models(weights="tiny")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from trial import as_asked, painter, sample, talk, writer
 
-from cluster.walks import drive
-from generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
-from generators.document import (
+from plait.cluster.walks import drive
+from plait.generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
+from plait.generators.document import (
     Candidate,
     Document,
     Draft,
@@ -22,11 +22,11 @@ from generators.document import (
     Score,
     Text,
 )
-from generators.errors import UsageError
-from generators.keys import derived_seed
-from generators.system import TRIES, Repetition, System, answer, with_stages
-from pipelines.critic import CriticReview, CriticSettings, Manner, verdict_in
-from pipelines.systems import Models, resolve
+from plait.generators.errors import UsageError
+from plait.generators.keys import derived_seed
+from plait.generators.system import TRIES, Repetition, System, answer, with_stages
+from plait.pipelines.critic import CriticReview, CriticSettings, Manner, verdict_in
+from plait.pipelines.systems import Models, resolve
 
 REPETITION = Repetition(as_asked, seed=5)
 MANNERS: tuple[Manner, ...] = ("probability", "reply")

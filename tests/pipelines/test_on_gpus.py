@@ -19,14 +19,14 @@ from PIL import Image as Pillow
 from stages import StagesHere
 from vlm_helpers import checkpoint
 
-from benchmarks.tasks.task_set import load
-from cluster.loading import load_stage
-from cluster.walks import drive, together
-from generators.base import Result
-from generators.document import Document, Image, ImageRequest, Sample
-from generators.images import decode
-from generators.system import Repetition, answer
-from pipelines.systems import Models, resolve, t2i_spec
+from plait.benchmarks.tasks.task_set import load
+from plait.cluster.loading import load_stage
+from plait.cluster.walks import drive, together
+from plait.generators.base import Result
+from plait.generators.document import Document, Image, ImageRequest, Sample
+from plait.generators.images import decode
+from plait.generators.system import Repetition, answer
+from plait.pipelines.systems import Models, resolve, t2i_spec
 
 pytestmark = pytest.mark.models
 

@@ -11,13 +11,13 @@ import pytest
 from paths import CHECKOUT
 from stages import stage_by_stage
 
-from benchmarks.runs.config import load_config
-from benchmarks.tasks.task_set import load
-from cluster.walks import read
-from generators.document import Sample, Text
-from generators.images import decode
-from generators.system import Repetition, answer
-from pipelines.systems import Models, resolve
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.tasks.task_set import load
+from plait.cluster.walks import read
+from plait.generators.document import Sample, Text
+from plait.generators.images import decode
+from plait.generators.system import Repetition, answer
+from plait.pipelines.systems import Models, resolve
 
 PAGE = (CHECKOUT / "pipelines" / "README.md").read_text()
 

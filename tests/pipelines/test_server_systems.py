@@ -13,15 +13,15 @@ from endpoint_apis import CHAT_IMAGES, RED, draw, part
 from endpoint_helpers import KEY, MODEL, Answer, Server, completion, error, serving
 from trial import Witness, as_asked, outcomes, plan_of, run, sample, writer
 
-from benchmarks.local import LocalSystem, NoDocument
-from cluster.store import Store, read_blob
-from cluster.usage import Spending, committed_usage, usage_of
-from generators.base import Failure, Fault, Job, Kind, Result, StageSpec
-from generators.document import Text
-from generators.registry import PREFIXES, Named
-from generators.system import Repetition, answer
-from pipelines.endpoints.settings import ImagesSettings
-from pipelines.systems import INTERLEAVED, Models, resolve
+from plait.benchmarks.local import LocalSystem, NoDocument
+from plait.cluster.store import Store, read_blob
+from plait.cluster.usage import Spending, committed_usage, usage_of
+from plait.generators.base import Failure, Fault, Job, Kind, Result, StageSpec
+from plait.generators.document import Text
+from plait.generators.registry import PREFIXES, Named
+from plait.generators.system import Repetition, answer
+from plait.pipelines.endpoints.settings import ImagesSettings
+from plait.pipelines.systems import INTERLEAVED, Models, resolve
 
 TINY = Models(weights="tiny")
 DRAWER = f"chat-images:{MODEL}"

@@ -32,15 +32,15 @@ from PIL import Image as Pillow
 from safetensors.numpy import save
 from vlm_helpers import checkpoint, loaded
 
-from generators.base import Failure, Fault, Result, Skip
-from generators.diffusion.calls import IN_BATCHES
-from generators.diffusion.designs import DESIGNS, PUBLISHED
-from generators.diffusion.inputs import SEEING
-from generators.document import Image, ImageRequest, Payload, Text
-from generators.errors import CheckpointError
-from generators.images import decode, encode
-from pipelines.presets import T2IS
-from pipelines.text_to_image import TextToImage
+from plait.generators.base import Failure, Fault, Result, Skip
+from plait.generators.diffusion.calls import IN_BATCHES
+from plait.generators.diffusion.designs import DESIGNS, PUBLISHED
+from plait.generators.diffusion.inputs import SEEING
+from plait.generators.document import Image, ImageRequest, Payload, Text
+from plait.generators.errors import CheckpointError
+from plait.generators.images import decode, encode
+from plait.pipelines.presets import T2IS
+from plait.pipelines.text_to_image import TextToImage
 
 pytestmark = pytest.mark.models
 
@@ -287,7 +287,7 @@ def test_what_a_second_stage_cannot_draw_fails_alone():
 def test_codes_that_are_no_whole_image_fail(token, monkeypatch):
     """An image's start is no code, and its end may come too early."""
     chosen = lambda *_: lambda logits, rows: [token] * len(rows)  # noqa: E731
-    monkeypatch.setattr("pipelines.glm_image._Sampling", chosen)
+    monkeypatch.setattr("plait.pipelines.glm_image._Sampling", chosen)
     (outcome,) = shared("glm-image").prior(REQUESTS[:1])
     assert isinstance(outcome, Result if token == 3 else Failure)
     assert outcome.usage["output_tokens"] == (1 if token == 65 else 260)
@@ -391,7 +391,9 @@ def test_values_that_are_no_image_fail_alone(value, word):
 @pytest.fixture
 def compiled(monkeypatch):
     """Stages believe that they are compiled; the real compiler takes half a minute."""
-    monkeypatch.setattr("generators.diffusion.drawer.compile_denoiser", lambda _: None)
+    monkeypatch.setattr(
+        "plait.generators.diffusion.drawer.compile_denoiser", lambda _: None
+    )
     return lambda name, size: stage(name, compile=True, batch_size=size)
 
 

@@ -9,13 +9,13 @@ import pytest
 from contents import document, query_of
 from paths import DATA
 
-from cluster.local import LocalStages
-from cluster.walks import drive
-from generators.base import NotApplicable, Outcome, Result, Unread, Unscored
-from generators.document import Sample, Score
-from scorers import resolve_scorer
-from scorers.answers import CHOICE, KNOWN, LETTER, MOVES, choice, moves
-from scorers.judging.replies import Unreadable
+from plait.cluster.local import LocalStages
+from plait.cluster.walks import drive
+from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored
+from plait.generators.document import Sample, Score
+from plait.scorers import resolve_scorer
+from plait.scorers.answers import CHOICE, KNOWN, LETTER, MOVES, choice, moves
+from plait.scorers.judging.replies import Unreadable
 
 UPSTREAM = json.loads((DATA / "known_answers_upstream.json").read_text())
 """What RealUnify's and Uni-MMMU's own functions made of texts."""

@@ -13,13 +13,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import RobertaProcessing
 from transformers import BertConfig, BertForMaskedLM, RobertaConfig, RobertaForMaskedLM
 
-from generators.base import Failure, NotApplicable, Result, Unscored
-from generators.document import Candidate
-from generators.errors import CheckpointError, UsageError
-from scorers import resolve_scorer
-from scorers.bertscore import BertScore
-from scorers.imagereward import word_tokenizer
-from scorers.texts import LAYERS, BertScoreSettings
+from plait.generators.base import Failure, NotApplicable, Result, Unscored
+from plait.generators.document import Candidate
+from plait.generators.errors import CheckpointError, UsageError
+from plait.scorers import resolve_scorer
+from plait.scorers.bertscore import BertScore
+from plait.scorers.imagereward import word_tokenizer
+from plait.scorers.texts import LAYERS, BertScoreSettings
 
 pytestmark = pytest.mark.models
 

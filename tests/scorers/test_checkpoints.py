@@ -13,11 +13,11 @@ import torch
 from clipscore_helpers import ClipScore
 from transformers import BertConfig, BertModel
 
-from generators.errors import CheckpointError
-from generators.mini.table import SHIPPED
-from scorers.bertscore import BertScore
-from scorers.imagereward import ImageReward, word_tokenizer
-from scorers.internvl.stage import MmieScore
+from plait.generators.errors import CheckpointError
+from plait.generators.mini.table import SHIPPED
+from plait.scorers.bertscore import BertScore
+from plait.scorers.imagereward import ImageReward, word_tokenizer
+from plait.scorers.internvl.stage import MmieScore
 
 pytestmark = pytest.mark.models
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from scorer_helpers import JUDGE, SAMPLES, STAGES, first, made, scored, truth_of
 
-from benchmarks.speed.report import same
-from generators.base import (
+from plait.benchmarks.speed.report import same
+from plait.generators.base import (
     Failure,
     Fault,
     NotApplicable,
@@ -21,10 +21,10 @@ from generators.base import (
     Unread,
     Unscored,
 )
-from generators.document import Document, Image, Score, Text
-from generators.errors import UsageError
-from scorers import SCORERS, resolve_scorer
-from scorers.base import DIRECTIONS, UNBOUNDED, admitted, bounds
+from plait.generators.document import Document, Image, Score, Text
+from plait.generators.errors import UsageError
+from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers.base import DIRECTIONS, UNBOUNDED, admitted, bounds
 
 COMPARED = ("isg-structure", "known-answer")
 """Read no content: `test_answers.py` is about them."""
@@ -135,7 +135,7 @@ def test_settings_name_a_record_where_they_change_it(name: str) -> None:
 
 def test_naming_scorers_loads_no_model_code() -> None:
     code = (
-        "import sys; from scorers import resolve_scorer; "
+        "import sys; from plait.scorers import resolve_scorer; "
         f"[resolve_scorer(name, 'tiny', {{}}) for name in {NAMES!r}]; "
         "heavy = {'torch', 'numpy', 'PIL', 'open_clip', 'transformers', 'skimage'}; "
         "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
@@ -183,8 +183,8 @@ def test_values_beyond_a_scale_are_no_scores(value: float, scale: str, kind: typ
     ("value", "counted"), [(3.0, "scored"), (math.nan, "unscored"), (7.0, "failed_scores")]
 )
 def test_counts_of_a_run_agree_with_its_tables(value, counted, monkeypatch) -> None:
-    from cluster.counts import totals_of
-    from cluster.plan import Plan
+    from plait.cluster.counts import totals_of
+    from plait.cluster.plan import Plan
 
     class Fixed:
         name, scale, direction, manner, rounds = "fixed", "0-6", "higher", "", 1

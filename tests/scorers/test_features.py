@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scorers.features import NAMES, PUBLISHED, Style, difference, style, without_code, words
+from plait.scorers.features import (
+    NAMES,
+    PUBLISHED,
+    Style,
+    difference,
+    style,
+    without_code,
+    words,
+)
 
 ANSWER = """# Title
 text **bold** and __bold__ and ** not bold **

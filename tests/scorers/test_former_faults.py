@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from paths import CHECKOUT
 
-from scorers import SCORERS, former_faults, resolve_scorer
+from plait.scorers import SCORERS, former_faults, resolve_scorer
 
 JUDGE = "judge:mmie-score"
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -42,7 +42,7 @@ def test_settings_of_other_versions_and_scorers_of_others_are_no_error() -> None
 def test_no_model_code_is_imported() -> None:
     code = (
         "import sys\n"
-        "from scorers import SCORERS, former_faults\n"
+        "from plait.scorers import SCORERS, former_faults\n"
         f"for name in (*SCORERS, {JUDGE!r}, 'absent_module:Scorer'):\n"
         "    former_faults(name, {})\n"
         "assert not {'torch', 'transformers', 'open_clip', 'ray'} & set(sys.modules)\n"

@@ -13,21 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging_helpers import chat_spec, picture
 
-from cluster.walks import drive
-from generators.base import Job, Outcome, Result
-from generators.document import Candidate, Document, Draft, Sample, Text
-from pipelines.critic import verdict_in
-from scorers.answers import AnswerReader
-from scorers.base import admitted
-from scorers.judging.aspects import AspectsJudge
-from scorers.judging.corrected import Corrected
-from scorers.judging.criteria import ABOUTS, CriteriaJudge
-from scorers.judging.isg import BLOCK, IMAGE, IsgJudge
-from scorers.judging.judge import ChatJudge, RubricJudge
-from scorers.judging.released import Released
-from scorers.judging.rubrics import OWN
-from scorers.judging.sources import Mode
-from scorers.pairwise import readers
+from plait.cluster.walks import drive
+from plait.generators.base import Job, Outcome, Result
+from plait.generators.document import Candidate, Document, Draft, Sample, Text
+from plait.pipelines.critic import verdict_in
+from plait.scorers.answers import AnswerReader
+from plait.scorers.base import admitted
+from plait.scorers.judging.aspects import AspectsJudge
+from plait.scorers.judging.corrected import Corrected
+from plait.scorers.judging.criteria import ABOUTS, CriteriaJudge
+from plait.scorers.judging.isg import BLOCK, IMAGE, IsgJudge
+from plait.scorers.judging.judge import ChatJudge, RubricJudge
+from plait.scorers.judging.released import Released
+from plait.scorers.judging.rubrics import OWN
+from plait.scorers.judging.sources import Mode
+from plait.scorers.pairwise import readers
 
 DEEP = 100_000
 LONG = "1" * 401

@@ -19,14 +19,14 @@ from contents import content, document
 from safetensors.torch import load_file, save_file
 from transformers import AutoProcessor, Qwen2VLForConditionalGeneration
 
-from generators.architectures import config_of
-from generators.architectures import stored as stored_files
-from generators.architectures.random_weights import processor_of
-from generators.base import Failure, Fault, Result
-from generators.document import Candidate, Image
-from generators.errors import CheckpointError, PlaitError
-from scorers import hpsv3
-from scorers.hpsv3 import ENDING, Hpsv3
+from plait.generators.architectures import config_of
+from plait.generators.architectures import stored as stored_files
+from plait.generators.architectures.random_weights import processor_of
+from plait.generators.base import Failure, Fault, Result
+from plait.generators.document import Candidate, Image
+from plait.generators.errors import CheckpointError, PlaitError
+from plait.scorers import hpsv3
+from plait.scorers.hpsv3 import ENDING, Hpsv3
 
 pytestmark = pytest.mark.models
 

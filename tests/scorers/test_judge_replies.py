@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import DATA
 
-from scorers.judging.replies import Unreadable, read_reply
-from scorers.judging.rubrics import OWN
-from scorers.pairwise.games import FactualityScores, Verdict
-from scorers.pairwise.readers import better, lean, level, marks, vote
+from plait.scorers.judging.replies import Unreadable, read_reply
+from plait.scorers.judging.rubrics import OWN
+from plait.scorers.pairwise.games import FactualityScores, Verdict
+from plait.scorers.pairwise.readers import better, lean, level, marks, vote
 
 ROWS = tomllib.loads((DATA / "judge_replies.toml").read_text(encoding="utf-8"))
 RUBRIC = OWN["SA"]

@@ -12,12 +12,12 @@ import pytest
 from judging_helpers import chat_spec
 from paths import CHECKOUT
 
-from generators.base import Kind, Outcome, Result, StageSpec
-from generators.document import Candidate, Document, Sample, Score, Text
-from scorers.answers import AnswerReader, choice, official_choice, official_letter
-from scorers.judging.aspects import ASPECTS, aspects, official_aspects
-from scorers.judging.criteria import official_ruling, ruling
-from scorers.judging.isg import (
+from plait.generators.base import Kind, Outcome, Result, StageSpec
+from plait.generators.document import Candidate, Document, Sample, Score, Text
+from plait.scorers.answers import AnswerReader, choice, official_choice, official_letter
+from plait.scorers.judging.aspects import ASPECTS, aspects, official_aspects
+from plait.scorers.judging.criteria import official_ruling, ruling
+from plait.scorers.judging.isg import (
     FLOORS,
     IsgJudge,
     Level,
@@ -25,12 +25,12 @@ from scorers.judging.isg import (
     official_overall,
     official_yes,
 )
-from scorers.judging.released import Released
-from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
-from scorers.judging.rubrics import OWN
-from scorers.judging.sources import Mode
-from scorers.letters import stated_letter
-from scorers.pairwise.readers import (
+from plait.scorers.judging.released import Released
+from plait.scorers.judging.replies import RubricVerdict, Unreadable, read_reply
+from plait.scorers.judging.rubrics import OWN
+from plait.scorers.judging.sources import Mode
+from plait.scorers.letters import stated_letter
+from plait.scorers.pairwise.readers import (
     Verdict,
     better,
     lean,
@@ -42,9 +42,9 @@ from scorers.pairwise.readers import (
     official_vote,
     vote,
 )
-from scorers.vqa.dpg import PROPOSITIONS, DpgScorer
-from scorers.vqa.geneval2 import asked_answers, corrected_atom, official_atom
-from scorers.vqa.questions import YES_NO, AnswerRecord
+from plait.scorers.vqa.dpg import PROPOSITIONS, DpgScorer
+from plait.scorers.vqa.geneval2 import asked_answers, corrected_atom, official_atom
+from plait.scorers.vqa.questions import YES_NO, AnswerRecord
 
 RUBRIC = OWN["SA"]
 Reader = Callable[[str], Any]

@@ -10,9 +10,9 @@ from contents import query_of
 from fake_gpu import fake_gpus
 from stages import StagesHere
 
-from cluster.walks import drive
-from generators.base import Result
-from scorers import resolve_scorer
+from plait.cluster.walks import drive
+from plait.generators.base import Result
+from plait.scorers import resolve_scorer
 
 pytestmark = pytest.mark.models
 

@@ -15,25 +15,25 @@ from judging_helpers import GOOD, chat_spec, converse, picture, sample
 from judging_helpers import judge_of as rubric_judge
 from scorer_helpers import STAGES, first, made, scored, truth_of
 
-from cluster.plan import Evaluation
-from cluster.walks import drive
-from generators.base import Job, Outcome, Result, Unread
-from generators.document import Document, Draft, Sample, Score, Text
-from generators.errors import UsageError
-from generators.system import System
-from scorers import SCORERS, resolve_scorer
-from scorers.answers import CHOICE, KNOWN, LETTER, MOVES
-from scorers.base import UNBOUNDED, CustomScorer, Scorer, bounds
-from scorers.judging.aspects import ASPECTS, AspectsJudge
-from scorers.judging.criteria import ABOUTS, CriteriaJudge
-from scorers.judging.isg import BLOCK, IMAGE, IsgJudge
-from scorers.judging.judge import RubricJudge
-from scorers.judging.released import Released
-from scorers.judging.rubrics import Rubric
-from scorers.parts import RULED, PartScale, PartTable, ScorePart
-from scorers.vqa import VQA
-from scorers.vqa.dpg import PROPOSITIONS
-from scorers.vqa.geneval2 import ATOMS
+from plait.cluster.plan import Evaluation
+from plait.cluster.walks import drive
+from plait.generators.base import Job, Outcome, Result, Unread
+from plait.generators.document import Document, Draft, Sample, Score, Text
+from plait.generators.errors import UsageError
+from plait.generators.system import System
+from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers.answers import CHOICE, KNOWN, LETTER, MOVES
+from plait.scorers.base import UNBOUNDED, CustomScorer, Scorer, bounds
+from plait.scorers.judging.aspects import ASPECTS, AspectsJudge
+from plait.scorers.judging.criteria import ABOUTS, CriteriaJudge
+from plait.scorers.judging.isg import BLOCK, IMAGE, IsgJudge
+from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.released import Released
+from plait.scorers.judging.rubrics import Rubric
+from plait.scorers.parts import RULED, PartScale, PartTable, ScorePart
+from plait.scorers.vqa import VQA
+from plait.scorers.vqa.dpg import PROPOSITIONS
+from plait.scorers.vqa.geneval2 import ATOMS
 
 
 class Judged(NamedTuple):

@@ -21,11 +21,11 @@ from torchmetrics.functional.image import (
     learned_perceptual_image_patch_similarity,
 )
 
-from generators.document import Candidate, Image
-from generators.errors import CheckpointError
-from generators.images import decode
-from scorers.perceptual import Dists, Lpips
-from scorers.ssim import common_size
+from plait.generators.document import Candidate, Image
+from plait.generators.errors import CheckpointError
+from plait.generators.images import decode
+from plait.scorers.perceptual import Dists, Lpips
+from plait.scorers.ssim import common_size
 
 pytestmark = pytest.mark.models
 

@@ -25,14 +25,14 @@ from torchvision.transforms import (
 from torchvision.transforms import functional as F
 from transformers import BertTokenizer
 
-from cluster.walks import drive
-from generators.architectures import config_of
-from generators.base import Failure, NotApplicable
-from generators.document import Image
-from generators.errors import CheckpointError
-from scorers import resolve_scorer
-from scorers.clip.model import TINY, build
-from scorers.imagereward import ImageReward
+from plait.cluster.walks import drive
+from plait.generators.architectures import config_of
+from plait.generators.base import Failure, NotApplicable
+from plait.generators.document import Image
+from plait.generators.errors import CheckpointError
+from plait.scorers import resolve_scorer
+from plait.scorers.clip.model import TINY, build
+from plait.scorers.imagereward import ImageReward
 
 pytestmark = pytest.mark.models
 

@@ -8,11 +8,11 @@ import pytest
 from contents import document, query_of
 from paths import CHECKOUT
 
-from generators.base import Job, Result, Unscored, imported
-from generators.document import Candidate
-from scorers import SCORERS, resolve_scorer
-from scorers.statistics.estimate import LEAST
-from scorers.statistics.means import LEAST_OF_TWO
+from plait.generators.base import Job, Result, Unscored, imported
+from plait.generators.document import Candidate
+from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers.statistics.estimate import LEAST
+from plait.scorers.statistics.means import LEAST_OF_TWO
 
 README = CHECKOUT / "scorers" / "README.md"
 

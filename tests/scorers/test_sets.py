@@ -15,15 +15,15 @@ from contents import document, query_of
 from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
-from benchmarks.results.headline import headline_table
-from benchmarks.results.leaderboard import differences, leaderboard
-from cluster.plan import Evaluation
-from generators.base import Result, SetMember
-from generators.document import Embedding
-from generators.system import System
-from scorers import resolve_scorer
-from scorers.statistics.estimate import Estimate
-from scorers.statistics.image_sets import SUBSETS, frechet_distance
+from plait.benchmarks.results.headline import headline_table
+from plait.benchmarks.results.leaderboard import differences, leaderboard
+from plait.cluster.plan import Evaluation
+from plait.generators.base import Result, SetMember
+from plait.generators.document import Embedding
+from plait.generators.system import System
+from plait.scorers import resolve_scorer
+from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.image_sets import SUBSETS, frechet_distance
 
 pytestmark = pytest.mark.models
 

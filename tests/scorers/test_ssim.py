@@ -8,9 +8,9 @@ from contents import document
 from PIL import Image as Pillow
 from report_helpers import picture
 
-from generators.document import Candidate, Document, Image
-from generators.images import decode
-from scorers.ssim import Ssim, common_size
+from plait.generators.document import Candidate, Document, Image
+from plait.generators.images import decode
+from plait.scorers.ssim import Ssim, common_size
 
 pytestmark = pytest.mark.models
 

@@ -11,10 +11,10 @@ from contents import document, query_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from generators.base import Job, NotApplicable, Result
-from generators.document import Candidate, Document, Score
-from scorers import resolve_scorer
-from scorers.texts import Bleu, Chrf, Rouge
+from plait.generators.base import Job, NotApplicable, Result
+from plait.generators.document import Candidate, Document, Score
+from plait.scorers import resolve_scorer
+from plait.scorers.texts import Bleu, Chrf, Rouge
 
 WORDS = st.lists(
     st.sampled_from(["cat", "dog", "sat", "on", "the", "mat"]), min_size=1, max_size=12

@@ -11,24 +11,24 @@ from contents import document, query_of
 from judging_helpers import GOOD, NAMES, STAND_IN_TEXTS, chat_spec, picture, reply_of
 from trial import as_asked, painter, sample, writer
 
-from cluster.local import LocalStages
-from cluster.walks import drive
-from generators.base import Job, Outcome, Result, Unread, Unscored, Walk
-from generators.content import EMPTY_REPLY
-from generators.document import Draft, Image, ImageRequest, Text
-from generators.system import TRIES, Repetition, System, answer
-from generators.thoughts import UNFINISHED
-from pipelines.critic import CriticReview, CriticSettings
-from scorers import resolve_scorer
-from scorers.answers import CHOICE, KNOWN, LETTER, MOVES
-from scorers.judging.aspects import ASPECTS, AspectsJudge
-from scorers.judging.criteria import ABOUTS, CriteriaJudge
-from scorers.judging.isg import BLOCK, IMAGE, IsgJudge
-from scorers.judging.judge import RubricJudge
-from scorers.judging.released import Released
-from scorers.judging.resolve import JudgeSettings
-from scorers.judging.rubrics import Rubric
-from scorers.pairwise import PROTOCOLS, resolve_protocol
+from plait.cluster.local import LocalStages
+from plait.cluster.walks import drive
+from plait.generators.base import Job, Outcome, Result, Unread, Unscored, Walk
+from plait.generators.content import EMPTY_REPLY
+from plait.generators.document import Draft, Image, ImageRequest, Text
+from plait.generators.system import TRIES, Repetition, System, answer
+from plait.generators.thoughts import UNFINISHED
+from plait.pipelines.critic import CriticReview, CriticSettings
+from plait.scorers import resolve_scorer
+from plait.scorers.answers import CHOICE, KNOWN, LETTER, MOVES
+from plait.scorers.judging.aspects import ASPECTS, AspectsJudge
+from plait.scorers.judging.criteria import ABOUTS, CriteriaJudge
+from plait.scorers.judging.isg import BLOCK, IMAGE, IsgJudge
+from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.released import Released
+from plait.scorers.judging.resolve import JudgeSettings
+from plait.scorers.judging.rubrics import Rubric
+from plait.scorers.pairwise import PROTOCOLS, resolve_protocol
 
 MARKS = {
     "think": "<think>\n{}\n</think>\n\n",

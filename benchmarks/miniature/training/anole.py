@@ -1,6 +1,6 @@
 """The mini Anole: a Chameleon of 64 codes an image that writes and draws answers.
 
-    python -m benchmarks.miniature.training.anole --out FOLDER
+    python -m plait.benchmarks.miniature.training.anole --out FOLDER
 
 First the VQ model learns to draw through its codes (van den Oord et al. 2017). The codebook
 begins as latents of the first images, once the autoencoder draws without it; codes that no
@@ -26,16 +26,16 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 
-from benchmarks.miniature.training import scenes
-from benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
-from benchmarks.miniature.training.scenes import centred, images_of
-from benchmarks.tasks.miniature.queries import MiniatureQuery, SceneImage, query
-from benchmarks.tasks.mmie.prompts import PROMPTS, QUESTION
-from generators.anole.codec import vq_model
-from generators.anole.models import VQ_PREFIX, AnoleVocabulary, taming_layout
-from generators.mini.table import SHIPPED
-from scorers.truth.language import sentence, statement, step
-from scorers.truth.scene import Scene
+from plait.benchmarks.miniature.training import scenes
+from plait.benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
+from plait.benchmarks.miniature.training.scenes import centred, images_of
+from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, SceneImage, query
+from plait.benchmarks.tasks.mmie.prompts import PROMPTS, QUESTION
+from plait.generators.anole.codec import vq_model
+from plait.generators.anole.models import VQ_PREFIX, AnoleVocabulary, taming_layout
+from plait.generators.mini.table import SHIPPED
+from plait.scorers.truth.language import sentence, statement, step
+from plait.scorers.truth.scene import Scene
 
 MODEL = SHIPPED / "anole"
 CONFIG = ChameleonConfig.from_pretrained(MODEL, dtype=torch.float32)

@@ -1,6 +1,6 @@
 """The mini CLIP: OpenAI's architecture and tokenizer at 64 pixels, in open_clip's layout.
 
-    python -m benchmarks.miniature.training.clip --out FOLDER
+    python -m plait.benchmarks.miniature.training.clip --out FOLDER
 
 Contrastive learning (Radford et al. 2021) with hard negatives: a batch holds groups of
 scenes that differ in one attribute. Beside it one linear layer, which is not kept, reads
@@ -22,16 +22,16 @@ from torch.nn import functional as F
 from torchvision.transforms import v2 as transforms
 from torchvision.transforms.functional import normalize
 
-from benchmarks.miniature import scene_edits
-from benchmarks.miniature.training import scenes as world
-from benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
-from benchmarks.miniature.training.scenes import UNSAID, labels_of, reading_loss
-from generators.mini.table import SHIPPED
-from scorers.clip.model import build
-from scorers.clip.text import ClipText
-from scorers.clipscore import ClipScoreSettings
-from scorers.truth.language import LEADS, listed, phrase, step
-from scorers.truth.scene import PLACES, Scene, random_scene
+from plait.benchmarks.miniature import scene_edits
+from plait.benchmarks.miniature.training import scenes as world
+from plait.benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
+from plait.benchmarks.miniature.training.scenes import UNSAID, labels_of, reading_loss
+from plait.generators.mini.table import SHIPPED
+from plait.scorers.clip.model import build
+from plait.scorers.clip.text import ClipText
+from plait.scorers.clipscore import ClipScoreSettings
+from plait.scorers.truth.language import LEADS, listed, phrase, step
+from plait.scorers.truth.scene import PLACES, Scene, random_scene
 
 CONFIG = json.loads((SHIPPED / "clip" / "open_clip_config.json").read_text())["model_cfg"]
 PLAN = TrainingPlan(steps=1000, rate=2e-3, warmup=100, average=0.995)

@@ -1,6 +1,6 @@
 """The mini T2I model that draws from an image too, in the layout of InstructPix2Pix.
 
-    python -m benchmarks.miniature.training.instruct_pix2pix --out FOLDER
+    python -m plait.benchmarks.miniature.training.instruct_pix2pix --out FOLDER
 
 It comes after openjourney, with whose U-Net it begins; autoencoder and text encoder stay as
 they are. From the image of a scene and a sentence it learns the scene that follows: the
@@ -20,15 +20,15 @@ import typer
 from diffusers import StableDiffusionInstructPix2PixPipeline, StableDiffusionPipeline
 from torch import Tensor
 
-from benchmarks.miniature.training import openjourney
-from benchmarks.miniature.training.loop import Out, TrainingPlan, train
-from benchmarks.miniature.training.openjourney import SCALE, token_ids
-from benchmarks.miniature.training.scenes import images_of
-from benchmarks.miniature.training.sdxl import begin_with
-from benchmarks.tasks.miniature.queries import MiniatureQuery, query
-from generators.mini.table import SHIPPED
-from scorers.truth.language import stated
-from scorers.truth.scene import PLACES
+from plait.benchmarks.miniature.training import openjourney
+from plait.benchmarks.miniature.training.loop import Out, TrainingPlan, train
+from plait.benchmarks.miniature.training.openjourney import SCALE, token_ids
+from plait.benchmarks.miniature.training.scenes import images_of
+from plait.benchmarks.miniature.training.sdxl import begin_with
+from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, query
+from plait.generators.mini.table import SHIPPED
+from plait.scorers.truth.language import stated
+from plait.scorers.truth.scene import PLACES
 
 PLAN = TrainingPlan(steps=1200, rate=1e-3, warmup=50, average=0.99, save_every=100, seed=5)
 MODEL = SHIPPED / "instruct-pix2pix"

@@ -4,7 +4,7 @@ Each script beside this file trains one model on a CPU and writes it, in the pub
 layout, into a folder of all checkpoints. Architecture and tokenizer are those of the
 shipped checkpoint of the same name (`generators/mini/weights`); its weights are not read.
 
-    python -m benchmarks.miniature.training.clip --out FOLDER
+    python -m plait.benchmarks.miniature.training.clip --out FOLDER
 
 The same command resumes where the last one stopped, and `--steps 0` only exports the last
 state, which is in `FOLDER/state`.
@@ -26,8 +26,8 @@ from diffusers.training_utils import EMAModel
 from torch import Tensor, nn
 from transformers import get_cosine_with_min_lr_schedule_with_warmup
 
-from generators.files import write_whole
-from generators.mini.table import SHIPPED
+from plait.generators.files import write_whole
+from plait.generators.mini.table import SHIPPED
 
 Out = Annotated[Path, typer.Option(help="Folder of all checkpoints.")]
 

@@ -1,6 +1,6 @@
 """The mini judge, in InternVL2's architecture and the layout of MMIE-Score.
 
-    python -m benchmarks.miniature.training.mmie_score --out FOLDER
+    python -m plait.benchmarks.miniature.training.mmie_score --out FOLDER
 
 It learns from answers of known content alone (`benchmarks/miniature/damaged.py`), never
 from a system's answer. Its reply says what it sees, then gives a verdict per criterion.
@@ -34,26 +34,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import InternVLForConditionalGeneration
 
-from benchmarks.miniature import damaged as answers
-from benchmarks.miniature.damaged import Damaged, worn
-from benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
-from benchmarks.tasks.miniature.reader import sample_of
-from generators.document import Content, Image, Text, Turn
-from generators.images import decode
-from generators.loading.files import Files, read_json
-from generators.mini.table import SHIPPED
-from scorers.internvl import tokenizer as phi
-from scorers.internvl.config import model_config, published_layout
-from scorers.internvl.models import LongRope, normalised, published_tokenizer
-from scorers.internvl.settings import SYSTEM
-from scorers.judging.corrected import Corrected
-from scorers.judging.replies import RubricQuestion
-from scorers.judging.rubrics import OWN
-from scorers.truth.comparison import AttributeCounts, scene_compared
-from scorers.truth.drawing import draw
-from scorers.truth.language import CAPTION_PROMPT, noun
-from scorers.truth.reading import ItemReading, Reading
-from scorers.truth.scene import PLACES, Scene, SceneItem, random_scene
+from plait.benchmarks.miniature import damaged as answers
+from plait.benchmarks.miniature.damaged import Damaged, worn
+from plait.benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
+from plait.benchmarks.tasks.miniature.reader import sample_of
+from plait.generators.document import Content, Image, Text, Turn
+from plait.generators.images import decode
+from plait.generators.loading.files import Files, read_json
+from plait.generators.mini.table import SHIPPED
+from plait.scorers.internvl import tokenizer as phi
+from plait.scorers.internvl.config import model_config, published_layout
+from plait.scorers.internvl.models import LongRope, normalised, published_tokenizer
+from plait.scorers.internvl.settings import SYSTEM
+from plait.scorers.judging.corrected import Corrected
+from plait.scorers.judging.replies import RubricQuestion
+from plait.scorers.judging.rubrics import OWN
+from plait.scorers.truth.comparison import AttributeCounts, scene_compared
+from plait.scorers.truth.drawing import draw
+from plait.scorers.truth.language import CAPTION_PROMPT, noun
+from plait.scorers.truth.reading import ItemReading, Reading
+from plait.scorers.truth.scene import PLACES, Scene, SceneItem, random_scene
 
 Scenes = list[Scene | None]
 PLAN = TrainingPlan(steps=4200, rate=2e-3, average=0.995, save_every=400)

@@ -1,6 +1,6 @@
 """The mini T2I model in the layout of Stable Diffusion 1.5, and its weaker, early state.
 
-    python -m benchmarks.miniature.training.openjourney --out FOLDER
+    python -m plait.benchmarks.miniature.training.openjourney --out FOLDER
 
 First comes the autoencoder, which makes 8 x 8 latents of 8 channels of 64 x 64 pixels. Then
 the text encoder, by a head that asks it what stands where: a U-Net alone teaches it that
@@ -29,12 +29,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoTokenizer, CLIPTextConfig, CLIPTextModel
 
-from benchmarks.miniature.training import scenes as world
-from benchmarks.miniature.training.loop import Out, TrainingPlan, train
-from benchmarks.miniature.training.scenes import images_of, random_scenes
-from generators.mini.table import SHIPPED
-from scorers.truth.language import description, sentence, statement, step
-from scorers.truth.scene import BACKGROUNDS, PLACES, Scene, random_scene
+from plait.benchmarks.miniature.training import scenes as world
+from plait.benchmarks.miniature.training.loop import Out, TrainingPlan, train
+from plait.benchmarks.miniature.training.scenes import images_of, random_scenes
+from plait.generators.mini.table import SHIPPED
+from plait.scorers.truth.language import description, sentence, statement, step
+from plait.scorers.truth.scene import BACKGROUNDS, PLACES, Scene, random_scene
 
 VAE_PLAN = TrainingPlan(steps=2000, rate=2e-3, warmup=50, average=0.995, seed=1)
 TEXT_PLAN = TrainingPlan(steps=800, rate=2e-3, warmup=50, average=0.99, seed=2)

@@ -1,6 +1,6 @@
 """The mini Qwen2-VL, which answers the miniature queries in words and outlines.
 
-    python -m benchmarks.miniature.training.qwen2_vl --out FOLDER
+    python -m plait.benchmarks.miniature.training.qwen2_vl --out FOLDER
 
 It learns from the very prompts that its stage sends. Beside the text, a linear layer reads
 from the tokens of an image what stands where: language alone teaches the vision tower
@@ -20,21 +20,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLProcessor
 
-from benchmarks.miniature.training.loop import Out, TrainingPlan, train
-from benchmarks.miniature.training.scenes import ITEM_CLASSES, labels_of, reading_loss
-from benchmarks.tasks.miniature.queries import MiniatureQuery, query
-from benchmarks.tasks.miniature.reader import sample_of
-from benchmarks.tasks.mmie.prompts import prompts
-from generators.document import Request, Text, Turn
-from generators.images import encode
-from generators.mini.table import SHIPPED
-from generators.system import Repetition, answer
-from pipelines.chat.settings import ChatSettings
-from pipelines.systems import Models, resolve
-from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
-from scorers.truth.drawing import draw
-from scorers.truth.language import CAPTION_PROMPT, LEADS, description
-from scorers.truth.scene import Scene, random_scene
+from plait.benchmarks.miniature.training.loop import Out, TrainingPlan, train
+from plait.benchmarks.miniature.training.scenes import ITEM_CLASSES, labels_of, reading_loss
+from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, query
+from plait.benchmarks.tasks.miniature.reader import sample_of
+from plait.benchmarks.tasks.mmie.prompts import prompts
+from plait.generators.document import Request, Text, Turn
+from plait.generators.images import encode
+from plait.generators.mini.table import SHIPPED
+from plait.generators.system import Repetition, answer
+from plait.pipelines.chat.settings import ChatSettings
+from plait.pipelines.systems import Models, resolve
+from plait.pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
+from plait.scorers.truth.drawing import draw
+from plait.scorers.truth.language import CAPTION_PROMPT, LEADS, description
+from plait.scorers.truth.scene import Scene, random_scene
 
 PLAN = TrainingPlan(steps=4000, rate=1.5e-3, warmup=200, save_every=300)
 EARLY_STEPS = 400

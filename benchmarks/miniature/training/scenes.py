@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from scorers.truth import scene as world
-from scorers.truth.drawing import draw
-from scorers.truth.scene import BACKGROUNDS, PLACES, Scene, random_scene
+from plait.scorers.truth import scene as world
+from plait.scorers.truth.drawing import draw
+from plait.scorers.truth.scene import BACKGROUNDS, PLACES, Scene, random_scene
 
 SQUARES, EDGES = 4.0, 0.5
 """Weights of squared differences of pixels, and of differences of edges."""

@@ -1,6 +1,6 @@
 """The mini T2I model in the layout of SDXL: two text encoders, one of them trained along.
 
-    python -m benchmarks.miniature.training.sdxl --out FOLDER        (after openjourney)
+    python -m plait.benchmarks.miniature.training.sdxl --out FOLDER        (after openjourney)
 
 It begins with openjourney's U-Net and text encoder.
 """
@@ -22,11 +22,11 @@ from diffusers import (
 from torch import Tensor
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
-from benchmarks.miniature.training import openjourney
-from benchmarks.miniature.training.loop import Out, TrainingPlan, train
-from benchmarks.miniature.training.openjourney import captions, token_ids
-from benchmarks.miniature.training.scenes import images_of, random_scenes
-from generators.mini.table import SHIPPED
+from plait.benchmarks.miniature.training import openjourney
+from plait.benchmarks.miniature.training.loop import Out, TrainingPlan, train
+from plait.benchmarks.miniature.training.openjourney import captions, token_ids
+from plait.benchmarks.miniature.training.scenes import images_of, random_scenes
+from plait.generators.mini.table import SHIPPED
 
 PLAN = TrainingPlan(steps=900, rate=1e-3, warmup=50, average=0.99, seed=4)
 SIZES = (64, 64, 0, 0, 64, 64)

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from benchmarks.results.people import Agreement, MeasuredAgreement
-from cluster.plan import Plan
-from generators.base import Kind, Placement, StageSpec
-from generators.system import System
-from scorers import former_faults
-from scorers.base import ReleasedSummary, Scorer
-from scorers.statistics.estimate import Estimate
+from plait.benchmarks.results.people import Agreement, MeasuredAgreement
+from plait.cluster.plan import Plan
+from plait.generators.base import Kind, Placement, StageSpec
+from plait.generators.system import System
+from plait.scorers import former_faults
+from plait.scorers.base import ReleasedSummary, Scorer
+from plait.scorers.statistics.estimate import Estimate
 
 Facts = Mapping[str, Any]
 """Plain JSON data."""

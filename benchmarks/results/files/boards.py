@@ -14,16 +14,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.results.board import NAME, SCHEMA, Board, Codes, Mask, Names
-from benchmarks.results.costs import Amounts, DocumentCost, RecordCost
-from benchmarks.results.files.about import figures_of, measured_of
-from benchmarks.results.files.schema import TABLES
-from benchmarks.results.files.tables import ResultTables
-from benchmarks.results.pairings.matrix import composition_of, matrices_of
-from generators.base import Kind, OutcomeName
-from pipelines.chat.endings import CUT
-from scorers.parts import RULED
-from scorers.statistics.estimate import Floats
+from plait.benchmarks.results.board import NAME, SCHEMA, Board, Codes, Mask, Names
+from plait.benchmarks.results.costs import Amounts, DocumentCost, RecordCost
+from plait.benchmarks.results.files.about import figures_of, measured_of
+from plait.benchmarks.results.files.schema import TABLES
+from plait.benchmarks.results.files.tables import ResultTables
+from plait.benchmarks.results.pairings.matrix import composition_of, matrices_of
+from plait.generators.base import Kind, OutcomeName
+from plait.pipelines.chat.endings import CUT
+from plait.scorers.parts import RULED
+from plait.scorers.statistics.estimate import Floats
 
 Indices = npt.NDArray[np.int64]
 _AMOUNTS = (

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.results.files.about import CHAIN, RunAbout
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.schema import TABLES
-from benchmarks.results.files.writing import place_file, write_about, write_errors
-from pipelines.systems import parts_of
+from plait.benchmarks.results.files.about import CHAIN, RunAbout
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.schema import TABLES
+from plait.benchmarks.results.files.writing import place_file, write_about, write_errors
+from plait.pipelines.systems import parts_of
 
 Rows = Callable[[pa.Table], Any]
 """Returns which rows of a table stay, as a column of booleans."""

@@ -17,19 +17,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from benchmarks.results.board import Board
-from benchmarks.results.files.boards import board_of
-from benchmarks.results.files.tables import (
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.files.boards import board_of
+from plait.benchmarks.results.files.tables import (
     NewerResults,
     NoResults,
     ResultsError,
     ResultTables,
     Row,
 )
-from cluster.plan import Evaluation
-from cluster.records import RecordRow
-from cluster.store import Store
-from generators.base import (
+from plait.cluster.plan import Evaluation
+from plait.cluster.records import RecordRow
+from plait.cluster.store import Store
+from plait.generators.base import (
     Failure,
     Fault,
     Kind,
@@ -42,8 +42,8 @@ from generators.base import (
     Unread,
     Unscored,
 )
-from generators.buckets import AnyPath
-from generators.document import (
+from plait.generators.buckets import AnyPath
+from plait.generators.document import (
     Content,
     Document,
     Image,
@@ -53,7 +53,7 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.system import TRIES, Variant
+from plait.generators.system import TRIES, Variant
 
 __all__ = ["NewerResults", "NoResults", "PackedStore", "ResultsError", "RunResults"]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.results.files.schema import TABLES
-from generators.buckets import AnyPath, matching
-from generators.errors import UsageError
-from generators.files import write_whole
+from plait.benchmarks.results.files.schema import TABLES
+from plait.generators.buckets import AnyPath, matching
+from plait.generators.errors import UsageError
+from plait.generators.files import write_whole
 
 COMPARE = "compare"
 """Folder inside a run directory: judgements by protocol, each a store of its own."""

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from generators.files import write_error
+from plait.generators.files import write_error
 
 Row = Mapping[str, Any]
 _AT_ONCE = 8_192

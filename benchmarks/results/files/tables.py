@@ -16,24 +16,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.results.files.about import (
+from plait.benchmarks.results.files.about import (
     RecordedScorer,
     RunAbout,
     scorer_of,
     stage_of,
     system_of,
 )
-from benchmarks.results.files.schema import ABOUT, FOLDER, TABLES, VERSION
-from benchmarks.results.files.writing import (
+from plait.benchmarks.results.files.schema import ABOUT, FOLDER, TABLES, VERSION
+from plait.benchmarks.results.files.writing import (
     content_digest,
     footer_digest,
     io_of,
     record_parts,
 )
-from generators.base import StageSpec
-from generators.buckets import AnyPath, local_copy
-from generators.errors import PlaitError, UsageError
-from generators.system import System
+from plait.generators.base import StageSpec
+from plait.generators.buckets import AnyPath, local_copy
+from plait.generators.errors import PlaitError, UsageError
+from plait.generators.system import System
 
 Row = Mapping[str, Any]
 

@@ -24,25 +24,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.results.board import SCORED, outcome_of, score_value
-from benchmarks.results.costs import RecordCost
-from benchmarks.results.files.about import Facts, RunAbout, facts_of_figures
-from benchmarks.results.files.rulings import (
+from plait.benchmarks.results.board import SCORED, outcome_of, score_value
+from plait.benchmarks.results.costs import RecordCost
+from plait.benchmarks.results.files.about import Facts, RunAbout, facts_of_figures
+from plait.benchmarks.results.files.rulings import (
     TABLE,
     Ruling,
     recorded_comparisons,
     table_of,
 )
-from benchmarks.results.files.schema import ABOUT, TABLES, VERSION
-from benchmarks.results.files.spill import Spill
-from benchmarks.tasks.changes import query_digest
-from cluster.manifest import version_of
-from cluster.parts import DamagedPart, StoreError, parts_in, stage_folders
-from cluster.plan import Evaluation, Plan
-from cluster.store import Store, read_blob
-from generators.base import Job, OutcomeName, Result, SetMember, StageSpec, Unread
-from generators.buckets import AnyPath
-from generators.document import (
+from plait.benchmarks.results.files.schema import ABOUT, TABLES, VERSION
+from plait.benchmarks.results.files.spill import Spill
+from plait.benchmarks.tasks.changes import query_digest
+from plait.cluster.manifest import version_of
+from plait.cluster.parts import DamagedPart, StoreError, parts_in, stage_folders
+from plait.cluster.plan import Evaluation, Plan
+from plait.cluster.store import Store, read_blob
+from plait.generators.base import Job, OutcomeName, Result, SetMember, StageSpec, Unread
+from plait.generators.buckets import AnyPath
+from plait.generators.document import (
     Content,
     Document,
     Image,
@@ -54,10 +54,10 @@ from generators.document import (
     Turn,
     key_of,
 )
-from generators.errors import PlaitError
-from generators.files import copy_whole, write_error, write_whole
-from generators.system import TRIES, Variant
-from scorers.base import Scorer
+from plait.generators.errors import PlaitError
+from plait.generators.files import copy_whole, write_error, write_whole
+from plait.generators.system import TRIES, Variant
+from plait.scorers.base import Scorer
 
 VARIANTS: tuple[Variant, ...] = ("text", "interleaved", "plain")
 _IMAGE_BYTES = 128 << 20

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.results.board import Board
-from benchmarks.results.costs import MEASURES, DocumentCost, RecordCost, total
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
-from benchmarks.results.people import Agreement, agreement_of
-from benchmarks.results.rankings import Rankings, Series, means_of, weights_of
-from generators.base import Kind, OutcomeName
-from scorers.base import Scorer, ends_of
-from scorers.statistics.estimate import Estimate, Floats, excludes_zero
-from scorers.statistics.means import AMOUNT, mean, of_differences, paired
-from scorers.statistics.power import detectable, queries_needed
-from scorers.statistics.two_way import TwoWayModel, shared_queries, two_way
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.costs import MEASURES, DocumentCost, RecordCost, total
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
+from plait.benchmarks.results.people import Agreement, agreement_of
+from plait.benchmarks.results.rankings import Rankings, Series, means_of, weights_of
+from plait.generators.base import Kind, OutcomeName
+from plait.scorers.base import Scorer, ends_of
+from plait.scorers.statistics.estimate import Estimate, Floats, excludes_zero
+from plait.scorers.statistics.means import AMOUNT, mean, of_differences, paired
+from plait.scorers.statistics.power import detectable, queries_needed
+from plait.scorers.statistics.two_way import TwoWayModel, shared_queries, two_way
 
 PEOPLE = "people"
 

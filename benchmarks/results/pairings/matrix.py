@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from generators.system import System
-from pipelines.systems import parts_of
+from plait.generators.system import System
+from plait.pipelines.systems import parts_of
 
 _Cells = dict[tuple[str, str], System]
 _Sides = tuple[tuple[str, ...], tuple[str, ...]]

@@ -7,15 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from benchmarks.results.board import Board
-from benchmarks.results.costs import MEASURES
-from benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, drawn
-from benchmarks.results.page_files import PageFiles
-from benchmarks.results.pairings.comparison import Pairings, PairingScores, pairings_of
-from benchmarks.results.pairings.sheet import Read, sheet_markup, sheet_of, write_images
-from benchmarks.results.pairings.tables import agreement_tables, cost_table, score_tables
-from benchmarks.results.table import ResultTable
-from scorers.statistics.estimate import Estimate
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.costs import MEASURES
+from plait.benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, drawn
+from plait.benchmarks.results.page_files import PageFiles
+from plait.benchmarks.results.pairings.comparison import (
+    Pairings,
+    PairingScores,
+    pairings_of,
+)
+from plait.benchmarks.results.pairings.sheet import (
+    Read,
+    sheet_markup,
+    sheet_of,
+    write_images,
+)
+from plait.benchmarks.results.pairings.tables import (
+    agreement_tables,
+    cost_table,
+    score_tables,
+)
+from plait.benchmarks.results.table import ResultTable
+from plait.scorers.statistics.estimate import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,15 +18,15 @@ from markupsafe import Markup
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont, ImageOps
 
-from benchmarks.results.board import Board
-from benchmarks.results.page_files import PageFiles
-from benchmarks.results.pairings.comparison import Pairings
-from benchmarks.results.table import environment, printable
-from generators.base import Result
-from generators.document import Image, Sample, Text
-from generators.errors import UsageError
-from generators.images import decode, small_webp
-from scorers.statistics.estimate import Floats
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.page_files import PageFiles
+from plait.benchmarks.results.pairings.comparison import Pairings
+from plait.benchmarks.results.table import environment, printable
+from plait.generators.base import Result
+from plait.generators.document import Image, Sample, Text
+from plait.generators.errors import UsageError
+from plait.generators.images import decode, small_webp
+from plait.scorers.statistics.estimate import Floats
 
 Read = Callable[[Image], bytes]
 QUERIES = 6

@@ -7,15 +7,15 @@ from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any
 
-from benchmarks.results.board import Board
-from benchmarks.results.costs import MEASURES
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.pairings.comparison import (
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.costs import MEASURES
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.pairings.comparison import (
     CellDifference,
     Pairings,
     PairingScores,
 )
-from benchmarks.results.table import (
+from plait.benchmarks.results.table import (
     ResultTable,
     TableCell,
     TableColumn,
@@ -24,11 +24,11 @@ from benchmarks.results.table import (
     latex_page,
     markdown_page,
 )
-from generators.buckets import AnyPath
-from generators.files import write_whole
-from scorers.statistics.estimate import Estimate, excludes_zero
-from scorers.statistics.power import POWER
-from scorers.statistics.two_way import ONE_LEVEL
+from plait.generators.buckets import AnyPath
+from plait.generators.files import write_whole
+from plait.scorers.statistics.estimate import Estimate, excludes_zero
+from plait.scorers.statistics.power import POWER
+from plait.scorers.statistics.two_way import ONE_LEVEL
 
 FILES = tuple(f"pairings.{form}" for form in ("json", "md", "csv", "tex"))
 SHARES: Mapping[str, str] = {

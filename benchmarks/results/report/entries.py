@@ -12,14 +12,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.results.board import Board, outcome_of, score_value, weights_of
-from benchmarks.results.leaderboard import ranked
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.reasons import Shape, outcome_groups, shape_of
-from benchmarks.tasks.controls import is_reference
-from cluster.plan import Evaluation
-from generators.base import Outcome, Result
-from generators.document import Content, Image, Malformed, Sample, Score, key_of
+from plait.benchmarks.results.board import Board, outcome_of, score_value, weights_of
+from plait.benchmarks.results.leaderboard import ranked
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.reasons import Shape, outcome_groups, shape_of
+from plait.benchmarks.tasks.controls import is_reference
+from plait.cluster.plan import Evaluation
+from plait.generators.base import Outcome, Result
+from plait.generators.document import Content, Image, Malformed, Sample, Score, key_of
 
 _LARGEST = 2**53 - 1
 """JavaScript's Number.MAX_SAFE_INTEGER."""

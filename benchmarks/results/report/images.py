@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from benchmarks.results.page_files import PageFiles, image_url
-from generators.document import Image
-from generators.images import small_webp
+from plait.benchmarks.results.page_files import PageFiles, image_url
+from plait.generators.document import Image
+from plait.generators.images import small_webp
 
 PACK = 256
 """Images in one file: about 6 MB, read at once when one of them is shown."""

@@ -21,29 +21,29 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from markupsafe import Markup
 
-from benchmarks.provenance import provenance_facts
-from benchmarks.results import leaderboard as tables
-from benchmarks.results.board import Board
-from benchmarks.results.figures import ACCENT, drawn, name_rows, short
-from benchmarks.results.headline import headline_table, outcome_texts
-from benchmarks.results.page_files import FolderFiles, InlineFiles, PageFiles
-from benchmarks.results.pairings.page import pairings_section
-from benchmarks.results.reasons import FAILURES, outcome_groups
-from benchmarks.results.report.entries import (
+from plait.benchmarks.provenance import provenance_facts
+from plait.benchmarks.results import leaderboard as tables
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.figures import ACCENT, drawn, name_rows, short
+from plait.benchmarks.results.headline import headline_table, outcome_texts
+from plait.benchmarks.results.page_files import FolderFiles, InlineFiles, PageFiles
+from plait.benchmarks.results.pairings.page import pairings_section
+from plait.benchmarks.results.reasons import FAILURES, outcome_groups
+from plait.benchmarks.results.report.entries import (
     ReportEntry,
     entries_of,
     index_of,
     keys_shown,
     row_of,
 )
-from benchmarks.results.report.images import PACK, Progress, Read, pack_images
-from benchmarks.results.table import ResultTable, environment
-from benchmarks.results.timeline import timeline_of
-from cluster.tracing.summary import TRACE
-from generators.buckets import AnyPath
-from generators.files import write_whole
-from scorers.base import Scorer, bounds
-from scorers.statistics.estimate import Floats
+from plait.benchmarks.results.report.images import PACK, Progress, Read, pack_images
+from plait.benchmarks.results.table import ResultTable, environment
+from plait.benchmarks.results.timeline import timeline_of
+from plait.cluster.tracing.summary import TRACE
+from plait.generators.buckets import AnyPath
+from plait.generators.files import write_whole
+from plait.scorers.base import Scorer, bounds
+from plait.scorers.statistics.estimate import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

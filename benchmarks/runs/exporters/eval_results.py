@@ -16,16 +16,16 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from benchmarks.results.board import Board
-from benchmarks.results.leaderboard import AVERAGES, HEADINGS, headline, leaderboard
-from benchmarks.runs.run_data import RunData
-from benchmarks.tasks.mmie.official import claim
-from benchmarks.tasks.reading.sources import HUB
-from generators.base import StageSpec
-from generators.errors import UsageError
-from generators.files import write_whole
-from generators.names import unknown
-from generators.system import System
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.leaderboard import AVERAGES, HEADINGS, headline, leaderboard
+from plait.benchmarks.runs.run_data import RunData
+from plait.benchmarks.tasks.mmie.official import claim
+from plait.benchmarks.tasks.reading.sources import HUB
+from plait.generators.base import StageSpec
+from plait.generators.errors import UsageError
+from plait.generators.files import write_whole
+from plait.generators.names import unknown
+from plait.generators.system import System
 
 FOLDER = ".eval_results"
 

@@ -17,14 +17,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.leaderboard import COUNTS, headline, leaderboard
-from benchmarks.runs.run_data import QueryAnswer, RunData
-from generators.base import StageSpec
-from generators.content import marked
-from generators.document import Document, Sample
-from generators.files import safe_name, write_whole
-from generators.system import System
-from scorers.base import Scorer, bounds
+from plait.benchmarks.results.leaderboard import COUNTS, headline, leaderboard
+from plait.benchmarks.runs.run_data import QueryAnswer, RunData
+from plait.generators.base import StageSpec
+from plait.generators.content import marked
+from plait.generators.document import Document, Sample
+from plait.generators.files import safe_name, write_whole
+from plait.generators.system import System
+from plait.scorers.base import Scorer, bounds
 
 VERSION = "0.3.0"
 _HUB = "hf:"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs.exporters.tracked import (
+from plait.benchmarks.runs.exporters.tracked import (
     IMAGES,
     QUESTION_IMAGES,
     Row,
@@ -20,8 +20,8 @@ from benchmarks.runs.exporters.tracked import (
     TrackerClient,
     write_tracked,
 )
-from benchmarks.runs.run_data import RunData
-from generators.extras import import_extra
+from plait.benchmarks.runs.run_data import RunData
+from plait.generators.extras import import_extra
 
 STORE = "mlruns"
 """The folder of the store, which no other file may be in."""

@@ -18,16 +18,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.board import Board
-from benchmarks.results.leaderboard import MICRO, leaderboard, parts_of
-from benchmarks.runs.run_data import QueryAnswer, RunData
-from benchmarks.tasks.mmie.official import ImageFiles, claim
-from cluster.store import read_blob
-from generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, StageSpec
-from generators.content import marked
-from generators.document import Content, Image, Sample
-from generators.extras import import_extra
-from generators.system import System
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.leaderboard import MICRO, leaderboard, parts_of
+from plait.benchmarks.runs.run_data import QueryAnswer, RunData
+from plait.benchmarks.tasks.mmie.official import ImageFiles, claim
+from plait.cluster.store import read_blob
+from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, StageSpec
+from plait.generators.content import marked
+from plait.generators.document import Content, Image, Sample
+from plait.generators.extras import import_extra
+from plait.generators.system import System
 
 MOST_QUERIES = 200
 """Whose answers are in the tables, as many as the page of a run shows by default."""
@@ -69,7 +69,7 @@ class TrackerClient:
     form: str
     """The format's name."""
     modules: Sequence[str]
-    """What has to be installed (`generators.extras`)."""
+    """What has to be installed (`plait.generators.extras`)."""
     write: Callable[[TrackedSystem, Path], None]
     prefix: str
     """Of the variables that the program reads, which are not passed on."""

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs.exporters.tracked import (
+from plait.benchmarks.runs.exporters.tracked import (
     TrackedSystem,
     TrackerClient,
     write_tracked,
 )
-from benchmarks.runs.run_data import RunData
-from generators.errors import UsageError, WriteError
-from generators.extras import import_extra
+from plait.benchmarks.runs.run_data import RunData
+from plait.generators.errors import UsageError, WriteError
+from plait.generators.extras import import_extra
 
 
 def export(run: RunData, systems: Sequence[str], out: Path) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs.exporters.tracked import (
+from plait.benchmarks.runs.exporters.tracked import (
     IMAGES,
     QUESTION_IMAGES,
     Row,
@@ -18,9 +18,9 @@ from benchmarks.runs.exporters.tracked import (
     TrackerClient,
     write_tracked,
 )
-from benchmarks.runs.run_data import RunData
-from generators.extras import import_extra
-from generators.files import safe_name
+from plait.benchmarks.runs.run_data import RunData
+from plait.generators.extras import import_extra
+from plait.generators.files import safe_name
 
 
 def export(run: RunData, systems: Sequence[str], out: Path) -> str:

@@ -10,22 +10,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
-from benchmarks.durations import in_words
-from benchmarks.results.board import Board
-from benchmarks.results.table import ResultTable
-from benchmarks.runs.config import is_run
-from benchmarks.runs.forecast.machines import Machine
-from benchmarks.runs.forecast.prior import ASSUMED, GPUS, gpu_of
-from benchmarks.runs.forecast.rates import IMAGES, Origin, Sources, StageRates
-from benchmarks.runs.forecast.simulation import Simulated, StageWork, simulate, work_of
-from benchmarks.runs.run_directory import read_manifest
-from cluster.counts import StageCount
-from cluster.manifest import write_json
-from cluster.plan import Plan
-from cluster.run import MANIFEST, RunResult
-from generators.base import StageSpec
-from generators.buckets import AnyPath
-from generators.work import NOTHING, FigureRange, RangeEnd
+from plait.benchmarks.durations import in_words
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.config import is_run
+from plait.benchmarks.runs.forecast.machines import Machine
+from plait.benchmarks.runs.forecast.prior import ASSUMED, GPUS, gpu_of
+from plait.benchmarks.runs.forecast.rates import IMAGES, Origin, Sources, StageRates
+from plait.benchmarks.runs.forecast.simulation import (
+    Simulated,
+    StageWork,
+    simulate,
+    work_of,
+)
+from plait.benchmarks.runs.run_directory import read_manifest
+from plait.cluster.counts import StageCount
+from plait.cluster.manifest import write_json
+from plait.cluster.plan import Plan
+from plait.cluster.run import MANIFEST, RunResult
+from plait.generators.base import StageSpec
+from plait.generators.buckets import AnyPath
+from plait.generators.work import NOTHING, FigureRange, RangeEnd
 
 FORECAST, OUTCOME = "forecast", "forecast_outcome"
 """Entries of the manifest."""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from cluster.manifest import hardware
-from cluster.placement import Node, Resources
-from generators.errors import UsageError
+from plait.cluster.manifest import hardware
+from plait.cluster.placement import Node, Resources
+from plait.generators.errors import UsageError
 
 _FORM = re.compile(
     r"(?:(?P<nodes>\d+)x)?(?P<gpus>\d+)x(?P<name>[^,]*[A-Za-z][^,]*)(?:,(?P<cpus>\d+)cpu)?"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, get_args
 
-from benchmarks.runs.forecast.machines import Machine, same_gpu
-from generators.base import StageSpec
-from generators.work import PROMPT_TOKENS, FigureRange, RangeEnd, Work
+from plait.benchmarks.runs.forecast.machines import Machine, same_gpu
+from plait.generators.base import StageSpec
+from plait.generators.work import PROMPT_TOKENS, FigureRange, RangeEnd, Work
 
 
 class Gpu(NamedTuple):
@@ -39,7 +39,7 @@ GPUS = (
 LEAST_REACHED, MOST_REACHED = 0.17, 0.72
 """Of Stable Diffusion 1.5 on A100, and of FLUX.1-dev on L20 (huggingface/flux-fast). The
 sources of the other figures stand in `tests/benchmarks/runs/test_prior.py`; operations are
-those of `generators.diffusion.flops`. Prompts are read by the same products."""
+those of `plait.generators.diffusion.flops`. Prompts are read by the same products."""
 COMPILED = 1.4
 """Gain of compiled kernels: 1.30 (SDXL, A100) to 1.56 (FLUX.1-dev, H100), same sources."""
 BYTES = FigureRange(0.35, 0.17, 0.70)

@@ -20,15 +20,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.runs.forecast.machines import Machine
-from benchmarks.runs.forecast.prior import PROCESS_S, load_of, seconds_of
-from benchmarks.runs.run_directory import read_manifest, stage_facts
-from cluster.manifest import LOADS, TAKEOVERS, TIMING
-from cluster.parts import StoreError, parts_in, read_part, stage_folders
-from generators.base import StageSpec
-from generators.buckets import AnyPath
-from generators.errors import UsageError
-from generators.work import FigureRange
+from plait.benchmarks.runs.forecast.machines import Machine
+from plait.benchmarks.runs.forecast.prior import PROCESS_S, load_of, seconds_of
+from plait.benchmarks.runs.run_directory import read_manifest, stage_facts
+from plait.cluster.manifest import LOADS, TAKEOVERS, TIMING
+from plait.cluster.parts import StoreError, parts_in, read_part, stage_folders
+from plait.generators.base import StageSpec
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
+from plait.generators.work import FigureRange
 
 IMAGES = "pictures_per_document"
 """The manifest's entry."""

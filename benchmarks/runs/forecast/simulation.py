@@ -1,6 +1,6 @@
 """The run that a forecast is made of: the engine itself on a virtual clock.
 
-Allocation, queues and workers' hosts are those of a run (`cluster.executors.simulated`).
+Allocation, queues and workers' hosts are those of a run (`plait.cluster.executors.simulated`).
 Only the jobs stand for others: where there are many, each is counted for several records
 and takes as long as they do, so that a large plan takes no longer than a small one.
 """
@@ -15,20 +15,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.runs.forecast.rates import Sources, StageRates
-from cluster.counts import StageCount
-from cluster.engine import Engine
-from cluster.executors.base import Executor
-from cluster.executors.simulated import Speeds, World
-from cluster.placement import Node, Resources
-from cluster.plan import EngineOptions, Plan
-from cluster.records import Item, RecordRow
-from cluster.stage_queue import FailedJobs, StageQueue
-from cluster.walks import Walker
-from cluster.worker import Receipt, WorkerInfo
-from generators.base import Job, Outcome, OutcomeName, Skip, StageSpec, Walk
-from generators.document import Request
-from generators.work import FigureRange, RangeEnd
+from plait.benchmarks.runs.forecast.rates import Sources, StageRates
+from plait.cluster.counts import StageCount
+from plait.cluster.engine import Engine
+from plait.cluster.executors.base import Executor
+from plait.cluster.executors.simulated import Speeds, World
+from plait.cluster.placement import Node, Resources
+from plait.cluster.plan import EngineOptions, Plan
+from plait.cluster.records import Item, RecordRow
+from plait.cluster.stage_queue import FailedJobs, StageQueue
+from plait.cluster.walks import Walker
+from plait.cluster.worker import Receipt, WorkerInfo
+from plait.generators.base import Job, Outcome, OutcomeName, Skip, StageSpec, Walk
+from plait.generators.document import Request
+from plait.generators.work import FigureRange, RangeEnd
 
 _LEAST_JOBS = 400
 """A stage with no more records is simulated record by record."""

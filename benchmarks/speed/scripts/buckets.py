@@ -1,6 +1,6 @@
 """A run in a bucket beside the same run in a folder: seconds, and requests to the server.
 
-    python -m benchmarks.speed.scripts.buckets --records 100000
+    python -m plait.benchmarks.speed.scripts.buckets --records 100000
 
 Run it in the checkout, with what `.[dev]` installs: moto's S3 server, which answers in
 milliseconds where a provider takes tens of them, so that requests say more than seconds.
@@ -24,19 +24,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from socket import create_server
 
-from benchmarks.results.table import ResultTable
-from benchmarks.speed.scripts.common import Script
-from benchmarks.speed.scripts.orchestration import BATCH_SIZE, samples_of, spec_of
-from cluster.manifest import environment
-from cluster.plan import EngineOptions, Plan
-from cluster.records import Item, encode
-from cluster.run import execute
-from cluster.store import Store, write_part
-from cluster.watcher import Watcher
-from generators.base import Kind, Result
-from generators.buckets import AnyPath, any_path
-from generators.document import Draft, Request, Text
-from generators.system import System
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.speed.scripts.common import Script
+from plait.benchmarks.speed.scripts.orchestration import BATCH_SIZE, samples_of, spec_of
+from plait.cluster.manifest import environment
+from plait.cluster.plan import EngineOptions, Plan
+from plait.cluster.records import Item, encode
+from plait.cluster.run import execute
+from plait.cluster.store import Store, write_part
+from plait.cluster.watcher import Watcher
+from plait.generators.base import Kind, Result
+from plait.generators.buckets import AnyPath, any_path
+from plait.generators.document import Draft, Request, Text
+from plait.generators.system import System
 
 SPEC = spec_of(0)
 _REQUEST = re.compile(rb'"[A-Z]+ [^"]* HTTP/1\.1"')

@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from benchmarks.bench_program import check_outs, write_outs
-from benchmarks.provenance import provenance_line
-from benchmarks.results.table import ResultTable, markdown_page
-from benchmarks.terminal import console
+from plait.benchmarks.bench_program import check_outs, write_outs
+from plait.benchmarks.provenance import provenance_line
+from plait.benchmarks.results.table import ResultTable, markdown_page
+from plait.benchmarks.terminal import console
 
 
 class Script:
@@ -24,7 +24,7 @@ class Script:
 
     def __init__(self, doc: str | None, name: str, words: Sequence[str] | None) -> None:
         self._words = list(sys.argv[1:] if words is None else words)
-        self._command = f"python -m benchmarks.speed.scripts.{name}"
+        self._command = f"python -m plait.benchmarks.speed.scripts.{name}"
         self.parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
         self.parser.add_argument("--out", type=Path, action="append", default=[])
 

@@ -1,10 +1,10 @@
 """The engine on 1 to 512 simulated GPUs: 20 systems, 3 scorers, up to 20,103 queries.
 
-    python -m benchmarks.speed.scripts.many_gpus --out many-gpus.md --plot many-gpus.svg
-    python -m benchmarks.speed.scripts.many_gpus --gpus 64 --queries 1000
+    python -m plait.benchmarks.speed.scripts.many_gpus --out many-gpus.md --plot many-gpus.svg
+    python -m plait.benchmarks.speed.scripts.many_gpus --gpus 64 --queries 1000
 
 Scheduler, allocation, queues, walks, keys and records are those of a run, on the virtual
-clock of `cluster.executors.simulated`. Simulated are nodes, processes and stages: a batch
+clock of `plait.cluster.executors.simulated`. Simulated are nodes, processes and stages: a batch
 takes as long as `RATES` say and answers with a made-up record, which stays in memory. So
 makespans are virtual, and the driver's CPU time is real; it includes the simulation's own.
 """
@@ -26,23 +26,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.results.table import ResultTable
-from benchmarks.runs.forecast.simulation import CountingWorker
-from benchmarks.speed.scripts.common import Script
-from benchmarks.tasks.mmie.categories import CATEGORIES
-from benchmarks.tasks.task_set import load
-from cluster.executors.simulated import Speeds, World
-from cluster.manifest import environment
-from cluster.placement import Node, Resources
-from cluster.plan import EngineOptions, Plan
-from cluster.records import Item, RecordRow
-from cluster.schedule import Scheduler
-from cluster.store import Store
-from cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
-from generators.base import Kind, OutcomeName, StageSpec
-from generators.document import Sample, Text, Turn
-from pipelines.systems import Models, chat_spec, resolve
-from scorers import resolve_scorer
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.forecast.simulation import CountingWorker
+from plait.benchmarks.speed.scripts.common import Script
+from plait.benchmarks.tasks.mmie.categories import CATEGORIES
+from plait.benchmarks.tasks.task_set import load
+from plait.cluster.executors.simulated import Speeds, World
+from plait.cluster.manifest import environment
+from plait.cluster.placement import Node, Resources
+from plait.cluster.plan import EngineOptions, Plan
+from plait.cluster.records import Item, RecordRow
+from plait.cluster.schedule import Scheduler
+from plait.cluster.store import Store
+from plait.cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
+from plait.generators.base import Kind, OutcomeName, StageSpec
+from plait.generators.document import Sample, Text, Turn
+from plait.pipelines.systems import Models, chat_spec, resolve
+from plait.scorers import resolve_scorer
 
 LVLMS = ("qwen2-vl-72b", "qwen2-vl-7b", "llava-34b", "hf:Qwen/Qwen3-VL-4B-Instruct")
 T2I_MODELS = ("openjourney", "sd3", "sdxl", "flux")

@@ -1,6 +1,6 @@
 """What orchestration costs: plait beside a loop and Ray Data.
 
-    python -m benchmarks.speed.scripts.orchestration --batches 40 --out orchestration.md
+    python -m plait.benchmarks.speed.scripts.orchestration --batches 40 --out orchestration.md
 
 Run it in the checkout. A stage sleeps for a given time per batch and returns its input, so
 whatever is not sleep is overhead. All three run the same stage and write the same records.
@@ -23,16 +23,16 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 import ray
 
-from benchmarks.results.table import ResultTable
-from benchmarks.speed.scripts.common import CpuClock, Script
-from cluster.manifest import environment
-from cluster.plan import EngineOptions, Plan
-from cluster.ray_data import BatchStage, as_rows
-from cluster.run import execute
-from cluster.watcher import Watcher
-from generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
-from generators.document import Draft, Request, Sample, Text, Turn
-from generators.system import System
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.speed.scripts.common import CpuClock, Script
+from plait.cluster.manifest import environment
+from plait.cluster.plan import EngineOptions, Plan
+from plait.cluster.ray_data import BatchStage, as_rows
+from plait.cluster.run import execute
+from plait.cluster.watcher import Watcher
+from plait.generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
+from plait.generators.document import Draft, Request, Sample, Text, Turn
+from plait.generators.system import System
 
 SLEEPS_MS = (0, 10, 50, 200)
 ACTORS = 2
@@ -61,7 +61,7 @@ def spec_of(sleep_ms: int) -> StageSpec:
     return StageSpec(
         name=f"sleep-{sleep_ms}ms",
         kind=Kind.DRAFT,
-        target="benchmarks.speed.scripts.orchestration:Sleeper",
+        target="plait.benchmarks.speed.scripts.orchestration:Sleeper",
         settings={"sleep_s": sleep_ms / 1000},
         placement=Placement(batch_size=BATCH_SIZE, workers=ACTORS, num_cpus=0.0),
     )

@@ -1,6 +1,6 @@
 """What it takes to write the results of a large run and to read them: seconds and memory.
 
-    python -m benchmarks.speed.scripts.reading --queries 20103 --systems 20 --scorers 3
+    python -m plait.benchmarks.speed.scripts.reading --queries 20103 --systems 20 --scorers 3
 
 Run it in the checkout. Records are made up: answers of about 700 characters by systems
 that share nothing, and scores. Making them is not measured. Every step is a process of its
@@ -20,16 +20,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.table import ResultTable
-from benchmarks.speed.scripts.common import Script
-from cluster.manifest import environment
-from cluster.plan import Plan
-from cluster.records import Item, encode
-from cluster.store import Store, write_part
-from generators.base import Kind, Result, StageSpec
-from generators.document import Draft, Request, Sample, Score, Text, Turn
-from generators.system import System
-from scorers.base import CustomScorer
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.speed.scripts.common import Script
+from plait.cluster.manifest import environment
+from plait.cluster.plan import Plan
+from plait.cluster.records import Item, encode
+from plait.cluster.store import Store, write_part
+from plait.generators.base import Kind, Result, StageSpec
+from plait.generators.document import Draft, Request, Sample, Score, Text, Turn
+from plait.generators.system import System
+from plait.scorers.base import CustomScorer
 
 CATEGORIES = {"SA": 5005, "PBL": 11482, "MSR": 3616}
 _AT_ONCE = 4_000
@@ -118,8 +118,8 @@ def _commit(root: Path, spec: StageSpec, made: list[tuple[Item, Result[Any]]]) -
 
 def take_step(step: str, root: Path, plan: Plan | None) -> None:
     """Do what is measured; imports are part of it, as they are of a command."""
-    from benchmarks.results.files.reading import RunResults
-    from benchmarks.results.files.schema import FOLDER
+    from plait.benchmarks.results.files.reading import RunResults
+    from plait.benchmarks.results.files.schema import FOLDER
 
     if step == "write":
         _write(root, plan)
@@ -131,9 +131,9 @@ def take_step(step: str, root: Path, plan: Plan | None) -> None:
         key = next(iter(results.heads))
         next(results.evaluations([key], systems=[name]))
     elif step in ("tables", "page"):
-        from benchmarks.results.leaderboard import write_leaderboard
-        from benchmarks.results.report import write_report
-        from cluster.store import read_blob
+        from plait.benchmarks.results.leaderboard import write_leaderboard
+        from plait.benchmarks.results.report import write_report
+        from plait.cluster.store import read_blob
 
         write_leaderboard(results.board, root)
         if step == "page":
@@ -142,10 +142,10 @@ def take_step(step: str, root: Path, plan: Plan | None) -> None:
 
 
 def _write(root: Path, plan: Plan | None) -> None:
-    from benchmarks.results.files.about import RunAbout, facts_of_plan
-    from benchmarks.results.files.schema import FOLDER
-    from benchmarks.results.files.writing import ResultsWriter
-    from cluster.plan import evaluations
+    from plait.benchmarks.results.files.about import RunAbout, facts_of_plan
+    from plait.benchmarks.results.files.schema import FOLDER
+    from plait.benchmarks.results.files.writing import ResultsWriter
+    from plait.cluster.plan import evaluations
 
     assert plan is not None
     about = RunAbout(
@@ -190,7 +190,7 @@ def main(words: list[str] | None = None) -> None:
 def _measured(step: str, root: Path, sizes: tuple[int, int, int]) -> list[str]:
     names = ("--queries", "--systems", "--scorers")
     asked = [word for name, n in zip(names, sizes, strict=True) for word in (name, str(n))]
-    module = "benchmarks.speed.scripts.reading"
+    module = "plait.benchmarks.speed.scripts.reading"
     command = [sys.executable, "-m", module, "--step", step, "--root", str(root), *asked]
     began = time.monotonic()
     process = subprocess.Popen(command)

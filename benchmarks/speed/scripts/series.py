@@ -1,8 +1,8 @@
 """All measurements one after another, each by a command in a process of its own.
 
     make bench                                          # this CPU, into results/measured
-    python -m benchmarks.speed.scripts.series cpu --only clipscore --out FOLDER
-    python -m benchmarks.speed.scripts.series gpu --weights dummy --out results/h100
+    python -m plait.benchmarks.speed.scripts.series cpu --only clipscore --out FOLDER
+    python -m plait.benchmarks.speed.scripts.series gpu --weights dummy --out results/h100
 
 Run it in the checkout. Each measurement writes `NAME.json` and `NAME.md`; `summary.md`
 beside them repeats their main tables. One that fails is named, and the others continue.
@@ -18,15 +18,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cluster.manifest import CHECKOUT
-from generators.files import write_whole
+from plait.cluster.manifest import CHECKOUT
+from plait.generators.files import write_whole
 
 ABOUT = (
     "Each file names its command, its versions and its machine. `tiny` and `mini` weights "
     "are far smaller than the published ones: their figures say how fast plait is around a "
     "model. *upstream* is the original program's loop around the same weights, alone."
 )
-MEASURED = CHECKOUT / "benchmarks" / "results" / "measured"
+MEASURED = CHECKOUT / "benchmarks" / "speed" / "measured"
 STAGE = "plait.py bench stage"
 _BESIDE_ORIGINAL = "--weights tiny --batches 1,16 --queries 16 --rounds 3"
 _MINI = "--weights mini --batches 1,4 --queries 4 --rounds 2"
@@ -36,7 +36,7 @@ _WORDS = "--set draft.max_images=0 --set draft.max_text_tokens=128"
 _WITH_IMAGE = "--set draft.max_images=1 --set draft.max_text_tokens=64"
 _SCENARIOS = "--scenario offline --scenario single-stream"
 _JUDGE = f"{STAGE} --scorer judge:mmie-score --rounds 1 --set max_new_tokens=128"
-_SCRIPTS = "-m benchmarks.speed.scripts"
+_SCRIPTS = "-m plait.benchmarks.speed.scripts"
 CPU = {
     "anole-draft": f"{STAGE} anole {_BESIDE_ORIGINAL}",
     "gill-draft": f"{STAGE} gill {_BESIDE_ORIGINAL}",

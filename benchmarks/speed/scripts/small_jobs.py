@@ -1,6 +1,6 @@
 """A small job by a careful script and by plait, timed as whole processes and compared.
 
-    python -m benchmarks.speed.scripts.small_jobs --queries 40 --out small-jobs.md
+    python -m plait.benchmarks.speed.scripts.small_jobs --queries 40 --out small-jobs.md
 
 Run it in the checkout. 4 LVLMs x 4 T2I models with tiny weights answer N queries, which
 CLIPScore scores. `careful` is what a careful researcher would write: one process, no engine
@@ -28,17 +28,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.results.table import ResultTable
-from benchmarks.runs.run_data import RunData
-from benchmarks.speed.scripts.common import CpuClock, Script
-from benchmarks.tasks.mmie.reader import SAMPLE
-from benchmarks.tasks.task_set import load
-from cluster.loading import load_stage
-from cluster.manifest import CHECKOUT, environment
-from cluster.store import with_bytes
-from cluster.walks import drive
-from generators.base import Result
-from generators.document import (
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.run_data import RunData
+from plait.benchmarks.speed.scripts.common import CpuClock, Script
+from plait.benchmarks.tasks.mmie.reader import SAMPLE
+from plait.benchmarks.tasks.task_set import load
+from plait.cluster.loading import load_stage
+from plait.cluster.manifest import CHECKOUT, environment
+from plait.cluster.store import with_bytes
+from plait.cluster.walks import drive
+from plait.generators.base import Result
+from plait.generators.document import (
     Document,
     ImageRequest,
     Request,
@@ -46,10 +46,10 @@ from generators.document import (
     Text,
     with_blobs,
 )
-from generators.images import decode
-from generators.system import Repetition
-from pipelines.systems import Models, lvlm_spec, t2i_spec
-from scorers.clipscore import ClipScorer
+from plait.generators.images import decode
+from plait.generators.system import Repetition
+from plait.pipelines.systems import Models, lvlm_spec, t2i_spec
+from plait.scorers.clipscore import ClipScorer
 
 LVLMS = ("qwen2-vl-72b", "qwen2-vl-7b", "llava-34b", "hf:llava-hf/llava-v1.6-34b-hf")
 """Every LVLM with tiny weights; the last reads queries with several images, too."""
@@ -149,7 +149,7 @@ def _equal(key: tuple[str, ...], one: Answers, other: Answers) -> bool:
 def command_of(variant: str, data: Path, out: Path) -> list[str]:
     """Return the command of `careful` or `plait`."""
     if variant == "careful":
-        module = "benchmarks.speed.scripts.small_jobs"
+        module = "plait.benchmarks.speed.scripts.small_jobs"
         return [sys.executable, "-m", module, "--careful", str(data), str(out)]
     run = [sys.executable, "plait.py", "run", "--weights", "tiny", "--data", str(data)]
     pairings = [f"--system={lvlm}+{t2i}" for lvlm, t2i in product(LVLMS, T2I_MODELS)]

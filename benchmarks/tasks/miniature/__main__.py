@@ -1,6 +1,6 @@
 """Queries of the miniature world as an ordinary folder in MMIE's format.
 
-python -m benchmarks.tasks.miniature --out FOLDER -n N
+python -m plait.benchmarks.tasks.miniature --out FOLDER -n N
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.tasks.miniature.reader import NAME, QUERIES, read_queries
-from benchmarks.tasks.mmie.categories import BENCHMARK
-from benchmarks.tasks.mmie.official import ImageFiles, items_of, write_rows
-from benchmarks.tasks.mmie.reader import CRITERIA, FILES
-from generators.document import Image, Sample
-from generators.errors import PlaitError
+from plait.benchmarks.tasks.miniature.reader import NAME, QUERIES, read_queries
+from plait.benchmarks.tasks.mmie.categories import BENCHMARK
+from plait.benchmarks.tasks.mmie.official import ImageFiles, items_of, write_rows
+from plait.benchmarks.tasks.mmie.reader import CRITERIA, FILES
+from plait.generators.document import Image, Sample
+from plait.generators.errors import PlaitError
 
 
 def main(

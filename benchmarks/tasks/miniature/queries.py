@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from scorers.truth.changes import Change, ChangeKind, random_change
-from scorers.truth.language import (
+from plait.scorers.truth.changes import Change, ChangeKind, random_change
+from plait.scorers.truth.language import (
     count_answer,
     description,
     event,
@@ -26,7 +26,7 @@ from scorers.truth.language import (
     what_answer,
     where_answer,
 )
-from scorers.truth.scene import COLOURS, SHAPES, Scene, Split, random_scene
+from plait.scorers.truth.scene import COLOURS, SHAPES, Scene, Split, random_scene
 
 Category = Literal["SA", "PBL", "MSR"]
 CATEGORIES: tuple[Category, ...] = ("SA", "PBL", "MSR")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.tasks.miniature.queries import MiniatureQuery, Parts, queries
-from benchmarks.tasks.reading.images import ImageCache
-from generators.document import Content, Document, Image, Sample, Text, Turn
-from generators.errors import UsageError
-from generators.images import encode
-from generators.keys import digest
-from scorers.truth.drawing import draw
+from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, Parts, queries
+from plait.benchmarks.tasks.reading.images import ImageCache
+from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.generators.errors import UsageError
+from plait.generators.images import encode
+from plait.generators.keys import digest
+from plait.scorers.truth.drawing import draw
 
 NAME = "miniature"
 QUERIES = 40

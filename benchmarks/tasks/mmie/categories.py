@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from benchmarks.tasks.reading.rules import RowError, Rule
+from plait.benchmarks.tasks.reading.rules import RowError, Rule
 
 CATEGORIES: Mapping[str, int] = MappingProxyType({"SA": 5005, "PBL": 11482, "MSR": 3616})
 """Queries per category in the published set (Table 1), the weights of its averages."""

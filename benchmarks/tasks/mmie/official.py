@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.tasks.mmie.categories import (
+from plait.benchmarks.tasks.mmie.categories import (
     BENCHMARK,
     FIELDS,
     MMIE,
@@ -28,23 +28,37 @@ from benchmarks.tasks.mmie.categories import (
     field_of,
     weights_of,
 )
-from benchmarks.tasks.mmie.prompts import prompts
-from benchmarks.tasks.mmie.reader import (
+from plait.benchmarks.tasks.mmie.prompts import prompts
+from plait.benchmarks.tasks.mmie.reader import (
     FILES,
     content,
     document_of,
     group_of,
     stated_categories,
 )
-from benchmarks.tasks.published import Answer, RowPlace, TaskSet, add_answer, malformed
-from benchmarks.tasks.reading.images import ImageFolder, default_folder, image_paths
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type
-from benchmarks.tasks.reading.sources import load_rows
-from generators.base import Failure, Fault
-from generators.document import Content, Document, Image, Malformed, Sample, Text, Turn
-from generators.files import write_whole
-from generators.system import System
-from scorers.judging.released import FIRST_TRUTH, first_truth
+from plait.benchmarks.tasks.published import (
+    Answer,
+    RowPlace,
+    TaskSet,
+    add_answer,
+    malformed,
+)
+from plait.benchmarks.tasks.reading.images import ImageFolder, default_folder, image_paths
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type
+from plait.benchmarks.tasks.reading.sources import load_rows
+from plait.generators.base import Failure, Fault
+from plait.generators.document import (
+    Content,
+    Document,
+    Image,
+    Malformed,
+    Sample,
+    Text,
+    Turn,
+)
+from plait.generators.files import write_whole
+from plait.generators.system import System
+from plait.scorers.judging.released import FIRST_TRUTH, first_truth
 
 T = TypeVar("T")
 FILE = FILES[0]

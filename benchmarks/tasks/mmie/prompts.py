@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from generators.document import Content, Image, Sample, Text, Turn
-from generators.errors import UsageError
-from generators.keys import digest
-from generators.names import unknown
-from generators.system import Variant
+from plait.generators.document import Content, Image, Sample, Text, Turn
+from plait.generators.errors import UsageError
+from plait.generators.keys import digest
+from plait.generators.names import unknown
+from plait.generators.system import Variant
 
 QUESTION = "{question}"
 """Where a template has the query's own content; once in each."""
@@ -40,7 +40,7 @@ after `Answer:` is the place of the model's answer."""
 
 @dataclass(frozen=True)
 class Prompts:
-    """Words a query: a `generators.system.Prompter`."""
+    """Words a query: a `plait.generators.system.Prompter`."""
 
     templates: Mapping[str, Mapping[str, str]]
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.mmie.categories import (
+from plait.benchmarks.tasks.mmie.categories import (
     BENCHMARK,
     FIELDS,
     benchmark_of,
@@ -26,20 +26,20 @@ from benchmarks.tasks.mmie.categories import (
     field_of,
     weights_of,
 )
-from benchmarks.tasks.mmie.prompts import Prompts
-from benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
-from benchmarks.tasks.reading import sources
-from benchmarks.tasks.reading.images import (
+from plait.benchmarks.tasks.mmie.prompts import Prompts
+from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.reading import sources
+from plait.benchmarks.tasks.reading.images import (
     ImageFolder,
     Progress,
     from_base64,
     image_paths,
     inline,
 )
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, is_id, of_type, shown
-from generators.document import Content, Document, Image, Role, Sample, Text, Turn
-from generators.unicode import trouble
-from scorers.judging.released import first_truth
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, is_id, of_type, shown
+from plait.generators.document import Content, Document, Image, Role, Sample, Text, Turn
+from plait.generators.unicode import trouble
+from plait.scorers.judging.released import first_truth
 
 FILES = ("data.json", "overview.json")
 """Names of the file of rows, in the order in which they are tried."""

@@ -27,11 +27,11 @@ from typing import Any, NamedTuple
 
 import PIL
 
-from benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
-from generators.document import Image
-from generators.errors import WriteError
-from generators.files import write_whole
-from generators.images import BombError, ImageError, decode
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
+from plait.generators.document import Image
+from plait.generators.errors import WriteError
+from plait.generators.files import write_whole
+from plait.generators.images import BombError, ImageError, decode
 
 Progress = Callable[[int, int], None]
 """Called with how many images have been checked, and of how many."""
@@ -232,7 +232,7 @@ def from_base64(text: str, what: str) -> bytes:
 
     Raises RowError where it is neither.
     """
-    from pipelines.endpoints.media import Media, MediaError, embedded
+    from plait.pipelines.endpoints.media import Media, MediaError, embedded
 
     try:
         return embedded(Media(text if _is_data_url(text) else text.translate(_URL_SAFE)))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from generators.document import Sample
-from generators.errors import PlaitError
-from generators.unicode import trouble
+from plait.generators.document import Sample
+from plait.generators.errors import PlaitError
+from plait.generators.unicode import trouble
 
 T = TypeVar("T")
 _KINDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object"}

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from benchmarks.tasks.reading.rules import TaskError, shown
-from generators.buckets import AnyPath
-from generators.files import LFS_POINTER
+from plait.benchmarks.tasks.reading.rules import TaskError, shown
+from plait.generators.buckets import AnyPath
+from plait.generators.files import LFS_POINTER
 
 T = TypeVar("T")
 HUB = "hf:"

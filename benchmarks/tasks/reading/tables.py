@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.tasks.reading.rules import TaskError
-from benchmarks.tasks.reading.sources import cells_of_any_length
+from plait.benchmarks.tasks.reading.rules import TaskError
+from plait.benchmarks.tasks.reading.sources import cells_of_any_length
 
 SUFFIXES = (".csv", ".tsv")
 _SEPARATOR = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)

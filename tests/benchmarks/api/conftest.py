@@ -8,7 +8,7 @@ import pytest
 from api_helpers import OWN, fill
 
 import plait
-from benchmarks.runs.run_data import RunData
+from plait.benchmarks.runs.run_data import RunData
 
 
 @pytest.fixture(scope="session")

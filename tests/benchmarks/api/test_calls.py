@@ -9,10 +9,10 @@ import pytest
 from api_helpers import OWN, SCORER, SYSTEM, colour_of, fill, flat
 
 import plait
-from benchmarks import api
-from benchmarks.runs.run_data import RunData, TaskQuery
-from cluster.store import BlobReader
-from generators.document import Document, Malformed, Request, Text, Turn
+from plait import api
+from plait.benchmarks.runs.run_data import RunData, TaskQuery
+from plait.cluster.store import BlobReader
+from plait.generators.document import Document, Malformed, Request, Text, Turn
 
 HALF = Request((Turn("user", (Text("half \ud83d"),)),))
 

@@ -14,11 +14,11 @@ from PIL import Image as Pillow
 from store_helpers import damage
 
 import plait
-from benchmarks.results.notebook import NotebookDocument
-from benchmarks.runs.run_data import RunData
-from cluster.store import Store
-from generators.base import Kind
-from generators.document import Image, Text
+from plait.benchmarks.results.notebook import NotebookDocument
+from plait.benchmarks.runs.run_data import RunData
+from plait.cluster.store import Store
+from plait.generators.base import Kind
+from plait.generators.document import Image, Text
 
 
 class _Parts(HTMLParser):

@@ -9,11 +9,11 @@ import pytest
 from api_helpers import OWN, SCORER, SYSTEM, colour_of, fill
 
 import plait
-from benchmarks import api
-from benchmarks.runs.config import RunConfig
-from benchmarks.runs.run_data import RunData
-from generators.base import Kind
-from generators.document import Document, Sample, Text
+from plait import api
+from plait.benchmarks.runs.config import RunConfig
+from plait.benchmarks.runs.run_data import RunData
+from plait.generators.base import Kind
+from plait.generators.document import Document, Sample, Text
 
 OUTCOMES = {"Q-1": "done", "Q-2": "skipped", "Q-3": "failed", "Q-4": "done"}
 

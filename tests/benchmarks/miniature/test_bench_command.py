@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.miniature import bench
-from benchmarks.miniature.bench import main
-from benchmarks.miniature.measures import Bar, BenchPart, BenchSettings, Say
-from benchmarks.plain_console import PlainConsole
-from generators.errors import CheckpointError, UsageError
-from scorers.statistics.estimate import Estimate
+from plait.benchmarks.miniature import bench
+from plait.benchmarks.miniature.bench import main
+from plait.benchmarks.miniature.measures import Bar, BenchPart, BenchSettings, Say
+from plait.benchmarks.plain_console import PlainConsole
+from plait.generators.errors import CheckpointError, UsageError
+from plait.scorers.statistics.estimate import Estimate
 
 
 def run(*words: str) -> tuple[int, str]:

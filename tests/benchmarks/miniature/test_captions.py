@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.miniature import captions
-from benchmarks.miniature.captions import RANDOM, WRONG, area, captioned
-from benchmarks.miniature.measures import BenchSettings
-from scorers.truth.reading import Reading
-from scorers.truth.text_reader import TextReading, read_text
+from plait.benchmarks.miniature import captions
+from plait.benchmarks.miniature.captions import RANDOM, WRONG, area, captioned
+from plait.benchmarks.miniature.measures import BenchSettings
+from plait.scorers.truth.reading import Reading
+from plait.scorers.truth.text_reader import TextReading, read_text
 
 CAPTIONED = [captioned(i, seed=0) for i in range(150)]
 ATTRIBUTES = ("colour", "shape", "size", "place")

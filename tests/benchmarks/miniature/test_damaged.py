@@ -8,18 +8,18 @@ import random
 import pytest
 from scipy.stats import spearmanr
 
-from benchmarks.miniature.damaged import Damaged, damaged, document_of, edited
-from benchmarks.miniature.training.mmie_score import (
+from plait.benchmarks.miniature.damaged import Damaged, damaged, document_of, edited
+from plait.benchmarks.miniature.training.mmie_score import (
     contents,
     counts,
     reply,
     topic,
     verdicts,
 )
-from benchmarks.tasks.miniature.queries import queries
-from scorers.judging.replies import RubricVerdict, read_reply
-from scorers.judging.rubrics import OWN
-from scorers.truth.scene import Scene, SceneItem
+from plait.benchmarks.tasks.miniature.queries import queries
+from plait.scorers.judging.replies import RubricVerdict, read_reply
+from plait.scorers.judging.rubrics import OWN
+from plait.scorers.truth.scene import Scene, SceneItem
 
 
 @functools.cache

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from bench_helpers import Painter
 
-from benchmarks.miniature import drawings
-from benchmarks.miniature.drawings import T2I_AIMS, DrawnScene, bars_of, measure_t2is
-from benchmarks.miniature.measures import Bar, BenchSettings
-from benchmarks.tasks.mmie.prompts import prompts
-from scorers.truth.reading import ItemReading, Reading
-from scorers.truth.scene import SceneItem
+from plait.benchmarks.miniature import drawings
+from plait.benchmarks.miniature.drawings import T2I_AIMS, DrawnScene, bars_of, measure_t2is
+from plait.benchmarks.miniature.measures import Bar, BenchSettings
+from plait.benchmarks.tasks.mmie.prompts import prompts
+from plait.scorers.truth.reading import ItemReading, Reading
+from plait.scorers.truth.scene import SceneItem
 
 PAINTER = f"{Painter.__module__}:{Painter.__name__}"
 RED = SceneItem("top left", "small", "red", "circle")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from bench_helpers import Editor
 
-from benchmarks.miniature import edits
-from benchmarks.miniature.edits import WORDS, measure_edits
-from benchmarks.miniature.measures import BenchSettings
+from plait.benchmarks.miniature import edits
+from plait.benchmarks.miniature.edits import WORDS, measure_edits
+from plait.benchmarks.miniature.measures import BenchSettings
 
 EDITOR = f"{Editor.__module__}:{Editor.__name__}"
 

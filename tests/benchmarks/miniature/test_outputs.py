@@ -9,9 +9,9 @@ import pytest
 from boards import stored_board
 from report_helpers import Judge
 
-from benchmarks.miniature import outputs
-from benchmarks.miniature.measures import Bar, BenchPart, BenchSettings
-from benchmarks.miniature.outputs import (
+from plait.benchmarks.miniature import outputs
+from plait.benchmarks.miniature.measures import Bar, BenchPart, BenchSettings
+from plait.benchmarks.miniature.outputs import (
     EARLIER,
     LOOKS_AGAIN,
     ONE_IMAGE,
@@ -19,13 +19,13 @@ from benchmarks.miniature.outputs import (
     RunScores,
     corruptions_part,
 )
-from benchmarks.results.board import Board
-from benchmarks.tasks.miniature.queries import query
-from benchmarks.tasks.miniature.reader import sample_of
-from cluster.plan import Evaluation
-from generators.base import Outcome, Result, Unscored
-from generators.document import Document, Score
-from generators.system import System
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.tasks.miniature.queries import query
+from plait.benchmarks.tasks.miniature.reader import sample_of
+from plait.cluster.plan import Evaluation
+from plait.generators.base import Outcome, Result, Unscored
+from plait.generators.document import Document, Score
+from plait.generators.system import System
 
 SAMPLES = [sample_of(query(i, 0, "test")) for i in range(60)]
 RNG = np.random.default_rng(0)

@@ -16,21 +16,21 @@ from diffusion_helpers import REQUESTS, from_folder, pixels
 from safetensors.torch import load_file
 from torch import nn
 
-from benchmarks.miniature.training.anole import SequenceWriter
-from benchmarks.miniature.training.loop import TrainingPlan, train
-from benchmarks.tasks.miniature.queries import CATEGORIES, SceneImage, query
-from benchmarks.tasks.miniature.reader import sample_of
-from benchmarks.tasks.mmie.prompts import prompts
-from generators.anole.draft import AnoleDraft
-from generators.base import Result
-from generators.decoding.drafting import NativePrompt
-from generators.document import Candidate, Request, Turn
-from generators.mini.table import SHIPPED
-from pipelines.vlm.stage import VisionLanguageModel
-from scorers.internvl.stage import MmieScore
-from scorers.judging.corrected import Corrected
-from scorers.judging.replies import RubricQuestion
-from scorers.judging.rubrics import OWN
+from plait.benchmarks.miniature.training.anole import SequenceWriter
+from plait.benchmarks.miniature.training.loop import TrainingPlan, train
+from plait.benchmarks.tasks.miniature.queries import CATEGORIES, SceneImage, query
+from plait.benchmarks.tasks.miniature.reader import sample_of
+from plait.benchmarks.tasks.mmie.prompts import prompts
+from plait.generators.anole.draft import AnoleDraft
+from plait.generators.base import Result
+from plait.generators.decoding.drafting import NativePrompt
+from plait.generators.document import Candidate, Request, Turn
+from plait.generators.mini.table import SHIPPED
+from plait.pipelines.vlm.stage import VisionLanguageModel
+from plait.scorers.internvl.stage import MmieScore
+from plait.scorers.judging.corrected import Corrected
+from plait.scorers.judging.replies import RubricQuestion
+from plait.scorers.judging.rubrics import OWN
 
 pytestmark = pytest.mark.models
 QUERY = query(0, 5, "test", "SA")
@@ -157,7 +157,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         if name not in done:
             if script.after:
                 run(script.after)
-            training = "benchmarks.miniature.training"
+            training = "plait.benchmarks.miniature.training"
             with pytest.MonkeyPatch.context() as patch:
                 for constant, value in script.smaller.items():
                     patch.setattr(f"{training}.{constant}", value)

@@ -12,13 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 from report_helpers import Judge, board, evaluation, mixed_board, sample, stage, system
 
-from benchmarks.results.board import SCHEMA, Board
-from benchmarks.results.leaderboard import differences, leaderboard, legend, spent_table
-from benchmarks.results.reasons import failures_csv
-from cluster.plan import Evaluation
-from cluster.records import Item, encode
-from cluster.store import Store
-from generators.base import (
+from plait.benchmarks.results.board import SCHEMA, Board
+from plait.benchmarks.results.leaderboard import (
+    differences,
+    leaderboard,
+    legend,
+    spent_table,
+)
+from plait.benchmarks.results.reasons import failures_csv
+from plait.cluster.plan import Evaluation
+from plait.cluster.records import Item, encode
+from plait.cluster.store import Store
+from plait.generators.base import (
     Failure,
     Fault,
     Job,
@@ -29,8 +34,8 @@ from generators.base import (
     Unread,
     Unscored,
 )
-from generators.document import Draft, Malformed, Request, Score, Text
-from generators.system import TRIES
+from plait.generators.document import Draft, Malformed, Request, Score, Text
+from plait.generators.system import TRIES
 
 CRITERIA = {"criteria": {"Clarity": 1, "Style": None}, "penalty": 0, "raw": 3}
 

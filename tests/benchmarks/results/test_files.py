@@ -16,13 +16,13 @@ from golden_runs import HERE, RUNS
 from results_page import PAGE, page_of
 from trial import Measuring, as_asked, filled, sample, writer
 
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.schema import ABOUT, FOLDER, TABLES
-from benchmarks.runs.opening import make_results, open_results
-from cluster.plan import Plan, evaluations
-from cluster.store import StoreError, read_blob
-from generators.base import Result
-from generators.system import System
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.schema import ABOUT, FOLDER, TABLES
+from plait.benchmarks.runs.opening import make_results, open_results
+from plait.cluster.plan import Plan, evaluations
+from plait.cluster.store import StoreError, read_blob
+from plait.generators.base import Result
+from plait.generators.system import System
 
 
 def recorded(name: str, place: Path) -> Path:

@@ -7,16 +7,16 @@ import io
 import pytest
 from report_helpers import Judge, board_of
 
-from benchmarks.plain_console import PlainConsole
-from benchmarks.results.headline import (
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.results.headline import (
     furthest_apart,
     headline_table,
     outcome_texts,
     terminal_table,
 )
-from benchmarks.results.reasons import outcome_groups
-from generators.base import NotApplicable, SetMember, Unscored
-from scorers.base import MEMBER
+from plait.benchmarks.results.reasons import outcome_groups
+from plait.generators.base import NotApplicable, SetMember, Unscored
+from plait.scorers.base import MEMBER
 
 
 def test_the_best_and_its_ties_are_marked_and_the_ground_truth_is_neither():

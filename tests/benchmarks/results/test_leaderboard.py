@@ -25,9 +25,9 @@ from report_helpers import (
     system,
 )
 
-from benchmarks.plain_console import PlainConsole
-from benchmarks.results.headline import terminal_table
-from benchmarks.results.leaderboard import (
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.results.headline import terminal_table
+from plait.benchmarks.results.leaderboard import (
     criteria_tables,
     differences,
     field_table,
@@ -37,10 +37,10 @@ from benchmarks.results.leaderboard import (
     scorer_table,
     write_leaderboard,
 )
-from benchmarks.results.reasons import failures_csv
-from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
-from generators.document import Malformed, Score
-from scorers.base import CustomScorer
+from plait.benchmarks.results.reasons import failures_csv
+from plait.generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
+from plait.generators.document import Malformed, Score
+from plait.scorers.base import CustomScorer
 
 SA, PBL, MSR = MMIE
 FIELD = {SA: "literature", PBL: "art", MSR: "physics"}

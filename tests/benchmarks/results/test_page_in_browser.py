@@ -28,9 +28,9 @@ from report_helpers import (
     system,
 )
 
-from benchmarks.results.report import write_page_alone, write_report
-from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
-from generators.document import Document, Image, Score, Text, Turn
+from plait.benchmarks.results.report import write_page_alone, write_report
+from plait.generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
+from plait.generators.document import Document, Image, Score, Text, Turn
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
@@ -120,8 +120,8 @@ def special(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     root = tmp_path_factory.mktemp("special") / "it's elsewhere #2"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("benchmarks.results.report.images.PACK", 2)
-        patch.setattr("benchmarks.results.report.page.PACK", 2)
+        patch.setattr("plait.benchmarks.results.report.images.PACK", 2)
+        patch.setattr("plait.benchmarks.results.report.page.PACK", 2)
         write_report(board(found), root.with_name("run"), MANIFEST, Image.read)
     return root.with_name("run").rename(root) / "report.html"
 
@@ -157,7 +157,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """More files of text than the page keeps in memory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("benchmarks.results.report.page.CHUNK", 2)
+        patch.setattr("plait.benchmarks.results.report.page.CHUNK", 2)
         root = tmp_path_factory.mktemp("large")
         return write_report(plain_board(300, scorers=()), root, MANIFEST, Image.read, "all")
 

@@ -28,23 +28,23 @@ from report_helpers import stage as named_stage
 from report_helpers import system as named_system
 from scipy.stats import spearmanr
 
-from benchmarks.results.costs import DocumentCost, RecordCost
-from benchmarks.results.leaderboard import write_leaderboard
-from benchmarks.results.page_files import FolderFiles
-from benchmarks.results.pairings.comparison import Pairings, pairings_of
-from benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
-from benchmarks.results.pairings.page import pairings_section, plot_of
-from benchmarks.results.pairings.sheet import sheet_of, write_sheet
-from benchmarks.results.pairings.tables import (
+from plait.benchmarks.results.costs import DocumentCost, RecordCost
+from plait.benchmarks.results.leaderboard import write_leaderboard
+from plait.benchmarks.results.page_files import FolderFiles
+from plait.benchmarks.results.pairings.comparison import Pairings, pairings_of
+from plait.benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
+from plait.benchmarks.results.pairings.page import pairings_section, plot_of
+from plait.benchmarks.results.pairings.sheet import sheet_of, write_sheet
+from plait.benchmarks.results.pairings.tables import (
     FILES,
     agreement_tables,
     ranking_table,
     tables_of,
 )
-from cluster.plan import Evaluation
-from cluster.records import Item, encode
-from cluster.store import Store
-from generators.base import (
+from plait.cluster.plan import Evaluation
+from plait.cluster.records import Item, encode
+from plait.cluster.store import Store
+from plait.generators.base import (
     Failure,
     Job,
     Kind,
@@ -54,12 +54,12 @@ from generators.base import (
     ServerCommand,
     StageSpec,
 )
-from generators.document import Draft, Image, ImageRequest, Request, Text, Turn
-from generators.errors import UsageError
-from generators.images import decode
-from generators.system import System
-from scorers.statistics.means import mean, of_differences
-from scorers.statistics.two_way import two_way
+from plait.generators.document import Draft, Image, ImageRequest, Request, Text, Turn
+from plait.generators.errors import UsageError
+from plait.generators.images import decode
+from plait.generators.system import System
+from plait.scorers.statistics.means import mean, of_differences
+from plait.scorers.statistics.two_way import two_way
 
 SCALE = (0.0, 6.0)
 LOWER = (Judge("judge", "0-6", "lower"),)

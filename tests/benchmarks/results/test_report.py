@@ -28,14 +28,14 @@ from report_helpers import (
     system,
 )
 
-from benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
-from benchmarks.results.leaderboard import outcomes_table
-from benchmarks.results.page_files import PageTooLarge
-from benchmarks.results.report import write_page_alone, write_report
-from benchmarks.results.report.entries import entries_of, plain
-from benchmarks.results.report.page import facts_of, histograms_of, panel_of
-from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
-from generators.document import Image, Malformed, Score
+from plait.benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
+from plait.benchmarks.results.leaderboard import outcomes_table
+from plait.benchmarks.results.page_files import PageTooLarge
+from plait.benchmarks.results.report import write_page_alone, write_report
+from plait.benchmarks.results.report.entries import entries_of, plain
+from plait.benchmarks.results.report.page import facts_of, histograms_of, panel_of
+from plait.generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
+from plait.generators.document import Image, Malformed, Score
 
 
 def write(made, root: Path, **settings) -> Path:

@@ -14,12 +14,12 @@ import pytest
 from paths import CHECKOUT
 from report_helpers import Judge, board_of
 
-from benchmarks.plain_console import PlainConsole
-from benchmarks.results.leaderboard import write_leaderboard
-from benchmarks.results.numbers import NumberForm
-from benchmarks.results.pairings.tables import AMOUNT
-from benchmarks.results.table import ResultTable, TableCell, TableColumn, csv_text
-from scorers.statistics.estimate import Estimate
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.results.leaderboard import write_leaderboard
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.pairings.tables import AMOUNT
+from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn, csv_text
+from plait.scorers.statistics.estimate import Estimate
 
 NASTY = r"50% & $1_000 #1 {x} ~ ^ \input <a> |"
 PERCENT, SIGNED = NumberForm.of("0-100"), NumberForm.of("0-100", signed=True)

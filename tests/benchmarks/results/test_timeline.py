@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from trace_helpers import START, Work, each, record
 
-from benchmarks.results.timeline import (
+from plait.benchmarks.results.timeline import (
     MOST_LANES,
     duration,
     lanes_of,
     timeline_of,
     words_of,
 )
-from cluster.tracing.sessions import read_sessions
-from cluster.tracing.summary import STATES, summarise
+from plait.cluster.tracing.sessions import read_sessions
+from plait.cluster.tracing.summary import STATES, summarise
 
 
 def two_stages(root: Path):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from report_helpers import Judge, board_of
 
-from benchmarks.results.leaderboard import controls_table
-from benchmarks.results.validity import checks
-from benchmarks.tasks.controls import CONTROLS
-from generators.base import NotApplicable, Unscored
+from plait.benchmarks.results.leaderboard import controls_table
+from plait.benchmarks.results.validity import checks
+from plait.benchmarks.tasks.controls import CONTROLS
+from plait.generators.base import NotApplicable, Unscored
 
 SHUFFLED, NO_IMAGES, OTHER, REPEATED = CONTROLS
 

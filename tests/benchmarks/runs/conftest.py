@@ -8,7 +8,7 @@ import pytest
 from cli_helpers import invoke
 from judging_helpers import STAND_IN, stand_in_digests
 
-from scorers.judging import released
+from plait.scorers.judging import released
 
 
 @pytest.fixture

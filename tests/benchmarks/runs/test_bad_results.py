@@ -20,15 +20,15 @@ from cli_helpers import manifest, plait
 from paths import CHECKOUT, HELPERS
 from store_helpers import flip
 
-from benchmarks.results.files import spill, writing
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.schema import ABOUT, FOLDER, TABLES, VERSION
-from benchmarks.results.files.tables import NewerResults, ResultsError
-from benchmarks.results.files.writing import content_digest
-from benchmarks.runs.opening import make_results, open_results
-from cluster.manifest import write_json
-from cluster.store import StoreError
-from generators.errors import PlaitError, PlaitWarning, WriteError
+from plait.benchmarks.results.files import spill, writing
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.schema import ABOUT, FOLDER, TABLES, VERSION
+from plait.benchmarks.results.files.tables import NewerResults, ResultsError
+from plait.benchmarks.results.files.writing import content_digest
+from plait.benchmarks.runs.opening import make_results, open_results
+from plait.cluster.manifest import write_json
+from plait.cluster.store import StoreError
+from plait.generators.errors import PlaitError, PlaitWarning, WriteError
 
 OTHER = "stages:Constant"
 
@@ -214,9 +214,9 @@ def test_what_an_earlier_version_called_the_run_is_its_name(root: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from benchmarks.results.files import writing
-from benchmarks.runs.opening import make_results
-from generators import files
+from plait.benchmarks.results.files import writing
+from plait.benchmarks.runs.opening import make_results
+from plait.generators import files
 
 def end(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -267,7 +267,7 @@ class FullSink:
 
 
 def without_room_for_tables(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("generators.files.shutil.copyfile", full)
+    patch.setattr("plait.generators.files.shutil.copyfile", full)
 
 
 def without_room_for_run_json(patch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,10 @@ from mmie_helpers import folder, gpt, human, row
 from picture_helpers import flat
 
 import plait
-from benchmarks.runs import experiment, joining
-from benchmarks.runs.config import load_config
-from benchmarks.tasks.changes import DataChoices
-from generators.errors import UsageError
+from plait.benchmarks.runs import experiment, joining
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.tasks.changes import DataChoices
+from plait.generators.errors import UsageError
 
 Rows = list[dict[str, Any]]
 POET, LENGTHS = "users_own:Poet@text", "users_own:Lengths"

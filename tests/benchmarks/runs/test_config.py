@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.runs.config import load_config
-from benchmarks.runs.defaults import SAMPLE
-from benchmarks.runs.experiment import open_experiment
-from cluster.manifest import environment
-from generators import secrets
-from generators.errors import UsageError
-from pipelines.systems import Models, resolve
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.defaults import SAMPLE
+from plait.benchmarks.runs.experiment import open_experiment
+from plait.cluster.manifest import environment
+from plait.generators import secrets
+from plait.generators.errors import UsageError
+from plait.pipelines.systems import Models, resolve
 
 TOML = """
 data = "sample"

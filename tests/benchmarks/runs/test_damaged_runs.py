@@ -14,11 +14,11 @@ from cli_helpers import manifest
 from pairings_helpers import pairing_board, scores_of
 from store_helpers import damage
 
-from benchmarks.api import open_run
-from benchmarks.results.leaderboard import write_leaderboard
-from benchmarks.results.pairings.tables import FILES
-from cluster import run as run_module
-from cluster.store import DamagedPart, StoreError
+from plait.api import open_run
+from plait.benchmarks.results.leaderboard import write_leaderboard
+from plait.benchmarks.results.pairings.tables import FILES
+from plait.cluster import run as run_module
+from plait.cluster.store import DamagedPart, StoreError
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
 

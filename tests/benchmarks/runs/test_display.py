@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from trial import writer
 
-from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.display import Display
-from cluster.counts import StageCount
-from cluster.watcher import RunProgress, StageProgress, WorkerFailure
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.runs.display import Display
+from plait.cluster.counts import StageCount
+from plait.cluster.watcher import RunProgress, StageProgress, WorkerFailure
 
 
 class Screen:

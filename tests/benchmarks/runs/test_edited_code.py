@@ -9,13 +9,13 @@ import pytest
 from cli_helpers import invoke, manifest
 
 import plait
-from cluster import sources
-from cluster.lock import RunInUse
-from generators.errors import UsageError
+from plait.cluster import sources
+from plait.cluster.lock import RunInUse
+from plait.generators.errors import UsageError
 
 MINE = """
-from generators.base import Failure, Fault, Result
-from generators.document import Draft, Score, Text
+from plait.generators.base import Failure, Fault, Result
+from plait.generators.document import Draft, Score, Text
 
 class Wordy:
     kind = "draft"
@@ -25,8 +25,8 @@ class Wordy:
 """
 SCORES = """
 import edited_factor
-from generators.base import Failure, Fault, Result
-from generators.document import Score
+from plait.generators.base import Failure, Fault, Result
+from plait.generators.document import Score
 
 class Times:
     kind, scale, works = "score", "0-1000", True
@@ -147,7 +147,7 @@ def test_a_driver_with_other_source_is_refused_at_its_start(
         file.write_text(json.dumps(theirs))
         return found
 
-    monkeypatch.setattr("benchmarks.runs.planning.sources_of", found_then_noted)
+    monkeypatch.setattr("plait.benchmarks.runs.planning.sources_of", found_then_noted)
     with pytest.raises(RunInUse, match="edited_scores:Times"):
         invoke("run", *WORDS)
     assert kept() == theirs

@@ -26,15 +26,15 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 from PIL import Image as Pillow
 
 import plait
-from benchmarks.results.leaderboard import leaderboard
-from benchmarks.runs import exports
-from benchmarks.runs.exporters import eval_results, mlflow_runs, tracked, trackio_runs
-from benchmarks.runs.exporters.tracked import TrackedSystem, TrackerClient
-from benchmarks.runs.run_data import RunData
-from benchmarks.tasks.reading.rules import TaskError
-from generators.base import StageSpec
-from generators.errors import UsageError, WriteError
-from generators.system import with_stages
+from plait.benchmarks.results.leaderboard import leaderboard
+from plait.benchmarks.runs import exports
+from plait.benchmarks.runs.exporters import eval_results, mlflow_runs, tracked, trackio_runs
+from plait.benchmarks.runs.exporters.tracked import TrackedSystem, TrackerClient
+from plait.benchmarks.runs.run_data import RunData
+from plait.benchmarks.tasks.reading.rules import TaskError
+from plait.generators.base import StageSpec
+from plait.generators.errors import UsageError, WriteError
+from plait.generators.system import with_stages
 
 PROJECT, GROUP = "mmie", "run"
 COMPOSED = f"{AUTHOR}+{PENCIL}"

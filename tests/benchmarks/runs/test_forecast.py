@@ -24,33 +24,33 @@ from forecast_helpers import (
 from scipy import stats
 from trial import Witness, filled, painter, plan_of, reviewed, run, sample, writer
 
-from benchmarks.runs import planning
-from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import Experiment, open_experiment
-from benchmarks.runs.forecast.forecast import (
+from plait.benchmarks.runs import planning
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.experiment import Experiment, open_experiment
+from plait.benchmarks.runs.forecast.forecast import (
     Forecast,
     StageForecast,
 )
-from benchmarks.runs.forecast.machines import Machine
-from benchmarks.runs.forecast.rates import Batches, Origin, Sources, StageRates
-from benchmarks.runs.forecast.simulation import (
+from plait.benchmarks.runs.forecast.machines import Machine
+from plait.benchmarks.runs.forecast.rates import Batches, Origin, Sources, StageRates
+from plait.benchmarks.runs.forecast.simulation import (
     Simulated,
     StageWork,
     simulate,
     work_of,
 )
-from benchmarks.runs.planning import ForecastOptions, RunPlan, over_budget
-from benchmarks.tasks.task_set import limited
-from cluster.counts import count
-from cluster.executors.simulated import Speeds, World
-from cluster.placement import Node, Resources
-from cluster.plan import Plan
-from cluster.records import encode
-from cluster.store import Store
-from cluster.watcher import RunProgress
-from generators.base import Failure, Kind, Placement, StageSpec
-from generators.errors import UsageError
-from generators.work import FigureRange
+from plait.benchmarks.runs.planning import ForecastOptions, RunPlan, over_budget
+from plait.benchmarks.tasks.task_set import limited
+from plait.cluster.counts import count
+from plait.cluster.executors.simulated import Speeds, World
+from plait.cluster.placement import Node, Resources
+from plait.cluster.plan import Plan
+from plait.cluster.records import encode
+from plait.cluster.store import Store
+from plait.cluster.watcher import RunProgress
+from plait.generators.base import Failure, Kind, Placement, StageSpec
+from plait.generators.errors import UsageError
+from plait.generators.work import FigureRange
 
 WRITE = stage("write", batch_size=4)
 TIMES = {"seconds": 30.0, "scheduling_seconds": 26.0}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cli_helpers import manifest, plait
 
-from benchmarks.api import plan
+from plait.api import plan
 
 PAIR = ("--data", "sample", "--weights", "tiny", "--system", "qwen2-vl-72b+sdxl-turbo")
 PAIR = (*PAIR, "--set", "scorers=[]")

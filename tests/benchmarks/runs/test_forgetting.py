@@ -15,13 +15,13 @@ from cli_helpers import invoke, manifest
 from cli_helpers import plait as command
 from golden_runs import HERE, RUNS, stand_in_rubrics
 
-from benchmarks.results.files import forgetting as tables_of
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.schema import TABLES
-from benchmarks.runs import forgetting
-from benchmarks.runs.opening import make_results, open_results
-from cluster.lock import RunInUse, RunLock
-from generators.errors import UnknownName, UsageError
+from plait.benchmarks.results.files import forgetting as tables_of
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.schema import TABLES
+from plait.benchmarks.runs import forgetting
+from plait.benchmarks.runs.opening import make_results, open_results
+from plait.cluster.lock import RunInUse, RunLock
+from plait.generators.errors import UnknownName, UsageError
 
 OTHER = "stages:Constant"
 

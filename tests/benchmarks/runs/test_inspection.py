@@ -31,23 +31,23 @@ from trial import (
     writer,
 )
 
-from benchmarks.local import LocalScorer
-from benchmarks.plain_console import PlainConsole
-from benchmarks.results.leaderboard import leaderboard
-from benchmarks.runs.config import RunConfig
-from benchmarks.runs.experiment import Experiment
-from benchmarks.runs.exports import export_documents
-from benchmarks.runs.inspection import describe
-from benchmarks.runs.run_data import RunData
-from benchmarks.tasks.mmie.official import Output, read_outputs
-from benchmarks.tasks.task_set import TaskSet
-from cluster.records import Item, encode
-from cluster.store import Store
-from generators.base import Kind, Result
-from generators.document import Document, Draft, Image, Malformed, Sample, Text
-from generators.errors import UsageError
-from generators.system import System
-from scorers.judging.resolve import JudgeSettings
+from plait.benchmarks.local import LocalScorer
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.results.leaderboard import leaderboard
+from plait.benchmarks.runs.config import RunConfig
+from plait.benchmarks.runs.experiment import Experiment
+from plait.benchmarks.runs.exports import export_documents
+from plait.benchmarks.runs.inspection import describe
+from plait.benchmarks.runs.run_data import RunData
+from plait.benchmarks.tasks.mmie.official import Output, read_outputs
+from plait.benchmarks.tasks.task_set import TaskSet
+from plait.cluster.records import Item, encode
+from plait.cluster.store import Store
+from plait.generators.base import Kind, Result
+from plait.generators.document import Document, Draft, Image, Malformed, Sample, Text
+from plait.generators.errors import UsageError
+from plait.generators.system import System
+from plait.scorers.judging.resolve import JudgeSettings
 
 SYSTEM = System(
     name="deep", draft=writer(), condition=CONDITIONER, render=painter(), rounds=2

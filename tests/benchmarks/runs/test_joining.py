@@ -12,12 +12,12 @@ import pytest
 from cli_helpers import invoke, manifest
 from mmie_helpers import folder, gpt, human, row
 
-from benchmarks.runs.config import RunConfig, load_config
-from benchmarks.runs.experiment import reopen
-from benchmarks.runs.joining import joined
-from benchmarks.tasks.mmie.reader import SAMPLE
-from cluster.manifest import write_json
-from generators.errors import UsageError
+from plait.benchmarks.runs.config import RunConfig, load_config
+from plait.benchmarks.runs.experiment import reopen
+from plait.benchmarks.runs.joining import joined
+from plait.benchmarks.tasks.mmie.reader import SAMPLE
+from plait.cluster.manifest import write_json
+from plait.generators.errors import UsageError
 
 GIVEN = ["--weights", "tiny", "--seed", "3", "--limit", "9"]
 NO_SCORERS = ["--set", "scorers=[]"]

@@ -15,8 +15,8 @@ import pytest
 from cli_helpers import plait
 from golden_runs import HERE, RUNS
 
-from benchmarks import api
-from benchmarks.runs import packing
+from plait import api
+from plait.benchmarks.runs import packing
 
 KEY = "sk-of-nobody-0123456789"
 

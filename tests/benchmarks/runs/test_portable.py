@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.runs.portable import Portable
+from plait.benchmarks.runs.portable import Portable
 
 NOTHING_KNOWN = Portable(())
 PARTS = st.text("abcXYZ019_.-+é漢@#=%()", min_size=1, max_size=8).filter(

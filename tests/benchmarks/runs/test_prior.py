@@ -16,26 +16,26 @@ import torch
 from forecast_helpers import TWO_CPUS, forecast_of, measured, writing
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.runs.forecast.machines import Machine
-from benchmarks.runs.forecast.prior import (
+from plait.benchmarks.runs.forecast.machines import Machine
+from plait.benchmarks.runs.forecast.prior import (
     BYTES,
     GPUS,
     LEAST_REACHED,
     MOST_REACHED,
     PROCESS_S,
 )
-from benchmarks.runs.forecast.rates import Origin, Sources, StageRates
-from generators.base import Placement, StageSpec
-from generators.diffusion.builds import empty_module
-from generators.diffusion.designs import DESIGNS
-from generators.diffusion.designs import PUBLISHED as PUBLISHED_AS
-from generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL, evaluation_flops
-from generators.natives import NATIVE, native
-from generators.work import FigureRange, Work
-from pipelines.presets import LVLMS, T2IS
-from scorers import SCORERS, resolve_scorer
-from scorers.embeddings.settings import ClipSettings
-from scorers.judging.resolve import JUDGES
+from plait.benchmarks.runs.forecast.rates import Origin, Sources, StageRates
+from plait.generators.base import Placement, StageSpec
+from plait.generators.diffusion.builds import empty_module
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.designs import PUBLISHED as PUBLISHED_AS
+from plait.generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL, evaluation_flops
+from plait.generators.natives import NATIVE, native
+from plait.generators.work import FigureRange, Work
+from plait.pipelines.presets import LVLMS, T2IS
+from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers.embeddings.settings import ClipSettings
+from plait.scorers.judging.resolve import JUDGES
 
 
 @cache

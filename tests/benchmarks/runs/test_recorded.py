@@ -18,20 +18,20 @@ from trial import as_asked, filled, painter, sample, writer
 from users_own import Thinker
 
 import plait
-from benchmarks import commands
-from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.config import RunConfig, load_config
-from benchmarks.runs.experiment import reopen
-from benchmarks.runs.opening import open_results
-from benchmarks.runs.run_directory import RecordedStages, recorded_digest, stage_facts
-from cluster.plan import Plan, evaluations
-from cluster.store import Store
-from generators.base import Kind, Result, StageSpec
-from generators.document import Document, Score, Text
-from generators.errors import PlaitWarning, UsageError
-from generators.system import System, with_stages
-from scorers import resolve_scorer
-from scorers.texts import BleuSettings
+from plait import commands
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.runs.config import RunConfig, load_config
+from plait.benchmarks.runs.experiment import reopen
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.run_directory import RecordedStages, recorded_digest, stage_facts
+from plait.cluster.plan import Plan, evaluations
+from plait.cluster.store import Store
+from plait.generators.base import Kind, Result, StageSpec
+from plait.generators.document import Document, Score, Text
+from plait.generators.errors import PlaitWarning, UsageError
+from plait.generators.system import System, with_stages
+from plait.scorers import resolve_scorer
+from plait.scorers.texts import BleuSettings
 
 TEXTS = ("leaderboard.md", "leaderboard.tex", "report.html")
 LEGACY = {

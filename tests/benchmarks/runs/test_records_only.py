@@ -15,14 +15,14 @@ from api_helpers import OWN, SYSTEM, fill
 from cli_helpers import manifest, plait
 from golden_runs import HERE, RUNS
 
-from benchmarks import api
-from benchmarks.results.table import ResultTable
-from benchmarks.runs.opening import open_results
-from benchmarks.runs.records_only import RecordsOnly, is_gone
-from benchmarks.tasks.task_set import TaskError
-from cluster.manifest import write_json
-from generators.errors import MissingInput, PlaitError, UsageError
-from scorers.judging.sources import read_published
+from plait import api
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.records_only import RecordsOnly, is_gone
+from plait.benchmarks.tasks.task_set import TaskError
+from plait.cluster.manifest import write_json
+from plait.generators.errors import MissingInput, PlaitError, UsageError
+from plait.scorers.judging.sources import read_published
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import pytest
 from report_helpers import board_of
 
-from benchmarks import commands
-from benchmarks.plain_console import PlainConsole
-from benchmarks.results import report
-from benchmarks.runs.config import load_config
-from benchmarks.terminal import LONG, progress
-from generators.buckets import any_path
-from generators.errors import UsageError
+from plait import commands
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.results import report
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.terminal import LONG, progress
+from plait.generators.buckets import any_path
+from plait.generators.errors import UsageError
 
 
 def written(

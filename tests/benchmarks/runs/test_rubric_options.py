@@ -13,18 +13,18 @@ from cli_helpers import invoke as plait
 from cli_helpers import manifest
 from judging_helpers import stand_in_digests
 
-from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import models_of, open_experiment, reopen, scorer_of
-from benchmarks.runs.opening import open_results
-from generators.base import Result, Unscored
-from generators.errors import UsageError
-from scorers import SCORERS, takes
-from scorers.judging import aspects, criteria
-from scorers.judging.corrected import Corrected
-from scorers.judging.judge import RubricJudge
-from scorers.judging.released import Released
-from scorers.judging.rubrics import OWN
-from scorers.vqa import VQA
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.experiment import models_of, open_experiment, reopen, scorer_of
+from plait.benchmarks.runs.opening import open_results
+from plait.generators.base import Result, Unscored
+from plait.generators.errors import UsageError
+from plait.scorers import SCORERS, takes
+from plait.scorers.judging import aspects, criteria
+from plait.scorers.judging.corrected import Corrected
+from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.released import Released
+from plait.scorers.judging.rubrics import OWN
+from plait.scorers.vqa import VQA
 
 JUDGE = "judge:judging_helpers:Halves"
 WORDS = ["--system", "gt", "--scorer", JUDGE, "--weights", "tiny", "--limit", "3"]

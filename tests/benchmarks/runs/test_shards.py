@@ -18,14 +18,14 @@ from cli_helpers import invoke, manifest
 from paths import CHECKOUT
 
 import plait
-from cluster import lock
-from cluster.lock import RunInUse
-from generators.errors import UsageError
+from plait.cluster import lock
+from plait.cluster.lock import RunInUse
+from plait.generators.errors import UsageError
 
 MINE = """
 import os, time
-from generators.base import Result
-from generators.document import Draft, Score, Text
+from plait.generators.base import Result
+from plait.generators.document import Draft, Score, Text
 
 class Gated:  # answers a first batch, and others once there is a file `open`
     kind, version, seeded = "draft", 1, False

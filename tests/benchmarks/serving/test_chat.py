@@ -22,18 +22,18 @@ from serving_helpers import (
     user,
 )
 
-from benchmarks.local import LocalSystem, question
-from benchmarks.serving.chats import ChatReply, sample_of
-from benchmarks.serving.refusals import RequestRefused
-from benchmarks.serving.schemas import ChatRequest
-from benchmarks.tasks.published import as_asked
-from cluster.local import LocalStages
-from cluster.walks import drive
-from generators.base import Result
-from generators.document import Document, Image, Sample, Text, Turn
-from generators.images import encode
-from generators.system import Repetition, System, continuation
-from pipelines.composition import one_image
+from plait.benchmarks.local import LocalSystem, question
+from plait.benchmarks.serving.chats import ChatReply, sample_of
+from plait.benchmarks.serving.refusals import RequestRefused
+from plait.benchmarks.serving.schemas import ChatRequest
+from plait.benchmarks.tasks.published import as_asked
+from plait.cluster.local import LocalStages
+from plait.cluster.walks import drive
+from plait.generators.base import Result
+from plait.generators.document import Document, Image, Sample, Text, Turn
+from plait.generators.images import encode
+from plait.generators.system import Repetition, System, continuation
+from plait.pipelines.composition import one_image
 
 PICTURE = encode(Pillow.fromarray(NOISE))
 CHAT = "/v1/chat/completions"

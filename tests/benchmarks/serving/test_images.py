@@ -12,11 +12,11 @@ import openai
 import pytest
 from serving_helpers import Served, meeting, served_model, trial_model
 
-from benchmarks.local import LocalSystem
-from benchmarks.serving.served import served
-from generators.document import Image
-from generators.images import decode
-from pipelines.systems import Models
+from plait.benchmarks.local import LocalSystem
+from plait.benchmarks.serving.served import served
+from plait.generators.document import Image
+from plait.generators.images import decode
+from plait.pipelines.systems import Models
 
 IMAGES = "/v1/images/generations"
 TINY = Models(weights="tiny")

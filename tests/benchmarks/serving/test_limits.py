@@ -17,8 +17,8 @@ from serving_helpers import KEY, Served, served_model, trial_model, until, user
 from stages import Painter
 from trial import LIGHT
 
-from cluster.local import LocalStages
-from generators.base import StageSpec
+from plait.cluster.local import LocalStages
+from plait.generators.base import StageSpec
 
 CHAT = "/v1/chat/completions"
 ONE = replace(LIGHT, batch_size=1)
@@ -234,7 +234,7 @@ def test_a_defect_is_an_error_object_too(monkeypatch: pytest.MonkeyPatch) -> Non
     def defect(*_: Any) -> Any:
         raise ZeroDivisionError("secret of the machine")
 
-    monkeypatch.setattr("benchmarks.serving.app.ChatReply", defect)
+    monkeypatch.setattr("plait.benchmarks.serving.app.ChatReply", defect)
     with served_model(trial_model()) as served:
         status, _, body = ask(served)
         assert (status, code(body)) == (500, "internal_error")

@@ -13,16 +13,16 @@ from picture_helpers import NOISE
 from PIL import Image as Pillow
 from serving_helpers import KEY, Served, served_model, trial_model
 
-from benchmarks.local import LocalSystem, local_stage, question
-from benchmarks.serving.served import served
-from generators.base import Failure, Result
-from generators.document import Image, ImageRequest, Request
-from generators.images import Drawing, decode, encode
-from generators.keys import derived_seed
-from generators.system import TEXT_POSITION
-from pipelines.endpoints.chat import ChatEndpoint
-from pipelines.endpoints.errors import EndpointError
-from pipelines.systems import Models
+from plait.benchmarks.local import LocalSystem, local_stage, question
+from plait.benchmarks.serving.served import served
+from plait.generators.base import Failure, Result
+from plait.generators.document import Image, ImageRequest, Request
+from plait.generators.images import Drawing, decode, encode
+from plait.generators.keys import derived_seed
+from plait.generators.system import TEXT_POSITION
+from plait.pipelines.endpoints.chat import ChatEndpoint
+from plait.pipelines.endpoints.errors import EndpointError
+from plait.pipelines.systems import Models
 
 PICTURE = encode(Pillow.fromarray(NOISE))
 TINY = Models(weights="tiny")

@@ -20,12 +20,12 @@ from serving_helpers import trial_model
 from trial import writer
 
 import plait
-from benchmarks.plain_console import PlainConsole
-from benchmarks.serving.gate import ServingLimits
-from benchmarks.serving.served import ServedModel
-from benchmarks.serving.server import ServingError, serve, served_model
-from generators.errors import UsageError
-from generators.system import System
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.serving.gate import ServingLimits
+from plait.benchmarks.serving.served import ServedModel
+from plait.benchmarks.serving.server import ServingError, serve, served_model
+from plait.generators.errors import UsageError
+from plait.generators.system import System
 
 
 def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ import torch
 from safetensors.numpy import save
 from speed_helpers import FakeTime, figures, surroundings
 
-from benchmarks.speed import device
-from benchmarks.speed.device import counted, matrix_rate, peak_memory, weight_traffic
-from benchmarks.speed.figures import SERVER, STREAMED, Speed, distribution
-from benchmarks.speed.report import Measurement, same
-from benchmarks.speed.rounds import Variant, measure, variants_of
-from benchmarks.speed.watches import Clock
-from generators.base import Failure, Kind, Result
-from generators.document import Draft, ImageRequest, Payload, Score, Text
-from generators.images import Drawing
+from plait.benchmarks.speed import device
+from plait.benchmarks.speed.device import counted, matrix_rate, peak_memory, weight_traffic
+from plait.benchmarks.speed.figures import SERVER, STREAMED, Speed, distribution
+from plait.benchmarks.speed.report import Measurement, same
+from plait.benchmarks.speed.rounds import Variant, measure, variants_of
+from plait.benchmarks.speed.watches import Clock
+from plait.generators.base import Failure, Kind, Result
+from plait.generators.document import Draft, ImageRequest, Payload, Score, Text
+from plait.generators.images import Drawing
 
 
 def test_percentiles_lie_linearly_between_values():

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from benchmarks.speed.command import main
+from plait.benchmarks.speed.command import main
 
 pytestmark = [
     pytest.mark.models,

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from benchmarks.speed import command, loadgen
-from benchmarks.speed.loadgen import Scenario
-from benchmarks.speed.rounds import Variant
-from generators.base import Failure, Result
-from generators.errors import UsageError
+from plait.benchmarks.speed import command, loadgen
+from plait.benchmarks.speed.loadgen import Scenario
+from plait.benchmarks.speed.rounds import Variant
+from plait.generators.base import Failure, Result
+from plait.generators.errors import UsageError
 
 SUMMARY = """\
 ================================================

@@ -16,15 +16,15 @@ import ray
 from paths import CHECKOUT
 from typer.testing import CliRunner
 
-from benchmarks.speed import command, measurement
-from benchmarks.speed.scripts import many_gpus, orchestration, series, small_jobs
-from benchmarks.speed.scripts.common import CpuClock
-from benchmarks.tasks.task_set import load
-from cluster.stage_queue import StageQueue
-from generators.document import Text
-from generators.errors import UsageError
-from pipelines.systems import Models
 from plait import app
+from plait.benchmarks.speed import command, measurement
+from plait.benchmarks.speed.scripts import many_gpus, orchestration, series, small_jobs
+from plait.benchmarks.speed.scripts.common import CpuClock
+from plait.benchmarks.tasks.task_set import load
+from plait.cluster.stage_queue import StageQueue
+from plait.generators.document import Text
+from plait.generators.errors import UsageError
+from plait.pipelines.systems import Models
 
 
 def rows_of(path):
@@ -221,7 +221,7 @@ def test_commands_of_pages_name_no_folder_of_this_machine(tmp_path, monkeypatch)
     series.run("clipscore", series.CPU["clipscore"], series.MEASURED)
     series.run("clipscore", series.CPU["clipscore"], tmp_path)
     inside, outside = asked
-    assert inside[-1] == "--out=benchmarks/results/measured/clipscore.md"
+    assert inside[-1] == "--out=benchmarks/speed/measured/clipscore.md"
     assert outside[-1] == f"--out={tmp_path / 'clipscore.md'}"
 
 

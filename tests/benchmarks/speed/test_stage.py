@@ -11,15 +11,15 @@ import pytest
 from endpoint_helpers import Answer, completion, serving
 from paths import CHECKOUT
 
-from benchmarks.speed import device
-from benchmarks.speed.command import main
-from benchmarks.speed.figures import STREAMED
-from benchmarks.speed.report import same
-from benchmarks.speed.rounds import loaded_stage, upstream_loop, variants_of
-from benchmarks.speed.workload import of_scorer, of_system
-from generators.decoding.streams import Streams
-from generators.errors import UsageError
-from pipelines.systems import Models
+from plait.benchmarks.speed import device
+from plait.benchmarks.speed.command import main
+from plait.benchmarks.speed.figures import STREAMED
+from plait.benchmarks.speed.report import same
+from plait.benchmarks.speed.rounds import loaded_stage, upstream_loop, variants_of
+from plait.benchmarks.speed.workload import of_scorer, of_system
+from plait.generators.decoding.streams import Streams
+from plait.generators.errors import UsageError
+from plait.pipelines.systems import Models
 
 TINY = Models(weights="tiny")
 

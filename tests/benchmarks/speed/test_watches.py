@@ -16,15 +16,21 @@ from transformers import (
     LogitsProcessorList,
 )
 
-from benchmarks.speed.figures import Speed
-from benchmarks.speed.rounds import measure, variants_of
-from benchmarks.speed.watches import BEAMS, Clock, ExchangeTimes, StepTimes, TokenTimes
-from benchmarks.speed.workload import of_system
-from cluster.loading import load_stage
-from generators.decoding.streams import Streams
-from generators.diffusion.drawer import Drawer
-from pipelines.endpoints.client import EndpointClient
-from pipelines.systems import Models
+from plait.benchmarks.speed.figures import Speed
+from plait.benchmarks.speed.rounds import measure, variants_of
+from plait.benchmarks.speed.watches import (
+    BEAMS,
+    Clock,
+    ExchangeTimes,
+    StepTimes,
+    TokenTimes,
+)
+from plait.benchmarks.speed.workload import of_system
+from plait.cluster.loading import load_stage
+from plait.generators.decoding.streams import Streams
+from plait.generators.diffusion.drawer import Drawer
+from plait.pipelines.endpoints.client import EndpointClient
+from plait.pipelines.systems import Models
 
 PREFILL, STEP = 0.5, 0.125
 END, FIRST_ROW_ENDS_AFTER = 3, 2

@@ -14,25 +14,25 @@ from cli_helpers import plait
 from report_helpers import Judge, board, evaluation
 from report_helpers import sample as query
 
-from benchmarks.results.table import csv_text
-from benchmarks.studies.agreement import (
+from plait.benchmarks.results.table import csv_text
+from plait.benchmarks.studies.agreement import (
     AgreementSettings,
     agreement_report,
     compared,
     tables,
 )
-from benchmarks.studies.annotations import (
+from plait.benchmarks.studies.annotations import (
     RatedDocuments,
     Unit,
     of_board,
     read_ratings,
     read_scores,
 )
-from generators.base import Failure, Fault, NotApplicable, Skip, Unscored
-from generators.errors import UsageError
-from scorers.judging.rubrics import OWN
-from scorers.statistics.agreement import COEFFICIENTS
-from scorers.statistics.alpha import krippendorff
+from plait.generators.base import Failure, Fault, NotApplicable, Skip, Unscored
+from plait.generators.errors import UsageError
+from plait.scorers.judging.rubrics import OWN
+from plait.scorers.statistics.agreement import COEFFICIENTS
+from plait.scorers.statistics.alpha import krippendorff
 
 FEW = AgreementSettings(draws=50)
 IDS = [f"SA-{i}" for i in range(8)]

@@ -20,9 +20,9 @@ from api_helpers import SYSTEM, TEXTS, fill
 from browser_helpers import MISSING, Browser, browser
 from cli_helpers import plait
 
-from benchmarks.studies.annotation_server import server_of
-from scorers.judging.rubrics import OWN
-from scorers.statistics.alpha import krippendorff
+from plait.benchmarks.studies.annotation_server import server_of
+from plait.scorers.judging.rubrics import OWN
+from plait.scorers.statistics.alpha import krippendorff
 
 SCORER = "comparing_helpers:Pictures"
 ENTER, BACKSPACE = "\ue007", "\ue003"

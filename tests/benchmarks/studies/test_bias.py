@@ -19,9 +19,9 @@ from judging_helpers import STAND_IN, chat_spec, judge_of, picture, sample, stan
 from scipy.stats import spearmanr
 from trial import filled
 
-from benchmarks.results.files import writing
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.rulings import (
+from plait.benchmarks.results.files import writing
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.rulings import (
     Ruling,
     Side,
     read_rulings,
@@ -29,10 +29,10 @@ from benchmarks.results.files.rulings import (
     table_of,
     write_rulings,
 )
-from benchmarks.results.files.writing import keep_comparison
-from benchmarks.runs.config import RunConfig
-from benchmarks.runs.experiment import Experiment
-from benchmarks.studies.bias import (
+from plait.benchmarks.results.files.writing import keep_comparison
+from plait.benchmarks.runs.config import RunConfig
+from plait.benchmarks.runs.experiment import Experiment
+from plait.benchmarks.studies.bias import (
     Finding,
     JudgeIdentity,
     Measured,
@@ -51,16 +51,16 @@ from benchmarks.studies.bias import (
     rubric_judge,
     self_preference,
 )
-from benchmarks.tasks.published import as_asked
-from benchmarks.tasks.task_set import TaskSet
-from cluster.plan import evaluations
-from cluster.store import Store, StoreError
-from generators.errors import UsageError
-from generators.keys import derived_seed
-from generators.system import System
-from scorers.judging import released
-from scorers.judging.judge import RubricJudge
-from scorers.judging.sources import OWN_WORDING, RubricSource
+from plait.benchmarks.tasks.published import as_asked
+from plait.benchmarks.tasks.task_set import TaskSet
+from plait.cluster.plan import evaluations
+from plait.cluster.store import Store, StoreError
+from plait.generators.errors import UsageError
+from plait.generators.keys import derived_seed
+from plait.generators.system import System
+from plait.scorers.judging import released
+from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.sources import OWN_WORDING, RubricSource
 
 JUDGE = JudgeIdentity("gpt-4o", "creation", "corrected", "w1", "s1")
 

@@ -14,18 +14,18 @@ from cli_helpers import plait
 from comparing_helpers import mmrb2_pair, write_mmrb2
 from pairwise_helpers import upstream
 
-from benchmarks import commands
-from benchmarks.plain_console import PlainConsole
-from benchmarks.results.leaderboard import leaderboard
-from benchmarks.results.people import agreement_of, read_measured
-from benchmarks.runs.experiment import reopen
-from benchmarks.runs.opening import open_results
-from benchmarks.studies.bias import SAME, TO_FIRST, TO_LAST
-from benchmarks.studies.choices import Judged, Pair, Said, choices_report
-from benchmarks.studies.compare import CompareOptions, compare
-from generators.errors import UsageError
-from scorers.pairwise import resolve_protocol
-from scorers.pairwise.games import Verdict
+from plait import commands
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.results.leaderboard import leaderboard
+from plait.benchmarks.results.people import agreement_of, read_measured
+from plait.benchmarks.runs.experiment import reopen
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.studies.bias import SAME, TO_FIRST, TO_LAST
+from plait.benchmarks.studies.choices import Judged, Pair, Said, choices_report
+from plait.benchmarks.studies.compare import CompareOptions, compare
+from plait.generators.errors import UsageError
+from plait.scorers.pairwise import resolve_protocol
+from plait.scorers.pairwise.games import Verdict
 
 MMRB2 = upstream("mmrb2")
 UNREAD, FAILED = Said("unscored"), Said("failed")

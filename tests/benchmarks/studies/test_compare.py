@@ -29,29 +29,29 @@ from paths import CHECKOUT
 from trial import filled
 from typer.testing import CliRunner
 
-from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.opening import open_results
-from benchmarks.studies import bias, compare_page
-from benchmarks.studies import compare as command
-from benchmarks.studies.bias import sections
-from benchmarks.studies.compare import (
+from plait import app
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.studies import bias, compare_page
+from plait.benchmarks.studies import compare as command
+from plait.benchmarks.studies.bias import sections
+from plait.benchmarks.studies.compare import (
     CompareOptions,
     compare,
     judgement_of,
     plan_of,
     wording_digest,
 )
-from cluster.lock import RunInUse, RunLock
-from cluster.plan import lookup_in
-from cluster.stage_queue import MOST_UNREAD
-from generators.base import Fault, Kind, Result, StageSpec
-from generators.errors import UsageError, WriteError
-from generators.files import write_whole
-from generators.keys import derived_seed
-from plait import app
-from scorers.judging.sources import parse_rubric
-from scorers.pairwise import creation, resolve_protocol
-from scorers.pairwise.matchup import Matchup, PairComparison
+from plait.cluster.lock import RunInUse, RunLock
+from plait.cluster.plan import lookup_in
+from plait.cluster.stage_queue import MOST_UNREAD
+from plait.generators.base import Fault, Kind, Result, StageSpec
+from plait.generators.errors import UsageError, WriteError
+from plait.generators.files import write_whole
+from plait.generators.keys import derived_seed
+from plait.scorers.judging.sources import parse_rubric
+from plait.scorers.pairwise import creation, resolve_protocol
+from plait.scorers.pairwise.matchup import Matchup, PairComparison
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
 

@@ -16,8 +16,9 @@ from PIL import Image as Pillow
 from trial import Measuring, sample
 from typer.testing import CliRunner
 
-from benchmarks.studies import diff
-from benchmarks.studies.diff import (
+from plait import app
+from plait.benchmarks.studies import diff
+from plait.benchmarks.studies.diff import (
     MEASURES,
     WORDS,
     FinishedRun,
@@ -29,15 +30,14 @@ from benchmarks.studies.diff import (
     run_difference,
     splitter_of,
 )
-from cluster.plan import Evaluation
-from cluster.walks import Pending
-from generators.base import Failure, Kind, Result, Skip, StageSpec
-from generators.document import Document, Image, Score, Text
-from generators.errors import UsageError
-from generators.images import ImageError, encode
-from generators.system import System
-from plait import app
-from scorers.statistics.means import mean
+from plait.cluster.plan import Evaluation
+from plait.cluster.walks import Pending
+from plait.generators.base import Failure, Kind, Result, Skip, StageSpec
+from plait.generators.document import Document, Image, Score, Text
+from plait.generators.errors import UsageError
+from plait.generators.images import ImageError, encode
+from plait.generators.system import System
+from plait.scorers.statistics.means import mean
 
 MINI = CHECKOUT / "generators" / "mini" / "weights" / "qwen2-vl"
 

@@ -15,12 +15,18 @@ from mmie_helpers import folder, row
 from paths import CHECKOUT
 from picture_helpers import flat
 
-from benchmarks.tasks.answers import FORMATS, AnswerPlace, answered, found, named_places
-from benchmarks.tasks.reading.rules import TaskError
-from benchmarks.tasks.task_set import load
-from generators.base import Failure, Skip
-from generators.document import Document, Image, Text
-from generators.errors import UsageError
+from plait.benchmarks.tasks.answers import (
+    FORMATS,
+    AnswerPlace,
+    answered,
+    found,
+    named_places,
+)
+from plait.benchmarks.tasks.reading.rules import TaskError
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.base import Failure, Skip
+from plait.generators.document import Document, Image, Text
+from plait.generators.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
 IDS = ("SA-1", "SA-2", "SA-3", "MSR-4")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.tasks.changes import query_digest
-from generators.document import Document, Image, Malformed, Sample, Text, Turn
+from plait.benchmarks.tasks.changes import query_digest
+from plait.generators.document import Document, Image, Malformed, Sample, Text, Turn
 
 
 def picture(data: bytes, place: str | None = None) -> Image:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from pairwise_helpers import document as truth
 from pairwise_helpers import sample as asked
 
-from benchmarks.runs.config import RunConfig
-from benchmarks.runs.experiment import open_experiment
-from benchmarks.tasks.controls import CONTROLS, control, is_control
-from generators.base import Skip
-from generators.document import Document, Image, Malformed, Text
-from generators.errors import UsageError
+from plait.benchmarks.runs.config import RunConfig
+from plait.benchmarks.runs.experiment import open_experiment
+from plait.benchmarks.tasks.controls import CONTROLS, control, is_control
+from plait.generators.base import Skip
+from plait.generators.document import Document, Image, Malformed, Text
+from plait.generators.errors import UsageError
 
 SHUFFLED, NO_IMAGES, OTHER, REPEATED = CONTROLS
 

@@ -9,12 +9,12 @@ from endpoint_helpers import MODEL, Answer, completion
 from judging_helpers import chat_spec
 from task_rows import ISG, isg_text, read, served_run, write_isg
 
-from cluster.local import LocalStages
-from cluster.walks import drive
-from generators.base import Result, Unscored
-from generators.document import Document, Image
-from scorers import resolve_scorer
-from scorers.judging.isg import BLOCK, IMAGE, LAST, IsgJudge
+from plait.cluster.local import LocalStages
+from plait.cluster.walks import drive
+from plait.generators.base import Result, Unscored
+from plait.generators.document import Document, Image
+from plait.scorers import resolve_scorer
+from plait.scorers.judging.isg import BLOCK, IMAGE, LAST, IsgJudge
 
 VQA = {
     **ISG,

@@ -11,11 +11,11 @@ from opening_helpers import answer, item, read, released, row, written
 from picture_helpers import flat
 from task_rows import served_run
 
-from benchmarks.tasks.reading.rules import TaskError
-from benchmarks.tasks.task_set import load
-from generators.base import Failure
-from generators.document import Document, Image, Text
-from scorers.judging import aspects
+from plait.benchmarks.tasks.reading.rules import TaskError
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.base import Failure
+from plait.generators.document import Document, Image, Text
+from plait.scorers.judging import aspects
 
 PICTURE = "./images/Recipes/1-i-1.jpg"
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from cli_helpers import invoke
 
-from benchmarks.tasks.reading.rules import TaskError
-from benchmarks.tasks.task_set import load
-from generators.document import Sample
+from plait.benchmarks.tasks.reading.rules import TaskError
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.document import Sample
 
 CUBE, CATS, SIGN = "A red cube.", "Two cats, one dog.", 'A "quoted" sign.'
 ALL = [CUBE, CATS, SIGN]

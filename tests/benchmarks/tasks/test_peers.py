@@ -22,19 +22,19 @@ from comparing_helpers import (
 )
 from picture_helpers import flat
 
-from benchmarks.tasks.creation_mmbench import CATEGORY_OF
-from benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR
-from benchmarks.tasks.published import published
-from benchmarks.tasks.reading.rules import TaskError
-from benchmarks.tasks.task_set import load
-from generators.base import Failure
-from generators.document import Document, Image, Malformed, Sample, Text
-from generators.errors import UsageError
-from scorers.pairwise import resolve_protocol
-from scorers.pairwise.creation import FACTUALITY, TRUTH
-from scorers.pairwise.mllm_bench import QUESTION_TYPE
-from scorers.pairwise.probench import TRACK
-from scorers.pairwise.prompts import DESCRIPTION
+from plait.benchmarks.tasks.creation_mmbench import CATEGORY_OF
+from plait.benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR
+from plait.benchmarks.tasks.published import published
+from plait.benchmarks.tasks.reading.rules import TaskError
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.base import Failure
+from plait.generators.document import Document, Image, Malformed, Sample, Text
+from plait.generators.errors import UsageError
+from plait.scorers.pairwise import resolve_protocol
+from plait.scorers.pairwise.creation import FACTUALITY, TRUTH
+from plait.scorers.pairwise.mllm_bench import QUESTION_TYPE
+from plait.scorers.pairwise.probench import TRACK
+from plait.scorers.pairwise.prompts import DESCRIPTION
 
 RED = hashlib.sha256(flat()).hexdigest()
 BLUE = hashlib.sha256(flat("blue")).hexdigest()

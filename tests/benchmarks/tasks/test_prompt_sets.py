@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from cli_helpers import invoke
 
-from benchmarks.api import open_run
-from benchmarks.tasks.reading.rules import TaskError
-from benchmarks.tasks.task_set import load
-from generators.document import Malformed, Sample
-from scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
-from scorers.vqa.geneval2 import ATOMS
+from plait.api import open_run
+from plait.benchmarks.tasks.reading.rules import TaskError
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.document import Malformed, Sample
+from plait.scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
+from plait.scorers.vqa.geneval2 import ATOMS
 
 ROW: dict[str, Any] = {
     "prompt": "two red cups",

@@ -36,10 +36,10 @@ from picture_helpers import NOISE, png_header, saved
 from PIL import Image as Pillow
 from task_rows import GEU, ISG, UEVAL, write_isg, write_realunify, write_ueval
 
-from benchmarks.tasks.reading.rules import Row, RowError, TaskError
-from benchmarks.tasks.reading.sources import load_rows
-from benchmarks.tasks.task_set import limited, load, selected
-from generators.document import Image, Malformed, Sample
+from plait.benchmarks.tasks.reading.rules import Row, RowError, TaskError
+from plait.benchmarks.tasks.reading.sources import load_rows
+from plait.benchmarks.tasks.task_set import limited, load, selected
+from plait.generators.document import Image, Malformed, Sample
 
 LONE = "\ud800"
 NOISY = Pillow.fromarray(NOISE)

@@ -9,8 +9,8 @@ import pytest
 from endpoint_helpers import MODEL, Answer, completion
 from task_rows import GEU, read, served_run, write_realunify
 
-from generators.document import Image
-from scorers.judging.criteria import criteria_of
+from plait.generators.document import Image
+from plait.scorers.judging.criteria import criteria_of
 
 UEG: dict[str, Any] = {
     "index": 3,

@@ -11,10 +11,10 @@ from endpoint_helpers import MODEL, Answer, completion
 from picture_helpers import flat
 from task_rows import UEVAL, read, served_run, write_ueval
 
-from benchmarks.tasks.task_set import load
-from generators.base import Failure
-from generators.document import Document, Image
-from scorers.judging.criteria import criteria_of
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.base import Failure
+from plait.generators.document import Document, Image
+from plait.scorers.judging.criteria import criteria_of
 
 OLDER = {
     **{k: v for k, v in UEVAL.items() if k != "task"},

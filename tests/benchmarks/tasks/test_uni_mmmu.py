@@ -10,10 +10,10 @@ import pytest
 from cli_helpers import invoke
 from picture_helpers import flat
 
-from benchmarks.tasks.reading.rules import TaskError
-from benchmarks.tasks.task_set import load
-from generators.document import Image, Malformed, Sample, Text
-from scorers.answers import KNOWN
+from plait.benchmarks.tasks.reading.rules import TaskError
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.document import Image, Malformed, Sample, Text
+from plait.scorers.answers import KNOWN
 
 
 def place(folder):

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from natives import asked, tiny, turn
 from picture_helpers import smooth
 
-from generators.anole.draft import AnoleTrack, TokenMode
-from generators.anole.models import AnoleVocabulary
-from generators.anole.settings import AnoleDraftSettings
-from generators.decoding.drafting import NativePrompt, Stop
-from generators.decoding.streams import Streams
-from generators.document import ImageRequest, Request, Text
-from generators.errors import CheckpointError
+from plait.generators.anole.draft import AnoleTrack, TokenMode
+from plait.generators.anole.models import AnoleVocabulary
+from plait.generators.anole.settings import AnoleDraftSettings
+from plait.generators.decoding.drafting import NativePrompt, Stop
+from plait.generators.decoding.streams import Streams
+from plait.generators.document import ImageRequest, Request, Text
+from plait.generators.errors import CheckpointError
 
 NAMES = ["<s>", "<pad>", "</s>", "<unk>", "<eoss>", "<racm3:break>", "<reserved08706>"]
 CODES = [f"IMGIMG{letters}Z" for letters in ("A", "B", "C", "D")]

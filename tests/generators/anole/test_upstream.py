@@ -6,11 +6,11 @@ import pytest
 import torch
 from picture_helpers import png
 
-from generators.anole.codec import encoder_input
-from generators.decoding.drafting import NativePrompt
-from generators.decoding.payloads import pack
-from generators.decoding.streams import Streams
-from generators.document import ImageRequest, Request, Turn
+from plait.generators.anole.codec import encoder_input
+from plait.generators.decoding.drafting import NativePrompt
+from plait.generators.decoding.payloads import pack
+from plait.generators.decoding.streams import Streams
+from plait.generators.document import ImageRequest, Request, Turn
 
 pytestmark = pytest.mark.models
 

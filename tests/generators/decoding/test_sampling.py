@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from generators.decoding import sampling
-from generators.decoding.sampling import (
+from plait.generators.decoding import sampling
+from plait.generators.decoding.sampling import (
     NONE,
     NumberCheck,
     Sampler,
@@ -15,8 +15,8 @@ from generators.decoding.sampling import (
     read_tokens,
     shortlist,
 )
-from generators.decoding.streams import Streams
-from generators.decoding.texts import TextWriter
+from plait.generators.decoding.streams import Streams
+from plait.generators.decoding.texts import TextWriter
 
 pytestmark = pytest.mark.models
 

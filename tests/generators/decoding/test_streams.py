@@ -19,9 +19,9 @@ from transformers import (
     Qwen2VLTextModel,
 )
 
-from generators.decoding import graphs, prefixes, streams
-from generators.decoding.prefixes import PrefixPart, levels, marks, passes
-from generators.decoding.streams import KeyValueRows, Stream, Streams
+from plait.generators.decoding import graphs, prefixes, streams
+from plait.generators.decoding.prefixes import PrefixPart, levels, marks, passes
+from plait.generators.decoding.streams import KeyValueRows, Stream, Streams
 
 pytestmark = pytest.mark.models
 

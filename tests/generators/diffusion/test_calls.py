@@ -17,12 +17,12 @@ from diffusion_helpers import (
     tiny_pipeline,
 )
 
-from generators.diffusion import calls
-from generators.diffusion.calls import Call
-from generators.diffusion.designs import DESIGNS
-from generators.diffusion.loading import FURTHER_PIPELINES
-from generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
-from generators.errors import UnknownName
+from plait.generators.diffusion import calls
+from plait.generators.diffusion.calls import Call
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.loading import FURTHER_PIPELINES
+from plait.generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
+from plait.generators.errors import UnknownName
 
 pytestmark = pytest.mark.models
 

@@ -11,7 +11,7 @@ import torch
 from diffusion_helpers import CPU, INPUT_PIXELS, pipeline_of
 from PIL import Image as Pillow
 
-from generators.diffusion.builds import (
+from plait.generators.diffusion.builds import (
     CLIP_IDS,
     build_pipeline,
     empty_module,
@@ -19,9 +19,9 @@ from generators.diffusion.builds import (
     small_tokenizer,
     tiny_modules,
 )
-from generators.diffusion.designs import DESIGNS, PipelineDesign
-from generators.diffusion.inputs import SEEING
-from pipelines.presets import T2IS
+from plait.generators.diffusion.designs import DESIGNS, PipelineDesign
+from plait.generators.diffusion.inputs import SEEING
+from plait.pipelines.presets import T2IS
 
 pytestmark = pytest.mark.models
 

@@ -11,10 +11,10 @@ import torch
 from diffusers.pipelines.kandinsky5.pipeline_output import KandinskyPipelineOutput
 from diffusion_helpers import furthest, pixels
 
-from generators.base import Failure
-from generators.diffusion import calls, drawer
-from generators.diffusion.drawer import Drawer, images_of
-from generators.diffusion.settings import DiffusionSettings
+from plait.generators.base import Failure
+from plait.generators.diffusion import calls, drawer
+from plait.generators.diffusion.drawer import Drawer, images_of
+from plait.generators.diffusion.settings import DiffusionSettings
 
 pytestmark = pytest.mark.models
 FLOATS = np.random.default_rng(0).random((2, 4, 6, 3), np.float32)

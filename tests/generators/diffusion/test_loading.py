@@ -27,9 +27,9 @@ from diffusion_helpers import (
 )
 from safetensors.torch import save_file
 
-from generators.diffusion.loading import load_published
-from generators.diffusion.settings import DiffusionSettings
-from generators.errors import CheckpointError
+from plait.generators.diffusion.loading import load_published
+from plait.generators.diffusion.settings import DiffusionSettings
+from plait.generators.errors import CheckpointError
 
 pytestmark = pytest.mark.models
 Damage = Callable[[Path], Any]

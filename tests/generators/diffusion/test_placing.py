@@ -16,8 +16,8 @@ from diffusion_helpers import (
     tiny_pipeline,
 )
 
-from generators.diffusion.designs import DESIGNS
-from generators.diffusion.placing import (
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.placing import (
     AttentionError,
     attention_choices,
     compile_denoiser,
@@ -114,7 +114,7 @@ def test_repeated_blocks_are_compiled_where_declared(architecture, compiled, mon
 def test_text_encoders_go_to_further_devices(monkeypatch):
     homes = {}
     monkeypatch.setattr(
-        "generators.diffusion.placing.dispatch_model",
+        "plait.generators.diffusion.placing.dispatch_model",
         lambda module, where, force_hooks: homes.update({id(module): where[""].index}),
     )
     pipeline = tiny_pipeline("sd3")

@@ -8,10 +8,10 @@ import pytest
 import torch
 from diffusion_helpers import REQUESTS, pipeline_of, shared, stage
 
-from generators.diffusion.builds import small_tokenizer
-from generators.diffusion.designs import DESIGNS
-from generators.diffusion.prompts import PromptReader, readers_of
-from generators.diffusion.settings import DiffusionSettings
+from plait.generators.diffusion.builds import small_tokenizer
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.diffusion.prompts import PromptReader, readers_of
+from plait.generators.diffusion.settings import DiffusionSettings
 
 pytestmark = pytest.mark.models
 

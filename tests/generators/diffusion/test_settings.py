@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from generators.errors import CheckpointError
-from pipelines.presets import PRIORS, T2IS, TextToImageSettings
+from plait.generators.errors import CheckpointError
+from plait.pipelines.presets import PRIORS, T2IS, TextToImageSettings
 
 UNSIZED = ["glm-image", "cosmos3-nano"]
 

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from natives import asked, published, tiny
 from picture_helpers import smooth
 
-from generators.architectures import config_of
-from generators.decoding.payloads import unpack
-from generators.document import ImageRequest
-from generators.emu2 import models
-from generators.emu2.condition import Emu2Condition
-from generators.emu2.draft import Emu2Draft
-from generators.emu2.models import device_map, devices_of, layer_devices, quantising
-from generators.emu2.network import ADDED, ADDED_CHAT, empty_network
-from generators.emu2.settings import LAYERS_B
-from generators.errors import UsageError
-from generators.loading.strict import fill
+from plait.generators.architectures import config_of
+from plait.generators.decoding.payloads import unpack
+from plait.generators.document import ImageRequest
+from plait.generators.emu2 import models
+from plait.generators.emu2.condition import Emu2Condition
+from plait.generators.emu2.draft import Emu2Draft
+from plait.generators.emu2.models import device_map, devices_of, layer_devices, quantising
+from plait.generators.emu2.network import ADDED, ADDED_CHAT, empty_network
+from plait.generators.emu2.settings import LAYERS_B
+from plait.generators.errors import UsageError
+from plait.generators.loading.strict import fill
 
 pytestmark = pytest.mark.models
 

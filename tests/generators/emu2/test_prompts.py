@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 from natives import asked, turn
 from picture_helpers import smooth
 
-from generators.content import display_text
-from generators.document import Document, Draft, ImageRequest, Request, Sample, Text
-from generators.emu2.draft import chat_parts
-from generators.emu2.models import toy_tokens
-from generators.emu2.network import ADDED, ADDED_CHAT, Emu2Tokens
-from generators.emu2.settings import Emu2Composition, Emu2DraftSettings
-from generators.errors import CheckpointError, UsageError
-from generators.natives import native
-from generators.rounds import compose, fill_template
+from plait.generators.content import display_text
+from plait.generators.document import Document, Draft, ImageRequest, Request, Sample, Text
+from plait.generators.emu2.draft import chat_parts
+from plait.generators.emu2.models import toy_tokens
+from plait.generators.emu2.network import ADDED, ADDED_CHAT, Emu2Tokens
+from plait.generators.emu2.settings import Emu2Composition, Emu2DraftSettings
+from plait.generators.errors import CheckpointError, UsageError
+from plait.generators.natives import native
+from plait.generators.rounds import compose, fill_template
 
 FIRST, SECOND = smooth(1), smooth(2)
 SYSTEM = (

@@ -7,14 +7,14 @@ from natives import asked, edit, published, tiny
 from picture_helpers import smooth
 from safetensors.torch import load_file
 
-from generators.base import Failure, Fault, Result, Skip
-from generators.decoding.payloads import pack, unpack
-from generators.diffusion.builds import tiny_modules
-from generators.diffusion.designs import DESIGNS
-from generators.document import Image, ImageRequest, Text
-from generators.emu2.condition import Emu2Condition
-from generators.emu2.network import Emu2
-from generators.errors import CheckpointError
+from plait.generators.base import Failure, Fault, Result, Skip
+from plait.generators.decoding.payloads import pack, unpack
+from plait.generators.diffusion.builds import tiny_modules
+from plait.generators.diffusion.designs import DESIGNS
+from plait.generators.document import Image, ImageRequest, Text
+from plait.generators.emu2.condition import Emu2Condition
+from plait.generators.emu2.network import Emu2
+from plait.generators.errors import CheckpointError
 
 pytestmark = pytest.mark.models
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from generators.decoding.payloads import pack, unpack
-from generators.decoding.streams import Streams
-from generators.document import Image, ImageRequest, Request, Text, Turn
-from generators.emu2.condition import request_parts
-from generators.emu2.network import encoder_input
+from plait.generators.decoding.payloads import pack, unpack
+from plait.generators.decoding.streams import Streams
+from plait.generators.document import Image, ImageRequest, Request, Text, Turn
+from plait.generators.emu2.condition import request_parts
+from plait.generators.emu2.network import encoder_input
 
 pytestmark = pytest.mark.models
 

@@ -10,13 +10,13 @@ from natives import asked, edit, published, tiny, turn
 from picture_helpers import smooth
 from tokenizers import Tokenizer, models
 
-from generators.decoding.drafting import Stop
-from generators.document import Image, Request, Text, Turn
-from generators.errors import CheckpointError
-from generators.gill.draft import first_sentence, pieces
-from generators.gill.models import GillTokens, opt_tokenizer, toy_tokenizer
-from generators.gill.settings import GillDraftSettings
-from generators.loading.files import Files
+from plait.generators.decoding.drafting import Stop
+from plait.generators.document import Image, Request, Text, Turn
+from plait.generators.errors import CheckpointError
+from plait.generators.gill.draft import first_sentence, pieces
+from plait.generators.gill.models import GillTokens, opt_tokenizer, toy_tokenizer
+from plait.generators.gill.settings import GillDraftSettings
+from plait.generators.loading.files import Files
 
 pytestmark = pytest.mark.models
 

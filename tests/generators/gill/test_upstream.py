@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from generators.decoding.drafting import Stop
-from generators.decoding.payloads import pack, unpack
-from generators.document import ImageRequest, Text
+from plait.generators.decoding.drafting import Stop
+from plait.generators.decoding.payloads import pack, unpack
+from plait.generators.document import ImageRequest, Text
 
 pytestmark = pytest.mark.models
 

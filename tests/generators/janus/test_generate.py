@@ -10,10 +10,10 @@ from natives import EXACT, asked, turn
 from picture_helpers import smooth
 from safetensors.torch import load
 
-from generators.document import ImageRequest, Request, Text
-from generators.images import decode
-from generators.janus.condition import JanusCondition
-from generators.janus.draft import JanusDraft
+from plait.generators.document import ImageRequest, Request, Text
+from plait.generators.images import decode
+from plait.generators.janus.condition import JanusCondition
+from plait.generators.janus.draft import JanusDraft
 
 pytestmark = pytest.mark.models
 

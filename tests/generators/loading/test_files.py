@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from generators.errors import CheckpointError
-from generators.loading.files import (
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.files import (
     Files,
     count,
     in_pickle,
@@ -19,7 +19,7 @@ from generators.loading.files import (
     shape_of,
     stored_tensors,
 )
-from generators.loading.strict import fill, identical
+from plait.generators.loading.strict import fill, identical
 
 pytestmark = pytest.mark.models
 

@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from transformers import ByT5Tokenizer, CLIPTokenizer, GemmaTokenizer
 
-from generators.checkpoints import identity
-from generators.errors import CheckpointError
-from generators.loading.files import Files, in_pickle, in_safetensors, read_tokenizer
-from generators.loading.soundness import (
+from plait.generators.checkpoints import identity
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.files import Files, in_pickle, in_safetensors, read_tokenizer
+from plait.generators.loading.soundness import (
     choose_variant,
     refuse_broken,
     refuse_broken_texts,

@@ -11,15 +11,15 @@ from pathlib import Path
 import mini_helpers as helpers
 import pytest
 
-from benchmarks.runs.defaults import QUICKSTART
-from generators.base import StageSpec
-from generators.checkpoints import on_this_machine, pinning
-from generators.errors import CheckpointError, UsageError
-from generators.mini.digests import DIGESTS, present, verified
-from generators.mini.table import MINI, SHIPPED
-from generators.settings import SMALL_BATCH
-from pipelines.systems import Models, parts_of, resolve
-from scorers import resolve_scorer
+from plait.benchmarks.runs.defaults import QUICKSTART
+from plait.generators.base import StageSpec
+from plait.generators.checkpoints import on_this_machine, pinning
+from plait.generators.errors import CheckpointError, UsageError
+from plait.generators.mini.digests import DIGESTS, present, verified
+from plait.generators.mini.table import MINI, SHIPPED
+from plait.generators.settings import SMALL_BATCH
+from plait.pipelines.systems import Models, parts_of, resolve
+from plait.scorers import resolve_scorer
 
 PAIR = "qwen2-vl-7b+openjourney"
 

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from natives import asked, tiny, turn
 from picture_helpers import smooth
 
-from generators.decoding.drafting import NativePrompt, Stop
-from generators.document import Image, Request
-from generators.loading.files import Files
-from generators.loading.llama import LlamaPieces
-from generators.minigpt5.draft import MiniGPT5Track, prompt_parts
-from generators.minigpt5.models import (
+from plait.generators.decoding.drafting import NativePrompt, Stop
+from plait.generators.document import Image, Request
+from plait.generators.loading.files import Files
+from plait.generators.loading.llama import LlamaPieces
+from plait.generators.minigpt5.draft import MiniGPT5Track, prompt_parts
+from plait.generators.minigpt5.models import (
     MiniGPT5Vocabulary,
     stored_bos,
     stored_tokenizer,
     toy_tokenizer,
 )
-from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.vision import encoder_pixels
+from plait.generators.minigpt5.settings import MiniGPT5DraftSettings
+from plait.generators.minigpt5.vision import encoder_pixels
 
 pytestmark = pytest.mark.models
 

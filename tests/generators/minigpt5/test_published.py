@@ -11,8 +11,8 @@ from natives import edit, published
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
-from generators.errors import CheckpointError
-from generators.minigpt5 import vision
+from plait.generators.errors import CheckpointError
+from plait.generators.minigpt5 import vision
 
 pytestmark = pytest.mark.models
 

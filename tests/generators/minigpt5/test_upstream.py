@@ -12,9 +12,9 @@ import torch
 from transformers.image_utils import OPENAI_CLIP_MEAN as MEAN
 from transformers.image_utils import OPENAI_CLIP_STD as DEVIATION
 
-from generators.decoding.payloads import pack
-from generators.document import ImageRequest, Text
-from generators.minigpt5.vision import encoder_pixels
+from plait.generators.decoding.payloads import pack
+from plait.generators.document import ImageRequest, Text
+from plait.generators.minigpt5.vision import encoder_pixels
 
 pytestmark = pytest.mark.models
 

@@ -8,14 +8,14 @@ import torch
 from natives import EXACT, SMALL
 from torch import nn
 
-from generators.base import Result
-from generators.decoding.payloads import pack
-from generators.diffusion.settings import DiffusionSettings
-from generators.document import ImageRequest
-from generators.loading.strict import randomised
-from generators.minigpt5.settings import MiniGPT5RenderSettings
-from generators.vokens.render import VokenMapper, VokenRender
-from generators.vokens.settings import VokenRenderSettings
+from plait.generators.base import Result
+from plait.generators.decoding.payloads import pack
+from plait.generators.diffusion.settings import DiffusionSettings
+from plait.generators.document import ImageRequest
+from plait.generators.loading.strict import randomised
+from plait.generators.minigpt5.settings import MiniGPT5RenderSettings
+from plait.generators.vokens.render import VokenMapper, VokenRender
+from plait.generators.vokens.settings import VokenRenderSettings
 
 pytestmark = pytest.mark.models
 

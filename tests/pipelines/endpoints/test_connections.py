@@ -4,11 +4,11 @@ import httpx2
 import pytest
 from endpoint_helpers import MODEL, QUICK, Answer, completion, says, serving
 
-from generators.base import Result
-from pipelines.chat.settings import EndpointSettings
-from pipelines.endpoints.chat import ChatEndpoint
-from pipelines.endpoints.errors import EndpointError, certificates, remedy
-from pipelines.endpoints.proxies import proxy_of, show_proxy
+from plait.generators.base import Result
+from plait.pipelines.chat.settings import EndpointSettings
+from plait.pipelines.endpoints.chat import ChatEndpoint
+from plait.pipelines.endpoints.errors import EndpointError, certificates, remedy
+from plait.pipelines.endpoints.proxies import proxy_of, show_proxy
 
 DEAD = "http://127.0.0.1:9"
 LAB = "http://model.lab:8000/v1"

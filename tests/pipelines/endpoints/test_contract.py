@@ -20,11 +20,11 @@ from endpoint_apis import (
 )
 from endpoint_helpers import KEY, Answer, completion, error, says, serving
 
-from generators.base import Fault, Result, Skip
-from generators.document import Image
-from pipelines.chat.settings import EndpointSettings, ServerSettings
-from pipelines.endpoints.client import EndpointClient
-from pipelines.endpoints.errors import EndpointError
+from plait.generators.base import Fault, Result, Skip
+from plait.generators.document import Image
+from plait.pipelines.chat.settings import EndpointSettings, ServerSettings
+from plait.pipelines.endpoints.client import EndpointClient
+from plait.pipelines.endpoints.errors import EndpointError
 
 
 @pytest.fixture(params=APIS, ids=lambda api: api.name)

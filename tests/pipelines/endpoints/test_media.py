@@ -10,15 +10,15 @@ from endpoint_apis import RED, picture, url_of
 from endpoint_helpers import MODEL, Answer, serving
 from picture_helpers import png_header
 
-from pipelines.endpoints import media
-from pipelines.endpoints.media import (
+from plait.pipelines.endpoints import media
+from plait.pipelines.endpoints.media import (
     Media,
     MediaError,
     MediaReader,
     embedded,
     image_of,
 )
-from pipelines.endpoints.settings import ChatImagesSettings
+from plait.pipelines.endpoints.settings import ChatImagesSettings
 
 
 @pytest.fixture

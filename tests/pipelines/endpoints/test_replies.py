@@ -41,12 +41,12 @@ from hypothesis import strategies as st
 from picture_helpers import png_header, saved
 from PIL import Image as Pillow
 
-from generators.base import Failure, Fault, Result
-from generators.document import Text
-from pipelines.endpoints import responses
-from pipelines.endpoints.errors import ERRORS, described
-from pipelines.endpoints.gemini import generated
-from pipelines.endpoints.replies import chat_completion, placed, read_reply
+from plait.generators.base import Failure, Fault, Result
+from plait.generators.document import Text
+from plait.pipelines.endpoints import responses
+from plait.pipelines.endpoints.errors import ERRORS, described
+from plait.pipelines.endpoints.gemini import generated
+from plait.pipelines.endpoints.replies import chat_completion, placed, read_reply
 
 JPEG = picture("green", (64, 48), "JPEG")
 

@@ -35,10 +35,10 @@ from openai.types import ImagesResponse
 from picture_helpers import saved
 from PIL import Image as Pillow
 
-from generators.base import Failure, Fault, Result, Skip
-from generators.document import Image, ImageRequest, Request, Text, Turn
-from pipelines.endpoints.client import EndpointClient
-from pipelines.endpoints.errors import EndpointError, StatusError
+from plait.generators.base import Failure, Fault, Result, Skip
+from plait.generators.document import Image, ImageRequest, Request, Text, Turn
+from plait.pipelines.endpoints.client import EndpointClient
+from plait.pipelines.endpoints.errors import EndpointError, StatusError
 
 TALK = (
     Turn("system", (Text("Be brief."),)),
@@ -353,7 +353,7 @@ def test_no_attempt_begins_after_the_total_time(server, monkeypatch):
     with CHAT.asking(server, give_up_s=2.0, max_attempts=100) as stage:
         # As if each attempt took a second.
         clock = SimpleNamespace(monotonic=itertools.count().__next__)
-        monkeypatch.setattr("pipelines.endpoints.client.time", clock)
+        monkeypatch.setattr("plait.pipelines.endpoints.client.time", clock)
         failure = CHAT.one(stage)
     assert (failure.fault, len(server.bodies)) == (Fault.ENDPOINT, 2)
     server.always(error("come back later"), 429, headers={"retry-after": "3600"})

@@ -7,12 +7,12 @@ from datetime import date
 import pytest
 from pydantic import ValidationError
 
-from generators.base import Kind
-from generators.errors import UsageError
-from pipelines.chat.settings import ChatSettings, EndpointSettings
-from pipelines.endpoints.settings import GeminiSettings, ImagesSettings, omni_settings
-from pipelines.presets import LVLMS, RETIRED, retirements
-from pipelines.systems import Models, resolve, t2i_settings
+from plait.generators.base import Kind
+from plait.generators.errors import UsageError
+from plait.pipelines.chat.settings import ChatSettings, EndpointSettings
+from plait.pipelines.endpoints.settings import GeminiSettings, ImagesSettings, omni_settings
+from plait.pipelines.presets import LVLMS, RETIRED, retirements
+from plait.pipelines.systems import Models, resolve, t2i_settings
 
 HERE = {"model": "m", "base_url": "http://h:1/v1"}
 
@@ -147,7 +147,7 @@ def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
 
 def test_planning_imports_no_torch_and_no_client():
     code = (
-        "import sys, pipelines.systems as s; from pipelines.presets import LVLMS, T2IS\n"
+        "import sys, plait.pipelines.systems as s; from plait.pipelines.presets import LVLMS, T2IS\n"
         "specs = [x.spec(n, 'tiny') for n, x in (LVLMS | T2IS).items()]\n"
         "dummy = T2IS['sdxl'].spec('sdxl', 'dummy')\n"
         "s.resolve('openai:m+images:gpt-image-2', s.Models(weights='tiny'))\n"

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from benchmarks.runs.config import RunConfig
-from benchmarks.runs.planning import _need
-from cluster.counts import StageCount
-from generators.base import StageSpec
-from generators.checkpoints import pinning
-from generators.errors import CheckpointError, UsageError
-from generators.names import validated
-from pipelines.presets import LVLMS
-from pipelines.servers.settings import EngineModelSettings, ServerTable
-from pipelines.servers.start import Software, engine_software, software_of
-from pipelines.systems import Models, chat_spec, lvlm_spec
+from plait.benchmarks.runs.config import RunConfig
+from plait.benchmarks.runs.planning import _need
+from plait.cluster.counts import StageCount
+from plait.generators.base import StageSpec
+from plait.generators.checkpoints import pinning
+from plait.generators.errors import CheckpointError, UsageError
+from plait.generators.names import validated
+from plait.pipelines.presets import LVLMS
+from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
+from plait.pipelines.servers.start import Software, engine_software, software_of
+from plait.pipelines.systems import Models, chat_spec, lvlm_spec
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 STATED = {"engine": "vllm", "engine_version": "0.32.0", "revision": COMMIT}

@@ -17,12 +17,12 @@ import pytest
 from trial import sample
 from vlm_helpers import BLUE, GREEN, RED, checkpoint
 
-from cluster.loading import stop_servers
-from cluster.local import LocalStages
-from generators.base import Job, Result, StageSpec
-from generators.document import Request
-from pipelines.servers.settings import ServerTable
-from pipelines.systems import Models, lvlm_spec
+from plait.cluster.loading import stop_servers
+from plait.cluster.local import LocalStages
+from plait.generators.base import Job, Result, StageSpec
+from plait.generators.document import Request
+from plait.pipelines.servers.settings import ServerTable
+from plait.pipelines.systems import Models, lvlm_spec
 
 pytestmark = [pytest.mark.models, pytest.mark.timeout(1800)]
 VLLM = os.environ.get("PLAIT_VLLM")

@@ -13,13 +13,13 @@ from endpoint_helpers import says
 from paths import HELPERS
 from vlm_helpers import RED, checkpoint
 
-from cluster.loading import stop_servers
-from cluster.local import LocalStages
-from cluster.server_process import ServerError
-from generators.base import Job, Outcome, Result, StageSpec
-from generators.document import ImageRequest
-from generators.errors import UsageError
-from pipelines.systems import Models, lvlm_spec, t2i_spec
+from plait.cluster.loading import stop_servers
+from plait.cluster.local import LocalStages
+from plait.cluster.server_process import ServerError
+from plait.generators.base import Job, Outcome, Result, StageSpec
+from plait.generators.document import ImageRequest
+from plait.generators.errors import UsageError
+from plait.pipelines.systems import Models, lvlm_spec, t2i_spec
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pytest
 import torch
 from vlm_helpers import BLUE, FAMILIES, GREEN, RED, GenerateStage, library, loaded, shared
 
-from generators.base import Failure, Fault, Result
-from generators.document import Candidate, Document, Image, Text
-from generators.errors import UsageError
-from generators.images import decode
-from pipelines.systems import Models, answers_spec, lvlm_spec
-from pipelines.vlm.answers import AnswerProbabilities
+from plait.generators.base import Failure, Fault, Result
+from plait.generators.document import Candidate, Document, Image, Text
+from plait.generators.errors import UsageError
+from plait.generators.images import decode
+from plait.pipelines.systems import Models, answers_spec, lvlm_spec
+from plait.pipelines.vlm.answers import AnswerProbabilities
 
 pytestmark = pytest.mark.models
 

@@ -14,12 +14,12 @@ import vlm_helpers
 from natives import asked
 from picture_helpers import smooth
 
-from generators.base import Failure, Result
-from generators.document import ImageRequest
-from generators.errors import CheckpointError, UsageError
-from pipelines.systems import Models, resolve
-from pipelines.vlm.images import Emu3Layout, GeneratedImages
-from pipelines.vlm.stage import VisionLanguageModel
+from plait.generators.base import Failure, Result
+from plait.generators.document import ImageRequest
+from plait.generators.errors import CheckpointError, UsageError
+from plait.pipelines.systems import Models, resolve
+from plait.pipelines.vlm.images import Emu3Layout, GeneratedImages
+from plait.pipelines.vlm.stage import VisionLanguageModel
 
 pytestmark = pytest.mark.models
 

@@ -9,13 +9,13 @@ from endpoint_helpers import says
 from safetensors.torch import load_file, save_file
 from vlm_helpers import checkpoint, loaded, shared
 
-from generators.architectures import config_of, random_weights
-from generators.architectures.random_weights import WORDS
-from generators.errors import CheckpointError
-from generators.mini.table import SHIPPED
-from pipelines.chat.settings import ChatSettings
-from pipelines.presets import LVLMS
-from pipelines.vlm.stage import VisionLanguageModel, device_map_of
+from plait.generators.architectures import config_of, random_weights
+from plait.generators.architectures.random_weights import WORDS
+from plait.generators.errors import CheckpointError
+from plait.generators.mini.table import SHIPPED
+from plait.pipelines.chat.settings import ChatSettings
+from plait.pipelines.presets import LVLMS
+from plait.pipelines.vlm.stage import VisionLanguageModel, device_map_of
 
 pytestmark = pytest.mark.models
 

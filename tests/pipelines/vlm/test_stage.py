@@ -19,10 +19,10 @@ from vlm_helpers import (
     shared,
 )
 
-from generators.base import Failure, Fault, Result
-from generators.decoding.texts import TextTrack
-from generators.document import Image, Request, Text, Turn
-from pipelines.endpoints.chat import EngineChat
+from plait.generators.base import Failure, Fault, Result
+from plait.generators.decoding.texts import TextTrack
+from plait.generators.document import Image, Request, Text, Turn
+from plait.pipelines.endpoints.chat import EngineChat
 
 pytestmark = pytest.mark.models
 

@@ -5,9 +5,9 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from generators.base import Skip
-from generators.document import Image, Request, Text, Turn
-from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
+from plait.generators.base import Skip
+from plait.generators.document import Image, Request, Text, Turn
+from plait.pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 
 RED = Image.of(b"red")
 TOKENS = ("<image>", "<|im_end|>", "<|im_start|>", "</s>", "<s>", "aa")

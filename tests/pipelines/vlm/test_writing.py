@@ -28,13 +28,13 @@ from vlm_helpers import (
     shared,
 )
 
-from generators.base import Result
-from generators.decoding.streams import Streams
-from generators.document import Text
-from generators.images import decode, encode
-from pipelines.chat.settings import ChatSettings
-from pipelines.vlm.decoding import TokenChooser, is_streamable
-from pipelines.vlm.stage import VisionLanguageModel
+from plait.generators.base import Result
+from plait.generators.decoding.streams import Streams
+from plait.generators.document import Text
+from plait.generators.images import decode, encode
+from plait.pipelines.chat.settings import ChatSettings
+from plait.pipelines.vlm.decoding import TokenChooser, is_streamable
+from plait.pipelines.vlm.stage import VisionLanguageModel
 
 pytestmark = pytest.mark.models
 

@@ -12,12 +12,12 @@ from clipscore_helpers import candidate, picture, pixels, tiny
 from contents import document as document_of
 from contents import query_of
 
-from cluster.walks import drive
-from generators.base import Unscored
-from generators.checkpoints import pinning
-from scorers import resolve_scorer
-from scorers.clipscore import cleaned, pairs_of
-from scorers.embeddings.settings import PUBLISHED, ClipSettings
+from plait.cluster.walks import drive
+from plait.generators.base import Unscored
+from plait.generators.checkpoints import pinning
+from plait.scorers import resolve_scorer
+from plait.scorers.clipscore import cleaned, pairs_of
+from plait.scorers.embeddings.settings import PUBLISHED, ClipSettings
 
 I0, I1, I2, I3 = (picture(i) for i in range(4))
 

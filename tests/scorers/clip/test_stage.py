@@ -25,9 +25,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from open_clip.transform import image_transform
 
-from generators.base import Result
-from generators.document import Image
-from scorers.clip.text import ClipText
+from plait.generators.base import Result
+from plait.generators.document import Image
+from plait.scorers.clip.text import ClipText
 
 pytestmark = pytest.mark.models
 

@@ -9,7 +9,7 @@ from clipscore_helpers import LONG, clip_processor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scorers.clipscore import cleaned
+from plait.scorers.clipscore import cleaned
 
 pytestmark = pytest.mark.models
 
@@ -18,7 +18,7 @@ START, END = 49406, 49407
 
 @functools.cache
 def reader(context=77):
-    from scorers.clip.text import ClipText
+    from plait.scorers.clip.text import ClipText
 
     return ClipText(context)
 
@@ -67,7 +67,7 @@ def test_one_window_is_what_open_clip_makes_of_the_text(text):
     ],
 )
 def test_what_transformers_reads_is_what_its_tokenizer_makes_of_the_text(text):
-    from scorers.clip.text import ClipText
+    from plait.scorers.clip.text import ClipText
 
     theirs = clip_processor().tokenizer(text, truncation=True, max_length=77)["input_ids"]
     assert ClipText(repair=False).read(text).windows == (tuple(theirs),)

@@ -21,9 +21,9 @@ from open_clip.transform import image_transform
 from PIL import Image as Pillow
 from safetensors.torch import load_file, save_file
 
-from generators.errors import CheckpointError
-from scorers.clip.model import TINY, ClipEmbed, build
-from scorers.embeddings.settings import ClipSettings
+from plait.generators.errors import CheckpointError
+from plait.scorers.clip.model import TINY, ClipEmbed, build
+from plait.scorers.embeddings.settings import ClipSettings
 
 pytestmark = pytest.mark.models
 

@@ -19,13 +19,13 @@ from transformers import (
     SiglipModel,
 )
 
-from cluster.walks import drive
-from generators.document import Image, Text
-from generators.errors import CheckpointError
-from scorers import resolve_scorer
-from scorers.embeddings.inception import InceptionEmbed
-from scorers.embeddings.records import alone, vectors
-from scorers.embeddings.vision import DinoEmbed, SiglipEmbed
+from plait.cluster.walks import drive
+from plait.generators.document import Image, Text
+from plait.generators.errors import CheckpointError
+from plait.scorers import resolve_scorer
+from plait.scorers.embeddings.inception import InceptionEmbed
+from plait.scorers.embeddings.records import alone, vectors
+from plait.scorers.embeddings.vision import DinoEmbed, SiglipEmbed
 
 pytestmark = pytest.mark.models
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from internvl_helpers import picture
 
-from scorers.internvl.prompts import Budget, budgeted
-from scorers.internvl.settings import MmieScoreSettings
-from scorers.internvl.tokenizer import (
+from plait.scorers.internvl.prompts import Budget, budgeted
+from plait.scorers.internvl.settings import MmieScoreSettings
+from plait.scorers.internvl.tokenizer import (
     CONTROLS,
     IMAGE_TOKEN,
     conversation,

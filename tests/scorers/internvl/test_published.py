@@ -6,12 +6,12 @@ import pytest
 import torch
 from internvl_helpers import Tensors, config, save, shapes
 
-from generators.architectures import stored as stored_config
-from generators.errors import CheckpointError
-from generators.loading.strict import empty_model
-from scorers.internvl.config import model_config, published_layout, separated
-from scorers.internvl.models import KIND
-from scorers.internvl.stage import MmieScore
+from plait.generators.architectures import stored as stored_config
+from plait.generators.errors import CheckpointError
+from plait.generators.loading.strict import empty_model
+from plait.scorers.internvl.config import model_config, published_layout, separated
+from plait.scorers.internvl.models import KIND
+from plait.scorers.internvl.stage import MmieScore
 
 models = pytest.mark.models
 

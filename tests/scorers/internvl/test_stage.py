@@ -8,10 +8,10 @@ import pytest
 from contents import turn_of
 from internvl_helpers import picture, request, save
 
-from generators.base import Failure, Fault, Kind, Result, Skip
-from generators.document import Image, Request
-from scorers.internvl.settings import MmieScoreSettings
-from scorers.internvl.stage import MmieScore
+from plait.generators.base import Failure, Fault, Kind, Result, Skip
+from plait.generators.document import Image, Request
+from plait.scorers.internvl.settings import MmieScoreSettings
+from plait.scorers.internvl.stage import MmieScore
 
 models = pytest.mark.models
 RED, WIDE = picture(1, 40, 30), picture(2, 90, 20)

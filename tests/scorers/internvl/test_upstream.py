@@ -9,12 +9,12 @@ import torch
 from contents import turn_of
 from internvl_helpers import picture
 
-from generators.images import decode
-from generators.loading.files import Files
-from scorers.internvl.models import normalised, published_tokenizer
-from scorers.internvl.prompts import closest_grid, count, cut
-from scorers.internvl.stage import MmieScore, replies
-from scorers.internvl.tokenizer import IMAGE_TOKEN, conversation, marked
+from plait.generators.images import decode
+from plait.generators.loading.files import Files
+from plait.scorers.internvl.models import normalised, published_tokenizer
+from plait.scorers.internvl.prompts import closest_grid, count, cut
+from plait.scorers.internvl.stage import MmieScore, replies
+from plait.scorers.internvl.tokenizer import IMAGE_TOKEN, conversation, marked
 
 models = pytest.mark.models
 ARRAYS = np.load(upstream.ARRAYS)

@@ -15,19 +15,19 @@ from opening_helpers import UPSTREAM, read, released, told
 from picture_helpers import NOISE, saved
 from PIL import Image as Pillow
 
-from cluster.walks import drive
-from generators.base import Failure, Fault, Job, Outcome, Result, Skip, Unread
-from generators.document import Document, Draft, Image, ImageRequest, Sample, Text
-from scorers.judging import aspects
-from scorers.judging.aspects import (
+from plait.cluster.walks import drive
+from plait.generators.base import Failure, Fault, Job, Outcome, Result, Skip, Unread
+from plait.generators.document import Document, Draft, Image, ImageRequest, Sample, Text
+from plait.scorers.judging import aspects
+from plait.scorers.judging.aspects import (
     ASPECTS,
     SQUEEZED,
     AspectsJudge,
     Squeezed,
     official_aspects,
 )
-from scorers.judging.replies import Unreadable
-from scorers.judging.summaries import official_summary
+from plait.scorers.judging.replies import Unreadable
+from plait.scorers.judging.summaries import official_summary
 
 ANSWER = document("First, then.", picture("a0"), "Last.")
 

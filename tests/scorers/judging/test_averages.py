@@ -6,8 +6,8 @@ import pytest
 from mmie_tables import TABLE_3, TABLE_4, Printed
 from report_helpers import board, evaluation, sample
 
-from benchmarks.results.leaderboard import leaderboard
-from benchmarks.tasks.mmie.categories import CATEGORIES
+from plait.benchmarks.results.leaderboard import leaderboard
+from plait.benchmarks.tasks.mmie.categories import CATEGORIES
 
 TABLES = {"3": TABLE_3, "4": TABLE_4}
 

@@ -13,20 +13,20 @@ from judging_helpers import chat_spec, converse, picture, shown
 from paths import DATA
 from trial import plan_of, writer
 
-from benchmarks.tasks.task_set import load
-from cluster.counts import count
-from cluster.store import Store
-from generators.base import Failure, Fault, NotApplicable, Result, Unread
-from generators.document import Image, Request, Sample
-from generators.system import System
-from scorers.judging.criteria import (
+from plait.benchmarks.tasks.task_set import load
+from plait.cluster.counts import count
+from plait.cluster.store import Store
+from plait.generators.base import Failure, Fault, NotApplicable, Result, Unread
+from plait.generators.document import Image, Request, Sample
+from plait.generators.system import System
+from plait.scorers.judging.criteria import (
     ABOUTS,
     CriteriaJudge,
     CriteriaWording,
     official_ruling,
     ruling,
 )
-from scorers.judging.replies import Unreadable
+from plait.scorers.judging.replies import Unreadable
 
 MET, NOT_MET, UNSURE = (json.dumps({"criteria_met": v}) for v in (True, False, "not sure"))
 ANSWER = document("First, then.", picture("a0"), "Last.")

@@ -13,14 +13,14 @@ from judging_helpers import chat_spec, converse
 from paths import DATA
 from picture_helpers import flat
 
-from benchmarks.tasks.task_set import load
-from cluster.local import LocalStages
-from cluster.walks import drive
-from generators.base import NotApplicable, Outcome, Result, Unread, Unscored
-from generators.document import Document, Image, Request, Sample, Score
-from scorers import resolve_scorer
-from scorers.judging import isg
-from scorers.judging.isg import IsgJudge, IsgWording, Level
+from plait.benchmarks.tasks.task_set import load
+from plait.cluster.local import LocalStages
+from plait.cluster.walks import drive
+from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored
+from plait.generators.document import Document, Image, Request, Sample, Score
+from plait.scorers import resolve_scorer
+from plait.scorers.judging import isg
+from plait.scorers.judging.isg import IsgJudge, IsgWording, Level
 
 UPSTREAM = json.loads((DATA / "isg_upstream.json").read_text())
 """What the released program asked and made of the replies, with `RELEASED` as its texts."""

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging_helpers import chat_spec
 
-from generators.replies import stated
-from scorers.judging.aspects import ASPECTS, aspects
-from scorers.judging.criteria import ruling
-from scorers.judging.isg import IsgJudge, Level
-from scorers.judging.replies import Unreadable
+from plait.generators.replies import stated
+from plait.scorers.judging.aspects import ASPECTS, aspects
+from plait.scorers.judging.criteria import ruling
+from plait.scorers.judging.isg import IsgJudge, Level
+from plait.scorers.judging.replies import Unreadable
 
 
 class Case(NamedTuple):

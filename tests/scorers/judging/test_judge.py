@@ -9,14 +9,14 @@ import pytest
 from contents import document
 from judging_helpers import GOOD, chat_spec, converse, judge_of, picture, sample, shown
 
-from generators.base import Failure, Fault, Result, Skip, StageSpec
-from generators.document import Draft, Text
-from generators.errors import UsageError
-from pipelines.chat.settings import EndpointSettings
-from scorers import resolve_scorer
-from scorers.judging.judge import RubricJudge
-from scorers.judging.replies import Unreadable
-from scorers.judging.rubrics import OWN
+from plait.generators.base import Failure, Fault, Result, Skip, StageSpec
+from plait.generators.document import Draft, Text
+from plait.generators.errors import UsageError
+from plait.pipelines.chat.settings import EndpointSettings
+from plait.scorers import resolve_scorer
+from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.replies import Unreadable
+from plait.scorers.judging.rubrics import OWN
 
 STORY = document("So it went.", picture("a0"))
 

@@ -18,17 +18,17 @@ from judging_helpers import (
 )
 from judging_upstream_helpers import AVERAGED, REPLIES, figures, scored, write_folder
 
-from benchmarks.tasks.mmie.official import Output, read_outputs
-from generators.base import Unscored
-from generators.document import Image
-from generators.errors import UsageError
-from scorers import resolve_scorer
-from scorers.judging import aspects, criteria, isg, released
-from scorers.judging.released import Released, find_score, released_rubrics
-from scorers.judging.replies import RubricVerdict, Unreadable
-from scorers.judging.rubrics import Rubric
-from scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
-from scorers.judging.summaries import averages
+from plait.benchmarks.tasks.mmie.official import Output, read_outputs
+from plait.generators.base import Unscored
+from plait.generators.document import Image
+from plait.generators.errors import UsageError
+from plait.scorers import resolve_scorer
+from plait.scorers.judging import aspects, criteria, isg, released
+from plait.scorers.judging.released import Released, find_score, released_rubrics
+from plait.scorers.judging.replies import RubricVerdict, Unreadable
+from plait.scorers.judging.rubrics import Rubric
+from plait.scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
+from plait.scorers.judging.summaries import averages
 
 RUBRICS = {k: Rubric(f"official:{k}", t, "") for k, t in STAND_IN_TEXTS.items()}
 RELEASED = Released(RUBRICS)

@@ -10,13 +10,13 @@ from contents import document
 from judging_helpers import chat_spec, judge_of, picture, sample
 from trial import LIGHT, run
 
-from cluster.plan import Plan, evaluations
-from cluster.store import Store
-from generators.document import Document
-from generators.system import System
-from scorers.judging.corrected import Corrected
-from scorers.judging.judge import RubricJudge
-from scorers.judging.rubrics import OWN, Rubric
+from plait.cluster.plan import Plan, evaluations
+from plait.cluster.store import Store
+from plait.generators.document import Document
+from plait.generators.system import System
+from plait.scorers.judging.corrected import Corrected
+from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.rubrics import OWN, Rubric
 
 ORACLE = chat_spec(name="oracle", target="judging_helpers:Oracle", placement=LIGHT)
 SAMPLES = [sample(f"{kind}-{i}") for kind in ("SA", "PBL", "MSR") for i in range(3)]

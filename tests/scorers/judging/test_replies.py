@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judging_helpers import reply_of
 
-from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
-from scorers.judging.rubrics import OWN, Rubric
+from plait.scorers.judging.replies import RubricVerdict, Unreadable, read_reply
+from plait.scorers.judging.rubrics import OWN, Rubric
 
 SA, MSR = OWN["SA"], OWN["MSR"]
 NAMES = [*SA.criteria, "Emotional Impact (penalty)"]

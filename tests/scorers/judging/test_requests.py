@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judging_helpers import picture, sample, shown
 
-from generators.base import NotApplicable, Unscored
-from generators.document import Document, Image, Text
-from scorers.judging.corrected import UNKNOWN, Corrected
-from scorers.judging.released import Released
-from scorers.judging.replies import RubricQuestion
-from scorers.judging.rubrics import OWN, RUBRIC, Rubric
+from plait.generators.base import NotApplicable, Unscored
+from plait.generators.document import Document, Image, Text
+from plait.scorers.judging.corrected import UNKNOWN, Corrected
+from plait.scorers.judging.released import Released
+from plait.scorers.judging.replies import RubricQuestion
+from plait.scorers.judging.rubrics import OWN, RUBRIC, Rubric
 
 PLAIN = Rubric("t", "Q({question})A({answer})T({gt_answer})", "FORM")
 ASK = Corrected(dict.fromkeys(("SA", "PBL", "MSR"), PLAIN))

@@ -8,12 +8,12 @@ import pytest
 from opening_helpers import UPSTREAM, read, released, told
 from pairwise_helpers import CHAT, ONE, OTHER, draft_of, game, judged, sample
 
-from generators.base import Unscored
-from generators.document import Document, Sample
-from scorers.pairwise import resolve_protocol
-from scorers.pairwise.games import Game, Verdict
-from scorers.pairwise.opening import Opening, OpeningWording
-from scorers.pairwise.readers import lean, official_lean
+from plait.generators.base import Unscored
+from plait.generators.document import Document, Sample
+from plait.scorers.pairwise import resolve_protocol
+from plait.scorers.pairwise.games import Game, Verdict
+from plait.scorers.pairwise.opening import Opening, OpeningWording
+from plait.scorers.pairwise.readers import lean, official_lean
 
 A, B, TIE_A, TIE_B = "A is better", "B is better", "Tie (A is better)", "Tie (B is better)"
 

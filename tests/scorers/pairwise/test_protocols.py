@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from pairwise_helpers import CHAT, ONE, OTHER, PICTURE, draft_of, flat, sample, shown
 
-from cluster.plan import Plan, compared
-from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Walk
-from generators.document import Document, Malformed, Text, Turn
-from generators.errors import UsageError
-from scorers.judging.sources import Mode
-from scorers.pairwise import PROTOCOLS, creation, probench, resolve_protocol
-from scorers.pairwise.games import FactualityScores, Judgement, ReplyReading, Verdict
-from scorers.pairwise.matchup import ComparedPair, Matchup, PairComparison
-from scorers.pairwise.prompts import OWN, text_only
+from plait.cluster.plan import Plan, compared
+from plait.generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Walk
+from plait.generators.document import Document, Malformed, Text, Turn
+from plait.generators.errors import UsageError
+from plait.scorers.judging.sources import Mode
+from plait.scorers.pairwise import PROTOCOLS, creation, probench, resolve_protocol
+from plait.scorers.pairwise.games import FactualityScores, Judgement, ReplyReading, Verdict
+from plait.scorers.pairwise.matchup import ComparedPair, Matchup, PairComparison
+from plait.scorers.pairwise.prompts import OWN, text_only
 
 ALL = [
     (name, mode)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from generators.base import NotApplicable, Unscored
-from scorers.pairwise import readers
-from scorers.pairwise.games import FactualityScores, Verdict
+from plait.generators.base import NotApplicable, Unscored
+from plait.scorers.pairwise import readers
+from plait.scorers.pairwise.games import FactualityScores, Verdict
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pairwise_helpers import game, judged, preferred
 
-from generators.base import Failure, Fault, Result, Skip
-from scorers.features import Style, difference
-from scorers.pairwise import PROTOCOLS, resolve_protocol
-from scorers.pairwise.games import Game, Judgement, ReplyReading, Standings
-from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
+from plait.generators.base import Failure, Fault, Result, Skip
+from plait.scorers.features import Style, difference
+from plait.scorers.pairwise import PROTOCOLS, resolve_protocol
+from plait.scorers.pairwise.games import Game, Judgement, ReplyReading, Standings
+from plait.scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
 
 REPLIES = [("[[B>>A]]", "[[A>B]]"), ("[[A=B]]", "[[B>A]]"), ("[[A>>B]]", "[[A>>B]]")]
 MARKS = tuple(

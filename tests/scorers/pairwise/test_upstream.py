@@ -14,19 +14,19 @@ import pytest
 from contents import document
 from pairwise_helpers import game, judged, upstream
 
-from generators.base import NotApplicable, Unscored
-from scorers.pairwise import resolve_protocol
-from scorers.pairwise.games import FactualityScores, Game, Verdict, by_pair
-from scorers.pairwise.mllm_bench import K, _medians, counted_battles
-from scorers.pairwise.probench import (
+from plait.generators.base import NotApplicable, Unscored
+from plait.scorers.pairwise import resolve_protocol
+from plait.scorers.pairwise.games import FactualityScores, Game, Verdict, by_pair
+from plait.scorers.pairwise.mllm_bench import K, _medians, counted_battles
+from plait.scorers.pairwise.probench import (
     _fitted,
     _rating,
     _resampled,
     matrices,
     official_battles,
 )
-from scorers.pairwise.readers import LEVELS, MIRRORED
-from scorers.statistics.ratings import Battle, bradley_terry, online_elo
+from plait.scorers.pairwise.readers import LEVELS, MIRRORED
+from plait.scorers.statistics.ratings import Battle, bradley_terry, online_elo
 
 CREATION = upstream("creation")
 MLLM = upstream("mllm")

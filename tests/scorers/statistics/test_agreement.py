@@ -15,8 +15,13 @@ from scipy import stats
 from scipy.spatial import distance
 from sklearn.metrics import cohen_kappa_score, mean_absolute_error, mean_squared_error
 
-from scorers.statistics.agreement import COEFFICIENTS, ScoredPair, agreement, estimated
-from scorers.statistics.estimate import bootstrap_weights
+from plait.scorers.statistics.agreement import (
+    COEFFICIENTS,
+    ScoredPair,
+    agreement,
+    estimated,
+)
+from plait.scorers.statistics.estimate import bootstrap_weights
 
 LEVELS = range(7)
 

@@ -7,8 +7,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from scorers.statistics.alpha import _alpha, krippendorff
-from scorers.statistics.estimate import LEAST
+from plait.scorers.statistics.alpha import _alpha, krippendorff
+from plait.scorers.statistics.estimate import LEAST
 
 OBSERVERS = (
     "1 2 3 3 2 1 4 1 2 . . .",

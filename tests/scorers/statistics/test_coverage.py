@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from scorers.statistics.estimate import LEAST
-from scorers.statistics.means import (
+from plait.scorers.statistics.estimate import LEAST
+from plait.scorers.statistics.means import (
     AMOUNT,
     LEAST_OF_TWO,
     UNBOUNDED,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import Stratum, mean, paired, stratified
+from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.means import Stratum, mean, paired, stratified
 
 nothing = float("nan")
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from scorers.statistics.preferences import (
+from plait.scorers.statistics.preferences import (
     Measures,
     creation_agreement,
     creation_people,

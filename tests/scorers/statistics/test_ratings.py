@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from scipy.stats import norm
 
-from scorers.statistics.estimate import bootstrap_estimate, bootstrap_weights
-from scorers.statistics.means import pooled_mean
-from scorers.statistics.ratings import (
+from plait.scorers.statistics.estimate import bootstrap_estimate, bootstrap_weights
+from plait.scorers.statistics.means import pooled_mean
+from plait.scorers.statistics.ratings import (
     POINTS,
     Battle,
     PairedModel,

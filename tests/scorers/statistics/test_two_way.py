@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scorers.statistics.means import mean
-from scorers.statistics.power import detectable, paired_power, queries_needed
-from scorers.statistics.two_way import ONE_LEVEL, two_way
+from plait.scorers.statistics.means import mean
+from plait.scorers.statistics.power import detectable, paired_power, queries_needed
+from plait.scorers.statistics.two_way import ONE_LEVEL, two_way
 
 
 def simulated(seed, n=40, lvlms=3, t2is=4):

@@ -8,9 +8,9 @@ from typing import get_args
 
 import pytest
 
-from scorers.truth.changes import Change, ChangeKind, random_change
-from scorers.truth.language import event, instruction
-from scorers.truth.scene import Scene, SceneItem, random_scene
+from plait.scorers.truth.changes import Change, ChangeKind, random_change
+from plait.scorers.truth.language import event, instruction
+from plait.scorers.truth.scene import Scene, SceneItem, random_scene
 
 CIRCLE = SceneItem("top left", "small", "red", "circle")
 STAR = SceneItem("bottom right", "large", "blue", "star")

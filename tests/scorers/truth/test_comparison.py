@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from scorers.truth.comparison import AttributeCounts, scene_compared, texts_compared
-from scorers.truth.reading import ItemReading, Reading
-from scorers.truth.text_reader import TextReading, read_text
+from plait.scorers.truth.comparison import AttributeCounts, scene_compared, texts_compared
+from plait.scorers.truth.reading import ItemReading, Reading
+from plait.scorers.truth.text_reader import TextReading, read_text
 
 CIRCLE = ItemReading("top left", "large", "red", "circle")
 STAR = ItemReading("bottom right", "small", "blue", "star")

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFilter
 
-from scorers.truth.drawing import SIDE, draw
-from scorers.truth.image_reader import read_image
-from scorers.truth.reading import Illegible, Reading
-from scorers.truth.scene import BACKGROUNDS, COLOURS, Scene, SceneItem, random_scene
+from plait.scorers.truth.drawing import SIDE, draw
+from plait.scorers.truth.image_reader import read_image
+from plait.scorers.truth.reading import Illegible, Reading
+from plait.scorers.truth.scene import BACKGROUNDS, COLOURS, Scene, SceneItem, random_scene
 
 Picture = Image.Image
 ATTRIBUTES = ("size", "colour", "shape")

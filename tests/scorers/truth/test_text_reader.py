@@ -6,11 +6,18 @@ import random
 
 import pytest
 
-from benchmarks.tasks.miniature.queries import MiniatureQuery, SceneImage, queries
-from scorers.truth.language import sentence
-from scorers.truth.reading import Illegible, ItemReading, Reading
-from scorers.truth.scene import random_scene
-from scorers.truth.text_reader import Count, Fact, Location, TextReading, YesOrNo, read_text
+from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, SceneImage, queries
+from plait.scorers.truth.language import sentence
+from plait.scorers.truth.reading import Illegible, ItemReading, Reading
+from plait.scorers.truth.scene import random_scene
+from plait.scorers.truth.text_reader import (
+    Count,
+    Fact,
+    Location,
+    TextReading,
+    YesOrNo,
+    read_text,
+)
 
 
 def read(text: str) -> TextReading:

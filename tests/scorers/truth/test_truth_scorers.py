@@ -8,9 +8,9 @@ import pytest
 from PIL import Image as Pillow
 from scorer_helpers import first, scored, truth_of
 
-from generators.base import Failure, NotApplicable, Result, Unscored
-from generators.document import Document, Image, Sample, Text
-from generators.images import encode
+from plait.generators.base import Failure, NotApplicable, Result, Unscored
+from plait.generators.document import Document, Image, Sample, Text
+from plait.generators.images import encode
 
 
 def value(name: str, sample: Sample, document: Document) -> float:

@@ -12,20 +12,25 @@ import pytest
 import torch
 from vlm_helpers import BLUE, GREEN, RED, picture
 
-from cluster.local import LocalStages
-from cluster.walks import drive
-from generators.architectures import random_weights
-from generators.base import NotApplicable, Outcome, Result, Unscored
-from generators.document import Document, Image, Sample, Score, Text, Turn
-from generators.errors import UsageError
-from generators.images import decode
-from pipelines.systems import Models, answers_spec
-from scorers import resolve_scorer
-from scorers.base import Scorer
-from scorers.judging.sources import MODES
-from scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS, zeroed_by_ancestors, zeroed_in_order
-from scorers.vqa.geneval2 import ATOMS
-from scorers.vqa.questions import AnswerRecord, forms
+from plait.cluster.local import LocalStages
+from plait.cluster.walks import drive
+from plait.generators.architectures import random_weights
+from plait.generators.base import NotApplicable, Outcome, Result, Unscored
+from plait.generators.document import Document, Image, Sample, Score, Text, Turn
+from plait.generators.errors import UsageError
+from plait.generators.images import decode
+from plait.pipelines.systems import Models, answers_spec
+from plait.scorers import resolve_scorer
+from plait.scorers.base import Scorer
+from plait.scorers.judging.sources import MODES
+from plait.scorers.vqa.dpg import (
+    FIRST_ROW,
+    PROPOSITIONS,
+    zeroed_by_ancestors,
+    zeroed_in_order,
+)
+from plait.scorers.vqa.geneval2 import ATOMS
+from plait.scorers.vqa.questions import AnswerRecord, forms
 
 pytestmark = pytest.mark.models
 

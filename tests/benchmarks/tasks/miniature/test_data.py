@@ -9,15 +9,15 @@ import typer
 from mmie_helpers import folder, good, loaded, row
 from typer.testing import CliRunner
 
-from benchmarks.runs.config import RunConfig, anchored
-from benchmarks.tasks.miniature import __main__ as command
-from benchmarks.tasks.miniature.queries import FIELDS
-from benchmarks.tasks.mmie.categories import CATEGORIES
-from benchmarks.tasks.mmie.official import answered
-from benchmarks.tasks.task_set import load
-from generators.document import Sample
-from generators.errors import UsageError
 from plait import app
+from plait.benchmarks.runs.config import RunConfig, anchored
+from plait.benchmarks.tasks.miniature import __main__ as command
+from plait.benchmarks.tasks.miniature.queries import FIELDS
+from plait.benchmarks.tasks.mmie.categories import CATEGORIES
+from plait.benchmarks.tasks.mmie.official import answered
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.document import Sample
+from plait.generators.errors import UsageError
 
 RUNNER = CliRunner()
 

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 import pytest
 from miniature_simulator import answers, things
 
-from benchmarks.tasks.miniature.queries import (
+from plait.benchmarks.tasks.miniature.queries import (
     CATEGORIES,
     FIELDS,
     SceneImage,

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, reasons, row
 
-from benchmarks.tasks.mmie.prompts import prompts
-from benchmarks.tasks.reading import images as checks
-from benchmarks.tasks.task_set import TaskError, load
-from generators.document import Document, Image, Malformed, Sample, Text, Turn
-from generators.errors import UsageError
+from plait.benchmarks.tasks.mmie.prompts import prompts
+from plait.benchmarks.tasks.reading import images as checks
+from plait.benchmarks.tasks.task_set import TaskError, load
+from plait.generators.document import Document, Image, Malformed, Sample, Text, Turn
+from plait.generators.errors import UsageError
 
 
 def test_a_row_becomes_a_sample_in_the_order_of_its_content(tmp_path):

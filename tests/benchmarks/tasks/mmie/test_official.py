@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, row
 from paths import CHECKOUT
 
-from benchmarks.tasks.mmie.official import Broken, answered, export, read_outputs
-from benchmarks.tasks.mmie.prompts import prompts
-from benchmarks.tasks.task_set import TaskError
-from cluster.walks import read
-from generators.base import Failure, Fault
-from generators.document import Document, Image, Malformed, Sample, Text
-from generators.system import Repetition, answer
-from scorers.judging.released import flattened
+from plait.benchmarks.tasks.mmie.official import Broken, answered, export, read_outputs
+from plait.benchmarks.tasks.mmie.prompts import prompts
+from plait.benchmarks.tasks.task_set import TaskError
+from plait.cluster.walks import read
+from plait.generators.base import Failure, Fault
+from plait.generators.document import Document, Image, Malformed, Sample, Text
+from plait.generators.system import Repetition, answer
+from plait.scorers.judging.released import flattened
 
 
 def accepted(root):

@@ -8,9 +8,9 @@ import pytest
 from pairwise_helpers import document
 from pairwise_helpers import sample as query_of
 
-from benchmarks.tasks.mmie.prompts import prompts
-from generators.document import Image, Sample, Text, Turn
-from generators.errors import UsageError
+from plait.benchmarks.tasks.mmie.prompts import prompts
+from plait.generators.document import Image, Sample, Text, Turn
+from plait.generators.errors import UsageError
 
 A, B = Image.of(b"a"), Image.of(b"b")
 

@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.tasks.mmie.reader import SAMPLE
-from benchmarks.tasks.task_set import load
-from generators.document import Sample, Text
+from plait.benchmarks.tasks.mmie.reader import SAMPLE
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.document import Sample, Text
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.runs.config import RunConfig, load_config
-from cluster.launch import kuberay, slurm
-from cluster.launch.settings import BatchJob
-from generators.buckets import AnyPath
-from generators.errors import UsageError
+from plait.benchmarks.runs.config import RunConfig, load_config
+from plait.cluster.launch import kuberay, slurm
+from plait.cluster.launch.settings import BatchJob
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
 
 
 def submit(

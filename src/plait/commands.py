@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.results.board import Board
-from benchmarks.results.files.reading import RunResults
-from benchmarks.results.files.schema import FOLDER
-from benchmarks.results.headline import furthest_apart, terminal_table
-from benchmarks.results.leaderboard import name_changes, write_leaderboard
-from benchmarks.results.people import read_measured
-from benchmarks.results.table import ResultTable, json_text
-from benchmarks.results.timeline import show_times
-from benchmarks.runs.config import (
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.files.schema import FOLDER
+from plait.benchmarks.results.headline import furthest_apart, terminal_table
+from plait.benchmarks.results.leaderboard import name_changes, write_leaderboard
+from plait.benchmarks.results.people import read_measured
+from plait.benchmarks.results.table import ResultTable, json_text
+from plait.benchmarks.results.timeline import show_times
+from plait.benchmarks.runs.config import (
     PageQueries,
     ReportConfig,
     RunConfig,
@@ -29,49 +29,49 @@ from benchmarks.runs.config import (
     load_config,
     with_settings,
 )
-from benchmarks.runs.display import Display
-from benchmarks.runs.experiment import (
+from plait.benchmarks.runs.display import Display
+from plait.benchmarks.runs.experiment import (
     Experiment,
     reopen,
     warn_of_faults,
 )
-from benchmarks.runs.forecast.forecast import concluded, kept_forecast
-from benchmarks.runs.joining import joined
-from benchmarks.runs.opening import (
+from plait.benchmarks.runs.forecast.forecast import concluded, kept_forecast
+from plait.benchmarks.runs.joining import joined
+from plait.benchmarks.runs.opening import (
     open_results,
     refuse_newer_results,
     refuse_other_questions,
 )
-from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
-from benchmarks.runs.queries import refuse_changed_data
-from benchmarks.runs.run_directory import (
+from plait.benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
+from plait.benchmarks.runs.queries import refuse_changed_data
+from plait.benchmarks.runs.run_directory import (
     folder_written,
     former_config,
     read_manifest,
     refuse_pack,
     refuse_unless_writable,
 )
-from benchmarks.tasks import answers
-from benchmarks.tasks.changes import NO_CHOICES, DataChoices
-from benchmarks.terminal import command_text, progress
-from cluster.counts import totals_of
-from cluster.lock import RunInUse, drivers_of
-from cluster.plan import evaluations
-from cluster.run import MANIFEST, RunResult, execute
-from cluster.shard import Shard
-from cluster.store import BlobReader, DamagedPart, Store, StoreError
-from cluster.tracing.summary import traced
-from generators.base import Fault
-from generators.buckets import AnyPath
-from generators.errors import UsageError
-from generators.files import write_whole
-from generators.names import validated
-from scorers import takes
-from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import refuse_mini_lvlm
+from plait.benchmarks.tasks import answers
+from plait.benchmarks.tasks.changes import NO_CHOICES, DataChoices
+from plait.benchmarks.terminal import command_text, progress
+from plait.cluster.counts import totals_of
+from plait.cluster.lock import RunInUse, drivers_of
+from plait.cluster.plan import evaluations
+from plait.cluster.run import MANIFEST, RunResult, execute
+from plait.cluster.shard import Shard
+from plait.cluster.store import BlobReader, DamagedPart, Store, StoreError
+from plait.cluster.tracing.summary import traced
+from plait.generators.base import Fault
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import UsageError
+from plait.generators.files import write_whole
+from plait.generators.names import validated
+from plait.scorers import takes
+from plait.scorers.judging.resolve import PREFIX as JUDGE
+from plait.scorers.judging.resolve import refuse_mini_lvlm
 
 if TYPE_CHECKING:
-    from benchmarks.studies.annotate import AnnotateOptions
+    from plait.benchmarks.studies.annotate import AnnotateOptions
 
 FINISHED = 0
 _MOST_CHANGES = 20
@@ -326,7 +326,7 @@ def _import_for_tables() -> None:
     from matplotlib import figure  # noqa: F401
     from scipy import special  # noqa: F401
 
-    from benchmarks.results import report  # noqa: F401
+    from plait.benchmarks.results import report  # noqa: F401
 
 
 def _conclude(board: Board, config: RunConfig, result: RunResult, console: Console) -> None:
@@ -374,7 +374,7 @@ def write_page(
 
     It is written into the run's folder, or into `out`.
     """
-    from benchmarks.results.report import write_report
+    from plait.benchmarks.results.report import write_report
 
     manifest = json.loads((root / MANIFEST).read_text())
     read = read or BlobReader()
@@ -394,8 +394,8 @@ def write_page(
 
 def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Console) -> None:
     """Print where the page is, and what to look at first."""
-    from benchmarks.results.report.entries import keys_shown
-    from benchmarks.results.report.page import limit_of
+    from plait.benchmarks.results.report.entries import keys_shown
+    from plait.benchmarks.results.report.page import limit_of
 
     console.print(f"report      {page}")
     if apart := furthest_apart(board, keys_shown(board.keys, limit_of(queries))):
@@ -523,7 +523,7 @@ def forget(
     With `prune`, records that nothing is left to use are removed for good; alone, those of
     systems and scorers that were forgotten before.
     """
-    from benchmarks.runs import forgetting
+    from plait.benchmarks.runs import forgetting
 
     if not (systems or scorers or prune):
         raise UsageError("name what is to be forgotten with --system or --scorer")
@@ -550,8 +550,8 @@ def export(
     task: str | None = None,
 ) -> int:
     """Write one system's documents, or results of the run, in another tool's format."""
-    from benchmarks.runs import exports
-    from benchmarks.runs.run_data import RunData
+    from plait.benchmarks.runs import exports
+    from plait.benchmarks.runs.run_data import RunData
 
     of_run = form in exports.RUN_FORMATS
     if of_run and repeat is not None:
@@ -586,7 +586,7 @@ def annotate(
     console: Console,
 ) -> int:
     """Write a page for raters, and serve it on `port` where that is given."""
-    from benchmarks.studies import annotate as study
+    from plait.benchmarks.studies import annotate as study
 
     with folder_written(root, out):
         study.annotate(root, _annotated(root, out), options, console)
@@ -604,7 +604,7 @@ def annotate(
         return FINISHED
     console.print("This reads the answers that raters have given:")
     console.print(collecting)
-    from benchmarks.studies import annotation_server
+    from plait.benchmarks.studies import annotation_server
 
     server = annotation_server.server_of(folder, port)
     console.print(f"http://{annotation_server.HOST}:{server.server_port}/ until Ctrl-C")
@@ -616,7 +616,7 @@ def collect(
     root: AnyPath, out: Path | None, files: Sequence[Path], console: Console
 ) -> int:
     """Write raters' answers as the file that `agreement` reads, and show the raters."""
-    from benchmarks.studies.collected import CSV, annotations_csv, collected
+    from plait.benchmarks.studies.collected import CSV, annotations_csv, collected
 
     folder = _annotated(root, out)
     rows, table = collected(folder, files)

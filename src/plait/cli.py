@@ -4,9 +4,9 @@
     plait plan CONFIG.toml         what a run would do
     plait report RUN               tables and page of a run directory
 
-From Python, `import plait` gives what `benchmarks.api` exports: `plait.open_run("runs/x")`.
+From Python, `import plait` gives what `plait.api` exports: `plait.open_run("runs/x")`.
 
-This module only reads the command line; what commands do is in `benchmarks.commands`,
+This module only reads the command line; what commands do is in `plait.commands`,
 which is imported when a command runs, so that `--help` answers at once. The Python API is
 imported when it is first used.
 """
@@ -28,7 +28,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from benchmarks.options import (
+from plait.benchmarks.terminal import console as _console
+from plait.generators.buckets import any_path
+from plait.generators.errors import PlaitError, PlaitWarning, UsageError
+from plait.generators.secrets import print_error, without_keys
+from plait.generators.visible import visible
+from plait.options import (
     Address,
     ChangedData,
     Data,
@@ -54,14 +59,9 @@ from benchmarks.options import (
     run_options,
     with_options,
 )
-from benchmarks.terminal import console as _console
-from generators.buckets import any_path
-from generators.errors import PlaitError, PlaitWarning, UsageError
-from generators.secrets import print_error, without_keys
-from generators.visible import visible
 
 if TYPE_CHECKING:
-    from benchmarks.api import *  # noqa: F403
+    from plait.api import *  # noqa: F403
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the machine when files cannot be written: not defects of plait."""
@@ -122,7 +122,7 @@ def run_command(options: dict[str, Any]) -> int:
     settings are refused, and changed data without --changed-data. With --shard, tables
     and page are written by the shard that ends last.
     """
-    from benchmarks import commands
+    from plait import commands
 
     return commands.run(console=_console(), **asked_of(options)).exit_status
 
@@ -137,7 +137,7 @@ def plan_command(options: dict[str, Any]) -> int:
     this run and those beside it measured, else from models' sizes and the GPU's published
     peak. Nothing is started or written. Exit status 2 where `run` would refuse to start.
     """
-    from benchmarks import commands
+    from plait import commands
 
     console = _console()
     plan = commands.plan(console=console, **asked_of(options))
@@ -168,7 +168,7 @@ def submit(
     or each of an array, stops and is queued again before its time limit. On Kubernetes it
     is a RayJob.
     """
-    from benchmarks import submission
+    from plait import submission
 
     settings = set_ or ()
     said = submission.submit(config, to, settings, array=array, dry_run=dry_run)
@@ -198,7 +198,7 @@ def score(
     with other scorers adds. Without --data the queries are those of the first place that
     holds some: answers in MMIE's format, or a run.
     """
-    from benchmarks import commands
+    from plait import commands
 
     flags: dict[str, Any] = {"data": data, "weights": weights, "out": out}
     flags |= {"executor": executor, "address": address}
@@ -223,7 +223,7 @@ def report(
     From the run's results: nothing is answered or scored. Results that are to be made of
     records first are not, without --damaged, where a part of these is damaged.
     """
-    from benchmarks import commands
+    from plait import commands
 
     return commands.report(
         any_path(run), _console(), queries, damaged=damaged, out=out, show=show
@@ -253,9 +253,9 @@ def pack(
     Results, tables, page, images and replies, without records of stages, keys, and paths
     of this machine. Every command that reads a run takes the file in its place.
     """
-    from benchmarks.runs import packing
-    from benchmarks.runs.config import ReportConfig
-    from generators.names import validated
+    from plait.benchmarks.runs import packing
+    from plait.benchmarks.runs.config import ReportConfig
+    from plait.generators.names import validated
 
     if html and everything:
         raise UsageError("a page holds no records: give --html or --all")
@@ -286,7 +286,7 @@ def forget(
     system or scorer is named again, until --prune removes them for good; alone, it removes
     those of what was forgotten before.
     """
-    from benchmarks import commands
+    from plait import commands
 
     place = any_path(run).resolve()
     return commands.forget(place, system or (), scorer or (), _console(), prune=prune)
@@ -324,7 +324,7 @@ def export(
     ] = None,
 ) -> int:
     """Write documents of a system, or results of all, for other programs."""
-    from benchmarks import commands
+    from plait import commands
 
     return commands.export(any_path(run), system, format, out, repeat, _console(), task)
 
@@ -336,8 +336,8 @@ def show(
     system: Annotated[str | None, Option(help="Only this system.")] = None,
 ) -> None:
     """Show prompts, replies, settings and seeds of one sample."""
-    from benchmarks.runs.inspection import describe
-    from benchmarks.runs.opening import open_results
+    from plait.benchmarks.runs.inspection import describe
+    from plait.benchmarks.runs.opening import open_results
 
     root, console = any_path(run), _console()
     for line in describe(open_results(root, strict=False), sample, system):
@@ -357,7 +357,7 @@ def verify(
     missing that were there at the end of the run. Nothing is changed without --repair.
     Exit status 1 when damage is left or records are missing.
     """
-    from benchmarks.runs import integrity
+    from plait.benchmarks.runs import integrity
 
     return integrity.verify_run(any_path(run).resolve(), _console(), repair=repair)
 
@@ -385,8 +385,8 @@ def ctl(
     From any machine that sees the run directory. `stop` ends the job as TERM does. What is
     asked holds until the job ends: the next one goes by its config again.
     """
-    from benchmarks import control
-    from cluster.shard import Shard
+    from plait import control
+    from plait.cluster.shard import Shard
 
     one, words, console = Shard.of(shard), request or (), _console()
     return control.control(any_path(run), words, wait, console, shard=one, as_json=as_json)
@@ -403,7 +403,7 @@ def leaderboard(
 
     With intervals, ranks and their uncertainty, and how far scorers agree on the order.
     """
-    from benchmarks.studies.leaderboard import write_leaderboard
+    from plait.benchmarks.studies.leaderboard import write_leaderboard
 
     console = _console()
     overview = write_leaderboard([any_path(run) for run in runs], out)
@@ -437,8 +437,8 @@ def agreement(
     Correlations, errors and kappa, with intervals by query; of people's choices between
     two answers, how often each judge prefers the same.
     """
-    from benchmarks.commands import show_study
-    from benchmarks.studies import agreement as study
+    from plait.benchmarks.studies import agreement as study
+    from plait.commands import show_study
 
     settings = study.AgreementSettings(human_scale=scale, rescale=rescale)
     content = study.agreement_report(any_path(scores), human, settings, scorer or ())
@@ -488,8 +488,8 @@ def annotate(
     systems; hand out the folder page, and collect the files that raters send back. Served,
     it keeps their answers itself. `plait agreement` reads what is collected.
     """
-    from benchmarks import commands
-    from benchmarks.studies.annotate import AnnotateOptions
+    from plait import commands
+    from plait.benchmarks.studies.annotate import AnnotateOptions
 
     options = AnnotateOptions(
         pairs=pairs,
@@ -531,8 +531,8 @@ def compare(
     By a published protocol, in both orders. No document is made, and pairs that are judged
     already are not asked about again.
     """
-    from benchmarks.studies import compare as pairwise
-    from scorers.judging.sources import parse_mode, parse_rubric
+    from plait.benchmarks.studies import compare as pairwise
+    from plait.scorers.judging.sources import parse_mode, parse_rubric
 
     options = pairwise.CompareOptions(
         protocol=protocol,
@@ -572,9 +572,9 @@ def diff(
     pixels, PSNR, SSIM, and LPIPS where its weights are. Of scores: the second run's minus
     the first's.
     """
-    from benchmarks.commands import show_study
-    from benchmarks.studies.diff import remarks, run_difference
-    from benchmarks.terminal import progress
+    from plait.benchmarks.studies.diff import remarks, run_difference
+    from plait.benchmarks.terminal import progress
+    from plait.commands import show_study
 
     names, console = (system, against), _console()
     with progress(console, "comparing answers") as show:
@@ -590,8 +590,8 @@ def bias(run: Run, rubric: Rubric = None, out: OutFolder = None) -> int:
 
     Position, length, own family, repeatability and wording.
     """
-    from benchmarks.studies import bias as biases
-    from scorers.judging.sources import parse_rubric
+    from plait.benchmarks.studies import bias as biases
+    from plait.scorers.judging.sources import parse_rubric
 
     root, source = any_path(run).resolve(), parse_rubric(rubric)
     return biases.bias(root, _console(), rubric=source, out=out)
@@ -602,7 +602,7 @@ def list_names(
     what: Annotated[str, Argument(help="systems, scorers, data or weights.")] = "systems",
 ) -> int:
     """List the names that can be used."""
-    from benchmarks import catalogue
+    from plait import catalogue
 
     return catalogue.show(what, _console())
 
@@ -615,7 +615,7 @@ def fetch(
     ],
 ) -> int:
     """Download weights into the Hub cache, for offline nodes."""
-    from benchmarks import catalogue
+    from plait import catalogue
 
     return catalogue.fetch(names, _console())
 
@@ -659,7 +659,7 @@ def serve(
             f"plait serve needs {', '.join(missing)}: pip install 'plait[serve]' "
             "(in a checkout: pip install -e '.[serve]')"
         )
-    from benchmarks.serving import gate, server
+    from plait.benchmarks.serving import gate, server
 
     limits = gate.ServingLimits(
         queue=queue,
@@ -681,7 +681,7 @@ _PASSED_ON: dict[str, Any] = {
 @bench.command("stage", **_PASSED_ON)
 def bench_stage(context: typer.Context) -> int:
     """Measure one stage at several batch sizes, without Ray."""
-    from benchmarks.speed import command
+    from plait.benchmarks.speed import command
 
     return command.main(context.args)
 
@@ -692,7 +692,7 @@ def bench_miniature(context: typer.Context) -> int:
 
     Whether the mini models reach their bars, with intervals.
     """
-    from benchmarks.miniature import bench as measured
+    from plait.benchmarks.miniature import bench as measured
 
     return measured.main(context.args, _console())
 
@@ -707,7 +707,7 @@ def bench_pairings(options: dict[str, Any]) -> int:
     models, on queries about a miniature world. With a run directory and no other option of
     a run, its tables are shown and written again, with --out into that folder.
     """
-    from benchmarks import pairings
+    from plait import pairings
 
     return pairings.main(options, _console())
 
@@ -715,7 +715,7 @@ def bench_pairings(options: dict[str, Any]) -> int:
 def __getattr__(name: str) -> Any:
     """Return the Python API, imported when it is first used."""
     if not name.startswith("_"):
-        from benchmarks import api
+        from plait import api
 
         if name in api.__all__:
             return getattr(api, name)
@@ -723,7 +723,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from benchmarks import api
+    from plait import api
 
     return sorted({*globals(), *api.__all__})
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from generators.base import WeightsName
+from plait.generators.base import WeightsName
 
 if TYPE_CHECKING:
-    from benchmarks.runs.planning import ForecastOptions
-    from benchmarks.tasks.changes import DataChoices
+    from plait.benchmarks.runs.planning import ForecastOptions
+    from plait.benchmarks.tasks.changes import DataChoices
 
 Data = Annotated[
     str | None,
@@ -272,22 +272,22 @@ def with_options(
 
 def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
     """Return the options of a run that change its forecast and its budget."""
-    from benchmarks.runs.planning import ForecastOptions
+    from plait.benchmarks.runs.planning import ForecastOptions
 
     return ForecastOptions(**{k: options[k] for k in ("on", "budget_hours", "trim")})
 
 
 def changed_data_of(names: Iterable[str] | None) -> DataChoices:
     """Return what --changed-data says; UsageError."""
-    from benchmarks.tasks.changes import DataChoices
+    from plait.benchmarks.tasks.changes import DataChoices
 
     return DataChoices.of(names or ())
 
 
 def asked_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `commands.plan`, and with it `commands.run`, is to do; UsageError."""
-    from benchmarks.runs.config import load_config
-    from cluster.shard import Shard
+    from plait.benchmarks.runs.config import load_config
+    from plait.cluster.shard import Shard
 
     return {
         "config": load_config(options["config"], flags_of(options), options["set_"] or ()),

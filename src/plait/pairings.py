@@ -16,30 +16,30 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import commands
-from benchmarks.options import changed_data_of, flags_of, forecast_of
-from benchmarks.results.board import Board
-from benchmarks.results.pairings.comparison import pairings_of
-from benchmarks.results.pairings.matrix import matrices_of
-from benchmarks.results.pairings.sheet import form_of, sheet_of, write_sheet
-from benchmarks.results.pairings.tables import FILES, tables_of, write_pairings
-from benchmarks.results.report.entries import keys_shown
-from benchmarks.results.report.page import limit_of
-from benchmarks.runs.config import RunConfig, is_run, load_config
-from benchmarks.runs.defaults import QUICKSTART, SAMPLE, DefaultRun
-from benchmarks.runs.opening import open_results
-from benchmarks.runs.run_directory import folder_written
-from benchmarks.studies.agreement import AgreementSettings
-from benchmarks.studies.annotations import read_ratings
-from benchmarks.tasks.miniature.reader import is_miniature
-from cluster.store import BlobReader
-from generators.buckets import AnyPath, any_path
-from generators.errors import UsageError
-from generators.mini.table import MINI, folder_of
-from generators.names import unknown
-from pipelines.presets import LVLMS
-from pipelines.systems import is_t2i, parts_of
-from scorers.base import Scorer
+from plait import commands
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.pairings.comparison import pairings_of
+from plait.benchmarks.results.pairings.matrix import matrices_of
+from plait.benchmarks.results.pairings.sheet import form_of, sheet_of, write_sheet
+from plait.benchmarks.results.pairings.tables import FILES, tables_of, write_pairings
+from plait.benchmarks.results.report.entries import keys_shown
+from plait.benchmarks.results.report.page import limit_of
+from plait.benchmarks.runs.config import RunConfig, is_run, load_config
+from plait.benchmarks.runs.defaults import QUICKSTART, SAMPLE, DefaultRun
+from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.run_directory import folder_written
+from plait.benchmarks.studies.agreement import AgreementSettings
+from plait.benchmarks.studies.annotations import read_ratings
+from plait.benchmarks.tasks.miniature.reader import is_miniature
+from plait.cluster.store import BlobReader
+from plait.generators.buckets import AnyPath, any_path
+from plait.generators.errors import UsageError
+from plait.generators.mini.table import MINI, folder_of
+from plait.generators.names import unknown
+from plait.options import changed_data_of, flags_of, forecast_of
+from plait.pipelines.presets import LVLMS
+from plait.pipelines.systems import is_t2i, parts_of
+from plait.scorers.base import Scorer
 
 _Sides = tuple[tuple[str, ...], tuple[str, ...]]
 _OF_WHAT_IS_SHOWN = ("config", "metrics", "human", "sheet", "out")

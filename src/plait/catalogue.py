@@ -8,25 +8,30 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.results.people import published_of
-from benchmarks.results.table import ResultTable
-from benchmarks.runs.config import load_config
-from benchmarks.runs.experiment import models_of, scorer_named, scorer_of
-from benchmarks.tasks.answers import FORMATS
-from benchmarks.tasks.controls import CONTROLS, is_control
-from benchmarks.tasks.published import is_published
-from generators.base import StageSpec
-from generators.checkpoints import UnavailableWeights, first_line, looks_like_path, pinning
-from generators.errors import CheckpointError, UsageError
-from generators.facts import ModelFacts
-from generators.mini.digests import size_of
-from generators.mini.table import MINI, folder_of
-from generators.names import unknown
-from generators.natives import FACTS as NATIVE_FACTS
-from generators.natives import NATIVE
-from generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
-from pipelines.chat.settings import ChatSettings
-from pipelines.presets import (
+from plait.benchmarks.results.people import published_of
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.experiment import models_of, scorer_named, scorer_of
+from plait.benchmarks.tasks.answers import FORMATS
+from plait.benchmarks.tasks.controls import CONTROLS, is_control
+from plait.benchmarks.tasks.published import is_published
+from plait.generators.base import StageSpec
+from plait.generators.checkpoints import (
+    UnavailableWeights,
+    first_line,
+    looks_like_path,
+    pinning,
+)
+from plait.generators.errors import CheckpointError, UsageError
+from plait.generators.facts import ModelFacts
+from plait.generators.mini.digests import size_of
+from plait.generators.mini.table import MINI, folder_of
+from plait.generators.names import unknown
+from plait.generators.natives import FACTS as NATIVE_FACTS
+from plait.generators.natives import NATIVE
+from plait.generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
+from plait.pipelines.chat.settings import ChatSettings
+from plait.pipelines.presets import (
     DRAWS,
     FACTS,
     KITS,
@@ -37,7 +42,7 @@ from pipelines.presets import (
     WRITES,
     facts_of,
 )
-from pipelines.systems import (
+from plait.pipelines.systems import (
     Models,
     is_lvlm,
     is_t2i,
@@ -46,10 +51,10 @@ from pipelines.systems import (
     resolve,
     t2i_stages,
 )
-from scorers import SCORERS, resolve_scorer
-from scorers.judging.isg import PREFIXES as LEVELS
-from scorers.judging.isg import SCALES
-from scorers.vqa import VQA
+from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers.judging.isg import PREFIXES as LEVELS
+from plait.scorers.judging.isg import SCALES
+from plait.scorers.vqa import VQA
 
 WEIGHTS = {
     "pretrained": "published checkpoints, from a folder or the Hub",
@@ -220,7 +225,7 @@ def fetch(names: Sequence[str], console: Console) -> int:
     """
     from huggingface_hub import snapshot_download
 
-    from generators.loading.files import weights_file
+    from plait.generators.loading.files import weights_file
 
     repositories = {name: _repositories(name, console) for name in names}
     for name in (name for name, needed in repositories.items() if not needed):

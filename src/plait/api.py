@@ -44,17 +44,23 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
-from benchmarks import commands
-from benchmarks.local import LocalScorer, LocalSystem, NoDocument, local_stage, question
-from benchmarks.plain_console import PlainConsole
-from benchmarks.runs.config import load_config
-from benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
-from benchmarks.runs.run_data import RunData
-from benchmarks.tasks.changes import DataChoices
-from cluster.shard import Shard
-from generators.base import WeightsName
-from generators.buckets import any_path
-from generators.errors import PlaitError, UsageError
+from plait import commands
+from plait.benchmarks.local import (
+    LocalScorer,
+    LocalSystem,
+    NoDocument,
+    local_stage,
+    question,
+)
+from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
+from plait.benchmarks.runs.run_data import RunData
+from plait.benchmarks.tasks.changes import DataChoices
+from plait.cluster.shard import Shard
+from plait.generators.base import WeightsName
+from plait.generators.buckets import any_path
+from plait.generators.errors import PlaitError, UsageError
 
 __all__ = [
     "ForecastOptions",

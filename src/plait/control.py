@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rich.console import Console
 
-from benchmarks.runs.display import progress_table, worker_table
-from benchmarks.runs.run_directory import read_manifest
-from cluster.control import (
+from plait.benchmarks.runs.display import progress_table, worker_table
+from plait.benchmarks.runs.run_directory import read_manifest
+from plait.cluster.control import (
     ControlError,
     Request,
     RunState,
@@ -19,10 +19,10 @@ from cluster.control import (
     next_state,
     read_state,
 )
-from cluster.shard import Shard
-from generators.buckets import AnyPath
-from generators.errors import PlaitError, UsageError
-from generators.names import unknown, validated
+from plait.cluster.shard import Shard
+from plait.generators.buckets import AnyPath
+from plait.generators.errors import PlaitError, UsageError
+from plait.generators.names import unknown, validated
 
 _VALUES = {
     "pause": (),
