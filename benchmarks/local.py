@@ -28,7 +28,7 @@ from plait.generators.document import (
     Document,
     Image,
     Malformed,
-    Sample,
+    Query,
     Text,
     Turn,
     changed,
@@ -56,7 +56,7 @@ class NoDocument(PlaitError, RuntimeError):
     """A system failed on a query or cannot take it; the message says why."""
 
 
-def question(*parts: "str | PILImage | Image", id: str = "query") -> Sample:
+def question(*parts: "str | PILImage | Image", id: str = "query") -> Query:
     """Return a query of text and images in order; `id` decides the seeds of its answer.
 
     UsageError where there is nothing, or something that is neither text nor image.
@@ -64,7 +64,7 @@ def question(*parts: "str | PILImage | Image", id: str = "query") -> Sample:
     if not parts:
         raise UsageError("a query needs text or an image")
     turns = (Turn("user", tuple(_part(part) for part in parts)),)
-    return Sample(id=id, category="query", field="query", turns=turns)
+    return Query(id=id, category="query", field="query", turns=turns)
 
 
 def _part(part: "str | PILImage | Image") -> Text | Image:
@@ -108,7 +108,7 @@ class LocalSystem:
         return cls(system=system, seed=seed, prompt=prompt)
 
     def __call__(
-        self, *query: "str | PILImage | Image | Sample | TaskQuery"
+        self, *query: "str | PILImage | Image | Query | TaskQuery"
     ) -> NotebookDocument:
         """Return the document that answers one query; NoDocument where there is none.
 
@@ -120,19 +120,19 @@ class LocalSystem:
             raise NoDocument(f"{made.system}: {made.outcome}: {made.reason}")
         return made.document
 
-    def answers(self, queries: Sequence[Sample | TaskQuery]) -> list[QueryAnswer]:
+    def answers(self, queries: Sequence[Query | TaskQuery]) -> list[QueryAnswer]:
         """One answer per query, whatever came of it; all advance together, in batches."""
         asked = [self._asked(query) for query in queries]
         walks = [
             answer(self.system, sample, Repetition(query.prompt, self.seed))
             for query in asked
-            if isinstance(sample := query.sample, Sample)
+            if isinstance(sample := query.sample, Query)
         ]
         outcomes = drive(together(walks), self.stages.outcomes)
         named = zip(asked, outcomes, strict=True)
         return [QueryAnswer.of(self.system.name, q, o) for q, o in named]
 
-    def _asked(self, query: Sample | TaskQuery) -> TaskQuery:
+    def _asked(self, query: Query | TaskQuery) -> TaskQuery:
         sample = _sample(query)
         if isinstance(query, TaskQuery):
             return query
@@ -140,11 +140,11 @@ class LocalSystem:
 
 
 def _query(
-    parts: "tuple[str | PILImage | Image | Sample | TaskQuery, ...]",
-) -> Sample | TaskQuery:
-    if len(parts) == 1 and isinstance(parts[0], Sample | TaskQuery):
+    parts: "tuple[str | PILImage | Image | Query | TaskQuery, ...]",
+) -> Query | TaskQuery:
+    if len(parts) == 1 and isinstance(parts[0], Query | TaskQuery):
         return parts[0]
-    if any(isinstance(part, Sample | TaskQuery) for part in parts):
+    if any(isinstance(part, Query | TaskQuery) for part in parts):
         raise UsageError("give one sample alone, or text and images")
     return question(*parts)  # type: ignore[arg-type]
 
@@ -179,7 +179,7 @@ class LocalScorer:
         return f"{self.scorer.scale}, {self.scorer.direction} is better"
 
     def __call__(
-        self, sample: Sample | TaskQuery | str, document: Document | QueryAnswer
+        self, sample: Query | TaskQuery | str, document: Document | QueryAnswer
     ) -> ScorerVerdict:
         """Return the score of one document, or the reason why there is none."""
         walk = self.scorer.judge(_sample(sample), _document(document))
@@ -187,7 +187,7 @@ class LocalScorer:
         return ScorerVerdict.of(admitted(outcome, self.scorer.scale))
 
 
-def _sample(query: Sample | TaskQuery | str) -> Sample:
+def _sample(query: Query | TaskQuery | str) -> Query:
     query = question(query) if isinstance(query, str) else query
     sample = unicode_only(query.sample if isinstance(query, TaskQuery) else query, 0)
     if isinstance(sample, Malformed):

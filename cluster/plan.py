@@ -15,11 +15,11 @@ from plait.cluster.sources import StageSource
 from plait.cluster.store import Store
 from plait.cluster.walks import Lookup, Pending, noted, read, together
 from plait.generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, Walk
-from plait.generators.document import Document, Malformed, Sample, Score
+from plait.generators.document import Document, Malformed, Query, Score
 from plait.generators.system import Prompter, Repetition, System, answer, with_stages
 from plait.scorers.base import Scorer, admitted, with_stage
 
-DocumentRequest = tuple[System, Sample | Malformed, int]
+DocumentRequest = tuple[System, Query | Malformed, int]
 """A system, a query and the number of its repeat, from 0: one document to be made."""
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Evaluation:
     """One system's answer to one sample, and the outcome of every scorer."""
 
     system: str
-    sample: Sample | Malformed
+    sample: Query | Malformed
     repeat: int
     document: Outcome[Document] | None
     """None where it is not made yet."""
@@ -86,7 +86,7 @@ class Plan:
     """Everything a run is to make."""
 
     systems: Sequence[System]
-    samples: Sequence[Sample | Malformed]
+    samples: Sequence[Query | Malformed]
     scorers: Sequence[Scorer]
     prompt: Prompter
     seed: int = 0
@@ -116,7 +116,7 @@ class Plan:
     def feeders(self) -> Mapping[str, set[str]]:
         """By a stage's digest, the digests of the stages whose results make it work."""
         feeders: dict[str, set[str]] = defaultdict(set)
-        talks = any(len(s.openings) > 1 for s in self.samples if isinstance(s, Sample))
+        talks = any(len(s.openings) > 1 for s in self.samples if isinstance(s, Query))
         for system in self.systems:
             chain = [stage.digest for stage in system.stages]
             again = talks or system.rounds > 1 or system.asks_again
@@ -161,7 +161,7 @@ class Plan:
         yield from (comparison.walk() for comparison in self.comparisons)
 
     def evaluation(
-        self, system: System, sample: Sample | Malformed, repeat: int
+        self, system: System, sample: Query | Malformed, repeat: int
     ) -> Walk[Evaluation]:
         """Return the whole walk: an answer, and where there is one, its scores."""
         document = yield from self.answer(system, sample, repeat)
@@ -174,7 +174,7 @@ class Plan:
         return Result(Evaluation(system.name, sample, repeat, document, scores))
 
     def answer(
-        self, system: System, sample: Sample | Malformed, repeat: int
+        self, system: System, sample: Query | Malformed, repeat: int
     ) -> Walk[Document]:
         """Return the first part of an evaluation: the document of one system."""
         query = self.query(sample)
@@ -184,17 +184,17 @@ class Plan:
         repetition = Repetition(self.prompt, self.seed, repeat)
         return (yield from answer(system, query, repetition))
 
-    def query(self, sample: Sample | Malformed) -> Sample | None:
+    def query(self, sample: Query | Malformed) -> Query | None:
         """Return what is judged: a sample, or a row as a scorer's program takes it."""
-        if isinstance(sample, Sample):
+        if isinstance(sample, Query):
             return sample
         return sample.released if any(s.as_released for s in self.scorers) else None
 
     def judging(
-        self, scorer: Scorer, sample: Sample | Malformed, document: Document
+        self, scorer: Scorer, sample: Query | Malformed, document: Document
     ) -> Walk[Score]:
         """Walk to one score of a document; a failure where the row cannot be judged."""
-        if isinstance(sample, Sample):
+        if isinstance(sample, Query):
             return (yield from scorer.judge(sample, document))
         if sample.released is None or not scorer.as_released:
             return Failure(sample.reason, Fault.BAD_INPUT)

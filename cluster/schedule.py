@@ -31,7 +31,7 @@ from plait.generators.base import (
     add_usage,
     outcome_name,
 )
-from plait.generators.document import Image, Sample
+from plait.generators.document import Image, Query
 from plait.generators.errors import UsageError
 from plait.generators.names import unknown
 
@@ -300,7 +300,7 @@ def _state(queue: StageQueue, replicas: int, busy: bool, ready: int) -> str:
 
 def _probe_of(plan: Plan) -> list[tuple[str, str]]:
     """(path, digest) of one image file, to see which workers can read the data."""
-    for sample in (s for s in plan.samples if isinstance(s, Sample)):
+    for sample in (s for s in plan.samples if isinstance(s, Query)):
         answer = sample.reference.segments if sample.reference else ()
         for image in (*sample.question, *answer):
             if isinstance(image, Image) and image.data is None and image.place:

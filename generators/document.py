@@ -208,7 +208,7 @@ class Embedding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class Query:
     """One query of a task set."""
 
     id: str
@@ -259,12 +259,12 @@ class Malformed:
     """Names the row, the value and the rule it breaks."""
     category: str = "unknown"
     field: str = "unknown"
-    released: Sample | None = None
+    released: Query | None = None
     """The query as the benchmark's released program judges given answers to it, such as
     without a picture that is missing; None where that program does not either."""
 
 
-def key_of(sample: Sample | Malformed) -> str:
+def key_of(sample: Query | Malformed) -> str:
     """Return a unique name: a malformed row may have the id of a valid one."""
     if isinstance(sample, Malformed):
         return f"{sample.id} (row {sample.row})"

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from plait.generators.document import Content, Draft, ImageRequest, Sample, Text, Turn
+from plait.generators.document import Content, Draft, ImageRequest, Query, Text, Turn
 
 
 def _with_text(template: str) -> str:
@@ -40,12 +40,12 @@ class Rounds(BaseModel):
     instruction_head: int = Field(default=500, ge=0)
     instruction_tail: int = Field(default=400, ge=0)
 
-    def context(self, sample: Sample) -> Content:
+    def context(self, sample: Query) -> Content:
         """Return what the image is conditioned on besides its prompt."""
         return ()
 
 
-def compose(settings: Rounds, draft: Draft, sample: Sample) -> Draft:
+def compose(settings: Rounds, draft: Draft, sample: Query) -> Draft:
     """Return the round's text, then a request for its image where the query wants one.
 
     A pure function of `draft` and `sample`, as `System.compose` has to be. The request

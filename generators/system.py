@@ -15,8 +15,8 @@ from plait.generators.document import (
     Draft,
     Image,
     ImageRequest,
+    Query,
     Request,
-    Sample,
     Text,
     Turn,
 )
@@ -36,7 +36,7 @@ TRIES = "tries"
 class Prompter(Protocol):
     """A task set's wording of its queries."""
 
-    def __call__(self, sample: Sample, variant: Variant) -> tuple[Turn, ...]:
+    def __call__(self, sample: Query, variant: Variant) -> tuple[Turn, ...]:
         """Return the conversation to be answered."""
         ...
 
@@ -68,7 +68,7 @@ class Review(Protocol):
         ...
 
 
-def as_drafted(draft: Draft, sample: Sample) -> Draft:
+def as_drafted(draft: Draft, sample: Query) -> Draft:
     """Return the draft unchanged: native models place their images themselves."""
     return draft
 
@@ -96,7 +96,7 @@ class System:
     variant: Variant = "interleaved"
     instruction: str | None = None
     """The system turn before questions whose answers should hold images."""
-    compose: Callable[[Draft, Sample], Draft] = as_drafted
+    compose: Callable[[Draft, Query], Draft] = as_drafted
     max_images: int = 1
     """Most images in one draft, for upper bounds in a plan."""
     rounds: int = 1
@@ -156,12 +156,12 @@ class Repetition:
     max_tokens: int | None = None
     """Most tokens of each draft, where its stage can be told (`Request`)."""
 
-    def seed_at(self, sample: Sample, position: int) -> int:
+    def seed_at(self, sample: Query, position: int) -> int:
         """Return the seed of the image at `position`, or of the text at TEXT_POSITION."""
         return derived_seed(self.seed, sample.id, self.repeat, position)
 
 
-def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Document]:
+def answer(system: System, sample: Query, repetition: Repetition) -> Walk[Document]:
     """Walk the chain of `system` for one sample.
 
     Every turn of the user is answered after the system's own answers to earlier ones.
@@ -182,7 +182,7 @@ def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Docum
     return Result(Document.of(answers), notes=walker.notes)
 
 
-def continuation(system: System, sample: Sample, repetition: Repetition) -> Walk[Document]:
+def continuation(system: System, sample: Query, repetition: Repetition) -> Walk[Document]:
     """Walk the chain of `system` for the last turn alone, after the answers in `sample`."""
     walker = _Walker(system, repetition)
     reply = yield from walker.reply(sample)
@@ -191,7 +191,7 @@ def continuation(system: System, sample: Sample, repetition: Repetition) -> Walk
     return Result(Document(reply.value), notes=walker.notes)
 
 
-def _given_document(system: System, sample: Sample) -> Outcome[Document]:
+def _given_document(system: System, sample: Query) -> Outcome[Document]:
     document: Document | Skip | Failure | None = sample.reference
     reason = "the sample has no ground truth"
     if system.answers is not None:
@@ -212,7 +212,7 @@ class _Walker:
     notes: dict[str, Any] = field(default_factory=dict)
     """By the stage's name, one entry for each of its records that has notes."""
 
-    def reply(self, sample: Sample) -> Walk[Content]:
+    def reply(self, sample: Query) -> Walk[Content]:
         """Walk the chain for the last turn, in as many rounds as the system takes."""
         written: Content = ()
         for _ in range(self.system.rounds):
@@ -233,7 +233,7 @@ class _Walker:
             )
         return Result(written)
 
-    def _draft(self, sample: Sample, request: Request) -> Walk[Draft]:
+    def _draft(self, sample: Query, request: Request) -> Walk[Draft]:
         if self.system.draft is None:
             return _as_prompt(sample, request)
         job = Job(self.system.draft, request, sample.id)
@@ -242,7 +242,7 @@ class _Walker:
             return drafted
         return Result(_with_origins(drafted.value[0], job))
 
-    def _request(self, sample: Sample, written: Content) -> Request:
+    def _request(self, sample: Query, written: Content) -> Request:
         system = self.system
         turns = self.repetition.prompt(sample, system.variant)
         if system.instruction and sample.wants_images:
@@ -256,7 +256,7 @@ class _Walker:
         modality: Literal["text"] | None = "text" if textual else None
         return Request(turns, seed, modality, self.repetition.max_tokens)
 
-    def _seeded(self, draft: Draft, sample: Sample) -> Draft:
+    def _seeded(self, draft: Draft, sample: Query) -> Draft:
         """Return the composed draft; each request has the seed of its position."""
         drawing = (self.system.condition, self.system.render)
         seeded = any(stage is not None and stage.seeded for stage in drawing)
@@ -271,7 +271,7 @@ class _Walker:
         return Draft(tuple(segments))
 
     def _images(
-        self, draft: Draft, sample: Sample, written: Content
+        self, draft: Draft, sample: Query, written: Content
     ) -> Walk[tuple[Image, ...]]:
         system, requests = self.system, draft.requests
         if not requests:
@@ -348,7 +348,7 @@ def _for(stage: StageSpec, request: ImageRequest) -> ImageRequest:
     return request if stage.seeded else replace(request, seed=None)
 
 
-def _as_prompt(sample: Sample, request: Request) -> Outcome[Draft]:
+def _as_prompt(sample: Query, request: Request) -> Outcome[Draft]:
     if not sample.wants_images:
         return Skip("a text-to-image model alone draws, and the query asks for text")
     if request.images:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from plait.generators.base import StageSpec
-from plait.generators.document import Draft, ImageRequest, Sample, Text
+from plait.generators.document import Draft, ImageRequest, Query, Text
 from plait.generators.errors import UsageError
 from plait.generators.system import System
 
@@ -32,12 +32,12 @@ _MARK = re.compile(r"<image>(.*?)(?:</image>|(?=<image>)|$)", re.DOTALL | re.IGN
 _CLOSING = re.compile(r"</image>", re.IGNORECASE)
 
 
-def text_only(draft: Draft, sample: Sample) -> Draft:
+def text_only(draft: Draft, sample: Query) -> Draft:
     """Keep no image at all: the ablation of MMIE's Table 9."""
     return Draft((Text(draft.text),))
 
 
-def one_image(draft: Draft, sample: Sample) -> Draft:
+def one_image(draft: Draft, sample: Query) -> Draft:
     """Take the whole text as the prompt of one image after it (MMIE, section 4.1).
 
     Multi-step reasoning stays text: its answers hold no images (Table 10).
@@ -48,7 +48,7 @@ def one_image(draft: Draft, sample: Sample) -> Draft:
     return Draft((text, ImageRequest(prompt=draft.text.strip())))
 
 
-def outlined(draft: Draft, sample: Sample, *, max_images: int) -> Draft:
+def outlined(draft: Draft, sample: Query, *, max_images: int) -> Draft:
     """Put an image in the place of each `<image>what it shows</image>`.
 
     A mark that is never closed ends with its line. Closing marks alone, empty marks and

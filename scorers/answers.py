@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Weights
-from plait.generators.document import Candidate, Document, Sample, Score, Text
+from plait.generators.document import Candidate, Document, Query, Score, Text
 from plait.generators.thoughts import UNFINISHED, separate
 from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer
 from plait.scorers.judging.isg import LAST, NEVER_JUDGED, structure
@@ -119,7 +119,7 @@ class KnownAnswerScorer(Scorer):
         )
 
     def candidate(
-        self, query: Sample, document: Document
+        self, query: Query, document: Document
     ) -> Candidate | Unscored | NotApplicable:
         """Return the text without a thought, and what is known."""
         if (known := query.metadata.get(KNOWN)) is None:
@@ -143,7 +143,7 @@ class StructureScorer(Scorer):
         return f"{self.stage.settings['mode']} mode"
 
     def candidate(
-        self, query: Sample, document: Document
+        self, query: Query, document: Document
     ) -> Candidate | Unscored | NotApplicable:
         """Return the order of both as text."""
         mode: Mode = self.stage.settings["mode"]

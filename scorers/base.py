@@ -23,7 +23,7 @@ from plait.generators.base import (
     Walk,
     Weights,
 )
-from plait.generators.document import Candidate, Document, Sample, Score
+from plait.generators.document import Candidate, Document, Query, Score
 from plait.generators.names import with_overrides
 from plait.generators.settings import (
     ModelSettings,
@@ -205,12 +205,12 @@ class Scorer:
         """
         return 1
 
-    def jobs(self, query: Sample, images: int = 1) -> int:
+    def jobs(self, query: Query, images: int = 1) -> int:
         """Return the most jobs of one round for an answer of so many images."""
         return 1
 
     def candidate(
-        self, query: Sample, document: Document
+        self, query: Query, document: Document
     ) -> Candidate | Unscored | NotApplicable:
         """Return what the stage scores, or why there is nothing to score."""
         raise NotImplementedError
@@ -219,17 +219,17 @@ class Scorer:
         """Return the score in the stage's outcome."""
         return outcome
 
-    def whole(self, query: Sample, document: Document) -> Walk[Score]:
+    def whole(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the score in the one record of a document."""
         return self.read((yield [Job(self.stage, Candidate(document), query.id)])[0])
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def judge(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the score of one document: pure functions between the stages' jobs."""
         if self.images_only and not query.wants_images:
             return NotApplicable("the query asks for no images")
         return (yield from self.walk(query, document))
 
-    def walk(self, query: Sample, document: Document) -> Walk[Score]:
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the score of a document that is not told apart by its query alone."""
         candidate = self.candidate(query, document)
         if not isinstance(candidate, Candidate):
@@ -254,7 +254,7 @@ class CustomScorer(Scorer):
         """Those of the user's class."""
         return self.own_parts
 
-    def candidate(self, query: Sample, document: Document) -> Candidate:
+    def candidate(self, query: Query, document: Document) -> Candidate:
         """Return an answer with its question, ground truth and criteria."""
         return Candidate(document, query.question, query.reference, query.criteria)
 

@@ -30,7 +30,7 @@ from plait.generators.document import (
     Document,
     Embedding,
     Image,
-    Sample,
+    Query,
     Score,
     Text,
 )
@@ -142,15 +142,15 @@ class ClipScorer(Scorer):
         """Return how texts are read."""
         return {"prefix": settings.prefix, "long_text": settings.long_text}
 
-    def jobs(self, query: Sample, images: int = 1) -> int:
+    def jobs(self, query: Query, images: int = 1) -> int:
         """Return one for each image, and one for the text of each."""
         return 2 * images
 
-    def compared(self, query: Sample, document: Document) -> Document:
+    def compared(self, query: Query, document: Document) -> Document:
         """Return the texts and images that are paired."""
         return document
 
-    def walk(self, query: Sample, document: Document) -> Walk[Score]:
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over the pairs with text."""
         if not document.images:
             return Unscored(NO_IMAGE)
@@ -194,7 +194,7 @@ class PromptClipScorer(ClipScorer):
         "clipscore-prompt": Preset(ClipScoreSettings(), stage="clip")
     }
 
-    def compared(self, query: Sample, document: Document) -> Document:
+    def compared(self, query: Query, document: Document) -> Document:
         """Return the text of the question with the images of the document."""
         return Document((Text(Document(query.question).text), *document.images))
 
@@ -213,7 +213,7 @@ class ConsistencyScorer(Scorer):
     unit: str = "cosine"
     images_only: bool = True
 
-    def jobs(self, query: Sample, images: int = 1) -> int:
+    def jobs(self, query: Query, images: int = 1) -> int:
         """Return one for each image."""
         return images
 
@@ -226,7 +226,7 @@ class ConsistencyScorer(Scorer):
             return Unscored("fewer than two images have text beside them")
         return Result(Score(parts["likeness"], {"images": parts["scored_pairs"]}))
 
-    def walk(self, query: Sample, document: Document) -> Walk[Score]:
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over pairs of images."""
         if (n := len(document.images)) < 2:
             return Unscored("the document holds fewer than two images")

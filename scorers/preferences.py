@@ -51,7 +51,7 @@ from plait.generators.document import (
     Document,
     Embedding,
     Image,
-    Sample,
+    Query,
     Score,
     Text,
 )
@@ -177,11 +177,11 @@ class PromptScorer(Scorer):
     declared_parts: ClassVar[PartTable] = OF_IMAGES
     images_only: bool = True
 
-    def jobs(self, query: Sample, images: int = 1) -> int:
+    def jobs(self, query: Query, images: int = 1) -> int:
         """Return one for each image, and one for the question."""
         return images + 1
 
-    def walk(self, query: Sample, document: Document) -> Walk[Score]:
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over the images; `parts` holds the value of each."""
         asked = Document(query.question).text
         if not asked.strip():
@@ -292,11 +292,11 @@ class AestheticScorer(Scorer):
         """The head, and the model that encodes images."""
         return (self.head, self.stage)
 
-    def jobs(self, query: Sample, images: int = 1) -> int:
+    def jobs(self, query: Query, images: int = 1) -> int:
         """Return one for each image, and the head."""
         return images + 1
 
-    def walk(self, query: Sample, document: Document) -> Walk[Score]:
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over the images; `parts` holds the value of each."""
         if not document.images:
             return Unscored(NO_IMAGE)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from plait.generators.base import Job, NotApplicable, SetMember, Unscored, Walk
-from plait.generators.document import Document, Sample, Score
+from plait.generators.document import Document, Query, Score
 from plait.scorers.base import MEMBER, Preset, Presets, Scorer
 from plait.scorers.clipscore import NO_IMAGE
 from plait.scorers.embeddings.records import alone, values_of
@@ -55,11 +55,11 @@ class SetScorer(Scorer):
     }
     images_only: bool = True
 
-    def jobs(self, query: Sample, images: int = 1) -> int:
+    def jobs(self, query: Query, images: int = 1) -> int:
         """Return one for each image of the answer and of the ground truth."""
         return images + (len(query.reference.images) if query.reference else 0)
 
-    def walk(self, query: Sample, document: Document) -> Walk[Score]:
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to what the document adds to the sets."""
         if not document.images:
             return Unscored(NO_IMAGE)

@@ -28,7 +28,7 @@ from plait.generators.base import (
     Unscored,
     Weights,
 )
-from plait.generators.document import Candidate, Document, Image, Sample, Score
+from plait.generators.document import Candidate, Document, Image, Query, Score
 from plait.generators.settings import unkeyed
 from plait.generators.work import FigureRange
 from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer
@@ -220,7 +220,7 @@ class PairedScorer(Scorer):
     images_only: bool = True
 
     def candidate(
-        self, query: Sample, document: Document
+        self, query: Query, document: Document
     ) -> Candidate | Unscored | NotApplicable:
         """Return the images alone: systems with other text beside them share the record."""
         images = _images(document, query.reference)

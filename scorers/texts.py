@@ -30,7 +30,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from plait.generators.base import Kind, NotApplicable, Outcome, Result, Unscored, Weights
-from plait.generators.document import Candidate, Document, Sample, Score, Text
+from plait.generators.document import Candidate, Document, Query, Score, Text
 from plait.generators.settings import unkeyed
 from plait.generators.work import SCORED, FigureRange, Work
 from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer, SmallModelSettings
@@ -269,7 +269,7 @@ class TextScorer(Scorer):
     )
 
     def candidate(
-        self, query: Sample, document: Document
+        self, query: Query, document: Document
     ) -> Candidate | Unscored | NotApplicable:
         """Return the texts alone: systems that draw other images to them share it."""
         texts = texts_of(document, query.reference)

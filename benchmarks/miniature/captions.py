@@ -20,7 +20,7 @@ from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.table import ResultTable
 from plait.cluster.walks import drive, together
 from plait.generators.base import Outcome
-from plait.generators.document import Document, Sample, Score, Text, Turn
+from plait.generators.document import Document, Query, Score, Text, Turn
 from plait.generators.images import encode
 from plait.scorers.statistics.agreement import estimated
 from plait.scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
@@ -39,7 +39,7 @@ _ABOUT_SHARES = (
     "right above wrong: images whose right caption scores above the wrong one; equal "
     "counts half. 0.5 is chance: the scorer does not see what is wrong."
 )
-Pair = tuple[Sample, Document]
+Pair = tuple[Query, Document]
 """A query and an answer to it."""
 
 
@@ -96,7 +96,7 @@ def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
 def _scores(scorer: LocalScorer, scenes: Sequence[CaptionedScene]) -> Mapping[str, Floats]:
     """By what is wrong, (scenes,) scores; NaN where there is no such caption or score."""
     asked = (Turn("user", (Text("What does the picture show?"),)),)
-    query = Sample(id="caption", category="captions", field="captions", turns=asked)
+    query = Query(id="caption", category="captions", field="captions", turns=asked)
     images = [encode(draw(s.scene, s.seed)) for s in scenes]
     captions = [
         (name, i, text)

@@ -86,7 +86,7 @@ def score_value(outcome: Outcome[Score] | None) -> float | None:
     return float(outcome.value.value) if isinstance(outcome, Result) else None
 
 
-class Query(NamedTuple):
+class QueryRow(NamedTuple):
     """A planned query as the tables see it."""
 
     key: str
@@ -241,11 +241,11 @@ class Board:
         return max(len(self.queries), math.ceil(self.answers / self.rounds))
 
     @cached_property
-    def queries(self) -> list[Query]:
+    def queries(self) -> list[QueryRow]:
         """The queries that have an evaluation, in the order of their first answer."""
         answers = self.is_answer & self.is_complete
         found = self.grouped(answers, ("query", "category", "field"))
-        return [Query(*names) for *names, _ in found]
+        return [QueryRow(*names) for *names, _ in found]
 
     @cached_property
     def groups(self) -> dict[Group, list[int]]:

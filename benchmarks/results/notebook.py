@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from plait.benchmarks.results.report.images import web_image
 from plait.cluster.store import read_blob
-from plait.generators.document import Blob, Document, Image, Malformed, Sample, Text
+from plait.generators.document import Blob, Document, Image, Malformed, Query, Text
 from plait.generators.images import ImageError, decode
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _image(image: Image, number: int, read: Read) -> str:
     return f'<img alt="{name}" title="{name}" src="{url}"> '
 
 
-def query_html(query: Sample | Malformed, read: Read) -> str:
+def query_html(query: Query | Malformed, read: Read) -> str:
     """Every turn of a query."""
     if isinstance(query, Malformed):
         return missing_note(f"malformed: {query.reason}")

@@ -57,7 +57,7 @@ from plait.generators.base import Kind, StageSpec
 from plait.generators.buckets import AnyPath, matching
 from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
-from plait.generators.document import Malformed, Sample
+from plait.generators.document import Malformed, Query
 from plait.generators.errors import PlaitWarning, UsageError
 from plait.generators.keys import digest
 from plait.generators.mini.table import ABOUT
@@ -97,7 +97,7 @@ class Experiment:
 
     config: RunConfig
     task: TaskSet
-    samples: tuple[Sample | Malformed, ...]
+    samples: tuple[Query | Malformed, ...]
     systems: tuple[System, ...]
     scorers: tuple[Scorer, ...]
     identities: Mapping[str, str]

@@ -21,7 +21,7 @@ from plait.benchmarks.tasks.mmie.official import claim
 from plait.cluster.store import read_blob
 from plait.generators.base import imported
 from plait.generators.content import marked
-from plait.generators.document import Content, Document, Image, Sample
+from plait.generators.document import Content, Document, Image, Query
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.generators.keys import derived_seed
@@ -117,11 +117,11 @@ def export_documents(
 
 def _documents(
     answers: Sequence[QueryAnswer],
-) -> Iterator[tuple[Sample, Document, QueryAnswer]]:
+) -> Iterator[tuple[Query, Document, QueryAnswer]]:
     """Return the answers that are there."""
     for answer in answers:
         sample, document = answer.query.sample, answer.document
-        if isinstance(sample, Sample) and document is not None:
+        if isinstance(sample, Query) and document is not None:
             yield sample, document, answer
 
 

@@ -30,7 +30,7 @@ from plait.cluster.plan import evaluations
 from plait.cluster.run import MANIFEST, RUN_DIGEST
 from plait.cluster.store import Store, StoreError
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Sample
+from plait.generators.document import Query
 from plait.generators.errors import PlaitError, PlaitWarning, UsageError, WriteError
 from plait.generators.packs import PackPath
 
@@ -186,8 +186,8 @@ def refuse_other_questions(task: TaskSet) -> None:
         if digest and digest == task.about.get("digest"):
             continue
         known = open_results(root).queries.values()
-        asked = {query.id: query.turns for query in known if isinstance(query, Sample)}
-        queries = (s for s in task.samples if isinstance(s, Sample) and s.id in asked)
+        asked = {query.id: query.turns for query in known if isinstance(query, Query)}
+        queries = (s for s in task.samples if isinstance(s, Query) and s.id in asked)
         others = [query.id for query in queries if query.turns != asked[query.id]]
         if others:
             more = ", ..." if others[_MOST_NAMED:] else ""

@@ -25,7 +25,7 @@ from plait.cluster.sources import StageSource, sources_of
 from plait.cluster.store import Store
 from plait.generators.base import StageSpec
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Image, Sample
+from plait.generators.document import Image, Query
 from plait.generators.errors import UsageError
 from plait.pipelines.presets import retirements
 
@@ -184,7 +184,7 @@ class RunPlan:
     @property
     def kept_images(self) -> str:
         """How many images of the data the run's results will hold copies of."""
-        valid = (query for query in self.experiment.samples if isinstance(query, Sample))
+        valid = (query for query in self.experiment.samples if isinstance(query, Query))
         images = {image.digest: image for query in valid for image in query.images}
         size = sum(map(_bytes_of, images.values()))
         if not images:

@@ -29,12 +29,12 @@ from plait.benchmarks.tasks.changes import (
 )
 from plait.benchmarks.tasks.task_set import TaskError, TaskSet, limited, selected
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Malformed, Sample
+from plait.generators.document import Malformed, Query
 from plait.generators.errors import UsageError
 
 QUERIES = "queries"
 """The manifest's entry with a digest of the run's queries (`queries_digest`)."""
-Queries = tuple[Sample | Malformed, ...]
+Queries = tuple[Query | Malformed, ...]
 Ids = Sequence[str] | None
 
 
@@ -238,7 +238,7 @@ def _lost(lost: int, former: int, asked: int) -> Iterator[str]:
         )
 
 
-def _place(sample: Sample | Malformed) -> tuple[str, int | None]:
+def _place(sample: Query | Malformed) -> tuple[str, int | None]:
     """Distinguishes a malformed row from the valid one with its id."""
     return sample.id, getattr(sample, "row", None)
 

@@ -49,7 +49,7 @@ from plait.generators.base import (
     Unread,
 )
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Document, Malformed, Sample, Score, key_of
+from plait.generators.document import Document, Malformed, Query, Score, key_of
 from plait.generators.errors import UsageError
 from plait.generators.names import unknown
 from plait.generators.system import Prompter
@@ -66,7 +66,7 @@ class TaskQuery:
 
     id: str
     """The sample's id; of a malformed row also its number, since ids may repeat."""
-    sample: Sample | Malformed
+    sample: Query | Malformed
     prompt: Prompter = field(repr=False)
     read: BlobReader = field(repr=False, compare=False)
 

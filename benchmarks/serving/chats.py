@@ -23,7 +23,7 @@ from plait.benchmarks.serving.schemas import (
 )
 from plait.benchmarks.serving.served import ServedModel
 from plait.generators.base import Result, StageSpec
-from plait.generators.document import Document, Image, Sample, Text, Turn
+from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.pipelines.endpoints.media import Media, MediaError, embedded, image_of
 
 QUERY = "query"
@@ -33,7 +33,7 @@ _LIMITS = ("max_new_tokens", "max_tokens", "max_text_tokens")
 """What stages call the longest answer that they write."""
 
 
-def sample_of(request: ChatRequest, model: ServedModel) -> Sample:
+def sample_of(request: ChatRequest, model: ServedModel) -> Query:
     """Return the conversation; RequestRefused where `model` cannot honour the request.
 
     Decodes all images once: call it outside the event loop.
@@ -45,7 +45,7 @@ def sample_of(request: ChatRequest, model: ServedModel) -> Sample:
     if (role := turns[-1].role) != "user":
         reason = f"the last message must be the user's, not the {role}'s"
         raise RequestRefused("invalid_value", reason, "messages")
-    query = Sample(id=QUERY, category=QUERY, field=QUERY, turns=turns)
+    query = Query(id=QUERY, category=QUERY, field=QUERY, turns=turns)
     return replace(query, wants_images=wanted is None or "image" in wanted)
 
 

@@ -10,7 +10,7 @@ from plait.benchmarks.tasks.task_set import load
 from plait.cluster.local import LocalStages
 from plait.cluster.store import with_bytes
 from plait.generators.base import Job, StageInput, StageSpec
-from plait.generators.document import Document, ImageRequest, Sample, Text, with_blobs
+from plait.generators.document import Document, ImageRequest, Query, Text, with_blobs
 from plait.generators.errors import UsageError
 from plait.generators.names import unknown
 from plait.generators.system import Repetition, System, answer
@@ -79,19 +79,19 @@ def of_scorer(
     return _reached(scorer.stages[-1], walks)
 
 
-def _samples() -> list[Sample]:
+def _samples() -> list[Query]:
     samples = load("sample").samples
-    return [s for s in samples if isinstance(s, Sample) and s.wants_images]
+    return [s for s in samples if isinstance(s, Query) and s.wants_images]
 
 
-def _answers(sample: Sample) -> list[Document]:
+def _answers(sample: Query) -> list[Document]:
     """Return the ground truth of a query, and the controls made from it."""
     truth, pool = sample.reference or Document(), Pool(_samples(), seed=0)
     answers = [control(sample, truth, pool) for control in CONTROLS.values()]
     return [truth, *(document for document in answers if isinstance(document, Document))]
 
 
-def _image_request(sample: Sample, seed: int) -> StageInput:
+def _image_request(sample: Query, seed: int) -> StageInput:
     """Ask for one image of the question's own words."""
     words = " ".join(s.text for s in sample.question if isinstance(s, Text))
     return ImageRequest(prompt=words, seed=seed)

@@ -34,7 +34,7 @@ from plait.benchmarks.terminal import progress
 from plait.cluster.store import BlobReader
 from plait.generators.base import Result
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Content, Image, Sample
+from plait.generators.document import Content, Image, Query
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.generators.names import unknown
@@ -193,13 +193,13 @@ def _gold(
     return gold
 
 
-def _contents(board: Board, units: Sequence[Unit]) -> dict[Unit, tuple[Sample, Content]]:
+def _contents(board: Board, units: Sequence[Unit]) -> dict[Unit, tuple[Query, Content]]:
     wanted = {side for unit in units for side in unit.sides}
     return {
         unit: (e.sample, e.document.value.segments)
         for e in board.reading({unit.id for unit in units})
         if (unit := Unit(e.sample.id, e.system, e.repeat)) in wanted
-        if isinstance(e.document, Result) and isinstance(e.sample, Sample)
+        if isinstance(e.document, Result) and isinstance(e.sample, Query)
     }
 
 
@@ -229,10 +229,10 @@ def _write_page(
     folder: Path,
     key: Mapping[str, Any],
     blocks: Sequence[Sequence[str]],
-    contents: Mapping[Unit, tuple[Sample, Content]],
+    contents: Mapping[Unit, tuple[Query, Content]],
     on_progress: Any,
 ) -> None:
-    shown: dict[str, tuple[Sample, list[Content], Content | None]] = {}
+    shown: dict[str, tuple[Query, list[Content], Content | None]] = {}
     for token in sorted(key["items"]):
         item = key["items"][token]
         unit = Unit(*(item[name] for name in Unit._fields))

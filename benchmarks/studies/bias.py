@@ -31,7 +31,7 @@ from plait.cluster.plan import lookup_in
 from plait.cluster.walks import noted, read
 from plait.generators.base import Job, Result
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Sample
+from plait.generators.document import Query
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.generators.names import validated
@@ -508,7 +508,7 @@ class Scored:
             (e, e.sample, e.document.value)
             for e in results.evaluations()
             if e.complete and isinstance(e.document, Result)
-            if isinstance(e.sample, Sample)
+            if isinstance(e.sample, Query)
         ]
 
     def pairs(self) -> dict[JudgeIdentity, list[Preference]]:

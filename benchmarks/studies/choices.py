@@ -33,7 +33,7 @@ from plait.benchmarks.studies.bias import (
 from plait.benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR, SIDES
 from plait.generators.base import OutcomeName
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Sample
+from plait.generators.document import Query
 from plait.generators.errors import UsageError
 from plait.generators.keys import digest
 from plait.generators.names import unknown
@@ -68,7 +68,7 @@ class Pair(NamedTuple):
     generators: frozenset[str]
 
     @classmethod
-    def of(cls, query: Sample) -> Pair:
+    def of(cls, query: Query) -> Pair:
         """Return the pair that a query of the data stands for."""
         about = query.metadata
         return cls(
@@ -181,7 +181,7 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
     where the data hold no choices, and where nothing was judged.
     """
     results = open_results(root)
-    valid = [q for q in results.queries.values() if isinstance(q, Sample)]
+    valid = [q for q in results.queries.values() if isinstance(q, Query)]
     pairs = [Pair.of(query) for query in valid if CHOSEN in query.metadata]
     if not pairs:
         raise UsageError(

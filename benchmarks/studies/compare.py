@@ -58,7 +58,7 @@ from plait.generators.base import (
 )
 from plait.generators.buckets import AnyPath
 from plait.generators.checkpoints import pinning
-from plait.generators.document import Document, Sample, key_of
+from plait.generators.document import Document, Query, key_of
 from plait.generators.errors import UsageError, WriteError
 from plait.generators.keys import digest
 from plait.generators.names import unknown
@@ -241,7 +241,7 @@ def _made(
 
 def plan_of(items: Sequence[PairComparison]) -> Plan:
     """Return the plan that has every match-up of valid queries judged."""
-    valid = [i for i in items if isinstance(i.matchup.query, Sample)]
+    valid = [i for i in items if isinstance(i.matchup.query, Query)]
     queries = list({i.matchup.query.id: i.matchup.query for i in valid}.values())
     return Plan(systems=(), samples=queries, scorers=(), prompt=as_asked, comparisons=valid)
 

@@ -30,7 +30,7 @@ from plait.cluster.store import read_blob
 from plait.generators.base import RANDOM, Outcome, Result, StageSpec, outcome_name
 from plait.generators.buckets import AnyPath
 from plait.generators.checkpoints import looks_like_path
-from plait.generators.document import Document, Image, Malformed, Sample, Text, key_of
+from plait.generators.document import Document, Image, Malformed, Query, Text, key_of
 from plait.generators.errors import UsageError
 from plait.generators.images import ImageError, decode
 from plait.generators.names import unknown
@@ -73,7 +73,7 @@ class FinishedRun:
         return {scorer.name: scorer.scale for scorer in self.results.scorers}
 
     @cached_property
-    def queries(self) -> dict[str, Sample | Malformed]:
+    def queries(self) -> dict[str, Query | Malformed]:
         """By the key that distinguishes a malformed row from the valid one with its id."""
         return self.results.queries
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from plait.benchmarks.tasks.published import TaskSet
-from plait.generators.document import Malformed, Sample
+from plait.generators.document import Malformed, Query
 from plait.generators.errors import UsageError
 from plait.generators.keys import digest
 from plait.generators.names import unknown
@@ -27,7 +27,7 @@ class StoredQueries:
 
     rows: Mapping[str, str]
     """By id, the digest of every row of the data, whether the run asked it or not."""
-    queries: Sequence[Sample | Malformed]
+    queries: Sequence[Query | Malformed]
     """Those that the run asked."""
 
     @property
@@ -36,7 +36,7 @@ class StoredQueries:
         return [query.id for query in self.queries]
 
 
-def query_digest(query: Sample | Malformed) -> str:
+def query_digest(query: Query | Malformed) -> str:
     """Return the digest of what a query asks and of what scorers read of it.
 
     That is everything but its id. Images count by their content. Of a malformed row it is
@@ -140,7 +140,7 @@ def with_stored(task: TaskSet, stored: StoredQueries, ids: Iterable[str]) -> Tas
     there = {query.id for query in task.samples}
     samples = [kept.get(query.id, query) for query in task.samples]
     samples += [query for id, query in kept.items() if id not in there]
-    named = (query.field for query in kept.values() if isinstance(query, Sample))
+    named = (query.field for query in kept.values() if isinstance(query, Query))
     return replace(
         task,
         samples=tuple(samples),

@@ -1,6 +1,6 @@
 """Controls: answers worse than the ground truth by construction, to validate a judge.
 
-Each is made from the ground truth (`Sample.reference`) and nothing else, so a judge that
+Each is made from the ground truth (`Query.reference`) and nothing else, so a judge that
 reads images, their places, the question and the text must put `gt` above all of them
 (`plait.benchmarks.results.validity` checks whether it does):
 
@@ -29,7 +29,7 @@ from itertools import cycle
 from operator import itemgetter
 
 from plait.generators.base import Skip
-from plait.generators.document import Document, Image, Malformed, Sample, Text
+from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.generators.names import unknown
 from plait.generators.system import System
 
@@ -45,10 +45,10 @@ Ring = list[tuple[Place, Document]]
 class Pool:
     """All queries of a task set that have a ground truth, in rings."""
 
-    queries: Sequence[Sample | Malformed]
+    queries: Sequence[Query | Malformed]
     seed: int = 0
 
-    def others(self, query: Sample) -> Iterator[Document]:
+    def others(self, query: Query) -> Iterator[Document]:
         """Ground truths of other queries, of its field before all of its category.
 
         Each round starts after the query's own place in the ring.
@@ -60,14 +60,14 @@ class Pool:
                 if id != query.id:
                     yield truth
 
-    def _place(self, query: Sample) -> Place:
+    def _place(self, query: Query) -> Place:
         return _lot(self.seed, query.id), query.id
 
     @cached_property
     def _rings(self) -> Mapping[tuple[str, str | None], Ring]:
         rings: dict[tuple[str, str | None], Ring] = defaultdict(list)
         for query in self.queries:
-            if isinstance(query, Sample) and query.reference is not None:
+            if isinstance(query, Query) and query.reference is not None:
                 entry = self._place(query), query.reference
                 rings[query.category, query.field].append(entry)
                 rings[query.category, None].append(entry)
@@ -80,7 +80,7 @@ def _lot(seed: int, *names: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def shuffled_images(query: Sample, truth: Document, pool: Pool) -> Document | Skip:
+def shuffled_images(query: Query, truth: Document, pool: Pool) -> Document | Skip:
     """Return every image in the place of another image; texts stay.
 
     Where there is no such order (one image, or one that fills over half of the places)
@@ -116,7 +116,7 @@ def _moved(images: Sequence[Image], id: str, seed: int) -> list[Image] | None:
     return moved
 
 
-def no_images(query: Sample, truth: Document, pool: Pool) -> Document | Skip:
+def no_images(query: Query, truth: Document, pool: Pool) -> Document | Skip:
     """Return the texts alone."""
     if not truth.images:
         return Skip("the ground truth holds no image")
@@ -126,7 +126,7 @@ def no_images(query: Sample, truth: Document, pool: Pool) -> Document | Skip:
     return Document(texts)
 
 
-def other_answer(query: Sample, truth: Document, pool: Pool) -> Document | Skip:
+def other_answer(query: Query, truth: Document, pool: Pool) -> Document | Skip:
     """Return the next other ground truth with different content, images included.
 
     Answers that differ only in case, blanks and punctuation have the same content.
@@ -141,7 +141,7 @@ def _content(document: Document) -> tuple[str, ...]:
     return (words, *(image.digest for image in document.images))
 
 
-def repeated_text(query: Sample, truth: Document, pool: Pool) -> Document | Skip:
+def repeated_text(query: Query, truth: Document, pool: Pool) -> Document | Skip:
     """Return every text replaced by the first one, at its place; images stay."""
     texts = [s for s in truth.segments if isinstance(s, Text) and s.text]
     if len({t.text for t in texts}) < 2:
@@ -150,7 +150,7 @@ def repeated_text(query: Sample, truth: Document, pool: Pool) -> Document | Skip
     return Document(tuple(segments))
 
 
-Control = Callable[[Sample, Document, Pool], Document | Skip]
+Control = Callable[[Query, Document, Pool], Document | Skip]
 """From a query, its ground truth and all queries: the answer, or why there is none."""
 
 CONTROLS: Mapping[str, Control] = {
@@ -171,13 +171,13 @@ def is_control(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def control(name: str, queries: Sequence[Sample | Malformed], seed: int) -> System:
+def control(name: str, queries: Sequence[Query | Malformed], seed: int) -> System:
     """The system `name` over all queries of a task set; UsageError names the valid ones."""
     if name not in CONTROLS:
         raise unknown("control", name, CONTROLS)
     make, pool = CONTROLS[name], Pool(queries, seed)
     no_truth = Skip("the query has no ground truth")
-    known = (query for query in queries if isinstance(query, Sample))
+    known = (query for query in queries if isinstance(query, Query))
     answers = {
         q.id: no_truth if q.reference is None else make(q, q.reference, pool) for q in known
     }

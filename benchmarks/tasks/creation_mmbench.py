@@ -19,7 +19,7 @@ from plait.benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, as_ask
 from plait.benchmarks.tasks.reading.images import ImageCache, from_base64
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
 from plait.benchmarks.tasks.reading.sources import load_json, load_table, located
-from plait.generators.document import Document, Image, Sample, Text, Turn
+from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.generators.system import Variant
 from plait.scorers.pairwise.creation import FACTUALITY
 from plait.scorers.pairwise.prompts import DESCRIPTION, text_only
@@ -122,7 +122,7 @@ def load(place: str, cache: Path, *, with_images: bool = True) -> TaskSet:
 load_text_only = partial(load, with_images=False)
 
 
-def described(sample: Sample, variant: Variant) -> tuple[Turn, ...]:
+def described(sample: Query, variant: Variant) -> tuple[Turn, ...]:
     """Return the question with a description in place of its images."""
     return text_only(sample).turns
 
@@ -152,7 +152,7 @@ def _group(value: Opened) -> RowGroup:
     return RowGroup(index, *known)
 
 
-def _query(row: Row, images: tuple[Image, ...], descriptions: Mapping[str, str]) -> Sample:
+def _query(row: Row, images: tuple[Image, ...], descriptions: Mapping[str, str]) -> Query:
     index, task = row.id("index"), row.text("task_name")
     if task not in CATEGORY_OF:
         raise RowError(Rule.CATEGORY, f"no category has the task {shown(task)}")
@@ -161,7 +161,7 @@ def _query(row: Row, images: tuple[Image, ...], descriptions: Mapping[str, str])
     about = {k: v for k, v in row.values.items() if k not in _READ and v}
     about |= {FACTUALITY: factuality} if factuality else {}
     about |= {DESCRIPTION: descriptions[index]} if index in descriptions else {}
-    return Sample(
+    return Query(
         id=index,
         category=CATEGORY_OF[task],
         field=task,

@@ -20,7 +20,7 @@ from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type
 from plait.benchmarks.tasks.reading.sources import load_rows, located
 from plait.generators.content import joined
-from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.scorers.judging.rubrics import RUBRIC
 
 NAME = "interleavedbench"
@@ -41,7 +41,7 @@ def load(place: str, cache: Path) -> TaskSet:
     images = ImageFolder(file.parent / IMAGES, cache, found.also)
     images.check_all(image_paths(values))
 
-    def make(value: tuple[int, Any]) -> Sample:
+    def make(value: tuple[int, Any]) -> Query:
         return _query(value[0], Row.of(value[1]), images)
 
     def group(value: tuple[int, Any]) -> RowGroup:
@@ -51,7 +51,7 @@ def load(place: str, cache: Path) -> TaskSet:
     return task_set(NAME, place, found, [file], rows, make, group, licence=licence)
 
 
-def _query(index: int, row: Row, images: ImageFolder) -> Sample:
+def _query(index: int, row: Row, images: ImageFolder) -> Query:
     """Return the query; its id is its position, since ids recur between tasks."""
     task = row.text("task_name")
     paths = [of_type(path, str, "image") for path in row.list("image")]
@@ -64,7 +64,7 @@ def _query(index: int, row: Row, images: ImageFolder) -> Sample:
         raise RowError(Rule.EMPTY, "the question is empty")
     answer, rest = _content(values[1], rest) if len(values) == 2 else ((), rest)
     truth = (*answer, *rest)
-    return Sample(
+    return Query(
         id=str(index),
         category=task,
         field=task,

@@ -23,7 +23,7 @@ from plait.benchmarks.tasks.published import (
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
 from plait.benchmarks.tasks.reading.sources import load_any_rows, load_lines, located
-from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.scorers.judging.isg import BLOCK, IMAGE, LAST
 
 NAME = "isg"
@@ -82,7 +82,7 @@ def _group(value: tuple[int, Any]) -> RowGroup:
     return group._replace(category=_GROUP_OF.get(group.field, group.field))
 
 
-def _query(row: Row, images: ImageFolder, last: bool) -> Sample:
+def _query(row: Row, images: ImageFolder, last: bool) -> Query:
     if not (task := row.text("Category")):
         raise RowError(Rule.CATEGORY, "the Category is empty")
     question, golden = (_content(row, key, images) for key in ("Query", "Golden"))
@@ -93,7 +93,7 @@ def _query(row: Row, images: ImageFolder, last: bool) -> Sample:
         BLOCK: _questions(predict, "block_qa", ("subject", "object", "Question")),
         IMAGE: _questions(predict, "image_qa", ("image", "Question")),
     }
-    return Sample(
+    return Query(
         id=row.id(),
         category=_GROUP_OF.get(task, task),
         field=task,

@@ -21,7 +21,7 @@ from plait.benchmarks.tasks.published import (
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError
 from plait.benchmarks.tasks.reading.sources import load_rows, located
-from plait.generators.document import Document, Sample, Text, Turn
+from plait.generators.document import Document, Query, Text, Turn
 from plait.scorers.pairwise.mllm_bench import QUESTION_TYPE
 
 NAME = "mllm-bench"
@@ -61,12 +61,12 @@ def _group(value: Any) -> RowGroup:
     return RowGroup(RowGroup.of(value, "id", numbers=True).id, *groups)
 
 
-def _query(row: Row, images: ImageFolder) -> Sample:
+def _query(row: Row, images: ImageFolder) -> Query:
     id, question = row.id(numbers=True), row.said("question")
     image = images.image(row.text("image_path"))
     meta = row.object("meta")
     about = {QUESTION_TYPE: "question type", "url": "url"}
-    return Sample(
+    return Query(
         id=id,
         category=meta.text("level"),
         field=meta.text("capability"),

@@ -15,7 +15,7 @@ from plait.benchmarks.tasks.published import PREFIX, RowGroup, TaskSet, ValidRow
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
 from plait.benchmarks.tasks.reading.sources import load_listed, located
-from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.scorers.judging.rubrics import RUBRIC
 
 NAME = "mmrb2"
@@ -62,7 +62,7 @@ def _pair(split: str, row: Row, images: ImageFolder) -> ValidRow:
     if (chosen := row.text("chosen")) not in SIDES:
         raise RowError(Rule.CATEGORY, f"chosen is {shown(chosen)}; it must be A or B")
     generators = {GENERATOR.format(s): own.text("model_name") for s, own in given.items()}
-    query = Sample(
+    query = Query(
         id=row.id(),
         category=split,
         field=row.text("prompt_source"),

@@ -21,7 +21,7 @@ from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError,
 from plait.benchmarks.tasks.reading.sources import load_json, load_lines, located
 from plait.generators.base import Failure, Fault
 from plait.generators.content import empty
-from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.generators.document import Content, Document, Image, Query, Text, Turn
 
 NAME = "opening"
 DATA = "test_data.jsonl"
@@ -53,7 +53,7 @@ def load(place: str, cache: Path) -> TaskSet:
     given = [path for folder in folders for path in _files(folder)]
     answers = read_answers({path: _row(path) for path in given}, cache)
 
-    def make(value: Any) -> Sample:
+    def make(value: Any) -> Query:
         row = Row.of(value)
         try:
             return _query(row, images.image)
@@ -80,13 +80,13 @@ def _image_if_there(images: ImageFolder, path: str) -> Image | None:
         return None
 
 
-def _query(row: Row, image: Callable[[str], Image | None]) -> Sample:
+def _query(row: Row, image: Callable[[str], Image | None]) -> Query:
     question = _content(_items(row, 0, "input"), image, (_BEGIN, _IMAGE))
     if empty(question):
         raise RowError(Rule.EMPTY, "the input is empty")
     output = _items(row, 1, "output") if len(row.list("conversations")) > 1 else ()
     truth = _content(output, image, (_IMAGE,))
-    return Sample(
+    return Query(
         id=row.id("total_uid"),
         category=row.text("meta_task_name"),
         field=row.text("subtask_name"),

@@ -27,7 +27,7 @@ from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_se
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type
 from plait.benchmarks.tasks.reading.sources import located, parquet_rows, read_text
 from plait.benchmarks.tasks.reading.tables import table_of
-from plait.generators.document import Sample
+from plait.generators.document import Query
 
 PROMPTS = ("prompt", "prompts", "text_prompt", "text", "caption")
 """Names of the column of prompts; the first that a row has."""
@@ -65,7 +65,7 @@ def load(place: str, cache: Path) -> TaskSet:
     return task_set(path.stem, place, found, [path], read(path), _query, lambda _: unknown)
 
 
-def _query(row: OwnPrompt) -> Sample:
+def _query(row: OwnPrompt) -> Query:
     if isinstance(row.value, RowError):
         raise row.value
     if isinstance(row.value, str):

@@ -24,7 +24,7 @@ from plait.benchmarks.tasks.published import (
 from plait.benchmarks.tasks.reading.images import ImageCache, ImageFolder, images_of
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, shown
 from plait.benchmarks.tasks.reading.sources import located, parquet_files, parquet_rows
-from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.scorers.pairwise.probench import TRACK, TRACKS
 
 NAME = "probench"
@@ -70,7 +70,7 @@ def _valid(row: Row, files: ImageFolder, kept: ImageCache) -> ValidRow:
         **_texts(row.values.get("challenge")),
         **_texts({TRACK: track, "language": row.values.get("language")}),
     }
-    query = Sample(
+    query = Query(
         id=row.id("uuid"),
         category=track,
         field=about.get("question_category", ""),

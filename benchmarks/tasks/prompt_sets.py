@@ -22,7 +22,7 @@ from plait.benchmarks.tasks.reading.rules import (
     shown,
 )
 from plait.benchmarks.tasks.reading.sources import Located, load_table, located, read_text
-from plait.generators.document import Sample, Text, Turn
+from plait.generators.document import Query, Text, Turn
 from plait.generators.numerals import number_of
 from plait.scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
 from plait.scorers.vqa.geneval2 import ATOMS
@@ -122,18 +122,18 @@ def _of_lines(
     place: str,
     found: Located,
     paths: Sequence[Path],
-    make: Callable[[Line], Sample],
+    make: Callable[[Line], Query],
 ) -> TaskSet:
     unknown = RowGroup(None)
     return task_set(name, place, found, paths, _lines(paths), make, lambda _: unknown)
 
 
-def prompt_query(id: str, prompt: str, category: str = UNKNOWN, **metadata: str) -> Sample:
+def prompt_query(id: str, prompt: str, category: str = UNKNOWN, **metadata: str) -> Query:
     """Return the query that asks for an image of a prompt; RowError where it is blank."""
     if not prompt.strip():
         raise RowError(Rule.EMPTY, "prompt is empty")
     turns = (Turn("user", (Text(prompt),)),)
-    return Sample(id=id, category=category, field="", turns=turns, metadata=metadata)
+    return Query(id=id, category=category, field="", turns=turns, metadata=metadata)
 
 
 def _object(line: Line) -> Row:
@@ -146,7 +146,7 @@ def _object(line: Line) -> Row:
     return Row(of_type(value, dict, f"line {line.number}"))
 
 
-def _atoms(line: Line) -> Sample:
+def _atoms(line: Line) -> Query:
     row = _object(line)
     asked, skills = row.list("vqa_list"), row.list("skills")
     if not asked or len(asked) != len(skills):
@@ -162,7 +162,7 @@ def _atoms(line: Line) -> Sample:
     return prompt_query(f"{line.number:04d}", row.text("prompt"), category, **metadata)
 
 
-def _propositions(item: DpgItem) -> Sample:
+def _propositions(item: DpgItem) -> Query:
     is_first, _, rows = item
     propositions = [
         [
@@ -188,6 +188,6 @@ def _numbers(text: str, column: str) -> list[int]:
     return whole
 
 
-def _categorised(line: Line) -> Sample:
+def _categorised(line: Line) -> Query:
     category = line.file.removesuffix(_VALIDATION)
     return prompt_query(f"{category}-{line.number:03d}", line.text, category)

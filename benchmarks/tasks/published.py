@@ -24,7 +24,7 @@ from plait.benchmarks.tasks.reading.rules import (
 )
 from plait.benchmarks.tasks.reading.sources import Located, digest_of
 from plait.generators.base import Failure, Fault, Skip
-from plait.generators.document import Document, Malformed, Sample, Turn, changed
+from plait.generators.document import Document, Malformed, Query, Turn, changed
 from plait.generators.names import unknown
 from plait.generators.system import Prompter, System, Variant
 from plait.generators.unicode import trouble
@@ -45,7 +45,7 @@ class TaskSet:
 
         def queries() -> TaskSet:
             turns = (Turn("user", (Text("Draw a cat."),)),)
-            query = Sample(id="cat", category="SA", field="Animals", turns=turns)
+            query = Query(id="cat", category="SA", field="Animals", turns=turns)
             return TaskSet(name="mine", samples=(query,), prompt=as_asked,
                            categories={}, fields=("Animals",), about={})
 
@@ -53,7 +53,7 @@ class TaskSet:
     """
 
     name: str
-    samples: tuple[Sample | Malformed, ...]
+    samples: tuple[Query | Malformed, ...]
     """In file order."""
     prompt: Prompter
     categories: Mapping[str, int]
@@ -101,7 +101,7 @@ Answers = Mapping[str, Mapping[str, Answer]]
 class ValidRow(NamedTuple):
     """A row that keeps all rules."""
 
-    query: Sample
+    query: Query
     answers: Mapping[str, Answer] = MappingProxyType({})
     """Published answers by model."""
 
@@ -109,7 +109,7 @@ class ValidRow(NamedTuple):
 class TaskRows(NamedTuple):
     """All rows of a file."""
 
-    samples: tuple[Sample | Malformed, ...]
+    samples: tuple[Query | Malformed, ...]
     """In file order."""
     answers: Answers
     """Published ones."""
@@ -119,7 +119,7 @@ class TaskRows(NamedTuple):
 
 def gathered(
     values: Iterable[V],
-    make: Callable[[V], Sample | ValidRow],
+    make: Callable[[V], Query | ValidRow],
     known: Callable[[V], RowGroup],
     answers: Answers = MappingProxyType({}),
 ) -> TaskRows:
@@ -128,7 +128,7 @@ def gathered(
     `make` raises RowError, `known` gives what can be told of any value. Of values with the
     same id only the first is used, and of `answers` those to the queries (`lost_answer`).
     """
-    queries: list[Sample | Malformed] = []
+    queries: list[Query | Malformed] = []
     published: dict[str, dict[str, Answer]] = {}
     broken, first = Counter[str](), dict[str, int]()
     lost = {writer: lost_answer(by_id, writer) for writer, by_id in answers.items()}
@@ -230,7 +230,7 @@ def malformed(row: int, group: RowGroup, error: RowError) -> Malformed:
     )
 
 
-def unicode_only(query: Sample | Malformed, row: int) -> Sample | Malformed:
+def unicode_only(query: Query | Malformed, row: int) -> Query | Malformed:
     """Return the query at `row`, or a failure where a text of it is not Unicode."""
 
     def check(text: str) -> str:
@@ -249,7 +249,7 @@ def unicode_only(query: Sample | Malformed, row: int) -> Sample | Malformed:
     return query
 
 
-def as_asked(sample: Sample, variant: Variant) -> tuple[Turn, ...]:
+def as_asked(sample: Query, variant: Variant) -> tuple[Turn, ...]:
     """Return the question as published, with no words added."""
     return sample.turns
 
@@ -260,7 +260,7 @@ def task_set(
     found: Located,
     files: Iterable[Path],
     values: Iterable[V],
-    make: Callable[[V], Sample | ValidRow],
+    make: Callable[[V], Query | ValidRow],
     known: Callable[[V], RowGroup],
     *,
     answers: Answers = MappingProxyType({}),
@@ -275,7 +275,7 @@ def task_set(
     their order.
     """
     rows = gathered(values, make, known, answers)
-    named = (q.field for q in rows.samples if isinstance(q, Sample) and q.field)
+    named = (q.field for q in rows.samples if isinstance(q, Query) and q.field)
     counts = {writer: len(by_id) for writer, by_id in rows.answers.items()}
     return TaskSet(
         name=name,

@@ -18,7 +18,7 @@ from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, shown
 from plait.benchmarks.tasks.reading.sources import load_rows, located
-from plait.generators.document import Content, Document, Sample, Text, Turn
+from plait.generators.document import Content, Document, Query, Text, Turn
 from plait.scorers.answers import KNOWN, LETTER
 from plait.scorers.judging.criteria import ABOUTS
 
@@ -37,7 +37,7 @@ def load(place: str, cache: Path) -> TaskSet:
     values = [(path.name[:3], row) for path in paths for row in load_rows(path)[0]]
     images.check_all(image_paths(row for _, row in values))
 
-    def make(value: tuple[str, Any]) -> Sample:
+    def make(value: tuple[str, Any]) -> Query:
         return _query(value[0], Row.of(value[1]), images)
 
     def group(value: tuple[str, Any]) -> RowGroup:
@@ -49,7 +49,7 @@ def load(place: str, cache: Path) -> TaskSet:
     )
 
 
-def _query(axis: str, row: Row, images: ImageFolder) -> Sample:
+def _query(axis: str, row: Row, images: ImageFolder) -> Query:
     task, index = row.text("task_type"), row.id("index", numbers=True)
     content: Content = (Text(row.said("evaluation_prompt" if axis == "GEU" else "prompt")),)
     reference = None
@@ -62,7 +62,7 @@ def _query(axis: str, row: Row, images: ImageFolder) -> Sample:
             for q in row.rows("question_list")
         ]
         metadata = {ABOUTS["image"]: json.dumps(criteria)}
-    return Sample(
+    return Query(
         id=f"{axis}_{index}_{task}",
         category=task,
         field=axis,

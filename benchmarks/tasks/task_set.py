@@ -18,13 +18,13 @@ from plait.benchmarks.tasks.published import UNKNOWN, TaskSet, unicode_only
 from plait.benchmarks.tasks.reading.images import default_folder
 from plait.benchmarks.tasks.reading.rules import Rule, TaskError
 from plait.generators.base import imported
-from plait.generators.document import Malformed, Sample
+from plait.generators.document import Malformed, Query
 from plait.generators.errors import MissingInput, UsageError
 from plait.generators.registry import Named, forms, is_custom, prefix_of
 
 __all__ = ["READERS", "TaskError", "TaskSet", "is_function", "limited", "load", "selected"]
 
-Queries = Sequence[Sample | Malformed]
+Queries = Sequence[Query | Malformed]
 
 READERS: Mapping[str, str] = {
     "creation": "plait.benchmarks.tasks.creation_mmbench:load",
@@ -130,7 +130,7 @@ def _own(data: str) -> TaskSet:
     return task
 
 
-def limited(queries: Queries, limit: int, seed: int) -> tuple[Sample | Malformed, ...]:
+def limited(queries: Queries, limit: int, seed: int) -> tuple[Query | Malformed, ...]:
     """`limit` of `queries`, drawn by `seed` in proportion to the categories, in file order.
 
     Every category has at least one as far as `limit` goes. Which are drawn depends on
@@ -153,7 +153,7 @@ def limited(queries: Queries, limit: int, seed: int) -> tuple[Sample | Malformed
     return tuple(queries[i] for i in sorted(i for *_, i in order[:limit]))
 
 
-def selected(queries: Queries, ids: Iterable[str]) -> tuple[Sample | Malformed, ...]:
+def selected(queries: Queries, ids: Iterable[str]) -> tuple[Query | Malformed, ...]:
     """The queries with these ids, in file order; TaskError names ids that do not exist."""
     requested = dict.fromkeys(ids)
     known = {query.id for query in queries}

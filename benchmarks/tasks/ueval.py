@@ -34,7 +34,7 @@ from plait.benchmarks.tasks.reading.sources import (
     parquet_files,
     parquet_rows,
 )
-from plait.generators.document import Document, Image, Sample, Text, Turn
+from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.generators.files import safe_name
 from plait.scorers.judging.criteria import ABOUTS, CLOSED, CLOSED_TASKS, TASK
 
@@ -102,7 +102,7 @@ def _task(row: Mapping[str, Any]) -> str:
     return next((t.strip().lower() for t in named if isinstance(t, str) and t), "")
 
 
-def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Sample:
+def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Query:
     id, task = row.id(numbers=True), _task(row.values)
     if task not in KIND_OF:
         valid = ", ".join(KIND_OF)
@@ -115,7 +115,7 @@ def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Sample:
     told, text = row.values.get(TASK), row.optional("text_ref", str)
     drawn = images_of(row.values.get("image_ref") or [], files, kept, "image_ref")
     truth = Document((*((Text(text),) if text else ()), *drawn))
-    return Sample(
+    return Query(
         id=id,
         category=task,
         field=kind,
@@ -169,7 +169,7 @@ def _answer(row: Row, files: ImageFolder) -> Document:
 
 
 def export(
-    documents: Iterable[tuple[Sample, Document]],
+    documents: Iterable[tuple[Query, Document]],
     model: str,
     out: Path,
     read: Callable[[Image], bytes],
@@ -181,7 +181,7 @@ def export(
     holds anything.
     """
 
-    def row(pair: tuple[Sample, Document], files: ImageFiles) -> dict[str, Any]:
+    def row(pair: tuple[Query, Document], files: ImageFiles) -> dict[str, Any]:
         query, document = pair
         images = [files.path(image) for image in document.images]
         return {"id": query.id, "text_answer": document.text, "image_answer": images}

@@ -36,7 +36,7 @@ from plait.benchmarks.tasks.reading.sources import (
     load_rows,
     located,
 )
-from plait.generators.document import Document, Image, Sample, Text, Turn
+from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.scorers.answers import CHOICE, KNOWN, MOVES
 
 NAME = "uni-mmmu"
@@ -119,7 +119,7 @@ def load(place: str, cache: Path) -> TaskSet:
         raise TaskError(f"{root} holds none of {', '.join(_PROMPTS)}")
     data = _Data(root, ImageFolder(root, cache, found.also))
 
-    def make(entry: Entry) -> Sample:
+    def make(entry: Entry) -> Query:
         return _query(entry, data)
 
     fields = ("understanding", "generation")
@@ -165,14 +165,14 @@ def _group(entry: Entry) -> RowGroup:
     return RowGroup(f"{entry.task}-{entry.name}", entry.task, field)
 
 
-def _query(entry: Entry, data: _Data) -> Sample:
+def _query(entry: Entry, data: _Data) -> Query:
     made = _MAKERS[entry.task](Row.of(entry.data), data)
     prompt = _PROMPTS[entry.task]
     for name, text in made.fields.items():
         prompt = prompt.replace(f"{{{name}}}", text)
     images = [s for label, image in made.images for s in (Text(label), image)]
     id, category, field = _group(entry)
-    return Sample(
+    return Query(
         id=str(id),
         category=category,
         field=field,

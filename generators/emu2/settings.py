@@ -19,7 +19,7 @@ from plait.generators.architectures import stored
 from plait.generators.base import Kind, Weights
 from plait.generators.diffusion.designs import Architecture
 from plait.generators.diffusion.settings import DiffusionSettings
-from plait.generators.document import Content, Image, Sample
+from plait.generators.document import Content, Image, Query
 from plait.generators.errors import UsageError
 from plait.generators.natives import assembled
 from plait.generators.rounds import Continuation, ImagePrompt, Rounds
@@ -189,7 +189,7 @@ class Emu2Composition(Rounds):
     context_images: int = Field(default=1, ge=0)
     """How many of the query's images Gen sees, the first ones."""
 
-    def context(self, sample: Sample) -> Content:
+    def context(self, sample: Query) -> Content:
         """Return the query's first images."""
         images = tuple(s for s in sample.question if isinstance(s, Image))
         return images[: self.context_images]

@@ -36,7 +36,7 @@ from plait.generators.document import (
     Document,
     Image,
     ImageRequest,
-    Sample,
+    Query,
     Score,
     Text,
     Turn,
@@ -138,7 +138,7 @@ class AspectsJudge(QuestionsJudge[Scores]):
         """The chat stage, in official mode after the one that squeezes images."""
         return (SQUEEZED, self.stage) if self.official else (self.stage,)
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def judge(self, query: Query, document: Document) -> Walk[Score]:
         """Ask, read, and ask again where the reply cannot be read; then Unread."""
         if self.official:
             content = yield from self._as_released(query, document)
@@ -166,7 +166,7 @@ class AspectsJudge(QuestionsJudge[Scores]):
         return official_aspects(reply) if self.official else aspects(reply)
 
     def _as_released(
-        self, query: Sample, document: Document
+        self, query: Query, document: Document
     ) -> Generator[list[Job], list[Outcome[Any]], Content | Failure]:
         """`main_evaluate_output_directory`, which leaves out what is no JPEG."""
         contents = (query.question, document.segments)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from plait.generators.base import NotApplicable
 from plait.generators.content import filled, joined
-from plait.generators.document import Content, Document, Image, Sample, Text
+from plait.generators.document import Content, Document, Image, Query, Text
 from plait.scorers.judging.replies import (
     RubricQuestion,
     RubricVerdict,
@@ -34,7 +34,7 @@ class Corrected:
     rubrics: Mapping[str, Rubric]
     max_images: int | None = None
 
-    def ask(self, query: Sample, document: Document) -> RubricQuestion | NotApplicable:
+    def ask(self, query: Query, document: Document) -> RubricQuestion | NotApplicable:
         """Return the question about one document; queries outside the rubrics have none."""
         rubric = self.rubrics.get(query.metadata.get(RUBRIC, query.category))
         if rubric is None:

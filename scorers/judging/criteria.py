@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 from plait.generators.base import NotApplicable, Outcome, Result, Unread, Walk
 from plait.generators.buckets import AnyPath
 from plait.generators.content import filled
-from plait.generators.document import Content, Document, Sample, Score, Text, Turn
+from plait.generators.document import Content, Document, Query, Score, Text, Turn
 from plait.generators.replies import as_bool, is_unsure
 from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
@@ -32,7 +32,7 @@ About = Literal["text", "image"]
 ABOUTS: Mapping[About, str] = {"text": "text_criteria", "image": "image_criteria"}
 """Metadata of a query: its criteria about each, as a JSON list of strings."""
 CLOSED = "closed"
-"""`Sample.field` of a query whose images are judged without the answer's text."""
+"""`Query.field` of a query whose images are judged without the answer's text."""
 CLOSED_TASKS = ("space", "textbook", "diagram", "paper")
 """UEval's tasks of closed questions (`get_question_type_from_task`)."""
 TASK = "task"
@@ -65,7 +65,7 @@ _ITEM = "# Rubric Item\n"
 """What stands before the criterion in both released texts of one."""
 
 
-def criteria_of(query: Sample) -> tuple[tuple[About, str], ...]:
+def criteria_of(query: Query) -> tuple[tuple[About, str], ...]:
     """Return a query's criteria, those about the text first."""
     lists = {
         about: json.loads(query.metadata.get(key, "[]")) for about, key in ABOUTS.items()
@@ -110,11 +110,11 @@ class CriteriaJudge(QuestionsJudge[bool]):
         """The object that holds a ruling."""
         return str(WORDING["forms"]["criterion"])
 
-    def jobs(self, query: Sample, images: int = 1) -> int:
+    def jobs(self, query: Query, images: int = 1) -> int:
         """Return how many criteria the query has."""
         return len(criteria_of(query))
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def judge(self, query: Query, document: Document) -> Walk[Score]:
         """Ask about all criteria at once, and score the rulings."""
         criteria = criteria_of(query)
         if not criteria:
@@ -164,7 +164,7 @@ class CriteriaJudge(QuestionsJudge[bool]):
     # ---------------------------------------------------------------------- questions
 
     def _corrected(
-        self, query: Sample, document: Document, about: About, criterion: str
+        self, query: Query, document: Document, about: About, criterion: str
     ) -> tuple[Turn, ...]:
         closed, pages = query.field == CLOSED, Pages(self.max_images)
         shown: Content = (
@@ -178,7 +178,7 @@ class CriteriaJudge(QuestionsJudge[bool]):
         return (Turn("user", filled(self.wording.of(about, closed), fields)),)
 
     def _as_released(
-        self, query: Sample, document: Document, about: About, criterion: str
+        self, query: Query, document: Document, about: About, criterion: str
     ) -> tuple[Turn, ...]:
         """`evaluate_item`: by way of the cache, or where it makes none, in one turn."""
         template = self.wording.of(

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Walk
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Content, Document, Image, Sample, Score, Text
+from plait.generators.document import Content, Document, Image, Query, Score, Text
 from plait.generators.replies import as_bool, as_number, stated
 from plait.scorers.base import UNBOUNDED
 from plait.scorers.judging.corrected import Pages
@@ -176,7 +176,7 @@ class IsgJudge(QuestionsJudge[Any]):
         """The object that holds a verdict."""
         return str(WORDING["forms"][self.level])
 
-    def jobs(self, query: Sample, images: int = 1) -> int:
+    def jobs(self, query: Query, images: int = 1) -> int:
         """Return how many questions the query has."""
         images = len(_questions(query, IMAGE))
         if self.level == "image":
@@ -184,7 +184,7 @@ class IsgJudge(QuestionsJudge[Any]):
         own = len(_questions(query, BLOCK)) if self.level == "block" else 1
         return own + images * self.official
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def judge(self, query: Query, document: Document) -> Walk[Score]:
         """Ask all questions of the level at once, and count the verdicts."""
         if (known := self._known(query, document)) is not None:
             return known
@@ -230,7 +230,7 @@ class IsgJudge(QuestionsJudge[Any]):
         rated = {a: as_number(own[0]) for a, own in told.items() if len(own) == 1}
         return value, {a: number for a, number in rated.items() if number is not None}
 
-    def _known(self, query: Sample, document: Document) -> Outcome[Score] | None:
+    def _known(self, query: Query, document: Document) -> Outcome[Score] | None:
         if BLOCK not in query.metadata or query.reference is None:
             return NotApplicable("the query is none of ISG-Bench")
         if self.official and LAST in query.metadata:
@@ -246,10 +246,10 @@ class IsgJudge(QuestionsJudge[Any]):
             return NotApplicable(f"the query has no questions of the {self.level} level")
         return None if self._holds(query, document) else floor
 
-    def _own(self, query: Sample) -> list[_Item]:
+    def _own(self, query: Query) -> list[_Item]:
         return _questions(query, BLOCK if self.level == "block" else IMAGE)
 
-    def _holds(self, query: Sample, document: Document) -> bool:
+    def _holds(self, query: Query, document: Document) -> bool:
         assert query.reference is not None
         true = structure(query.reference.segments, self.mode)
         return structure(document.segments, self.mode) == true
@@ -262,7 +262,7 @@ class IsgJudge(QuestionsJudge[Any]):
     # -------------------------------------------------------------------------- counting
 
     def _as_released(
-        self, query: Sample, about_images: Sequence[str], replies: Sequence[str]
+        self, query: Query, about_images: Sequence[str], replies: Sequence[str]
     ) -> Outcome[Score]:
         """`analyze_data`; a reply about an image that ends an item ends all its levels."""
         yes = list(map(official_yes, about_images))
@@ -335,7 +335,7 @@ class IsgJudge(QuestionsJudge[Any]):
         images = [part for part in parts if isinstance(part, Image)]
         return Question.of("block", (*images, text))
 
-    def _whole(self, query: Sample, document: Document) -> Question:
+    def _whole(self, query: Query, document: Document) -> Question:
         assert query.reference is not None
         shown = (query.question, document.segments, query.reference.segments)
         pages, content = Pages(self.max_images), list[Text | Image]()
@@ -352,7 +352,7 @@ class IsgJudge(QuestionsJudge[Any]):
         return Question.of("whole", tuple(content))
 
 
-def _questions(query: Sample, key: str) -> list[_Item]:
+def _questions(query: Query, key: str) -> list[_Item]:
     return json.loads(query.metadata.get(key, "[]"))  # type: ignore[no-any-return]
 
 

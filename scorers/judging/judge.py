@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from plait.generators.base import Job, Outcome, Result, Unread, Walk
 from plait.generators.buckets import AnyPath
 from plait.generators.content import followed_up
-from plait.generators.document import Content, Document, Draft, Request, Sample, Score, Turn
+from plait.generators.document import Content, Document, Draft, Query, Request, Score, Turn
 from plait.generators.keys import derived_seed
 from plait.generators.thoughts import UNFINISHED
 from plait.scorers.base import ReleasedSummary, Scorer
@@ -68,7 +68,7 @@ class ChatJudge(Scorer):
         """Most rounds of questions about one document."""
         return 1 + self.retries
 
-    def seed_of(self, query: Sample, attempt: int) -> int | None:
+    def seed_of(self, query: Query, attempt: int) -> int | None:
         """Return the seed of the judge's own sampling; None where it decodes greedily."""
         if not self.stage.seeded:
             return None
@@ -76,7 +76,7 @@ class ChatJudge(Scorer):
 
     def asked(
         self,
-        query: Sample,
+        query: Query,
         questions: Sequence[Question],
         read: Callable[[str], R | Unreadable],
         wanted: str,
@@ -177,7 +177,7 @@ class QuestionsJudge(ChatJudge, Generic[R]):
         raise NotImplementedError
 
     def readings(
-        self, query: Sample, questions: Sequence[Question]
+        self, query: Query, questions: Sequence[Question]
     ) -> Generator[list[Job], list[Outcome[Any]], Readings[R] | Outcome[Score]]:
         """Ask about parts of an answer; what is about the same is sent together."""
         own = [q._replace(about=f"{query.id} {q.about}") for q in questions]
@@ -227,7 +227,7 @@ class RubricJudge(ChatJudge):
         rubrics = self.examiner.rubrics.values()
         return {rubric.id: rubric.sha256 for rubric in rubrics}
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def judge(self, query: Query, document: Document) -> Walk[Score]:
         """Ask, read, and ask again where the reply cannot be read; then Unread."""
         question = self.examiner.ask(query, document)
         if not isinstance(question, RubricQuestion):

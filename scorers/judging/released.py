@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from plait.generators.base import Unscored
 from plait.generators.buckets import AnyPath
 from plait.generators.content import joined
-from plait.generators.document import Content, Document, Image, Sample, Text
+from plait.generators.document import Content, Document, Image, Query, Text
 from plait.scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
 from plait.scorers.judging.rubrics import RELEASED, RUBRIC, TOP, Rubric, kind_of
 from plait.scorers.judging.sources import read_published
@@ -83,7 +83,7 @@ class Released:
 
     rubrics: Mapping[str, Rubric]
 
-    def ask(self, query: Sample, document: Document) -> RubricQuestion | Unscored:
+    def ask(self, query: Query, document: Document) -> RubricQuestion | Unscored:
         """Return the question about one document, or why the released program has none."""
         flat = flattened(query.question, document.segments)
         if len(flat.images) > MOST_IMAGES:
@@ -138,7 +138,7 @@ def first_truth(items: Sequence[Any]) -> dict[str, str]:
     return {} if first == text else {FIRST_TRUTH: json.dumps(text)}
 
 
-def _truth(query: Sample) -> str | None:
+def _truth(query: Query) -> str | None:
     """`gt_answer[0]["text"]` of the row; null is written `None`, as `str.format` does."""
     if (text := query.metadata.get(FIRST_TRUTH)) in ("null", '""'):
         return None if text == "null" else ""

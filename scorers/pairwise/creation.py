@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from plait.generators.buckets import AnyPath
 from plait.generators.content import filled, joined
-from plait.generators.document import Document, Sample, Turn
+from plait.generators.document import Document, Query, Turn
 from plait.scorers.judging.sources import Mode, file_in, read_published
 from plait.scorers.pairwise.games import (
     Aspect,
@@ -33,7 +33,7 @@ from plait.scorers.statistics.estimate import Estimate
 from plait.scorers.statistics.means import PERCENT, mean_by_question, of_differences
 
 FACTUALITY = "visual_factuality"
-"""Metadata of a query: its criteria of visual factuality; `Sample.criteria` are those of
+"""Metadata of a query: its criteria of visual factuality; `Query.criteria` are those of
 preference."""
 TRUTH = "ground_truth"
 """Metadata of a query: what the images in truth show, for the judge alone."""
@@ -64,13 +64,13 @@ class Creation(Pairwise):
         file = file_in(path, "vlmeval/dataset/creation.py")
         return CreationWording(*read_published(file, _DIGESTS).values())
 
-    def aspects(self, query: Sample) -> tuple[Aspect, ...]:
+    def aspects(self, query: Query) -> tuple[Aspect, ...]:
         """Preference, and visual factuality where it has criteria."""
         facts = query.metadata.get(FACTUALITY)
         return ("preference", "factuality") if facts else ("preference",)
 
     def turns(
-        self, aspect: Aspect, query: Sample, first: Document, second: Document
+        self, aspect: Aspect, query: Query, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Images of the question go with the preference alone.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plait.generators.base import Failure, Fault, Outcome, Result, Skip, StageSpec, Walk
-from plait.generators.document import Document, Malformed, Sample
+from plait.generators.document import Document, Malformed, Query
 from plait.scorers.pairwise.games import Game, Judgement, preferences
 from plait.scorers.pairwise.protocol import Pairwise
 
@@ -18,7 +18,7 @@ from plait.scorers.pairwise.protocol import Pairwise
 class Matchup:
     """Two systems' answers to one query, or why an answer is missing."""
 
-    query: Sample | Malformed
+    query: Query | Malformed
     repeat: int
     """Of the answers."""
     first: str
@@ -83,7 +83,7 @@ class PairComparison:
 
     def _judgement(self) -> Walk[Judgement]:
         query, pair = self.matchup.query, self.matchup.pair
-        if not isinstance(query, Sample):
+        if not isinstance(query, Query):
             return Failure(query.reason, Fault.BAD_INPUT)
         if not isinstance(pair, Result):
             return pair

@@ -17,7 +17,7 @@ import numpy as np
 
 from plait.generators.buckets import AnyPath
 from plait.generators.content import filled, joined
-from plait.generators.document import Document, Sample, Turn
+from plait.generators.document import Document, Query, Turn
 from plait.scorers.judging.sources import Mode, file_in, read_published
 from plait.scorers.pairwise.games import (
     Aspect,
@@ -72,7 +72,7 @@ class MllmBench(Pairwise):
         return MllmBenchWording(escaped + template + "{criteria}", reference)
 
     def turns(
-        self, aspect: Aspect, query: Sample, first: Document, second: Document
+        self, aspect: Aspect, query: Query, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Images come after all text officially, else where the question has them."""
         question, after = self.question(query)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from plait.generators.document import Document, Sample, Text, Turn
+from plait.generators.document import Document, Query, Text, Turn
 from plait.generators.extras import import_extra
 from plait.scorers.judging.sources import Mode, file_in, read_published
 from plait.scorers.pairwise.games import (
@@ -69,7 +69,7 @@ class Mmrb2(Pairwise):
         return Mmrb2Wording(**read_published(file_in(path, _FILE), _DIGESTS))
 
     def turns(
-        self, aspect: Aspect, query: Sample, first: Document, second: Document
+        self, aspect: Aspect, query: Query, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Task, prompt and both responses, as released.
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from plait.generators.base import Result
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Document, Sample, Text, Turn
+from plait.generators.document import Document, Query, Text, Turn
 from plait.generators.keys import digest
 from plait.scorers.judging.aspects import section
 from plait.scorers.judging.sources import Mode, file_in, read_published
@@ -64,7 +64,7 @@ class Opening(Pairwise):
         return OpeningWording(**read_published(file, _DIGESTS))
 
     def requests(
-        self, query: Sample, first: Document, second: Document
+        self, query: Query, first: Document, second: Document
     ) -> tuple[PairQuestion, ...]:
         """Both orders; officially one, drawn by the program and by a digest here."""
         both = Pairwise.requests(self, query, first, second)
@@ -74,7 +74,7 @@ class Opening(Pairwise):
         return both[1:] if lots[0] > lots[1] else both[:1]
 
     def turns(
-        self, aspect: Aspect, query: Sample, first: Document, second: Document
+        self, aspect: Aspect, query: Query, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Images are numbered throughout; in corrected mode every segment is a line."""
         numbers = count()

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from plait.generators.base import Result, Unscored
 from plait.generators.buckets import AnyPath
 from plait.generators.content import filled, joined
-from plait.generators.document import Content, Document, Sample, Turn
+from plait.generators.document import Content, Document, Query, Turn
 from plait.scorers.features import (
     NAMES,
     PUBLISHED,
@@ -108,14 +108,14 @@ class ProBench(Pairwise):
         released = read_published(file_in(path, "engine/constant.py"), _DIGESTS)
         return dict(zip(TRACKS, released.values(), strict=True))
 
-    def track(self, query: Sample) -> str:
+    def track(self, query: Query) -> str:
         """Return the query's track."""
         plain = "multi-round" if len(user_turns(query)) > 1 else "singleround"
         named = query.metadata.get(TRACK, plain)
         return named if named in TRACKS else plain
 
     def turns(
-        self, aspect: Aspect, query: Sample, first: Document, second: Document
+        self, aspect: Aspect, query: Query, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Images of the question come first officially, else where the question has them.
 
@@ -137,7 +137,7 @@ class ProBench(Pairwise):
         system = Turn("system", as_content(self.wording[track]))
         return (system, Turn("user", joined((*before, *pairs))))
 
-    def _rounds(self, query: Sample, first: Document, second: Document) -> Content:
+    def _rounds(self, query: Query, first: Document, second: Document) -> Content:
         place = texts if self.mode == "official" else spaced
         rounds: list[Content] = []
         for i, (turn, a, b) in enumerate(_by_turn(query, first, second)):
@@ -200,7 +200,7 @@ class ProBench(Pairwise):
 
 
 def _by_turn(
-    query: Sample, first: Document, second: Document
+    query: Query, first: Document, second: Document
 ) -> list[tuple[Turn, Document, Document]]:
     """Return each of the user's turns with both answers to it; ValueError for others."""
     turns = user_turns(query)
@@ -211,7 +211,7 @@ def _by_turn(
     return list(zip(turns, first.answers, second.answers, strict=True))
 
 
-def _listed(query: Sample, first: Document, second: Document) -> Mapping[str, Content]:
+def _listed(query: Query, first: Document, second: Document) -> Mapping[str, Content]:
     """Question and answers as the official program prints them: as Python lists.
 
     Answers with images, which it never had, are set as they are.

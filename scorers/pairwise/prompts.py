@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from plait.generators.content import joined
-from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.scorers.judging.rubrics import worded
 
 OWN = worded(Path(__file__).with_name("prompts.toml"))
@@ -46,12 +46,12 @@ def whole(answer: Document) -> Content:
     return spaced(answer.segments)
 
 
-def user_turns(query: Sample) -> tuple[Turn, ...]:
+def user_turns(query: Query) -> tuple[Turn, ...]:
     """Return the user's turns."""
     return tuple(t for t in query.turns if t.role == "user")
 
 
-def history(query: Sample) -> Content:
+def history(query: Query) -> Content:
     """Return all turns before the last user turn, each under its speaker's name."""
     last = max(i for i, t in enumerate(query.turns) if t.role == "user")
     segments: list[Content] = []
@@ -70,7 +70,7 @@ _BEFORE = (
 )
 
 
-def text_only(query: Sample) -> Sample:
+def text_only(query: Query) -> Query:
     """`query` without images and with their description after its last user turn's text.
 
     ValueError where a query with images has no description in its metadata.

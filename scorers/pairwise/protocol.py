@@ -20,7 +20,7 @@ from plait.generators.base import (
     Walk,
 )
 from plait.generators.content import followed_up
-from plait.generators.document import Content, Document, Draft, Request, Sample, Turn
+from plait.generators.document import Content, Document, Draft, Query, Request, Turn
 from plait.generators.keys import derived_seed
 from plait.generators.thoughts import UNFINISHED
 from plait.scorers.features import Style
@@ -65,23 +65,23 @@ class Pairwise:
     """Whose constants and quirks apply."""
 
     def turns(
-        self, aspect: Aspect, query: Sample, first: Document, second: Document
+        self, aspect: Aspect, query: Query, first: Document, second: Document
     ) -> tuple[Turn, ...]:
         """Return one question, with the answer shown first before the other."""
         raise NotImplementedError
 
-    def question(self, query: Sample) -> tuple[Content, Content]:
+    def question(self, query: Query) -> tuple[Content, Content]:
         """Return the question, and the images that officially stand apart from it."""
         if self.mode == "official":
             return texts(query.question), images_of(query.question)
         return spaced(query.question), ()
 
-    def aspects(self, query: Sample) -> tuple[Aspect, ...]:
+    def aspects(self, query: Query) -> tuple[Aspect, ...]:
         """Return what is asked about a query."""
         return ("preference",)
 
     def requests(
-        self, query: Sample, first: Document, second: Document
+        self, query: Query, first: Document, second: Document
     ) -> tuple[PairQuestion, ...]:
         """Return what to ask, by default all aspects in both orders of showing.
 
@@ -148,7 +148,7 @@ class Pairwise:
 
     def judge(
         self,
-        query: Sample,
+        query: Query,
         first: Document,
         second: Document,
         chat: StageSpec,

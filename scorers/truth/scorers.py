@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from plait.generators.base import NotApplicable, Outcome, Result, Unscored
-from plait.generators.document import Candidate, Document, Sample, Score
+from plait.generators.document import Candidate, Document, Query, Score
 from plait.generators.settings import unkeyed
 from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer
 from plait.scorers.parts import PartScale, PartTable
@@ -57,7 +57,7 @@ class TruthScorer(Scorer):
         """`text`, `image`, `match` or `answer`."""
         return self.name.removeprefix("truth:")
 
-    def candidate(self, query: Sample, document: Document) -> Candidate:
+    def candidate(self, query: Query, document: Document) -> Candidate:
         """Return the document and the ground truth, the same for all scorers of truth."""
         return Candidate(document, reference=query.reference)
 

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from plait.generators.base import NotApplicable, Result, Unread, Walk
-from plait.generators.document import Document, Sample, Score, Text
+from plait.generators.document import Document, Query, Score, Text
 from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.criteria import CLOSED, About, criteria_of
 from plait.scorers.parts import PartScale, PartTable
@@ -51,11 +51,11 @@ class CriteriaScorer(QuestionScorer):
     options: CriteriaSettings
     images_only: bool = False
 
-    def jobs(self, query: Sample, images: int = 1) -> int:
+    def jobs(self, query: Query, images: int = 1) -> int:
         """Return how many criteria the query has."""
         return len(criteria_of(query))
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def judge(self, query: Query, document: Document) -> Walk[Score]:
         """Ask about all criteria at once."""
         if not (criteria := criteria_of(query)):
             return NotApplicable("the query has no criteria of its own")
@@ -78,7 +78,7 @@ class CriteriaScorer(QuestionScorer):
         return Result(Score(100 * fmean([*rates.values()]), parts))
 
 
-def _shown(query: Sample, document: Document, about: About) -> Document:
+def _shown(query: Query, document: Document, about: About) -> Document:
     """Question and answer; of closed questions the images alone where they are meant."""
     closed, pages = query.field == CLOSED and about == "image", Pages(None)
     asked = pages.written(query.question)

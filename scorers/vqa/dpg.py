@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from plait.generators.base import Outcome, Result, Unscored
-from plait.generators.document import Sample, Score
+from plait.generators.document import Query, Score
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.vqa.questions import (
     NO,
@@ -74,14 +74,14 @@ class DpgScorer(QuestionScorer):
             f"DPG-like, of an LVLM's answers instead of mPLUG's, {self.options.mode} mode"
         )
 
-    def questions(self, query: Sample) -> Sequence[Question]:
+    def questions(self, query: Query) -> Sequence[Question]:
         """Ask whether each proposition holds."""
         propositions = self._propositions(query)
         asked = (self.options.question.replace("{}", p.question) for p in propositions)
         return [Question(text, YES_NO) for text in asked]
 
     def score(
-        self, query: Sample, images: Sequence[Sequence[AnswerRecord]]
+        self, query: Query, images: Sequence[Sequence[AnswerRecord]]
     ) -> Outcome[Score]:
         """Return the mean over the images of the share that holds.
 
@@ -107,7 +107,7 @@ class DpgScorer(QuestionScorer):
         value = 100 * fmean([fmean([*own.values()]) for own in held])
         return Result(Score(value, {"criteria": categories, "said": said, "held": held}))
 
-    def _propositions(self, query: Sample) -> list[Proposition]:
+    def _propositions(self, query: Query) -> list[Proposition]:
         rows = json.loads(query.metadata.get(PROPOSITIONS, "[]"))
         if self.options.mode == "official" and FIRST_ROW in query.metadata:
             del rows[0]

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 from plait.generators.base import Outcome, Result
-from plait.generators.document import Sample, Score
+from plait.generators.document import Query, Score
 from plait.scorers.base import UNBOUNDED
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.vqa.questions import (
@@ -79,7 +79,7 @@ class GenEval2Scorer(QuestionScorer):
         mean = "GM" if self.options.mean == "geometric" else "AM"
         return f"Soft-TIFA {mean} in percent, {self.options.mode} mode"
 
-    def questions(self, query: Sample) -> Sequence[Question]:
+    def questions(self, query: Query) -> Sequence[Question]:
         """Ask about each atom, in one word."""
         return [
             Question(f"{question} Answer in one word.", asked_answers(question, answer))
@@ -87,7 +87,7 @@ class GenEval2Scorer(QuestionScorer):
         ]
 
     def score(
-        self, query: Sample, images: Sequence[Sequence[AnswerRecord]]
+        self, query: Query, images: Sequence[Sequence[AnswerRecord]]
     ) -> Outcome[Score]:
         """Return the mean over the images of the mean over the atoms."""
         atoms, official = _atoms(query), self.options.mode == "official"
@@ -154,6 +154,6 @@ def _numeral(word: str) -> str | None:
     return str(_NUMBERS.index(word) + 1) if word in _NUMBERS else None
 
 
-def _atoms(query: Sample) -> list[list[str]]:
+def _atoms(query: Query) -> list[list[str]]:
     atoms: list[list[str]] = json.loads(query.metadata.get(ATOMS, "[]"))
     return atoms

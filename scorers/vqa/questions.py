@@ -19,7 +19,7 @@ from plait.generators.base import (
     Unscored,
     Walk,
 )
-from plait.generators.document import Candidate, Document, Sample, Score, Text
+from plait.generators.document import Candidate, Document, Query, Score, Text
 from plait.generators.keys import digest
 from plait.generators.names import with_overrides
 from plait.scorers.base import Scorer
@@ -140,21 +140,21 @@ class QuestionScorer(Scorer):
         """Return the scale under these settings."""
         return "0-100"
 
-    def questions(self, query: Sample) -> Sequence[Question]:
+    def questions(self, query: Query) -> Sequence[Question]:
         """Return what is asked about each image; nothing where it does not apply."""
         raise NotImplementedError
 
     def score(
-        self, query: Sample, images: Sequence[Sequence[AnswerRecord]]
+        self, query: Query, images: Sequence[Sequence[AnswerRecord]]
     ) -> Outcome[Score]:
         """Return the score by the record of each question, for every image."""
         raise NotImplementedError
 
-    def jobs(self, query: Sample, images: int = 1) -> int:
+    def jobs(self, query: Query, images: int = 1) -> int:
         """Return how many questions are asked about an image."""
         return len(self.questions(query))
 
-    def judge(self, query: Sample, document: Document) -> Walk[Score]:
+    def judge(self, query: Query, document: Document) -> Walk[Score]:
         """Ask all questions about all images at once.
 
         What the stage fails or skips is returned as it is.
@@ -175,7 +175,7 @@ class QuestionScorer(Scorer):
         return self.score(query, images)
 
     def records(
-        self, query: Sample, asked: Sequence[tuple[Document, Question]]
+        self, query: Query, asked: Sequence[tuple[Document, Question]]
     ) -> Generator[list[Job], list[Outcome[Any]], list[AnswerRecord] | Outcome[Score]]:
         """Return the records of questions, each behind what is shown, or what has none."""
         jobs = [
@@ -226,7 +226,7 @@ class VqaScorer(QuestionScorer):
         """Return the scale of a probability."""
         return "0-1"
 
-    def questions(self, query: Sample) -> Sequence[Question]:
+    def questions(self, query: Query) -> Sequence[Question]:
         """Ask whether the image shows the text."""
         text = Document(query.question).text
         answer = self.options.answer
@@ -234,7 +234,7 @@ class VqaScorer(QuestionScorer):
         return [Question(self.options.question.replace("{}", text), answers)]
 
     def score(
-        self, query: Sample, images: Sequence[Sequence[AnswerRecord]]
+        self, query: Query, images: Sequence[Sequence[AnswerRecord]]
     ) -> Outcome[Score]:
         """Return the mean over the images."""
         values = [record.geometric_mean(self.options.answer) for (record,) in images]

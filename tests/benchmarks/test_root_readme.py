@@ -22,7 +22,7 @@ from plait.benchmarks.runs.defaults import QUICKSTART
 from plait.benchmarks.tasks.controls import CONTROLS
 from plait.benchmarks.tasks.task_set import load
 from plait.cluster.walks import read
-from plait.generators.document import Document, Sample
+from plait.generators.document import Document, Query
 from plait.generators.natives import NATIVE
 from plait.generators.registry import PREFIXES, Named
 from plait.generators.system import Repetition, answer
@@ -144,7 +144,7 @@ def test_a_model_and_a_scorer_of_the_users(
     flags = {"systems": [options["--system"]], "scorers": [options["--scorer"]]}
     config = load_config(None, {**flags, "weights": "tiny"}, [options["--set"]])
     task = load("sample")
-    query = next(s for s in task.samples if isinstance(s, Sample) and s.wants_images)
+    query = next(s for s in task.samples if isinstance(s, Query) and s.wants_images)
     system = resolve(*config.systems, Models(weights="tiny", overrides=config.models))
     outcome: Any = read(answer(system, query, Repetition(task.prompt)), stage_by_stage)
     document: Document = outcome.value

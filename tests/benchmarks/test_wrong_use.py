@@ -27,11 +27,11 @@ NO_SCORERS = ["--set", "scorers=[]"]
 OWN_TASKS = """
 from plait.benchmarks.tasks.published import as_asked
 from plait.benchmarks.tasks.task_set import TaskSet
-from plait.generators.document import Document, Sample, Text, Turn
+from plait.generators.document import Document, Query, Text, Turn
 
 turns = (Turn("user", (Text("Draw a cat."),)),)
 truth = Document((Text("A cat."),))
-cat = Sample(id="cat", category="SA", field="Animals", turns=turns, reference=truth)
+cat = Query(id="cat", category="SA", field="Animals", turns=turns, reference=truth)
 
 
 def queries():

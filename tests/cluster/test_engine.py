@@ -49,8 +49,8 @@ from plait.generators.document import (
     Document,
     Image,
     Malformed,
+    Query,
     Request,
-    Sample,
     Score,
     Turn,
 )
@@ -184,7 +184,7 @@ def test_malformed_rows_and_lost_judgements_are_counted_as_failed(tmp_path: Path
 class Juror(Scorer):
     """A judge that asks the very stage that has drafted."""
 
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+    def judge(self, sample: Query, document: Document) -> Walk[Score]:
         turn = Turn("user", document.segments[:1])
         reply = (yield [Job(self.stage, Request((turn,)), sample.id)])[0]
         if not isinstance(reply, Result):

@@ -14,14 +14,14 @@ from trial import LIGHT, as_asked, painter, writer
 from plait.cluster.local import STOPPING, LocalEngine, LocalStages
 from plait.cluster.walks import drive
 from plait.generators.base import Failure, Fault, Job, Outcome, Result, Walk
-from plait.generators.document import Document, ImageRequest, Request, Sample, Text, Turn
+from plait.generators.document import Document, ImageRequest, Query, Request, Text, Turn
 from plait.generators.system import Repetition, System, answer
 from plait.pipelines.composition import text_only
 
 
 def walk(system: System, text: str, seed: int = 0) -> Walk[Document]:
     turns = (Turn("user", (Text(text),)),)
-    asked = Sample(id="query", category="c", field="f", turns=turns)
+    asked = Query(id="query", category="c", field="f", turns=turns)
     return answer(system, asked, Repetition(as_asked, seed))
 
 

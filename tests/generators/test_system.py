@@ -22,8 +22,8 @@ from plait.generators.document import (
     Image,
     ImageRequest,
     Payload,
+    Query,
     Request,
-    Sample,
     Text,
     Turn,
 )
@@ -320,7 +320,7 @@ def test_systems_open_alike_where_they_begin_with_the_same_job() -> None:
         *(replace(SYSTEM, draft=None, render=painter(i)) for i in (0, 1)),
     ]
 
-    def worded(query: Sample, variant: Variant) -> tuple[Turn, ...]:
+    def worded(query: Query, variant: Variant) -> tuple[Turn, ...]:
         return (Turn("user", (Text(variant), *query.question)),)
 
     def first_jobs(system: System) -> tuple[str, ...]:

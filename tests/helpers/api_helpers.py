@@ -23,8 +23,8 @@ from plait.generators.document import (
     Candidate,
     Document,
     Draft,
+    Query,
     Request,
-    Sample,
     Score,
     Text,
     Turn,
@@ -59,7 +59,7 @@ def colour_of(picture: Pillow.Image) -> str:
 
 def queries() -> TaskSet:
     samples = tuple(
-        Sample(
+        Query(
             id=id,
             category="SA" if id < "Q-3" else "PBL",
             field="Art",

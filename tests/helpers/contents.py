@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.generators.document import Content, Document, Image, Query, Text, Turn
 
 
 def content(*parts: str | Image) -> Content:
@@ -19,7 +19,7 @@ def turn_of(*parts: str | Image, role: str = "user") -> Turn:
     return Turn(role, content(*parts))
 
 
-def query_of(*question: str | Image, **about: Any) -> Sample:
+def query_of(*question: str | Image, **about: Any) -> Query:
     """A query of one turn; `about` may say otherwise."""
     usual = {"id": "SA-1", "category": "SA", "field": "Art", "turns": (turn_of(*question),)}
-    return Sample(**(usual | about))
+    return Query(**(usual | about))

@@ -24,8 +24,8 @@ from plait.generators.document import (
     Document,
     Draft,
     Image,
+    Query,
     Request,
-    Sample,
     Score,
     Text,
 )
@@ -71,7 +71,7 @@ def picture(name: str) -> Image:
 
 def sample(
     id: str = "SA-1", *question: str | Image, truth: Document | None = None
-) -> Sample:
+) -> Query:
     question = question or ("Once upon a time.", picture("q0"))
     category = id.partition("-")[0]
     return query_of(*question, id=id, category=category, reference=truth)
@@ -90,7 +90,7 @@ Reply = str | Outcome[Draft]
 
 
 def converse(
-    asking: RubricJudge, sample: Sample, document: Document, replies: Sequence[Reply]
+    asking: RubricJudge, sample: Query, document: Document, replies: Sequence[Reply]
 ) -> tuple[list[Job], Outcome[Score]]:
     """A judge's jobs when it is given `replies`, and its outcome."""
     given = iter(replies)
@@ -104,7 +104,7 @@ def converse(
 
 
 def through(
-    asking: RubricJudge, sample: Sample, document: Document, stage: Callable[..., Any]
+    asking: RubricJudge, sample: Query, document: Document, stage: Callable[..., Any]
 ) -> tuple[list[Job], Outcome[Score]]:
     """The same with a real stage, called directly."""
     jobs: list[Job] = []

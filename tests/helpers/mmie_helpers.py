@@ -9,7 +9,7 @@ from typing import Any
 from picture_helpers import flat as png
 
 from plait.benchmarks.tasks.task_set import TaskSet, load
-from plait.generators.document import Image, Malformed, Sample
+from plait.generators.document import Image, Malformed, Query
 
 
 def row(
@@ -55,8 +55,8 @@ def reasons(task: TaskSet) -> dict[str, str]:
     return {s.id: s.reason for s in task.samples if isinstance(s, Malformed)}
 
 
-def good(task: TaskSet) -> list[Sample]:
-    return [s for s in task.samples if isinstance(s, Sample)]
+def good(task: TaskSet) -> list[Query]:
+    return [s for s in task.samples if isinstance(s, Query)]
 
 
 def at_hand(image: Image) -> bytes:

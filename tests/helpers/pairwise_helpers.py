@@ -10,7 +10,7 @@ from contents import document, query_of
 from paths import DATA
 
 from plait.generators.base import Kind, Outcome, Result, StageSpec, Unscored
-from plait.generators.document import Content, Draft, Image, Sample, Text
+from plait.generators.document import Content, Draft, Image, Query, Text
 from plait.scorers.features import Style
 from plait.scorers.pairwise.games import (
     Aspect,
@@ -33,7 +33,7 @@ def upstream(name: str) -> Any:
     return json.loads(path.read_text())[name]
 
 
-def sample(*question: str | Image, id: str = "q1", **about: Any) -> Sample:
+def sample(*question: str | Image, id: str = "q1", **about: Any) -> Query:
     return query_of(*question, **{"id": id, "category": "c", "field": "f"} | about)
 
 

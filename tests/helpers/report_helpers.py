@@ -24,7 +24,7 @@ from plait.generators.base import (
     StageSpec,
     Unscored,
 )
-from plait.generators.document import Document, Image, Malformed, Sample, Score, Text, Turn
+from plait.generators.document import Document, Image, Malformed, Query, Score, Text, Turn
 from plait.generators.system import System
 from plait.scorers.base import ReleasedSummary, Scorer
 from plait.scorers.statistics.estimate import Estimate
@@ -91,7 +91,7 @@ def sample(number: int, category: str = "situational analysis", field: str = "li
     truth = Document((Text("The truth is told."), picture(number + 10_000)))
     turns = (Turn("user", content),)
     name = f"Q-{number:04d}"
-    return Sample(id=name, category=category, field=field, turns=turns, reference=truth)
+    return Query(id=name, category=category, field=field, turns=turns, reference=truth)
 
 
 def answer(*parts: str | Image) -> Result[Document]:
@@ -101,7 +101,7 @@ def answer(*parts: str | Image) -> Result[Document]:
 
 def evaluation(
     system: str,
-    sample: Sample | Malformed,
+    sample: Query | Malformed,
     score: float | Outcome[Score] | None,
     *,
     repeat: int = 0,
@@ -170,7 +170,7 @@ def mixed_board(queries: int, names: Sequence[str], seed: int = 0, **options) ->
     return board(found, scorers=(Judge(), Judge("clipscore", "0-100")), **options)
 
 
-def _mixed(rng: random.Random, asked: Sample, name: str, i: int) -> Evaluation:
+def _mixed(rng: random.Random, asked: Query, name: str, i: int) -> Evaluation:
     chance = rng.random()
     if chance < 0.03:
         return evaluation(name, asked, None, document=Failure("CUDA broke", Fault.ERROR))

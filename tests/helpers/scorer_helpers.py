@@ -8,7 +8,7 @@ from plait.benchmarks.tasks.miniature.reader import read_queries
 from plait.cluster.local import LocalStages
 from plait.cluster.walks import drive
 from plait.generators.base import Outcome
-from plait.generators.document import Document, Sample, Score
+from plait.generators.document import Document, Query, Score
 from plait.scorers import resolve_scorer
 from plait.scorers.base import Scorer
 
@@ -22,16 +22,16 @@ def made(name: str, **settings: Any) -> Scorer:
     return resolve_scorer(name, "tiny", few | settings)
 
 
-def scored(name: str, sample: Sample, document: Document) -> Outcome[Score]:
+def scored(name: str, sample: Query, document: Document) -> Outcome[Score]:
     """The outcome of one document."""
     return drive(made(name).judge(sample, document), STAGES.outcomes)
 
 
-def truth_of(sample: Sample) -> Document:
+def truth_of(sample: Query) -> Document:
     assert sample.reference is not None
     return sample.reference
 
 
-def first(category: str, after: int = 0) -> Sample:
+def first(category: str, after: int = 0) -> Query:
     """The first query of a category, or one `after` it."""
     return [sample for sample in SAMPLES if sample.category == category][after]

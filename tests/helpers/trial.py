@@ -45,7 +45,7 @@ from plait.generators.document import (
     Content,
     Document,
     Image,
-    Sample,
+    Query,
     Text,
     Turn,
 )
@@ -116,30 +116,30 @@ class Measuring(Scorer):
     stage: StageSpec = field(default_factory=measure_spec)
     scale: str = "0-1"
 
-    def candidate(self, query: Sample, document: Document) -> Candidate:
+    def candidate(self, query: Query, document: Document) -> Candidate:
         return Candidate(document)
 
 
-def sample(number: int, text: str = "", images: Sequence[Image] = ()) -> Sample:
+def sample(number: int, text: str = "", images: Sequence[Image] = ()) -> Query:
     content: Content = (Text(f"query {number} {text}".strip()), *images)
     turns = (Turn("user", content),)
     category = ("SA", "PBL", "MSR")[number % 3]
-    return Sample(id=f"{category}-{number}", category=category, field="Art", turns=turns)
+    return Query(id=f"{category}-{number}", category=category, field="Art", turns=turns)
 
 
-def talk(i: int) -> Sample:
+def talk(i: int) -> Query:
     """A conversation of two questions, the first of which has a published answer."""
     turns = sample(i).turns
     published = Turn("assistant", (Text("a published answer"),))
     return replace(sample(i), turns=(*turns, published, Turn("user", (Text("And then?"),))))
 
 
-def as_asked(sample: Sample, variant: str) -> tuple[Turn, ...]:
+def as_asked(sample: Query, variant: str) -> tuple[Turn, ...]:
     return sample.turns
 
 
 def plan_of(
-    samples: Sequence[Sample],
+    samples: Sequence[Query],
     *,
     write: StageSpec | None = None,
     paint: Sequence[StageSpec] = (),

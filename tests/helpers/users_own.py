@@ -15,8 +15,8 @@ from plait.generators.document import (
     Candidate,
     Document,
     Draft,
+    Query,
     Request,
-    Sample,
     Score,
     Text,
     Turn,
@@ -100,7 +100,7 @@ class Careless:
 def halves() -> TaskSet:
     """A task set in which half a character stands in each of the places there are."""
     task, half = load("sample"), "half \ud83d"
-    first, *_ = (s for s in task.samples if isinstance(s, Sample))
+    first, *_ = (s for s in task.samples if isinstance(s, Query))
     wrong = [
         {"turns": (*first.turns, Turn("user", (Text(half),)))},
         {"reference": Document((Text("whole"), Text(half)))},

@@ -35,8 +35,8 @@ from plait.generators.base import Job, Kind, Outcome, Result, StageSpec, Walk
 from plait.generators.document import (
     Candidate,
     Document,
+    Query,
     Request,
-    Sample,
     Score,
     Text,
     Turn,
@@ -196,7 +196,7 @@ class Asking(Measuring):
     def stages(self) -> tuple[StageSpec, ...]:
         return (self.first, self.stage)
 
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+    def judge(self, sample: Query, document: Document) -> Walk[Score]:
         content = document.segments
         for _ in range(self.asked):
             turn = Turn("user", content)
@@ -225,7 +225,7 @@ def test_what_follows_in_a_scorer_is_bounded_too(tmp_path: Path, rounds: int) ->
 class BothOrders(Measuring):
     """A scorer that asks about a document twice at once."""
 
-    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+    def judge(self, sample: Query, document: Document) -> Walk[Score]:
         candidates = (Candidate(document), Candidate(Document(document.segments[::-1])))
         return (yield [Job(self.stage, c, sample.id) for c in candidates])[0]
 

@@ -23,7 +23,7 @@ from plait.benchmarks.tasks.task_set import load
 from plait.cluster.loading import load_stage
 from plait.cluster.walks import drive, together
 from plait.generators.base import Result
-from plait.generators.document import Document, Image, ImageRequest, Sample
+from plait.generators.document import Document, Image, ImageRequest, Query
 from plait.generators.images import decode
 from plait.generators.system import Repetition, answer
 from plait.pipelines.systems import Models, resolve, t2i_spec
@@ -44,7 +44,7 @@ def documents(name: str, models: Models = TINY) -> list[Document]:
     """A system's answers to two queries with images."""
     system = resolve(name, models)
     task = load("sample")
-    asked = [s for s in task.samples if isinstance(s, Sample) and s.wants_images]
+    asked = [s for s in task.samples if isinstance(s, Query) and s.wants_images]
     shown = [s for s in asked if sum(isinstance(p, Image) for p in s.question) == 1]
     walks = [answer(system, sample, Repetition(task.prompt)) for sample in shown[:2]]
     outcomes: list[Any] = drive(together(walks), StagesHere().outcomes)

@@ -14,7 +14,7 @@ from stages import stage_by_stage
 from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.tasks.task_set import load
 from plait.cluster.walks import read
-from plait.generators.document import Sample, Text
+from plait.generators.document import Query, Text
 from plait.generators.images import decode
 from plait.generators.system import Repetition, answer
 from plait.pipelines.systems import Models, resolve
@@ -33,7 +33,7 @@ def test_the_example_answers_a_query(
     config = load_config(None, {"systems": [system]}, [setting])
     composed = resolve(system, Models(weights="tiny", overrides=config.models))
     task = load("sample")
-    query = next(s for s in task.samples if isinstance(s, Sample) and s.wants_images)
+    query = next(s for s in task.samples if isinstance(s, Query) and s.wants_images)
     outcome: Any = read(answer(composed, query, Repetition(task.prompt)), stage_by_stage)
     text, picture = outcome.value.segments
     assert isinstance(text, Text)

@@ -12,7 +12,7 @@ from paths import DATA
 from plait.cluster.local import LocalStages
 from plait.cluster.walks import drive
 from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored
-from plait.generators.document import Sample, Score
+from plait.generators.document import Query, Score
 from plait.scorers import resolve_scorer
 from plait.scorers.answers import CHOICE, KNOWN, LETTER, MOVES, choice, moves
 from plait.scorers.judging.replies import Unreadable
@@ -24,12 +24,12 @@ STYLES = json.loads((DATA / "letter_styles.json").read_text())
 TRUTH = {LETTER: "B", CHOICE: 1, MOVES: UPSTREAM["truth"]}
 
 
-def known(form: str, **about: Any) -> Sample:
+def known(form: str, **about: Any) -> Query:
     about = {"form": form, "truth": TRUTH[form], "of": 4 if form == LETTER else 2} | about
     return query_of("Which?", metadata={KNOWN: json.dumps(about)})
 
 
-def scored(query: Sample, text: str, **settings: Any) -> Outcome[Score]:
+def scored(query: Query, text: str, **settings: Any) -> Outcome[Score]:
     scorer = resolve_scorer("known-answer", "tiny", settings)
     return drive(scorer.judge(query, document(text)), LocalStages().outcomes)
 

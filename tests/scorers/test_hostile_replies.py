@@ -15,7 +15,7 @@ from judging_helpers import chat_spec, picture
 
 from plait.cluster.walks import drive
 from plait.generators.base import Job, Outcome, Result
-from plait.generators.document import Candidate, Document, Draft, Sample, Text
+from plait.generators.document import Candidate, Document, Draft, Query, Text
 from plait.pipelines.critic import verdict_in
 from plait.scorers.answers import AnswerReader
 from plait.scorers.base import admitted
@@ -83,7 +83,7 @@ def for_any_reply(takes: Callable[[str], None]) -> None:
         takes(reply)
 
 
-def query() -> Sample:
+def query() -> Query:
     block = {"subject": "<query_text1>", "object": "<gen_text1>", "Question": "?"}
     image = {"image": "<gen_img1>", "Question": "?", "id": 1, "Preliminary": []}
     metadata = {

@@ -13,7 +13,7 @@ from judging_helpers import chat_spec
 from paths import CHECKOUT
 
 from plait.generators.base import Kind, Outcome, Result, StageSpec
-from plait.generators.document import Candidate, Document, Sample, Score, Text
+from plait.generators.document import Candidate, Document, Query, Score, Text
 from plait.scorers.answers import AnswerReader, choice, official_choice, official_letter
 from plait.scorers.judging.aspects import ASPECTS, aspects, official_aspects
 from plait.scorers.judging.criteria import official_ruling, ruling
@@ -120,7 +120,7 @@ def dpg(reply: str, mode: Mode) -> Outcome[Score]:
     stage = StageSpec(name="none", kind=Kind.SCORE, target="nothing:Nothing")
     scorer = DpgScorer.asking("dpg:any", stage, {"mode": mode})
     listed = json.dumps([[id, on, about, "?"] for id, on, about, _ in rows])
-    query = Sample(id="q", category="", field="", turns=(), metadata={PROPOSITIONS: listed})
+    query = Query(id="q", category="", field="", turns=(), metadata={PROPOSITIONS: listed})
     said = zip(*(row[3].split() for row in rows), strict=True)
     chances = {"yes": {"Yes": 0.9, "No": 0.1}, "no": {"Yes": 0.1, "No": 0.9}}
     return scorer.score(

@@ -18,7 +18,7 @@ from scorer_helpers import STAGES, first, made, scored, truth_of
 from plait.cluster.plan import Evaluation
 from plait.cluster.walks import drive
 from plait.generators.base import Job, Outcome, Result, Unread
-from plait.generators.document import Document, Draft, Sample, Score, Text
+from plait.generators.document import Document, Draft, Query, Score, Text
 from plait.generators.errors import UsageError
 from plait.generators.system import System
 from plait.scorers import SCORERS, resolve_scorer
@@ -59,7 +59,7 @@ def by_stage(name: str) -> Judged:
 STORY = document("So it went.", picture("a0"))
 
 
-def by_replies(scorer: Any, query: Sample, *replies: Any, answer: Document = STORY) -> Any:
+def by_replies(scorer: Any, query: Query, *replies: Any, answer: Document = STORY) -> Any:
     return Judged.of(scorer, converse(scorer, query, answer, replies)[1])
 
 

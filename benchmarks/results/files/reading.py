@@ -48,7 +48,7 @@ from plait.generators.document import (
     Document,
     Image,
     Malformed,
-    Sample,
+    Query,
     Score,
     Text,
     Turn,
@@ -86,7 +86,7 @@ class RunResults(ResultTables):
         return PackedStore(self.root, files)
 
     @cached_property
-    def queries(self) -> dict[str, Sample | Malformed]:
+    def queries(self) -> dict[str, Query | Malformed]:
         """The queries by key, in the order of the task set."""
         return {row["query"]: self._query(row) for row in self.rows("queries")}
 
@@ -99,11 +99,11 @@ class RunResults(ResultTables):
             worded[row["query"]] = {name: self._turns(turns) for name, turns in own.items()}
         return worded
 
-    def prompt(self, sample: Sample, variant: Variant) -> tuple[Turn, ...]:
+    def prompt(self, sample: Query, variant: Variant) -> tuple[Turn, ...]:
         """Return the conversation to be answered, as the task set words it."""
         return self.wordings.get(sample.id, {}).get(variant, sample.turns)
 
-    def _query(self, row: Row) -> Sample | Malformed:
+    def _query(self, row: Row) -> Query | Malformed:
         about = {name: row[name] for name in ("id", "category", "field")}
         asked = None
         if row["turns"] is not None:
@@ -111,7 +111,7 @@ class RunResults(ResultTables):
             if row["reference"] is not None:
                 segments = self._content(row["reference"])
                 reference = Document(segments, tuple(row["ends"] or ()))
-            asked = Sample(
+            asked = Query(
                 turns=self._turns(row["turns"]),
                 reference=reference,
                 criteria=row["criteria"],

@@ -48,8 +48,8 @@ from plait.generators.document import (
     Image,
     ImageRequest,
     Malformed,
+    Query,
     Request,
-    Sample,
     Text,
     Turn,
     key_of,
@@ -118,7 +118,7 @@ class ResultsWriter:
 
     # ------------------------------------------------------------------------- queries
 
-    def _add_query(self, query: Sample | Malformed) -> None:
+    def _add_query(self, query: Query | Malformed) -> None:
         asked = query.released if isinstance(query, Malformed) else query
         row: dict[str, Any] = {
             "query": key_of(query),
@@ -142,7 +142,7 @@ class ResultsWriter:
                 row["ends"] = list(asked.reference.ends)
         self._tables["queries"].add(row)
 
-    def _wordings(self, query: Sample) -> dict[str, Any]:
+    def _wordings(self, query: Query) -> dict[str, Any]:
         """Return what is asked instead of the turns, by variant; those of one turn only."""
         worded: dict[str, Any] = {}
         if len(query.openings) != 1:

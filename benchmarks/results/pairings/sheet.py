@@ -23,7 +23,7 @@ from plait.benchmarks.results.page_files import PageFiles
 from plait.benchmarks.results.pairings.comparison import Pairings
 from plait.benchmarks.results.table import environment, printable
 from plait.generators.base import Result
-from plait.generators.document import Image, Sample, Text
+from plait.generators.document import Image, Query, Text
 from plait.generators.errors import UsageError
 from plait.generators.images import decode, small_webp
 from plait.scorers.statistics.estimate import Floats
@@ -96,7 +96,7 @@ def sheet_of(
     images: dict[tuple[str, str], Sequence[Image]] = {}
     texts: dict[str, str] = {}
     for e in board.reading(chosen):
-        if e.repeat == 0 and isinstance(e.sample, Sample):
+        if e.repeat == 0 and isinstance(e.sample, Query):
             said = (part.text for part in e.sample.question if isinstance(part, Text))
             texts[e.sample.id] = " ".join(said)
             done = e.document.value.images if isinstance(e.document, Result) else ()

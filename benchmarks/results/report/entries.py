@@ -19,7 +19,7 @@ from plait.benchmarks.results.reasons import Shape, outcome_groups, shape_of
 from plait.benchmarks.tasks.controls import is_reference
 from plait.cluster.plan import Evaluation
 from plait.generators.base import Outcome, Result
-from plait.generators.document import Content, Image, Malformed, Sample, Score, key_of
+from plait.generators.document import Content, Image, Malformed, Query, Score, key_of
 
 _LARGEST = 2**53 - 1
 """JavaScript's Number.MAX_SAFE_INTEGER."""
@@ -30,13 +30,13 @@ class ReportEntry:
     """One query (and repeat) with the answer of each system, in the board's order."""
 
     anchor: str
-    query: Sample | Malformed
+    query: Query | Malformed
     repeat: int
     answers: tuple[Evaluation | None, ...]
 
     def images(self) -> Iterator[Image]:
         """Yield every image that is shown with the query, in the order of the page."""
-        if isinstance(self.query, Sample):
+        if isinstance(self.query, Query):
             yield from self.query.images
         for answer in self.answers:
             if answer is not None and isinstance(answer.document, Result):
@@ -56,7 +56,7 @@ def entries_of(board: Board, keys: Collection[str]) -> list[ReportEntry]:
     """Return the entries of some queries in the order of their first answer."""
     column = {s.name: i for i, s in enumerate(board.systems)}
     rows: dict[tuple[str, int], list[Evaluation | None]] = {}
-    queries: dict[str, Sample | Malformed] = {}
+    queries: dict[str, Query | Malformed] = {}
     for e in board.reading(keys):
         if e.complete:
             key = key_of(e.sample)

@@ -21,7 +21,7 @@ from plait.benchmarks.results.leaderboard import COUNTS, headline, leaderboard
 from plait.benchmarks.runs.run_data import QueryAnswer, RunData
 from plait.generators.base import StageSpec
 from plait.generators.content import marked
-from plait.generators.document import Document, Sample
+from plait.generators.document import Document, Query
 from plait.generators.files import safe_name, write_whole
 from plait.generators.system import System
 from plait.scorers.base import Scorer, bounds
@@ -189,7 +189,7 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
     }
     for answer in answers:
         sample, document = answer.query.sample, answer.document
-        if not isinstance(sample, Sample) or document is None:
+        if not isinstance(sample, Query) or document is None:
             continue
         asked = {
             "sample_id": sample.id,
@@ -218,7 +218,7 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
                 }
 
 
-def _said(sample: Sample, document: Document) -> dict[str, Any]:
+def _said(sample: Query, document: Document) -> dict[str, Any]:
     """Return the answer, or the whole conversation where it has several turns."""
     answers = [marked(answer.segments) for answer in document.answers]
     if len(answers) == 1:

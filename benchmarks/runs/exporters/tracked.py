@@ -25,7 +25,7 @@ from plait.benchmarks.tasks.mmie.official import ImageFiles, claim
 from plait.cluster.store import read_blob
 from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, StageSpec
 from plait.generators.content import marked
-from plait.generators.document import Content, Image, Sample
+from plait.generators.document import Content, Image, Query
 from plait.generators.extras import import_extra
 from plait.generators.system import System
 
@@ -253,7 +253,7 @@ def _shown_answers(run: RunData, system: str) -> Iterator[QueryAnswer]:
 
 def _table_row(run: RunData, answer: QueryAnswer, images: ImageFiles) -> Row:
     sample, document = answer.query.sample, answer.document
-    asked = sample.question if isinstance(sample, Sample) else ()
+    asked = sample.question if isinstance(sample, Query) else ()
     row: dict[str, Any] = {
         "query": answer.query.id,
         "category": sample.category,

@@ -40,7 +40,7 @@ from plait.cluster.schedule import Scheduler
 from plait.cluster.store import Store
 from plait.cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
 from plait.generators.base import Kind, OutcomeName, StageSpec
-from plait.generators.document import Sample, Text, Turn
+from plait.generators.document import Query, Text, Turn
 from plait.pipelines.systems import Models, chat_spec, resolve
 from plait.scorers import resolve_scorer
 
@@ -103,9 +103,9 @@ def plan_of(queries: int) -> Plan:
     """
     task, weights = load("sample"), Models(weights="dummy")
     total = sum(CATEGORIES.values())
-    samples: list[Sample] = []
+    samples: list[Query] = []
     for category, most in CATEGORIES.items():
-        own = [s for s in task.samples if isinstance(s, Sample) and s.category == category]
+        own = [s for s in task.samples if isinstance(s, Query) and s.category == category]
         for number, sample in enumerate(islice(cycle(own), round(queries * most / total))):
             first = Turn("user", (Text(f"Query {number}. "), *sample.turns[0].content))
             turns = (first, *sample.turns[1:])

@@ -31,7 +31,7 @@ from plait.cluster.ray_data import BatchStage, as_rows
 from plait.cluster.run import execute
 from plait.cluster.watcher import Watcher
 from plait.generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
-from plait.generators.document import Draft, Request, Sample, Text, Turn
+from plait.generators.document import Draft, Query, Request, Text, Turn
 from plait.generators.system import System
 
 SLEEPS_MS = (0, 10, 50, 200)
@@ -67,26 +67,26 @@ def spec_of(sleep_ms: int) -> StageSpec:
     )
 
 
-def samples_of(batches: int) -> list[Sample]:
+def samples_of(batches: int) -> list[Query]:
     """Make queries of about 1,000 characters."""
     texts = [Text(f"query {i} " + "words " * 165) for i in range(batches * BATCH_SIZE)]
     turns = [(Turn("user", (text,)),) for text in texts]
     about: dict[str, Any] = {"category": "SA", "field": "-"}
-    return [Sample(id=f"s{i}", turns=t, **about) for i, t in enumerate(turns)]
+    return [Query(id=f"s{i}", turns=t, **about) for i, t in enumerate(turns)]
 
 
-def with_plait(spec: StageSpec, samples: Sequence[Sample], root: Path) -> None:
+def with_plait(spec: StageSpec, samples: Sequence[Query], root: Path) -> None:
     """Run the engine as `plait run` does: lock, manifest, walks, resume."""
     system = System(name="sleeper", draft=spec)
     plan = Plan(systems=[system], samples=samples, scorers=[], prompt=lambda s, _: s.turns)
     execute(plan, root, EngineOptions(), {}, Watcher())
 
 
-def _rows(spec: StageSpec, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+def _rows(spec: StageSpec, samples: Sequence[Query]) -> list[dict[str, Any]]:
     return as_rows(Job(spec, Request(s.turns), s.id) for s in samples)
 
 
-def with_loop(spec: StageSpec, samples: Sequence[Sample], root: Path) -> None:
+def with_loop(spec: StageSpec, samples: Sequence[Query], root: Path) -> None:
     """Run one batch after another in this process, without Ray."""
     stage = BatchStage(spec, root)
     items = [row["item"] for row in _rows(spec, samples)]
@@ -94,7 +94,7 @@ def with_loop(spec: StageSpec, samples: Sequence[Sample], root: Path) -> None:
         stage({"item": items[start : start + BATCH_SIZE]})
 
 
-def with_ray_data(spec: StageSpec, samples: Sequence[Sample], root: Path) -> None:
+def with_ray_data(spec: StageSpec, samples: Sequence[Query], root: Path) -> None:
     """Run `Dataset.map_batches` with an actor pool of the same size."""
     ray.data.DataContext.get_current().enable_progress_bars = False
     rows = _rows(spec, samples)
@@ -104,7 +104,7 @@ def with_ray_data(spec: StageSpec, samples: Sequence[Sample], root: Path) -> Non
     data.map_batches(BatchStage, batch_size=BATCH_SIZE, **made).materialize()
 
 
-METHODS: Mapping[str, Callable[[StageSpec, Sequence[Sample], Path], None]] = {
+METHODS: Mapping[str, Callable[[StageSpec, Sequence[Query], Path], None]] = {
     "plait": with_plait,
     "loop": with_loop,
     "Ray Data": with_ray_data,

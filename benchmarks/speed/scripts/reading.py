@@ -27,7 +27,7 @@ from plait.cluster.plan import Plan
 from plait.cluster.records import Item, encode
 from plait.cluster.store import Store, write_part
 from plait.generators.base import Kind, Result, StageSpec
-from plait.generators.document import Draft, Request, Sample, Score, Text, Turn
+from plait.generators.document import Draft, Query, Request, Score, Text, Turn
 from plait.generators.system import System
 from plait.scorers.base import CustomScorer
 
@@ -38,7 +38,7 @@ HEAD = ["step", "seconds", "CPU s", "memory, MiB", "on disk, MiB"]
 STEPS = ("write", "open", "one answer", "tables", "page")
 
 
-def samples_of(queries: int) -> list[Sample]:
+def samples_of(queries: int) -> list[Query]:
     """Make queries of about 400 characters, in the proportions of MMIE's categories."""
     names = [name for name, n in CATEGORIES.items() for _ in range(n // 100)]
     made = []
@@ -46,7 +46,7 @@ def samples_of(queries: int) -> list[Sample]:
         category = names[i % len(names)]
         turns = (Turn("user", (Text(f"query {i} " + _text(i, 80)),)),)
         about: dict[str, Any] = {"category": category, "field": f"field {i % 12}"}
-        made.append(Sample(id=f"{category}-{i:05d}", turns=turns, **about))
+        made.append(Query(id=f"{category}-{i:05d}", turns=turns, **about))
     return made
 
 

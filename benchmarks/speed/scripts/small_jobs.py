@@ -41,8 +41,8 @@ from plait.generators.base import Result
 from plait.generators.document import (
     Document,
     ImageRequest,
+    Query,
     Request,
-    Sample,
     Text,
     with_blobs,
 )
@@ -87,7 +87,7 @@ def write_queries(folder: Path, queries: int) -> Path:
 def careful(data: Path, out: Path) -> None:
     """Answer the queries in `data` with every pairing, score the answers, write them."""
     task, answers = load(str(data)), Answers()
-    samples = [s for s in task.samples if isinstance(s, Sample)]
+    samples = [s for s in task.samples if isinstance(s, Query)]
     seed_of = Repetition(task.prompt).seed_at
     for lvlm in LVLMS:
         write = load_stage(lvlm_spec(lvlm, TINY))

@@ -15,7 +15,7 @@ from plait.benchmarks.tasks.miniature.reader import NAME, QUERIES, read_queries
 from plait.benchmarks.tasks.mmie.categories import BENCHMARK
 from plait.benchmarks.tasks.mmie.official import ImageFiles, items_of, write_rows
 from plait.benchmarks.tasks.mmie.reader import CRITERIA, FILES
-from plait.generators.document import Image, Sample
+from plait.generators.document import Image, Query
 from plait.generators.errors import PlaitError
 
 
@@ -34,7 +34,7 @@ def main(
     typer.echo(f"{number:,} queries in {out}; read them with --data {out}")
 
 
-def export_queries(queries: Sequence[Sample], out: Path) -> None:
+def export_queries(queries: Sequence[Query], out: Path) -> None:
     """Write `data.json` and `images/` into the folder `out`, for the MMIE reader.
 
     Raises TaskError when `out` holds anything: an export overwrites nothing.
@@ -42,7 +42,7 @@ def export_queries(queries: Sequence[Sample], out: Path) -> None:
     write_rows(queries, _row, out, FILES[0], Image.read)
 
 
-def _row(query: Sample, images: ImageFiles) -> dict[str, Any]:
+def _row(query: Query, images: ImageFiles) -> dict[str, Any]:
     answer = query.reference.segments if query.reference else ()
     return {
         "id": query.id,

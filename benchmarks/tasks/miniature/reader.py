@@ -7,7 +7,7 @@ from pathlib import Path
 
 from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, Parts, queries
 from plait.benchmarks.tasks.reading.images import ImageCache
-from plait.generators.document import Content, Document, Image, Sample, Text, Turn
+from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.generators.errors import UsageError
 from plait.generators.images import encode
 from plait.generators.keys import digest
@@ -38,7 +38,7 @@ def number_of(data: str) -> int:
     return int(number)
 
 
-def read_queries(n: int, cache: Path | None = None) -> list[Sample]:
+def read_queries(n: int, cache: Path | None = None) -> list[Query]:
     """Return the first `n` queries; images lie under `cache`, where one is given.
 
     More queries begin with the same. Raises TaskError where `cache` cannot be written.
@@ -51,7 +51,7 @@ def read_queries(n: int, cache: Path | None = None) -> list[Sample]:
     return [sample_of(query, keep) for query in queries(n, SEED, "test")]
 
 
-def digest_of(queries: Sequence[Sample]) -> str:
+def digest_of(queries: Sequence[Query]) -> str:
     """Return what names the contents of queries, images by their bytes."""
     rows = [(s.id, s.category, s.field, s.turns, s.reference, s.criteria) for s in queries]
     return digest(rows)
@@ -61,9 +61,9 @@ Keeper = Callable[[Image], Image]
 """Puts a drawn image where every worker can read it."""
 
 
-def sample_of(query: MiniatureQuery, keep: Keeper = lambda image: image) -> Sample:
+def sample_of(query: MiniatureQuery, keep: Keeper = lambda image: image) -> Query:
     """Return the query as systems are asked it; its answer is the ground truth."""
-    return Sample(
+    return Query(
         id=query.id,
         category=query.category,
         field=query.field,

@@ -52,7 +52,7 @@ from plait.generators.document import (
     Document,
     Image,
     Malformed,
-    Sample,
+    Query,
     Text,
     Turn,
 )
@@ -79,7 +79,7 @@ _AGAIN = RowError(Rule.DUPLICATE, "an earlier row has it already")
 
 
 def export(
-    documents: Iterable[tuple[Sample, Document]],
+    documents: Iterable[tuple[Query, Document]],
     model: str,
     out: Path,
     read: Callable[[Image], bytes],
@@ -93,7 +93,7 @@ def export(
     """
     about = {"model": model, BENCHMARK: benchmark}
 
-    def row(pair: tuple[Sample, Document], files: ImageFiles) -> dict[str, Any]:
+    def row(pair: tuple[Query, Document], files: ImageFiles) -> dict[str, Any]:
         return _row(*pair, files) | about
 
     return write_rows(documents, row, out, FILE, read)
@@ -148,7 +148,7 @@ class ImageFiles:
         return self.paths[image.digest]
 
 
-def _row(query: Sample, document: Document, files: ImageFiles) -> dict[str, Any]:
+def _row(query: Query, document: Document, files: ImageFiles) -> dict[str, Any]:
     reference = query.reference.segments if query.reference else ()
     return {
         "id": query.id,
@@ -160,9 +160,7 @@ def _row(query: Sample, document: Document, files: ImageFiles) -> dict[str, Any]
     }
 
 
-def _truth(
-    query: Sample, items: list[dict[str, str | None]]
-) -> list[dict[str, str | None]]:
+def _truth(query: Query, items: list[dict[str, str | None]]) -> list[dict[str, str | None]]:
     """Return the ground truth, whose first item keeps a text that was null or empty."""
     first = query.metadata.get(FIRST_TRUTH)
     if first is not None and (not items or items[0]["text"] != json.loads(first)):
@@ -186,7 +184,7 @@ def items_of(segments: Content, files: ImageFiles) -> list[dict[str, str | None]
 class Output(NamedTuple):
     """One model's answer to one query."""
 
-    query: Sample
+    query: Query
     document: Document
     model: str
     benchmark: str = MMIE
@@ -239,7 +237,7 @@ def _output(row: Row, images: ImageFolder) -> Output:
     category = category_of(id, stated_categories(row))
     model = row.text("model")
     question, answer = content(row, "question", images), _answer(row, images)
-    query = Sample(
+    query = Query(
         id=id,
         category=category,
         field=field_of(of_type(row.values.get("field", "unknown"), str, "field")),
@@ -299,14 +297,14 @@ def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
     since it may have been any model's row. Two answers of a model to a query are a failure.
     """
     rows = read_outputs(folder)
-    known: dict[str, Sample] = {}
+    known: dict[str, Query] = {}
     answers: dict[str, dict[str, Document | Failure]] = defaultdict(dict)
     for output in (row for row in rows if isinstance(row, Output)):
         query = output.query
         same = known.setdefault(query.id, query).turns == query.turns
         answers[output.model][query.id] = output.document if same else _ANOTHER
     faults = [row for row in rows if isinstance(row, Broken)]
-    queries: dict[str, Sample | Malformed] = dict(known)
+    queries: dict[str, Query | Malformed] = dict(known)
     for row, model, again in faults:
         if model is not None and again is not None:
             answers[model][again] = Failure(row.reason, Fault.BAD_INPUT)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from plait.generators.document import Content, Image, Sample, Text, Turn
+from plait.generators.document import Content, Image, Query, Text, Turn
 from plait.generators.errors import UsageError
 from plait.generators.keys import digest
 from plait.generators.names import unknown
@@ -44,7 +44,7 @@ class Prompts:
 
     templates: Mapping[str, Mapping[str, str]]
 
-    def __call__(self, sample: Sample, variant: Variant) -> tuple[Turn, ...]:
+    def __call__(self, sample: Query, variant: Variant) -> tuple[Turn, ...]:
         """Return the query's conversation, its last turn set into the category's template.
 
         The content's own text stays as it is; its items are set on lines of their own,

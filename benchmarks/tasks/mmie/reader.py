@@ -37,7 +37,7 @@ from plait.benchmarks.tasks.reading.images import (
     inline,
 )
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, is_id, of_type, shown
-from plait.generators.document import Content, Document, Image, Role, Sample, Text, Turn
+from plait.generators.document import Content, Document, Image, Query, Role, Text, Turn
 from plait.generators.unicode import trouble
 from plait.scorers.judging.released import first_truth
 
@@ -111,7 +111,7 @@ def group_of(value: Any) -> RowGroup:
     return RowGroup(id, category, known or UNKNOWN)
 
 
-def _query(row: Row, images: ImageFolder) -> Sample:
+def _query(row: Row, images: ImageFolder) -> Query:
     id = row.id()
     category = category_of(id, stated_categories(row))
     field = field_of(row.text("field"))
@@ -127,7 +127,7 @@ def _query(row: Row, images: ImageFolder) -> Sample:
     turns = [_turn(turn, images) for turn in talk]
     asked = _asked(turns)
     truth = first_truth(talk[asked].list("content")) if talk[asked:] else {}
-    return Sample(
+    return Query(
         id=id,
         category=category,
         field=field,

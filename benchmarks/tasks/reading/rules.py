@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from plait.generators.document import Sample
+from plait.generators.document import Query
 from plait.generators.errors import PlaitError
 from plait.generators.unicode import trouble
 
@@ -46,7 +46,7 @@ class RowError(Exception):
         super().__init__(f"{rule.value}: {detail}")
         self.rule = rule
         self.detail = detail
-        self.released: Sample | None = None
+        self.released: Query | None = None
         """See `Malformed.released`."""
 
 

@@ -13,7 +13,7 @@ from plait import api
 from plait.benchmarks.runs.config import RunConfig
 from plait.benchmarks.runs.run_data import RunData
 from plait.generators.base import Kind
-from plait.generators.document import Document, Sample, Text
+from plait.generators.document import Document, Query, Text
 
 OUTCOMES = {"Q-1": "done", "Q-2": "skipped", "Q-3": "failed", "Q-4": "done"}
 
@@ -41,7 +41,7 @@ def test_a_run_gives_its_documents_as_frozen_values(run: RunData) -> None:
     assert first.document.plain == Document(first.document.segments)
     assert first.scores[SCORER].value == 2
     assert first.notes["Illustrator"] == [{"prompt": "Tell <b>all</b> & show & tell"}]
-    assert isinstance(first.query.sample, Sample)
+    assert isinstance(first.query.sample, Query)
     assert first.query.sample.turns[0].content[0] == Text("Tell <b>all</b> & show & tell")
     with pytest.raises(FrozenInstanceError):
         first.outcome = "failed"  # type: ignore[misc]

@@ -44,7 +44,7 @@ from plait.benchmarks.tasks.task_set import TaskSet
 from plait.cluster.records import Item, encode
 from plait.cluster.store import Store
 from plait.generators.base import Kind, Result
-from plait.generators.document import Document, Draft, Image, Malformed, Sample, Text
+from plait.generators.document import Document, Draft, Image, Malformed, Query, Text
 from plait.generators.errors import UsageError
 from plait.generators.system import System
 from plait.scorers.judging.resolve import JudgeSettings
@@ -59,7 +59,7 @@ BROKEN = Malformed(id="SA-0", row=7, reason="row 7: the id 'SA-0' is taken")
 
 
 def experiment(
-    *samples: Sample | Malformed, system: System = SYSTEM, repeats: int = 1
+    *samples: Query | Malformed, system: System = SYSTEM, repeats: int = 1
 ) -> Experiment:
     task = TaskSet(
         name="t", samples=samples, prompt=as_asked, categories={}, fields=(), about={}

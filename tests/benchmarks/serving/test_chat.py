@@ -30,7 +30,7 @@ from plait.benchmarks.tasks.published import as_asked
 from plait.cluster.local import LocalStages
 from plait.cluster.walks import drive
 from plait.generators.base import Result
-from plait.generators.document import Document, Image, Sample, Text, Turn
+from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.generators.images import encode
 from plait.generators.system import Repetition, System, continuation
 from plait.pipelines.composition import one_image
@@ -45,7 +45,7 @@ def served() -> Iterator[Served]:
         yield server
 
 
-def in_process(sample: Sample, seed: int = 0) -> Document:
+def in_process(sample: Query, seed: int = 0) -> Document:
     system = trial_model().system
     assert system is not None
     (answer,) = LocalSystem(system=system, seed=seed).answers([sample])

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from plait.benchmarks.tasks.changes import query_digest
-from plait.generators.document import Document, Image, Malformed, Sample, Text, Turn
+from plait.generators.document import Document, Image, Malformed, Query, Text, Turn
 
 
 def picture(data: bytes, place: str | None = None) -> Image:
     return Image(Image.of(data).digest, place=place)
 
 
-def query(place: str | None = None) -> Sample:
+def query(place: str | None = None) -> Query:
     drawn = picture(b"a", place)
-    return Sample(
+    return Query(
         id="SA-1",
         category="SA",
         field="Art",
@@ -48,7 +48,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(Sample)])
+@pytest.mark.parametrize("name", [f.name for f in fields(Query)])
 def test_every_field_that_is_asked_or_read_counts(name: str) -> None:
     others = [replace(query(), **{name: value}) for value in OTHERS[name]]
     digests = {query_digest(other) for other in (query(), *others)}

@@ -11,7 +11,7 @@ from cli_helpers import invoke
 
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
-from plait.generators.document import Sample
+from plait.generators.document import Query
 
 CUBE, CATS, SIGN = "A red cube.", "Two cats, one dog.", 'A "quoted" sign.'
 ALL = [CUBE, CATS, SIGN]
@@ -32,7 +32,7 @@ def read(tmp_path, name, content):
 def told(task):
     """The prompt of each query, or the rule that a row breaks, by id."""
     return {
-        s.id: s.question[0].text if isinstance(s, Sample) else s.reason.split(": ")[1]
+        s.id: s.question[0].text if isinstance(s, Query) else s.reason.split(": ")[1]
         for s in task.samples
     }
 

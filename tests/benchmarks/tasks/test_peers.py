@@ -28,7 +28,7 @@ from plait.benchmarks.tasks.published import published
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
 from plait.generators.base import Failure
-from plait.generators.document import Document, Image, Malformed, Sample, Text
+from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.generators.errors import UsageError
 from plait.scorers.pairwise import resolve_protocol
 from plait.scorers.pairwise.creation import FACTUALITY, TRUTH
@@ -47,7 +47,7 @@ def creation(tmp_path, *rows, scheme="creation"):
 
 def shown(sample):
     """Roles and contents, images as `<digest>`."""
-    assert isinstance(sample, Sample), sample
+    assert isinstance(sample, Query), sample
     texts = [
         [s.text if isinstance(s, Text) else f"<{s.digest[:6]}>" for s in turn.content]
         for turn in sample.turns
@@ -207,7 +207,7 @@ def test_mmrb2_has_both_answers_of_every_pair_in_each_split(tmp_path):
     }
     root = write_mmrb2(tmp_path / "mmrb2", splits)
     task = load(f"mmrb2:{root}", cache=tmp_path / "cache")
-    queries = [s for s in task.samples if isinstance(s, Sample)]
+    queries = [s for s in task.samples if isinstance(s, Query)]
     assert [q.category for q in queries] == list(splits)
     assert [q.wants_images for q in queries] == [True, True, True, False]
     assert [q.field for q in queries] == ["wise", *["isgbench"] * 3]

@@ -11,7 +11,7 @@ from cli_helpers import invoke
 from plait.api import open_run
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
-from plait.generators.document import Malformed, Sample
+from plait.generators.document import Malformed, Query
 from plait.scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
 from plait.scorers.vqa.geneval2 import ATOMS
 
@@ -46,7 +46,7 @@ def told(task):
     """Id, category and prompt of each query; the rule of each malformed row."""
     return [
         (s.id, s.category, s.question[0].text)
-        if isinstance(s, Sample)
+        if isinstance(s, Query)
         else (s.id, s.category, s.reason.split(": ")[1])
         for s in task.samples
     ]

@@ -39,7 +39,7 @@ from task_rows import GEU, ISG, UEVAL, write_isg, write_realunify, write_ueval
 from plait.benchmarks.tasks.reading.rules import Row, RowError, TaskError
 from plait.benchmarks.tasks.reading.sources import load_rows
 from plait.benchmarks.tasks.task_set import limited, load, selected
-from plait.generators.document import Image, Malformed, Sample
+from plait.generators.document import Image, Malformed, Query
 
 LONE = "\ud800"
 NOISY = Pillow.fromarray(NOISE)
@@ -359,7 +359,7 @@ def test_of_rows_with_one_id_the_first_is_used(reader, tmp_path):
     task = load(reader.write(tmp_path / "d", rows), cache=tmp_path / "cache")
     ids = [reader.id.format(90), reader.id.format(91), "row-2", "row-3"]
     assert [s.id for s in task.samples] == ids
-    assert [type(s) for s in task.samples] == [Sample, Sample, Malformed, Malformed]
+    assert [type(s) for s in task.samples] == [Query, Query, Malformed, Malformed]
     assert task.about["malformed"] == {"duplicate id": 2}
     known = {(s.category, s.field) for s in task.samples}
     assert len(known) <= 2, "a duplicate keeps its category and field"
@@ -449,7 +449,7 @@ def test_images_as_other_systems_name_them(reader, tmp_path, change):
     first, second = load(
         reader.write(tmp_path / "d", rows), cache=tmp_path / "cache"
     ).samples
-    assert isinstance(second, Sample), second
+    assert isinstance(second, Query), second
     assert digests(first) == digests(second) != []
 
 
@@ -481,7 +481,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12\
 def test_images_are_found_by_names_as_people_have_them(tmp_path, file, named):
     root = folder(tmp_path / "d", [mmie_row("SA-1", image=named)], {file: png()})
     (sample,) = load(str(root), cache=tmp_path / "cache").samples
-    assert isinstance(sample, Sample), sample
+    assert isinstance(sample, Query), sample
     assert Image.of(png()).digest in digests(sample)
 
 

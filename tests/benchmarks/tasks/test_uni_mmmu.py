@@ -12,7 +12,7 @@ from picture_helpers import flat
 
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
-from plait.generators.document import Image, Malformed, Sample, Text
+from plait.generators.document import Image, Malformed, Query, Text
 from plait.scorers.answers import KNOWN
 
 
@@ -79,7 +79,7 @@ def place(folder):
 
 def test_every_task_is_read(tmp_path):
     task = load(f"uni-mmmu:{place(tmp_path)}", cache=tmp_path / "cache")
-    queries = {q.id: q for q in task.samples if isinstance(q, Sample)}
+    queries = {q.id: q for q in task.samples if isinstance(q, Query)}
     (broken,) = (q for q in task.samples if isinstance(q, Malformed))
     assert (broken.id, broken.category) == ("jigsaw-002", "jigsaw")
     assert {

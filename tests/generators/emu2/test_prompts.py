@@ -7,7 +7,7 @@ from natives import asked, turn
 from picture_helpers import smooth
 
 from plait.generators.content import display_text
-from plait.generators.document import Document, Draft, ImageRequest, Request, Sample, Text
+from plait.generators.document import Document, Draft, ImageRequest, Query, Request, Text
 from plait.generators.emu2.draft import chat_parts
 from plait.generators.emu2.models import toy_tokens
 from plait.generators.emu2.network import ADDED, ADDED_CHAT, Emu2Tokens
@@ -50,9 +50,9 @@ def test_documents_so_far():
     assert prompt(DIALOGUE) == prompt(DIALOGUE, continuation="answer")
 
 
-def query(*content, wants_images: bool = True) -> Sample:
+def query(*content, wants_images: bool = True) -> Query:
     about = {"id": "1", "category": "SA", "field": "Art", "wants_images": wants_images}
-    return Sample(turns=asked(*content).turns, reference=Document(), **about)
+    return Query(turns=asked(*content).turns, reference=Document(), **about)
 
 
 def test_openings_recipe():

@@ -17,7 +17,7 @@ from PIL import Image as Pillow
 
 from plait.cluster.walks import drive
 from plait.generators.base import Failure, Fault, Job, Outcome, Result, Skip, Unread
-from plait.generators.document import Document, Draft, Image, ImageRequest, Sample, Text
+from plait.generators.document import Document, Draft, Image, ImageRequest, Query, Text
 from plait.scorers.judging import aspects
 from plait.scorers.judging.aspects import (
     ASPECTS,
@@ -104,7 +104,7 @@ def test_what_stays_unread_is_unscored_and_a_failure_is_a_failure() -> None:
 # --------------------------------------------------------------------- as released
 
 
-def official(query: Sample, answer: Document, said: str) -> tuple[list[Job], Any]:
+def official(query: Query, answer: Document, said: str) -> tuple[list[Job], Any]:
     """The jobs of the chat stage, images being squeezed, and the outcome."""
     judge = judge_of(mode="official", wording="T", retries=0)
     asked: list[Job] = []
@@ -127,7 +127,7 @@ def with_data(request: ImageRequest) -> ImageRequest:
 
 def test_official_mode_asks_as_the_released_program(tmp_path: Path) -> None:
     task = read(released(tmp_path))
-    queries = {q.id: q for q in task.samples if isinstance(q, Sample)}
+    queries = {q.id: q for q in task.samples if isinstance(q, Query)}
     asked = dict[str, str]()
     for model, own in task.answers.items():
         for id, given in own.items():

@@ -17,7 +17,7 @@ from plait.benchmarks.tasks.task_set import load
 from plait.cluster.counts import count
 from plait.cluster.store import Store
 from plait.generators.base import Failure, Fault, NotApplicable, Result, Unread
-from plait.generators.document import Image, Request, Sample
+from plait.generators.document import Image, Query, Request
 from plait.generators.system import System
 from plait.scorers.judging.criteria import (
     ABOUTS,
@@ -38,7 +38,7 @@ RELEASED = CriteriaWording(
 )
 
 
-def query(texts: int = 1, images: int = 0, **about: Any) -> Sample:
+def query(texts: int = 1, images: int = 0, **about: Any) -> Query:
     lists = {"text": texts, "image": images}
     metadata = {
         ABOUTS[about]: json.dumps([f"{about}-{i}" for i in range(n)])
@@ -181,7 +181,7 @@ def test_official_mode_asks_and_counts_as_the_released_program(
 ) -> None:
     (tmp_path / "data.json").write_text(json.dumps([item["row"]]))
     (asked,) = load(f"ueval:{tmp_path}", cache=tmp_path / "cache").samples
-    assert isinstance(asked, Sample)
+    assert isinstance(asked, Query)
     answer = document(item["text"], *(picture(f"a{i}") for i in range(item["images"])))
     judge = judge_of(mode="official", retries=0, wording=RELEASED, cached=item["cached"])
     questions, replies = zip(*item["asked"], strict=True) if item["asked"] else ((), ())

@@ -17,7 +17,7 @@ from plait.benchmarks.tasks.task_set import load
 from plait.cluster.local import LocalStages
 from plait.cluster.walks import drive
 from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored
-from plait.generators.document import Document, Image, Request, Sample, Score
+from plait.generators.document import Document, Image, Query, Request, Score
 from plait.scorers import resolve_scorer
 from plait.scorers.judging import isg
 from plait.scorers.judging.isg import IsgJudge, IsgWording, Level
@@ -38,7 +38,7 @@ LAST = {"id": "last", "Category": "HowTo", "Query": ROWS["vqa"]["Query"], "Golde
 
 
 class Answered(NamedTuple):
-    query: Sample
+    query: Query
     answer: Document
 
 
@@ -54,7 +54,7 @@ def read(folder: Path, row: str, output: list[Any]) -> Answered:
     (folder / "answers" / "up.jsonl").write_text(answer)
     task = load(f"isg:{folder}", cache=folder / "cache")
     query, given = task.samples[0], task.answers["up"][row]
-    assert isinstance(query, Sample)
+    assert isinstance(query, Query)
     assert isinstance(given, Document)
     return Answered(query, given)
 

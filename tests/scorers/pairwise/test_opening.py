@@ -9,7 +9,7 @@ from opening_helpers import UPSTREAM, read, released, told
 from pairwise_helpers import CHAT, ONE, OTHER, draft_of, game, judged, sample
 
 from plait.generators.base import Unscored
-from plait.generators.document import Document, Sample
+from plait.generators.document import Document, Query
 from plait.scorers.pairwise import resolve_protocol
 from plait.scorers.pairwise.games import Game, Verdict
 from plait.scorers.pairwise.opening import Opening, OpeningWording
@@ -93,7 +93,7 @@ def test_the_form_is_asked_for_again() -> None:
 
 def test_official_mode_asks_as_the_released_program_in_one_order(tmp_path: Path) -> None:
     task = read(released(tmp_path))
-    queries = {q.id: q for q in task.samples if isinstance(q, Sample)}
+    queries = {q.id: q for q in task.samples if isinstance(q, Query)}
     protocol = Opening(mode="official", wording=OpeningWording("T", "E"))
     shown_first = set()
     for named, expected in UPSTREAM["arena"].items():

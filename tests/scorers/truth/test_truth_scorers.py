@@ -9,11 +9,11 @@ from PIL import Image as Pillow
 from scorer_helpers import first, scored, truth_of
 
 from plait.generators.base import Failure, NotApplicable, Result, Unscored
-from plait.generators.document import Document, Image, Sample, Text
+from plait.generators.document import Document, Image, Query, Text
 from plait.generators.images import encode
 
 
-def value(name: str, sample: Sample, document: Document) -> float:
+def value(name: str, sample: Query, document: Document) -> float:
     outcome = scored(name, sample, document)
     assert isinstance(outcome, Result), outcome
     return outcome.value.value

@@ -16,7 +16,7 @@ from plait.cluster.local import LocalStages
 from plait.cluster.walks import drive
 from plait.generators.architectures import random_weights
 from plait.generators.base import NotApplicable, Outcome, Result, Unscored
-from plait.generators.document import Document, Image, Sample, Score, Text, Turn
+from plait.generators.document import Document, Image, Query, Score, Text, Turn
 from plait.generators.errors import UsageError
 from plait.generators.images import decode
 from plait.pipelines.systems import Models, answers_spec
@@ -48,7 +48,7 @@ PROPOSITIONS_OF = [
     [4, [1, 3], "relation", "Is the whale beside the boat?"],
     [5, [4], "relation", "Is the boat on the left?"],
 ]
-QUERY = Sample(
+QUERY = Query(
     id="cups",
     category="4 atoms",
     field="",
@@ -69,7 +69,7 @@ def made(name: str, batch_size: int = 16, **settings: Any) -> Scorer:
 
 
 def judged(
-    name: str, *images: Image, batch_size: int = 16, query: Sample = QUERY, **settings: Any
+    name: str, *images: Image, batch_size: int = 16, query: Query = QUERY, **settings: Any
 ) -> Outcome[Score]:
     walk = made(name, batch_size, **settings).judge(query, Document(images))
     return drive(walk, STAGES[batch_size].outcomes)
@@ -216,7 +216,7 @@ def test_a_proposition_holds_where_yes_is_likelier_than_no() -> None:
 # ----------------------------------------------------------------------- of given answers
 
 
-def told(name: str, said: list[list[bool]], query: Sample = QUERY, **settings: Any) -> Any:
+def told(name: str, said: list[list[bool]], query: Query = QUERY, **settings: Any) -> Any:
     """The outcome where each image's questions are answered by yes (0.9) or by no."""
     scorer = made(name, **settings)
     walk = scorer.judge(query, Document(IMAGES[: len(said)]))
@@ -320,7 +320,7 @@ def _joined(content: tuple[Image | str, ...]) -> tuple[Image | str, ...]:
 
 
 def test_both_modes_and_means_read_the_same_records() -> None:
-    def keys(name: str, query: Sample = QUERY, **settings: Any) -> list[str]:
+    def keys(name: str, query: Query = QUERY, **settings: Any) -> list[str]:
         walk = made(name, **settings).judge(query, Document(IMAGES[:2]))
         return [job.key for job in next(walk)]
 

@@ -16,7 +16,7 @@ from plait.benchmarks.tasks.miniature.queries import FIELDS
 from plait.benchmarks.tasks.mmie.categories import CATEGORIES
 from plait.benchmarks.tasks.mmie.official import answered
 from plait.benchmarks.tasks.task_set import load
-from plait.generators.document import Sample
+from plait.generators.document import Query
 from plait.generators.errors import UsageError
 
 RUNNER = CliRunner()
@@ -33,7 +33,7 @@ def test_the_task_set(task):
     assert len(task.samples) == task.about["rows"] == 30
     assert task.about["source"] == "miniature:30"
     assert task.about["prompts"] == task.prompt.digest
-    assert all(isinstance(s, Sample) for s in task.samples)
+    assert all(isinstance(s, Query) for s in task.samples)
     turns = task.prompt(task.samples[0], "interleaved")
     (first, _, last) = turns[0].content
     assert "Continue the story with text and images." in first.text

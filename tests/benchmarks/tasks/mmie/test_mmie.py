@@ -16,7 +16,7 @@ from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, reasons
 from plait.benchmarks.tasks.mmie.prompts import prompts
 from plait.benchmarks.tasks.reading import images as checks
 from plait.benchmarks.tasks.task_set import TaskError, load
-from plait.generators.document import Document, Image, Malformed, Sample, Text, Turn
+from plait.generators.document import Document, Image, Malformed, Query, Text, Turn
 from plait.generators.errors import UsageError
 
 
@@ -37,7 +37,7 @@ def test_a_row_becomes_a_sample_in_the_order_of_its_content(tmp_path):
     task = loaded(folder(tmp_path / "d", rows, {"b.png": blue, "c.png": green}))
     a, b, c = (Image.of(data) for data in (png(), blue, green))
     assert task.samples == (
-        Sample(
+        Query(
             id="PBL-7",
             category="PBL",
             field="Health",

@@ -17,7 +17,7 @@ from plait.benchmarks.tasks.mmie.prompts import prompts
 from plait.benchmarks.tasks.task_set import TaskError
 from plait.cluster.walks import read
 from plait.generators.base import Failure, Fault
-from plait.generators.document import Document, Image, Malformed, Sample, Text
+from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.generators.system import Repetition, answer
 from plait.scorers.judging.released import flattened
 
@@ -193,7 +193,7 @@ def test_answers_of_somebody_else(tmp_path):
         assert first.query == second.query
         assert third.document == Document()
         assert third.query.reference is None
-        assert isinstance(fourth.query, Sample)
+        assert isinstance(fourth.query, Query)
         assert (fourth.query.field, third.query.field) == ("Sports", "unknown")
 
 
@@ -275,7 +275,7 @@ def test_a_broken_row_is_the_failure_of_the_model_it_names(tmp_path):
     # Whose these are, or what was asked, is not known: failures of both.
     malformed = [s.id for s in task.samples if isinstance(s, Malformed)]
     assert malformed == ["row-6", "SA-4"]
-    assert [s.id for s in task.samples if isinstance(s, Sample)] == ["SA-1", "SA-2", "SA-3"]
+    assert [s.id for s in task.samples if isinstance(s, Query)] == ["SA-1", "SA-2", "SA-3"]
     assert sum(task.about["malformed"].values()) == 4
     repetition = Repetition(task.prompt)
     found = read(answer(systems[1], task.samples[0], repetition), lambda job: None)

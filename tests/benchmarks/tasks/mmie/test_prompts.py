@@ -9,7 +9,7 @@ from pairwise_helpers import document
 from pairwise_helpers import sample as query_of
 
 from plait.benchmarks.tasks.mmie.prompts import prompts
-from plait.generators.document import Image, Sample, Text, Turn
+from plait.generators.document import Image, Query, Text, Turn
 from plait.generators.errors import UsageError
 
 A, B = Image.of(b"a"), Image.of(b"b")
@@ -75,7 +75,7 @@ def test_no_content_is_lost_or_changed(parts):
 def test_earlier_turns_stay_and_the_last_is_worded():
     said = (("user", "a"), ("assistant", "b"), ("user", "c"))
     turns = tuple(Turn(role, content(text)) for role, text in said)
-    query = Sample(id="SA-1", category="SA", field="x", turns=turns)
+    query = Query(id="SA-1", category="SA", field="x", turns=turns)
     asked = prompts()(query, "text")
     assert asked[:2] == turns[:2]
     assert asked[2].content[0].text.endswith("Question:\nc\nAnswer:")
@@ -110,6 +110,6 @@ def test_equal_queries_in_two_folders_keep_their_own_images():
     for place in ("first/a.png", "second/a.png"):
         image = Image(A.digest, place=place)
         turn = Turn("user", (Text("How to?"), image))
-        query = Sample(id="SA-1", category="SA", field="x", turns=(turn,))
+        query = Query(id="SA-1", category="SA", field="x", turns=(turn,))
         (asked,) = prompts()(query, "interleaved")
         assert [s.place for s in asked.content if isinstance(s, Image)] == [place]

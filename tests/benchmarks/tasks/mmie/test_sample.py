@@ -10,7 +10,7 @@ import pytest
 
 from plait.benchmarks.tasks.mmie.reader import SAMPLE
 from plait.benchmarks.tasks.task_set import load
-from plait.generators.document import Sample, Text
+from plait.generators.document import Query, Text
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def task(tmp_path_factory):
 
 
 def test_it_covers_all_categories_and_fields_with_a_ground_truth_each(task):
-    assert all(isinstance(s, Sample) for s in task.samples)
+    assert all(isinstance(s, Query) for s in task.samples)
     assert Counter(s.category for s in task.samples) == {"SA": 10, "PBL": 14, "MSR": 16}
     assert {s.field for s in task.samples} == set(task.fields)
     for sample in task.samples:
