@@ -1,7 +1,7 @@
 """On what, and with what, something was measured: the same words on every page.
 
-Everything is taken from what `plait.cluster.manifest.environment` gives, which manifests and
-measurements hold; what is absent there is left out.
+Everything is taken from what `plait.cluster.manifest.environment` gives, which manifests
+and measurements hold; what is absent there is left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What makes records: walks ask for them, queues form batches, workers compute them.
 
-A run (`plait.cluster.schedule`) and the stages of this process (`plait.cluster.local`) differ in where
-walks come from and where records are kept; all else is here.
+A run (`plait.cluster.schedule`) and the stages of this process (`plait.cluster.local`)
+differ in where walks come from and where records are kept; all else is here.
 """
 
 from __future__ import annotations

@@ -38,7 +38,10 @@ _PACKAGES = [
     "xformers",
 ]
 _OF_A_SHARD = ("started", "finished", "status", "hardware", "counts", "worker_failures")
+PACKAGE = Path(os.path.abspath(__file__)).parents[1]
+"""The folder `plait`, which other nodes are sent; links in it are a checkout's."""
 CHECKOUT = Path(__file__).resolve().parents[1]
+"""The checkout that the code is of; the package where it is installed."""
 
 
 def environment() -> dict[str, Any]:

@@ -18,14 +18,15 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
+from plait.cluster.manifest import PACKAGE
 from plait.generators.base import imported
+from plait.generators.former import ROOMS
 
-_PLAIT = Path(__file__).resolve().parents[1]
-_ROOMS = ("generators", "pipelines", "scorers", "cluster", "benchmarks", "plait.py")
 _INSTALLED = {"site-packages", "dist-packages"}
 _NOT_OWN = (
     Path(sysconfig.get_path("stdlib")).resolve(),
-    *(_PLAIT / room for room in _ROOMS),
+    PACKAGE.resolve(),
+    *((PACKAGE / room).resolve() for room in ROOMS),
 )
 """Folders of the standard library and of plait."""
 

@@ -10,14 +10,16 @@ records have used before. Standard library only.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator, Mapping, MutableMapping
+from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from plait.generators.document import Candidate, Embedding, ImageRequest, Request
+from plait.generators.errors import UsageError
 from plait.generators.files import safe_name
+from plait.generators.former import import_to_write
 from plait.generators.keys import canonical_text, digest, digest_of_texts
 from plait.generators.work import Work
 
@@ -327,9 +329,33 @@ class StageSpec:
 
 
 def imported(target: str) -> Any:
-    """Return the object `module:name`; ImportError or AttributeError if there is none."""
+    """Return the object `module:name`; ImportError or AttributeError if there is none.
+
+    UsageError, with what to write, where its module imports a former package of plait.
+    """
     module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if said := import_to_write(error):
+            raise UsageError(said) from error
+        raise
+
+
+class Stage(Protocol):
+    """What is hosted by workers, and what a class of one's own has to be.
+
+    Further attributes, of the class, are read where they apply: `version` (raise it when
+    results change), `seeded`, `placement`; of a judge `scale` and `direction`.
+    """
+
+    kind: str
+    """`draft` (requests to drafts), `render` (image requests to images) or `score`
+    (candidates to scores)."""
+
+    def __call__(self, inputs: Sequence[Any], /) -> Sequence[Outcome[Any]]:
+        """Return a result, skip or failure for each input, in order."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -150,8 +150,9 @@ def _check_ends(scale: str, whose: str) -> None:
 def _declared_parts(name: str, rows: Any) -> PartTable:
     if not isinstance(rows, list | tuple) or not all(map(_is_part_scale, rows)):
         raise UsageError(
-            f"part_scales of scorer {name!r} must be a list of plait.scorers.parts.PartScale, as "
-            f"in [PartScale('words', 'words', '0-10000')], not {rows!r}"
+            f"part_scales of scorer {name!r} must be a list of "
+            "plait.scorers.parts.PartScale, as in "
+            f"[PartScale('words', 'words', '0-10000')], not {rows!r}"
         )
     for row in rows:
         whose = f"part {row.path!r} of scorer {name!r}"

@@ -15,8 +15,8 @@ t and b learned, is its probability that text and image are a pair, in the same 
 `aesthetic` (LAION's predictor v2, Schuhmann 2022): a linear head on ViT-L/14's embedding,
 trained on ratings from 1 to 10. It does not see the question.
 
-They read the records of `plait.scorers.embeddings`, in which each image and each question is
-encoded once, whatever the number of answers, systems and metrics.
+They read the records of `plait.scorers.embeddings`, in which each image and each question
+is encoded once, whatever the number of answers, systems and metrics.
 
 `imagereward` (Xu et al., NeurIPS 2023): a BLIP reads the question beside the image. Its
 value is in standard deviations around the mean reward of its training data.

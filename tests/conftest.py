@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import hypothesis
 import pytest
-from paths import CHECKOUT, HELPERS
+from paths import PYTHON_PATH
 
 from plait.generators.buckets import BucketPath
 
@@ -115,7 +115,7 @@ def bucket(
 @pytest.fixture(scope="session")
 def trial_env(ray_address: str) -> dict[str, str]:
     """Environment of a driver process that is to use the session's Ray."""
-    path = os.pathsep.join([str(CHECKOUT), str(HELPERS)])
+    path = PYTHON_PATH
     return dict(os.environ, TRIAL_RAY=ray_address, PYTHONPATH=path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from plait import api
+import plait
 from plait.benchmarks.local import LocalScorer, LocalSystem
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.table import ResultTable
@@ -78,7 +78,7 @@ class BenchSettings:
         say(f"run {folder}: {', '.join(named)} on {self.queries} queries")
         for name, reason in absent.items():
             say(f"left out: {name}: {reason}")
-        summary = api.run(
+        summary = plait.run(
             data=f"miniature:{self.queries}",
             systems=named,
             scorers=[name for name in scorers if name not in absent],

@@ -1,8 +1,8 @@
 """Single edits of a scene: another colour, shape, size, place or background; an item gone.
 
-Unlike the changes of a story (`plait.scorers.truth.changes`), they may leave two items that look
-alike, and what cannot be done is None. Each draws from `rng` in a fixed order, on which
-damaged answers depend.
+Unlike the changes of a story (`plait.scorers.truth.changes`), they may leave two items that
+look alike, and what cannot be done is None. Each draws from `rng` in a fixed order, on
+which damaged answers depend.
 """
 
 from __future__ import annotations

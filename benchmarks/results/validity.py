@@ -1,8 +1,8 @@
 """Does a judge rank the ground truth above answers that are worse by construction?
 
-For every scorer of a board and every control on it (`plait.benchmarks.tasks.controls`), both
-means and their paired difference over the queries scored on both, with intervals by query.
-A scorer that does not read the question cannot rank the ground truth above
+For every scorer of a board and every control on it (`plait.benchmarks.tasks.controls`),
+both means and their paired difference over the queries scored on both, with intervals by
+query. A scorer that does not read the question cannot rank the ground truth above
 `gt:other-answer`, and one that scores only images or only text is blind to the rest.
 """
 

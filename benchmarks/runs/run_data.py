@@ -288,8 +288,8 @@ class RunData:
     def table(self) -> pa.Table:
         """The one table of the run: a row for every answer, score and criterion.
 
-        Its columns are those of `plait.benchmarks.results.board.SCHEMA`; `.to_pandas()` makes a
-        data frame of it where pandas is installed.
+        Its columns are those of `plait.benchmarks.results.board.SCHEMA`; `.to_pandas()`
+        makes a data frame of it where pandas is installed.
         """
         return self.board.table
 

@@ -25,14 +25,15 @@ from plait.generators.errors import UsageError
 
 Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
 """A stage: gives an outcome for every input."""
+_LOOPS = "plait.benchmarks.speed.upstream"
 UPSTREAM: Mapping[str, str] = {
-    "plait.generators.anole.draft:AnoleDraft": "plait.benchmarks.speed.upstream:AnoleLoop",
-    "plait.generators.emu2.condition:Emu2Condition": "plait.benchmarks.speed.upstream:Emu2Loop",
-    "plait.generators.gill.draft:GillDraft": "plait.benchmarks.speed.upstream:GillLoop",
-    "plait.generators.janus.condition:JanusCondition": "plait.benchmarks.speed.upstream:JanusLoop",
-    "plait.generators.minigpt5.draft:MiniGPT5Draft": "plait.benchmarks.speed.upstream:MiniGPT5Loop",
-    "plait.pipelines.vlm.stage:VisionLanguageModel": "plait.benchmarks.speed.upstream:GenerateLoop",
-    "plait.scorers.internvl.stage:MmieScore": "plait.benchmarks.speed.upstream:MmieScoreLoop",
+    "plait.generators.anole.draft:AnoleDraft": f"{_LOOPS}:AnoleLoop",
+    "plait.generators.emu2.condition:Emu2Condition": f"{_LOOPS}:Emu2Loop",
+    "plait.generators.gill.draft:GillDraft": f"{_LOOPS}:GillLoop",
+    "plait.generators.janus.condition:JanusCondition": f"{_LOOPS}:JanusLoop",
+    "plait.generators.minigpt5.draft:MiniGPT5Draft": f"{_LOOPS}:MiniGPT5Loop",
+    "plait.pipelines.vlm.stage:VisionLanguageModel": f"{_LOOPS}:GenerateLoop",
+    "plait.scorers.internvl.stage:MmieScore": f"{_LOOPS}:MmieScoreLoop",
 }
 """Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
 

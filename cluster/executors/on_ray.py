@@ -33,12 +33,11 @@ from plait.cluster.executors.probe import (
     locate,
     unreachable,
 )
-from plait.cluster.manifest import CHECKOUT
+from plait.cluster.manifest import PACKAGE
 from plait.cluster.placement import Node, Resources
 from plait.cluster.worker import Worker, in_background
 from plait.generators.base import Placement
 
-_OWN_PACKAGES = ("benchmarks", "cluster", "generators", "pipelines", "scorers")
 _ACTOR_THREADS = 8
 _LEAVING_S = 3.0
 _NODES_LIMIT_S = 1.0
@@ -200,7 +199,7 @@ def connected(address: str | None) -> Iterator[RayExecutor]:
 def start_local(**params: Any) -> Any:
     """Start a Ray that lives as long as this process; `params` as of `ray.init`."""
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-    folders = list(dict.fromkeys([str(CHECKOUT), *_users_folders()]))
+    folders = list(dict.fromkeys([str(PACKAGE.parent), *_users_folders()]))
     path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
     own = _QUIET | {"PYTHONPATH": path.rstrip(os.pathsep)} | _own_token()
     # Workers inherit their environment: with a `runtime_env`, Ray could not use the
@@ -309,12 +308,11 @@ def shipped_modules() -> list[str]:
     imported modules that are a user's own, as `mine.py`. The driver has imported every
     class that is named `module:Class`, and with it what that module needs from its folder.
     """
-    own = [CHECKOUT / name for name in _OWN_PACKAGES]
     folders = {Path(folder) for folder in _users_folders()}
     top_level = [m for name, m in sorted(sys.modules.items()) if "." not in name]
     sources = [source for m in top_level if (source := _source(m)) is not None]
     users = [source for source in sources if source.parent in folders]
-    return [str(source) for source in dict.fromkeys([*own, *users])]
+    return [str(source) for source in dict.fromkeys([PACKAGE, *users])]
 
 
 def _users_folders() -> list[str]:

@@ -14,7 +14,6 @@ from typing import Self
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from plait.cluster.manifest import CHECKOUT
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import UsageError
 
@@ -67,7 +66,7 @@ class ClusterSettings(BaseModel):
     image: str | None = None
     """Container image that has plait: needed on Kubernetes, possible on Slurm (pyxis)."""
     program: str | None = None
-    """How plait is started on a node, such as `python /shared/plait/plait.py`; by default
+    """How plait is started on a node, such as `/shared/venv/bin/plait`; by default
     as it was started here, and `plait` in an image."""
     environment: Mapping[str, str] = Field(default_factory=dict)
     """Environment variables of the job. API keys do not belong here: Slurm hands on those
@@ -117,7 +116,7 @@ class ClusterSettings(BaseModel):
     @property
     def command(self) -> str:
         """What starts plait on a node, as a shell reads it."""
-        here = "plait" if self.image else f"{sys.executable} {CHECKOUT / 'plait.py'}"
+        here = "plait" if self.image else f"{sys.executable} -m plait"
         return self.program or here
 
 

@@ -4,8 +4,8 @@ The vision encoder is an EVA-02-CLIP-E with post-norm residuals and no final nor
 emu/eva_vit.py of baaivision/Emu with the values of emu/conf/emu_conf.py.
 
 Upstream tokenises with the slow tokenizer of transformers 4.31
-(`plait.generators.loading.llama`), in which every special token but `<unk>` takes the white space
-on both its sides.
+(`plait.generators.loading.llama`), in which every special token but `<unk>` takes the white
+space on both its sides.
 """
 
 from __future__ import annotations

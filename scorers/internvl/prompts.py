@@ -3,8 +3,8 @@
 Tiles follow `dynamic_preprocess` and `build_transform` (main.py, Lillianwei-h/MMIE@eb0fd6e;
 the same in OpenGVLab/InternVL): the grid whose shape is closest to the image's, bicubic
 resizing to it, and the whole image as a thumbnail. Images come from
-`plait.generators.images`, upright and with transparency over white, where upstream drops both
-silently.
+`plait.generators.images`, upright and with transparency over white, where upstream drops
+both silently.
 """
 
 from __future__ import annotations

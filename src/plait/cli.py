@@ -4,11 +4,8 @@
     plait plan CONFIG.toml         what a run would do
     plait report RUN               tables and page of a run directory
 
-From Python, `import plait` gives what `plait.api` exports: `plait.open_run("runs/x")`.
-
 This module only reads the command line; what commands do is in `plait.commands`,
-which is imported when a command runs, so that `--help` answers at once. The Python API is
-imported when it is first used.
+which is imported when a command runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ import threading
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -59,9 +56,6 @@ from plait.options import (
     run_options,
     with_options,
 )
-
-if TYPE_CHECKING:
-    from plait.api import *  # noqa: F403
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the machine when files cannot be written: not defects of plait."""
@@ -712,22 +706,6 @@ def bench_pairings(options: dict[str, Any]) -> int:
     return pairings.main(options, _console())
 
 
-def __getattr__(name: str) -> Any:
-    """Return the Python API, imported when it is first used."""
-    if not name.startswith("_"):
-        from plait import api
-
-        if name in api.__all__:
-            return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    from plait import api
-
-    return sorted({*globals(), *api.__all__})
-
-
 def main() -> None:
     """Entry point: errors that the user can fix are printed without a traceback."""
     warnings.showwarning = _show_warning
@@ -789,7 +767,3 @@ def _status_of(error: Exception) -> int | None:
         return error.exit_status
     refused = isinstance(error, OSError) and error.errno in _REFUSALS
     return 1 if refused else None
-
-
-if __name__ == "__main__":
-    main()

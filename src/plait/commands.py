@@ -1,4 +1,4 @@
-"""What the commands do; `plait.py` parses their arguments."""
+"""What the commands do; `plait.cli` reads their arguments."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from cli_helpers import Done, plait
 from object_store import IF_NONE_MATCH, object_store
-from paths import CHECKOUT
+from paths import SOURCE
 
 import plait as api
 from plait.generators.buckets import BucketPath
@@ -102,8 +102,10 @@ def drivers(
     bucket: BucketPath, mine: Path, gate: Path, *more: tuple[str, ...]
 ) -> Iterator[list[Driver]]:
     """Commands in processes of their own, which have records of the bucket and wait."""
-    env = dict(os.environ, GATE=str(gate), PYTHONPATH=str(mine))
-    command = [sys.executable, str(CHECKOUT / "plait.py"), *RUN, "--out", str(bucket)]
+    env = dict(
+        os.environ, GATE=str(gate), PYTHONPATH=os.pathsep.join([str(SOURCE), str(mine)])
+    )
+    command = [sys.executable, "-m", "plait", *RUN, "--out", str(bucket)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     begun = [subprocess.Popen([*command, *m], env=env, cwd=mine, **quiet) for m in more]
     try:

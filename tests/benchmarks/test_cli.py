@@ -168,6 +168,6 @@ def test_a_run_that_cannot_go_on_ends_in_order_while_a_batch_is_computed(
     (tmp_path / "endless.py").write_text(ENDLESS)
     words = ["--system", "endless:Endless@text", "--weights", "tiny", "--limit", "4"]
     words += ["--executor", "local", "--set", "scorers=[]", "--out", "run"]
-    command = [sys.executable, str(CHECKOUT / "plait.py"), "run", *words]
+    command = [sys.executable, "-m", "plait", "run", *words]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, "cannot write" in done.stderr) == (1, True), done.stderr

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import plait
+import plait.cli
 from plait import pairings
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.runs.experiment import reopen
@@ -96,12 +96,12 @@ def test_a_config_without_a_matrix_is_refused_before_anything_runs(tmp_path):
 
 def test_the_command_line_has_the_options_of_a_run():
     words = ["bench", "pairings", "--help"]
-    result = CliRunner().invoke(plait.app, words, terminal_width=200)
+    result = CliRunner().invoke(plait.cli.app, words, terminal_width=200)
     assert result.exit_code == 0
     for option in ("--lvlm", "--t2i", "--protocol", "--limit", "--metrics", "--sheet"):
         assert option in result.output
     assert "--system" not in result.output
-    wrong = CliRunner().invoke(plait.app, ["bench", "pairings", "--protocol", "text"])
+    wrong = CliRunner().invoke(plait.cli.app, ["bench", "pairings", "--protocol", "text"])
     assert wrong.exit_code == 2
 
 

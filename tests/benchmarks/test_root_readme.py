@@ -16,7 +16,7 @@ from paths import CHECKOUT
 from stages import stage_by_stage
 from typer.testing import CliRunner
 
-import plait
+import plait.cli
 from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.runs.defaults import QUICKSTART
 from plait.benchmarks.tasks.controls import CONTROLS
@@ -54,7 +54,7 @@ def commands() -> Iterator[list[str]]:
 
 def parse(words: Sequence[str]) -> None:
     """Parse a command line as `plait` does, without running it."""
-    command: Any = typer.main.get_command(plait.app)
+    command: Any = typer.main.get_command(plait.cli.app)
     while choices := getattr(command, "commands", None):
         name, *words = words
         assert name in choices, f"{name!r} is not one of {', '.join(choices)}"
@@ -68,7 +68,7 @@ def test_every_command_is_one_that_plait_understands(words: list[str]) -> None:
 
 
 def test_all_commands_are_in_the_table() -> None:
-    program: Any = typer.main.get_command(plait.app)
+    program: Any = typer.main.get_command(plait.cli.app)
     assert {words[0] for words in commands()} == set(program.commands)
 
 
@@ -191,7 +191,7 @@ def test_commands_work_as_printed(
     names = {"RUN": "run", "RUN...": "run", "OTHER": "other", "anole": SYSTEM}
     names |= {"NEW": f"new-{len(words)}", "SA-0001": "SA-004"}
     done = CliRunner().invoke(
-        plait.app, [names.get(w, w) for w in words], catch_exceptions=False
+        plait.cli.app, [names.get(w, w) for w in words], catch_exceptions=False
     )
     assert done.exit_code == 0, done.output
 

@@ -12,7 +12,7 @@ from cli_helpers import invoke as plait
 from cli_helpers import plait as process
 from judging_helpers import STAND_IN, stand_in_digests
 from mmie_helpers import folder
-from paths import CHECKOUT
+from paths import SOURCE
 
 from plait.benchmarks.runs.exports import FORMATS
 from plait.benchmarks.tasks.reading.rules import TaskError
@@ -209,11 +209,11 @@ def test_plan_exits_with_2_where_keys_or_weights_are_missing(
 def test_modules_in_the_current_folder_are_found(here: Path) -> None:
     (here / "own_tasks.py").write_text(OWN_TASKS)
     words = ["plan", "--system", "gt", "--weights", "tiny", *NO_SCORERS]
-    command = [sys.executable, "-P", str(CHECKOUT / "plait.py"), *words]
+    command = [sys.executable, "-m", "plait", *words]
     done = subprocess.run(
         [*command, "--data", "own_tasks:queries"],
         cwd=here,
-        env={"PYTHONPATH": str(CHECKOUT), "COLUMNS": "200", "HOME": str(here)},
+        env={"PYTHONPATH": str(SOURCE), "COLUMNS": "200", "HOME": str(here)},
         capture_output=True,
         text=True,
         check=False,

@@ -19,7 +19,7 @@ import yaml
 from paths import DATA
 from typer.testing import CliRunner
 
-from plait import app
+from plait.cli import app
 from plait.cluster.launch.settings import ClusterSettings, seconds_of
 from plait.generators.errors import UsageError
 

@@ -35,7 +35,8 @@ def test_a_second_driver_is_refused_and_no_lock_is_left(root: AnyPath) -> None:
 def test_a_holder_that_was_killed_is_no_holder(tmp_path: Path, reaped: bool) -> None:
     """Nor is one whose parent never asks for its status, as in many containers."""
     code = (
-        "import sys, time; from pathlib import Path; from plait.cluster.lock import RunLock\n"
+        "import sys, time; from pathlib import Path\n"
+        "from plait.cluster.lock import RunLock\n"
         f"with RunLock(Path({str(tmp_path)!r})): print('held', flush=True); time.sleep(600)"
     )
     checkout = CHECKOUT

@@ -7,7 +7,6 @@ process of the tests; see `helpers/ray_cluster.py`.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import time
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 from machine_faults import CONFIG_FILE, submission
-from paths import CHECKOUT, HELPERS
+from paths import HELPERS, PYTHON_PATH
 from ray_cluster import RayCluster, free_port, users_environ
 
 MINE = """
@@ -71,7 +70,7 @@ def check(done: Done, root: Path, records: int) -> None:
     assert (about["status"], about["worker_failures"]["total"]) == ("finished", 0), said
 
 
-CHECKED_OUT = ["python", str(CHECKOUT / "plait.py")]
+CHECKED_OUT = ["python", "-m", "plait"]
 SAMPLE = ["--data", "sample", "--weights", "tiny"]
 NOTHING_OF_ONES_OWN = ["--system", "gt", "--scorer", "bleu"]
 OWN_MODULES = ["--system", "mine:Greeter@text", "--set", "scorers=[]"]
@@ -138,7 +137,7 @@ def test_a_run_is_submitted_as_the_readme_says(
     check(run_in(cloned, words, cluster.environ), folder / "out", 4)
 
 
-HELPERS_TOO = {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(HELPERS)])}
+HELPERS_TOO = {"PYTHONPATH": PYTHON_PATH}
 
 
 def trial(cluster: RayCluster, root: Path) -> subprocess.Popen[str]:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from paths import CHECKOUT
+from paths import SOURCE
 from trial import Witness
 
 from plait.cluster.manifest import LOADS
@@ -65,7 +65,7 @@ def test_what_a_worker_prints_is_masked_before_it_is_written(tmp_path: Path) -> 
         "    print(stage, os.environ['SOME_API_KEY'], file=sys.stderr)\n"
         "    os.write(2, b'of a native library\\n')\n"
     )
-    env = os.environ | {"SOME_API_KEY": "hunter2-hunter2", "PYTHONPATH": str(CHECKOUT)}
+    env = os.environ | {"SOME_API_KEY": "hunter2-hunter2", "PYTHONPATH": str(SOURCE)}
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=env, check=True)
     files = sorted((tmp_path / STDERR_FOLDER).iterdir())
     written = [file.read_text() for file in files]

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from own_processes import all_end, living
-from paths import CHECKOUT, HELPERS
+from paths import HELPERS, SOURCE
 
 from plait.cluster.server_process import ServerError, ServerProcess
 from plait.generators.base import ServerCommand
@@ -121,7 +121,7 @@ def test_a_server_ends_with_a_killed_owner(tmp_path: Path) -> None:
         [sys.executable, "-c", OWNER, str(tmp_path / "log"), *argv],
         stdout=subprocess.PIPE,
         text=True,
-        env=dict(os.environ, PYTHONPATH=str(CHECKOUT)),
+        env=dict(os.environ, PYTHONPATH=str(SOURCE)),
     )
     assert owner.stdout is not None
     assert owner.stdout.readline() == "ready\n"

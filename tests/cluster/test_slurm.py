@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from machine_faults import CONFIG_FILE, HELD, RECORDS, SLOW, Run, Slurm
-from paths import CHECKOUT
 from two_machines import TwoMachines, missing
 
 WHY_NOT = missing(slurm=True)
@@ -29,7 +28,7 @@ pytestmark = [
 def calm(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of this process's machine that nothing disturbs."""
     run = Run(tmp_path_factory.mktemp("calm"))
-    plait = [sys.executable, str(CHECKOUT / "plait.py")]
+    plait = [sys.executable, "-m", "plait"]
     command = [*plait, "run", CONFIG_FILE, "--executor", "local"]
     subprocess.run(command, cwd=run.folder, check=True)
     run.check_finished()

@@ -14,7 +14,7 @@ from store_helpers import SPEC, damage, draft_table, drafted, without_checksums
 from trial import painter
 from typer.testing import CliRunner
 
-import plait
+import plait.cli
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.runs.integrity import DAMAGED, INTACT, verify_run
 from plait.cluster import verify as verifying
@@ -153,7 +153,7 @@ def test_a_damaged_part_is_named_and_what_only_it_holds_is_counted(
     (stage,) = (s for s in verify(finished) if s.damaged)
     assert (stage.lost, stage.uncounted) == (lost, uncounted)
     assert contents(finished) == before
-    command = CliRunner().invoke(plait.app, ["verify", str(finished)])
+    command = CliRunner().invoke(plait.cli.app, ["verify", str(finished)])
     assert command.exit_code == DAMAGED
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import CHECKOUT, HELPERS
+from paths import CHECKOUT, PYTHON_PATH
 from typer.testing import CliRunner
 from typer.testing import Result as Invoked
 
@@ -38,9 +38,9 @@ def plait(*words: str, folder: Path = CHECKOUT, **env_vars: str) -> Done:
 
 def invoke(*words: str) -> Invoked:
     """The command in this process and folder; raises what `main` would word."""
-    import plait
+    import plait.cli
 
-    return CliRunner().invoke(plait.app, list(words), catch_exceptions=False)
+    return CliRunner().invoke(plait.cli.app, list(words), catch_exceptions=False)
 
 
 def manifest(root: Path) -> dict[str, Any]:
@@ -50,10 +50,10 @@ def manifest(root: Path) -> dict[str, Any]:
 
 def _status() -> int:
     """The exit status that Python would end with."""
-    import plait
+    import plait.cli
 
     try:
-        plait.main()
+        plait.cli.main()
     except SystemExit as end:
         return status_of(end)
     except Exception:
@@ -64,8 +64,8 @@ def _status() -> int:
 
 def plait_process(*words: str, **env_vars: str) -> Done:
     """The same in a process of its own, which starts a Ray of its own."""
-    env = dict(os.environ, PYTHONPATH=str(HELPERS)) | _TERMINAL | env_vars
-    command = [sys.executable, str(CHECKOUT / "plait.py"), *words]
+    env = dict(os.environ, PYTHONPATH=PYTHON_PATH) | _TERMINAL | env_vars
+    command = [sys.executable, "-m", "plait", *words]
     return subprocess.run(
         command, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False
     )

@@ -23,7 +23,7 @@ from typing import Annotated
 import psutil
 import pyarrow.parquet as pq
 import typer
-from paths import CHECKOUT, HELPERS
+from paths import HELPERS, PYTHON_PATH, SOURCE
 
 DRAFTED = 35
 """Samples of a trial whose drafting does not raise."""
@@ -165,7 +165,7 @@ def main(
     ] = False,
 ) -> None:
     """Disturb runs at random and show what became of them; 1 where one was harmed."""
-    sys.path.insert(0, str(CHECKOUT))
+    sys.path.insert(0, str(SOURCE))
     if machines:
         from machine_faults import disturb_machines
 
@@ -174,7 +174,7 @@ def main(
 
     context = start_local(num_cpus=4)
     env = dict(os.environ, TRIAL_RAY=context.address_info["gcs_address"])
-    env["PYTHONPATH"] = os.pathsep.join([str(CHECKOUT), str(HELPERS)])
+    env["PYTHONPATH"] = PYTHON_PATH
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
         expected = undisturbed(Path(folder) / "calm", env)

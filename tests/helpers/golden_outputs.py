@@ -37,7 +37,7 @@ from bare_reader import same_tokens
 from cli_helpers import plait
 from golden_runs import CORPUS, HERE, RUNS, forget_outputs, stand_in_rubrics
 from judging_helpers import stand_in_digests
-from paths import CHECKOUT, HELPERS, TESTS
+from paths import HELPERS, SOURCE, TESTS
 from PIL import Image as Pillow
 
 from plait import api
@@ -210,7 +210,7 @@ def _read_bare(
         }
         (place / "asked.json").write_text(json.dumps(asked))
         files = (str(place / "asked.json"), str(place / "answer.json"))
-        own = {"PYTHONPATH": str(CHECKOUT), "HOME": str(place / "home")}
+        own = {"PYTHONPATH": str(SOURCE), "HOME": str(place / "home")}
         own["MPLCONFIGDIR"] = matplotlib.get_cachedir()  # a list of fonts takes seconds
         done = subprocess.run(
             [sys.executable, str(HELPERS / "bare_reader.py"), *files],

@@ -207,7 +207,7 @@ class Run:
     @property
     def program(self) -> list[str]:
         """What starts plait."""
-        return ["plait"] if self.way == "wheel" else ["python", str(CHECKOUT / "plait.py")]
+        return ["plait"] if self.way == "wheel" else ["python", "-m", "plait"]
 
     @property
     def seen(self) -> list[tuple[str, float]]:

@@ -1,6 +1,6 @@
 """The mini T2I model in the layout of SDXL: two text encoders, one of them trained along.
 
-    python -m plait.benchmarks.miniature.training.sdxl --out FOLDER        (after openjourney)
+    python -m plait.benchmarks.miniature.training.sdxl --out FOLDER     (after openjourney)
 
 It begins with openjourney's U-Net and text encoder.
 """

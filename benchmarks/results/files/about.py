@@ -14,6 +14,7 @@ from typing import Any
 from plait.benchmarks.results.people import Agreement, MeasuredAgreement
 from plait.cluster.plan import Plan
 from plait.generators.base import Kind, Placement, StageSpec
+from plait.generators.former import current_name
 from plait.generators.system import System
 from plait.scorers import former_faults
 from plait.scorers.base import ReleasedSummary, Scorer
@@ -90,9 +91,10 @@ def stage_of(facts: Facts) -> StageSpec:
     """Return the stage that was written down; it names its records as it did then."""
     remote = facts["endpoint"] if not facts["starts_server"] else None
     about = {name: facts[name] for name in _OF_STAGE}
+    target: str = facts["class"]
     return StageSpec(
         kind=Kind(facts["kind"]),
-        target=facts["class"],
+        target=current_name(target) if facts["stage"] else target,
         settings=facts["settings"],
         options=facts["options"],
         placement=Placement(num_gpus=facts["num_gpus"], endpoint=remote),

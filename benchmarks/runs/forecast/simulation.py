@@ -1,8 +1,9 @@
 """The run that a forecast is made of: the engine itself on a virtual clock.
 
-Allocation, queues and workers' hosts are those of a run (`plait.cluster.executors.simulated`).
-Only the jobs stand for others: where there are many, each is counted for several records
-and takes as long as they do, so that a large plan takes no longer than a small one.
+Allocation, queues and workers' hosts are those of a run
+(`plait.cluster.executors.simulated`). Only the jobs stand for others: where there are many,
+each is counted for several records and takes as long as they do, so that a large plan takes
+no longer than a small one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""The engine on 1 to 512 simulated GPUs: 20 systems, 3 scorers, up to 20,103 queries.
+r"""The engine on 1 to 512 simulated GPUs: 20 systems, 3 scorers, up to 20,103 queries.
 
-    python -m plait.benchmarks.speed.scripts.many_gpus --out many-gpus.md --plot many-gpus.svg
+    python -m plait.benchmarks.speed.scripts.many_gpus \
+        --out many-gpus.md --plot many-gpus.svg
     python -m plait.benchmarks.speed.scripts.many_gpus --gpus 64 --queries 1000
 
 Scheduler, allocation, queues, walks, keys and records are those of a run, on the virtual
-clock of `plait.cluster.executors.simulated`. Simulated are nodes, processes and stages: a batch
-takes as long as `RATES` say and answers with a made-up record, which stays in memory. So
-makespans are virtual, and the driver's CPU time is real; it includes the simulation's own.
+clock of `plait.cluster.executors.simulated`. Simulated are nodes, processes and stages: a
+batch takes as long as `RATES` say and answers with a made-up record, which stays in memory.
+So makespans are virtual, and the driver's CPU time is real; it includes the simulation's
+own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What orchestration costs: plait beside a loop and Ray Data.
+r"""What orchestration costs: plait beside a loop and Ray Data.
 
-    python -m plait.benchmarks.speed.scripts.orchestration --batches 40 --out orchestration.md
+    python -m plait.benchmarks.speed.scripts.orchestration \
+        --batches 40 --out orchestration.md
 
 Run it in the checkout. A stage sleeps for a given time per batch and returns its input, so
 whatever is not sleep is overhead. All three run the same stage and write the same records.

@@ -1,6 +1,7 @@
-"""What it takes to write the results of a large run and to read them: seconds and memory.
+r"""What it takes to write the results of a large run and to read them: seconds and memory.
 
-    python -m plait.benchmarks.speed.scripts.reading --queries 20103 --systems 20 --scorers 3
+    python -m plait.benchmarks.speed.scripts.reading \
+        --queries 20103 --systems 20 --scorers 3
 
 Run it in the checkout. Records are made up: answers of about 700 characters by systems
 that share nothing, and scores. Making them is not measured. Every step is a process of its

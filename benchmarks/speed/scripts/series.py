@@ -27,7 +27,7 @@ ABOUT = (
     "model. *upstream* is the original program's loop around the same weights, alone."
 )
 MEASURED = CHECKOUT / "benchmarks" / "speed" / "measured"
-STAGE = "plait.py bench stage"
+STAGE = "-m plait bench stage"
 _BESIDE_ORIGINAL = "--weights tiny --batches 1,16 --queries 16 --rounds 3"
 _MINI = "--weights mini --batches 1,4 --queries 4 --rounds 2"
 _SIXTEEN = "--batches 1,16 --queries 16 --rounds 1"

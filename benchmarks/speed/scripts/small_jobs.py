@@ -151,7 +151,7 @@ def command_of(variant: str, data: Path, out: Path) -> list[str]:
     if variant == "careful":
         module = "plait.benchmarks.speed.scripts.small_jobs"
         return [sys.executable, "-m", module, "--careful", str(data), str(out)]
-    run = [sys.executable, "plait.py", "run", "--weights", "tiny", "--data", str(data)]
+    run = [sys.executable, "-m", "plait", "run", "--weights", "tiny", "--data", str(data)]
     pairings = [f"--system={lvlm}+{t2i}" for lvlm, t2i in product(LVLMS, T2I_MODELS)]
     return [*run, *pairings, "--scorer=clipscore", f"--out={out}"]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from api_helpers import OWN, SCORER, fill
 from cli_helpers import manifest, plait
-from paths import CHECKOUT, HELPERS
+from paths import PYTHON_PATH
 from store_helpers import flip
 
 from plait.benchmarks.results.files import spill, writing
@@ -237,7 +237,7 @@ make_results(Path(sys.argv[1]))
 def test_a_writer_that_is_killed_leaves_the_former_results(root: Path, moment: str) -> None:
     before, former = rows(root), state(root)
     fill(root, **OWN | {"scorers": [SCORER, OTHER]})
-    paths = os.pathsep.join(map(str, (CHECKOUT, HELPERS)))
+    paths = PYTHON_PATH
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(root), moment],
         env=os.environ | {"PYTHONPATH": paths},

@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from cli_helpers import invoke, manifest
-from paths import CHECKOUT
 
 import plait
 from plait.cluster import lock
@@ -58,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def start(shard: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(CHECKOUT / "plait.py"), "run", *WORDS, "--out", "run"]
+    command = [sys.executable, "-m", "plait", "run", *WORDS, "--out", "run"]
     with Path(f"said-{shard[0]}").open("w") as said:
         return subprocess.Popen([*command, "--shard", shard], stdout=said, stderr=said)
 

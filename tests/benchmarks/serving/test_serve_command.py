@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from paths import CHECKOUT, HELPERS
+from paths import CHECKOUT, PYTHON_PATH
 from serving_helpers import trial_model
 from trial import writer
 
@@ -30,8 +30,8 @@ from plait.generators.system import System
 
 def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    command = [sys.executable, str(CHECKOUT / "plait.py"), "serve", "stages:Paragraphs"]
-    environment = dict(os.environ, PYTHONPATH=str(HELPERS), PYTHONUNBUFFERED="1")
+    command = [sys.executable, "-m", "plait", "serve", "stages:Paragraphs"]
+    environment = dict(os.environ, PYTHONPATH=PYTHON_PATH, PYTHONUNBUFFERED="1")
     with log.open("w") as file:
         process = subprocess.Popen(
             [*command, "--weights", "tiny", "--port", "0"],

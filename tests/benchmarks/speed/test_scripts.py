@@ -16,11 +16,11 @@ import ray
 from paths import CHECKOUT
 from typer.testing import CliRunner
 
-from plait import app
 from plait.benchmarks.speed import command, measurement
 from plait.benchmarks.speed.scripts import many_gpus, orchestration, series, small_jobs
 from plait.benchmarks.speed.scripts.common import CpuClock
 from plait.benchmarks.tasks.task_set import load
+from plait.cli import app
 from plait.cluster.stage_queue import StageQueue
 from plait.generators.document import Text
 from plait.generators.errors import UsageError

@@ -212,7 +212,7 @@ def test_it_runs_where_ray_is_not_installed():
         "import sys; sys.modules['ray'] = None\n"
         "sys.argv = 'plait bench stage anole --weights tiny --batches 1 --queries 1 "
         "--rounds 1 --no-upstream --set draft.max_images=1'.split()\n"
-        "import plait; sys.exit(plait.main())"
+        "import plait.cli; sys.exit(plait.cli.main())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, check=False

@@ -29,7 +29,6 @@ from paths import CHECKOUT
 from trial import filled
 from typer.testing import CliRunner
 
-from plait import app
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.studies import bias, compare_page
@@ -42,6 +41,7 @@ from plait.benchmarks.studies.compare import (
     plan_of,
     wording_digest,
 )
+from plait.cli import app
 from plait.cluster.lock import RunInUse, RunLock
 from plait.cluster.plan import lookup_in
 from plait.cluster.stage_queue import MOST_UNREAD

@@ -16,7 +16,6 @@ from PIL import Image as Pillow
 from trial import Measuring, sample
 from typer.testing import CliRunner
 
-from plait import app
 from plait.benchmarks.studies import diff
 from plait.benchmarks.studies.diff import (
     MEASURES,
@@ -30,6 +29,7 @@ from plait.benchmarks.studies.diff import (
     run_difference,
     splitter_of,
 )
+from plait.cli import app
 from plait.cluster.plan import Evaluation
 from plait.cluster.walks import Pending
 from plait.generators.base import Failure, Kind, Result, Skip, StageSpec

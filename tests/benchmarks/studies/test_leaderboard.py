@@ -12,10 +12,10 @@ from report_helpers import Judge, answer, board, evaluation, sample, system
 from scipy.stats import spearmanr
 from typer.testing import CliRunner
 
-from plait import app
 from plait.benchmarks.results.leaderboard import FIXED
 from plait.benchmarks.studies import leaderboard as study
 from plait.benchmarks.studies.leaderboard import Benchmark, Overview, Part
+from plait.cli import app
 from plait.generators.base import NotApplicable, Unscored
 
 CATEGORIES = ("situational analysis", "project-based learning", "multi-step reasoning")

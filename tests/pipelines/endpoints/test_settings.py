@@ -147,7 +147,8 @@ def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
 
 def test_planning_imports_no_torch_and_no_client():
     code = (
-        "import sys, plait.pipelines.systems as s; from plait.pipelines.presets import LVLMS, T2IS\n"
+        "import sys, plait.pipelines.systems as s\n"
+        "from plait.pipelines.presets import LVLMS, T2IS\n"
         "specs = [x.spec(n, 'tiny') for n, x in (LVLMS | T2IS).items()]\n"
         "dummy = T2IS['sdxl'].spec('sdxl', 'dummy')\n"
         "s.resolve('openai:m+images:gpt-image-2', s.Models(weights='tiny'))\n"

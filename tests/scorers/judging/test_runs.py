@@ -11,9 +11,9 @@ from endpoint_helpers import KEY, MODEL, Answer, Server, completion, serving
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from plait import app
 from plait.benchmarks.runs import experiment
 from plait.benchmarks.runs.opening import open_results
+from plait.cli import app
 from plait.cluster.stage_queue import MOST_UNREAD
 from plait.generators.base import Failure, Fault, Result, Unscored
 from plait.generators.errors import UsageError

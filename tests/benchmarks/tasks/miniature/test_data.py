@@ -9,13 +9,13 @@ import typer
 from mmie_helpers import folder, good, loaded, row
 from typer.testing import CliRunner
 
-from plait import app
 from plait.benchmarks.runs.config import RunConfig, anchored
 from plait.benchmarks.tasks.miniature import __main__ as command
 from plait.benchmarks.tasks.miniature.queries import FIELDS
 from plait.benchmarks.tasks.mmie.categories import CATEGORIES
 from plait.benchmarks.tasks.mmie.official import answered
 from plait.benchmarks.tasks.task_set import load
+from plait.cli import app
 from plait.generators.document import Query
 from plait.generators.errors import UsageError
 

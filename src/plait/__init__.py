@@ -1,0 +1,127 @@
+"""Run and judge models that answer with interleaved text and images.
+
+All that a program or a notebook of one's own needs; everything else is the program's own
+and may change. A name is imported when it is first used, so that the command line, which
+needs few of them, starts at once.
+
+Example:
+    import plait
+
+    plait.run(systems=["gt"], scorers=[], weights="tiny", limit=3, out="runs/gt")
+    run = plait.open_run("runs/gt")         # any run directory, as values
+    print(run.systems, run.leaderboard.markdown)
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plait.api import (
+        ForecastOptions,
+        NoDocument,
+        RunOptions,
+        RunSummary,
+        open_run,
+        plan,
+        query,
+        run,
+        scorer,
+        stage,
+        system,
+    )
+    from plait.benchmarks.tasks.published import TaskSet
+    from plait.generators.base import (
+        Failure,
+        NotApplicable,
+        Result,
+        Skip,
+        Stage,
+        Unscored,
+    )
+    from plait.generators.document import (
+        Candidate,
+        Document,
+        Draft,
+        Image,
+        ImageRequest,
+        Query,
+        Request,
+        Score,
+        Text,
+        Turn,
+    )
+    from plait.generators.errors import PlaitError, UsageError
+
+__all__ = [
+    "Candidate",
+    "Document",
+    "Draft",
+    "Failure",
+    "ForecastOptions",
+    "Image",
+    "ImageRequest",
+    "NoDocument",
+    "NotApplicable",
+    "PlaitError",
+    "Query",
+    "Request",
+    "Result",
+    "RunOptions",
+    "RunSummary",
+    "Score",
+    "Skip",
+    "Stage",
+    "TaskSet",
+    "Text",
+    "Turn",
+    "Unscored",
+    "UsageError",
+    "open_run",
+    "plan",
+    "query",
+    "run",
+    "scorer",
+    "stage",
+    "system",
+]
+
+_HOMES: Mapping[str, Sequence[str]] = {
+    "plait.benchmarks.tasks.published": ["TaskSet"],
+    "plait.generators.base": [
+        "Failure",
+        "NotApplicable",
+        "Result",
+        "Skip",
+        "Stage",
+        "Unscored",
+    ],
+    "plait.generators.document": [
+        "Candidate",
+        "Document",
+        "Draft",
+        "Image",
+        "ImageRequest",
+        "Query",
+        "Request",
+        "Score",
+        "Text",
+        "Turn",
+    ],
+    "plait.generators.errors": ["PlaitError", "UsageError"],
+}
+"""Modules of the names that are not of `plait.api`."""
+
+
+def __getattr__(name: str) -> Any:
+    """Return a public name, imported when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    homes = (module for module, names in _HOMES.items() if name in names)
+    return getattr(importlib.import_module(next(homes, "plait.api")), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]
