@@ -267,7 +267,7 @@ def _shell() -> None:
             environ = two.start_slurm(environ)
         with two.ray(bin_folder) as cluster:
             print(f"Ray: {cluster.address}; Slurm: {environ.get('SLURM_CONF')}")
-            print("n1 python CHECKOUT/plait.py run --address", cluster.address, "...")
+            print("n1 python -m plait run --address", cluster.address, "...")
             subprocess.run(["bash", "--norc"], env=environ, check=False)
 
 
