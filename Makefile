@@ -67,4 +67,4 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt
 	@touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build src/*.egg-info

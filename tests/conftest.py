@@ -13,10 +13,12 @@ from pathlib import Path, PurePosixPath
 
 import hypothesis
 import pytest
-from paths import PYTHON_PATH
+from paths import CHECKOUT, PYTHON_PATH
 
 from plait.generators.buckets import BucketPath
 
+# `python -m pytest` puts the checkout on the path: there the rooms would be packages.
+sys.path[:] = [place for place in sys.path if Path(place).resolve() != CHECKOUT]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")

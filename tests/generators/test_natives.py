@@ -197,7 +197,9 @@ def test_dummy_weights_write_the_same_again(name, monkeypatch):
     module = NATIVES[name].stages["draft"].__module__.replace(".draft", ".models")
     monkeypatch.setattr(f"{module}.config_of", lambda *_, **__: tiny_sizes)
     if name in ("anole", "minigpt5"):
-        monkeypatch.setattr(f"plait.generators.{name}.models._SHARES", {"dummy": (0.08, 0.03)})
+        monkeypatch.setattr(
+            f"plait.generators.{name}.models._SHARES", {"dummy": (0.08, 0.03)}
+        )
     shared = {"weights": "dummy", "device": "cpu", "dtype": "bfloat16"}
     short = NATIVES[name].settings.get("draft", {})
     first, again = (
