@@ -7,7 +7,6 @@ process of the tests; see `helpers/ray_cluster.py`.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 from machine_faults import CONFIG_FILE, submission
-from paths import HELPERS, PYTHON_PATH
+from paths import HELPERS, PYTHON_PATH, SOURCE
 from ray_cluster import RayCluster, free_port, users_environ
 
 MINE = """
@@ -71,6 +70,7 @@ def check(done: Done, root: Path, records: int) -> None:
 
 
 CHECKED_OUT = ["python", "-m", "plait"]
+CHECKED_OUT_PATH = {"PYTHONPATH": str(SOURCE)}
 SAMPLE = ["--data", "sample", "--weights", "tiny"]
 NOTHING_OF_ONES_OWN = ["--system", "gt", "--scorer", "bleu"]
 OWN_MODULES = ["--system", "mine:Greeter@text", "--set", "scorers=[]"]
@@ -97,7 +97,8 @@ def test_a_run_joins_the_cluster_that_is_named(
     run = [*program, "run", *SAMPLE, "--limit", "4", *what]
     address = ["--address", cluster.address] if by_flag else []
     by_variable = {} if by_flag else {"RAY_ADDRESS": cluster.address}
-    env = users_environ(place, **by_variable)
+    by_path = {} if from_wheel else CHECKED_OUT_PATH
+    env = users_environ(place, **by_variable, **by_path)
     done = run_in(folder, [*run, "--out", "out", *address], env)
     check(done, folder / "out", 4)
 
@@ -114,7 +115,7 @@ def test_a_worker_that_cannot_start_is_tried_once_and_says_why(
     with broken:
         run = [*CHECKED_OUT, "run", *SAMPLE, "--limit", "2", *OWN_MODULES]
         where = ["--out", "out", "--address", broken.address]
-        done = run_in(folder, [*run, *where], users_environ(nodes))
+        done = run_in(folder, [*run, *where], users_environ(nodes, **CHECKED_OUT_PATH))
     assert done.returncode == 1, done.stdout[-3000:]
     about = manifest(folder / "out")
     assert about["counts"]["failed"] == 2
@@ -128,13 +129,12 @@ def test_a_run_is_submitted_as_the_readme_says(
     cluster: RayCluster, cloned: Path, folder: Path
 ) -> None:
     """From a clone, by the packages that the nodes have."""
-    (cloned / CONFIG_FILE).write_text(
+    (folder / CONFIG_FILE).write_text(
         "data = 'sample'\nsystems = ['mine:Greeter@text']\nscorers = []\n"
         f"out = '{folder}/out'\nweights = 'tiny'\nlimit = 4\n"
     )
-    shutil.copytree(folder, cloned, dirs_exist_ok=True)
-    words = submission(f"127.0.0.1:{DASHBOARD}")
-    check(run_in(cloned, words, cluster.environ), folder / "out", 4)
+    words = submission(f"127.0.0.1:{DASHBOARD}", cloned)
+    check(run_in(folder, words, cluster.environ), folder / "out", 4)
 
 
 HELPERS_TOO = {"PYTHONPATH": PYTHON_PATH}

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import psutil
 import pyarrow.parquet as pq
-from paths import CHECKOUT
+from paths import CHECKOUT, SOURCE
 from ray_cluster import (
     RayCluster,
     RayNode,
@@ -79,13 +79,16 @@ CONFIG_FILE = "mmie.toml"
 Way = Literal["checkout", "wheel", "job"]
 
 
-def submission(dashboard: str) -> list[str]:
-    """The command by which the README submits a job to Ray."""
+def submission(dashboard: str, checkout: Path = CHECKOUT) -> list[str]:
+    """The command by which the README submits a job to Ray, from a folder of one's own."""
     page = (CHECKOUT / "README.md").read_text()
     (printed,) = re.findall(r"^\$ (ray job submit (?:.*\\\n)*.*)$", page, re.MULTILINE)
     words = shlex.split(printed.replace("\\\n", ""), comments=True)
     assert {"http://HEAD:8265", CONFIG_FILE} < set(words)
-    return [word.replace("HEAD:8265", dashboard) for word in words]
+    here = {"HEAD:8265": dashboard, "CHECKOUT/": f"{checkout}/"}
+    for said, meant in here.items():
+        words = [word.replace(said, meant) for word in words]
+    return words
 
 
 def wait_until(condition: Callable[[], bool], limit_s: float = 240.0) -> None:
@@ -151,7 +154,7 @@ class World:
         return (machine or self.first).start(
             *run.command(self.cluster.address),
             folder=run.folder,
-            env=users_environ(programs),
+            env=users_environ(programs, **run.variables),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -182,8 +185,6 @@ class Run:
 
     def __init__(self, folder: Path, way: Way = "checkout") -> None:
         self.folder, self.way, self.root = folder, way, folder / "out"
-        if way == "job":
-            clone(folder)
         folder.mkdir(exist_ok=True)
         self._seen, self._allowed = folder / "seen", folder / "allowed"
         self._seen.touch()
@@ -208,6 +209,11 @@ class Run:
     def program(self) -> list[str]:
         """What starts plait."""
         return ["plait"] if self.way == "wheel" else ["python", "-m", "plait"]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What its user's shell sets: where the code is that is not installed."""
+        return {"PYTHONPATH": str(SOURCE)} if self.way == "checkout" else {}
 
     @property
     def seen(self) -> list[tuple[str, float]]:

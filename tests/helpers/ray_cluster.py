@@ -67,7 +67,8 @@ def _pip(*words: str) -> None:
 
 def clone(folder: Path) -> Path:
     """A copy of the checkout without what git ignores."""
-    shutil.copytree(CHECKOUT, folder, ignore=shutil.ignore_patterns(*_NOT_OF_A_CLONE))
+    ignored = shutil.ignore_patterns(*_NOT_OF_A_CLONE)
+    shutil.copytree(CHECKOUT, folder, ignore=ignored, symlinks=True)
     return folder
 
 
