@@ -305,6 +305,7 @@ class Slurm:
     def submit(self, run: Run, programs: Path, *more: str) -> str:
         """The number of the job."""
         there = ["env", f"--chdir={run.folder}", f"PATH={programs}:{self.environ['PATH']}"]
+        there += [f"{name}={value}" for name, value in run.variables.items()]
         words = [*run.program, "submit", CONFIG_FILE, "--to", "slurm", *more]
         return self._run(*there, *words).split()[1].rstrip(":")
 
