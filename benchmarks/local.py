@@ -24,15 +24,7 @@ from plait.cluster.walks import drive, together
 from plait.generators.base import Kind, StageSpec, WeightsName
 from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
-from plait.generators.document import (
-    Document,
-    Image,
-    Malformed,
-    Query,
-    Text,
-    Turn,
-    changed,
-)
+from plait.generators.document import Document, Image, Malformed, Query, Text, Turn, changed
 from plait.generators.errors import PlaitError, UsageError
 from plait.generators.images import encode
 from plait.generators.names import unknown

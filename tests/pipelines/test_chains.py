@@ -32,15 +32,7 @@ from plait.cluster.records import Item, encode
 from plait.cluster.store import Store, read_blob
 from plait.cluster.walks import read
 from plait.generators.base import Job, Kind, Outcome, Result, StageSpec, Walk
-from plait.generators.document import (
-    Candidate,
-    Document,
-    Query,
-    Request,
-    Score,
-    Text,
-    Turn,
-)
+from plait.generators.document import Candidate, Document, Query, Request, Score, Text, Turn
 from plait.generators.system import TRIES, System
 from plait.pipelines.critic import CriticReview, CriticSettings
 

@@ -47,15 +47,7 @@ from plait.benchmarks.tasks.reading.images import ImageFolder, default_folder, i
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type
 from plait.benchmarks.tasks.reading.sources import load_rows
 from plait.generators.base import Failure, Fault
-from plait.generators.document import (
-    Content,
-    Document,
-    Image,
-    Malformed,
-    Query,
-    Text,
-    Turn,
-)
+from plait.generators.document import Content, Document, Image, Malformed, Query, Text, Turn
 from plait.generators.files import write_whole
 from plait.generators.system import System
 from plait.scorers.judging.released import FIRST_TRUTH, first_truth
