@@ -101,7 +101,8 @@ class ClusterSettings(BaseModel):
     mount_path: str = "/shared"
     """Where pods see the volume; they run there."""
     secret: str | None = None
-    """Kubernetes secret whose entries become environment variables, such as OPENAI_API_KEY."""
+    """Kubernetes secret whose entries become environment variables, such as
+    OPENAI_API_KEY."""
     gpu_resource: str = "nvidia.com/gpu"
     """Name of the GPUs among a pod's resources."""
     node_selector: Mapping[str, str] = Field(default_factory=dict)

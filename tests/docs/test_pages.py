@@ -136,14 +136,13 @@ PRINTED = [
     *commands([page for page in PAGES if page != ERRORS]),
     *inline_commands([DOCS / "commands.md"]),
 ]
-RUN = [
-    c for c in {c.text: c for c in PRINTED}.values() if c.words[0] == "plait" and _alone(c)
-]
+PRINTED = [command for command in PRINTED if command.words[0] == "plait"]
+RUN = list({command.text: command for command in PRINTED if _alone(command)}.values())
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of the bundled queries, people's scores of one, and the files of all pages."""
+    """Two runs of the bundled queries, people's scores of one, and the files of pages."""
     folder = tmp_path_factory.mktemp("docs")
     about = {"data": "sample", "weights": "tiny", "scorers": ["bleu"], "limit": 6}
     for name in ("run", "other"):
@@ -238,3 +237,12 @@ def test_what_is_made_of_the_program_is_of_today(page: Path) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len(README.read_text().splitlines()) <= 150
+
+
+def test_the_map_of_the_source_is_true() -> None:
+    (tree,) = blocks("", pages=[README])
+    for line in tree.text.splitlines():
+        room = line.partition(" ")[0]
+        assert (CHECKOUT / room).exists(), room
+        for inner in re.findall(r"([a-z0-9]+/)", line.partition(" ")[2]):
+            assert (CHECKOUT / room / inner).is_dir(), inner

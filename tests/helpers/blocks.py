@@ -7,6 +7,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,8 @@ class Command:
 
 def blocks(*languages: str, pages: Sequence[Path] = PAGES) -> list[Block]:
     """All code blocks of these languages, in order."""
-    return [
-        block for page in pages for block in _blocks(page) if block.language in languages
-    ]
+    found = chain.from_iterable(map(_blocks, pages))
+    return [block for block in found if block.language in languages]
 
 
 def _blocks(page: Path) -> Iterator[Block]:
