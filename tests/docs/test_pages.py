@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tomllib
@@ -108,6 +109,11 @@ def _resolve_model(name: str, models: Models) -> None:
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
 def test_every_program_is_python(block: Block) -> None:
     compile(block.text, str(block), "exec")
+
+
+@pytest.mark.parametrize("block", blocks("json"), ids=str)
+def test_every_row_is_json(block: Block) -> None:
+    assert all(isinstance(json.loads(line), dict) for line in block.text.splitlines())
 
 
 @pytest.mark.models
