@@ -2,8 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-WITH_TESTS := .[dev,xformers]
-PINNED := xformers datasets tiktoken quantization serve energy buckets loadgen wandb dev
+WITH_TESTS := .[dev,docs,xformers]
+PINNED := xformers datasets tiktoken quantization serve energy buckets loadgen wandb dev docs
 # Half of the time tests wait for processes, machines and a browser: more run than there are
 # cores. tests/conftest.py puts the files in order.
 IN_PROCESSES := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -26,7 +26,7 @@ define install
 			--constraint constraints.txt --editable '$(1)'
 endef
 
-.PHONY: quickstart quickstart-tiny test test-all check soak bench constraints clean
+.PHONY: quickstart quickstart-tiny test test-all check docs soak bench constraints clean
 
 quickstart: $(VENV)/.installed  ## answer the miniature queries with mini weights, show the report
 	$(BIN)/plait run
@@ -44,6 +44,9 @@ check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed-dev  ## the site of docs/, into build/site; a link that leads nowhere fails
+	$(BIN)/zensical build --strict
 
 soak: $(VENV)/.installed-dev  ## faults by seed: on a virtual clock, kills of processes (1,000), two machines (as root)
 	$(BIN)/python tests/helpers/histories.py --seeds 10000

@@ -120,13 +120,14 @@ class RunConfig(_Section):
     """Everything that can be configured in a run."""
 
     data: str = "sample"
-    """One of the forms that `plait list data` shows (`plait.generators.registry`)."""
+    """One of the forms that `plait list data` shows."""
     systems: Names = ()
     """Names as `plait list systems` shows them."""
     answers: Mapping[str, AbsoluteAnswers] = Field(default_factory=dict)
-    """Answers made elsewhere, by the name of the system: `[FORMAT:]PLACE`, a format of
-    `plait.benchmarks.tasks.answers`."""
+    """Answers made elsewhere, by the name of the system: `[FORMAT:]PLACE`, with a format
+    that `plait list data` shows."""
     scorers: Names = ()
+    """Names as `plait list scorers` shows them."""
     weights: WeightsName | None = None
     """Where neither a system nor a config is named, `tiny` for data that is named and
     `mini` for the quickstart's own; else `pretrained`."""
@@ -138,6 +139,7 @@ class RunConfig(_Section):
     ids: AbsoluteFile | None = None
     """File with one sample id a line: answer only these."""
     seed: int = Field(default=0, ge=0, strict=True)
+    """Seed of all sampling and noise, and of what `limit` draws."""
     repeats: int = Field(default=1, ge=1, strict=True)
     """How often each query is answered, with different seeds."""
     mode: Mode | None = None

@@ -58,25 +58,30 @@ class ClusterSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     nodes: int = Field(default=1, ge=1, strict=True)
+    """Nodes of one job, with one Ray over them."""
     gpus_per_node: int = Field(default=0, ge=0, strict=True)
+    """GPUs of each node."""
     cpus_per_node: int | None = Field(default=None, ge=1, strict=True)
-    """On Slurm by default the whole node."""
+    """CPU cores of each node; on Slurm by default the whole node."""
     memory_gib: int | None = Field(default=None, ge=1, strict=True)
-    """Of each node."""
+    """Memory of each node."""
     image: str | None = None
     """Container image that has plait: needed on Kubernetes, possible on Slurm (pyxis)."""
     program: str | None = None
-    """How plait is started on a node, such as `/shared/venv/bin/plait`; by default
+    """How plait is started on a node, such as `python -m plait`; by default
     as it was started here, and `plait` in an image."""
     environment: Mapping[str, str] = Field(default_factory=dict)
     """Environment variables of the job. API keys do not belong here: Slurm hands on those
     of the shell that submits, and Kubernetes has `secret`."""
 
     partition: str | None = None
+    """Slurm's partition."""
     account: str | None = None
+    """Slurm's account, which is charged."""
     qos: str | None = None
+    """Slurm's quality of service."""
     time: str | None = None
-    """Time limit in Slurm's form, such as `12:00:00`."""
+    """Time limit in Slurm's form, such as `12:00:00` or `2-12` (days and hours)."""
     options: tuple[str, ...] = ()
     """Further options of sbatch, such as `--constraint=h100`."""
     setup: tuple[str, ...] = ()
@@ -88,17 +93,23 @@ class ClusterSettings(BaseModel):
     starts in a row have made no record."""
 
     namespace: str = "default"
+    """Kubernetes namespace of the job."""
     volume_claim: str | None = None
     """PersistentVolumeClaim with the run directory, mounted by all pods at `mount_path`;
     not needed for a run in a bucket."""
     mount_path: str = "/shared"
+    """Where pods see the volume; they run there."""
     secret: str | None = None
-    """Secret whose entries become environment variables, such as OPENAI_API_KEY."""
+    """Kubernetes secret whose entries become environment variables, such as
+    OPENAI_API_KEY."""
     gpu_resource: str = "nvidia.com/gpu"
+    """Name of the GPUs among a pod's resources."""
     node_selector: Mapping[str, str] = Field(default_factory=dict)
+    """Labels of the nodes that workers may run on."""
     service_account: str | None = None
+    """Kubernetes service account of the pods."""
     retries: int = Field(default=3, ge=0, strict=True)
-    """How often a failed job is started again; it resumes."""
+    """How often a failed job on Kubernetes is started again; it resumes."""
     keep_hours: float = Field(default=24.0, ge=0)
     """How long the head of a job that has ended stays, with its logs."""
 

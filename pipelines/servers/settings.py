@@ -66,7 +66,9 @@ class ServerTable(BaseModel):
     num_gpus: float = Field(default=0.0, ge=0)
     """GPUs of one replica; their numbers are in its CUDA_VISIBLE_DEVICES."""
     num_cpus: float = Field(default=1.0, ge=0)
+    """CPU cores of one replica."""
     memory_gib: float = Field(default=0.0, ge=0)
+    """Host memory that one replica reserves."""
     port: int = Field(default=0, ge=0, le=65535)
     """0 for a free one."""
     health: str = Field(default="/health", pattern="^(/.*)?$")
@@ -74,11 +76,14 @@ class ServerTable(BaseModel):
     path: str = Field(default="/v1", pattern="^(/.*)?$")
     """Path of its API."""
     env: Environment = Field(default_factory=dict)
+    """Environment variables that it is started with; none may hold a secret."""
     pass_env: tuple[str, ...] = ()
     """Environment variables of the driver that it gets, such as HF_TOKEN; their values
     are stored nowhere."""
     replicas: int | None = Field(default=1, ge=1)
+    """Most servers at a time."""
     start_timeout_s: float = Field(default=1800.0, gt=0)
+    """How long it may take until it is ready."""
     stop_timeout_s: float = Field(default=10.0, ge=0)
     """Between SIGTERM and SIGKILL."""
     version: str | None = None

@@ -64,14 +64,23 @@ WEIGHTS = {
 }
 
 
+LISTS = ("systems", "scorers", "data", "weights")
+"""What can be listed."""
+
+
 def show(what: str, console: Console) -> int:
-    """Print the names of `systems`, `scorers`, `data` or `weights`."""
+    """Print the names of one of `LISTS`."""
+    for table in tables_of(what):
+        console.print(table.rich)
+    return 0
+
+
+def tables_of(what: str) -> Iterator[ResultTable]:
+    """Return the tables of one of `LISTS`; UsageError names them all."""
     tables = {"systems": _systems, "scorers": _scorers, "data": _data, "weights": _weights}
     if what not in tables:
         raise unknown("list", what, tables)
-    for table in tables[what]():
-        console.print(table.rich)
-    return 0
+    return tables[what]()
 
 
 _table = partial(ResultTable.of, numeric=False)

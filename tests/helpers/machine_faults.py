@@ -80,8 +80,8 @@ Way = Literal["checkout", "wheel", "job"]
 
 
 def submission(dashboard: str, checkout: Path = CHECKOUT) -> list[str]:
-    """The command by which the README submits a job to Ray, from a folder of one's own."""
-    page = (CHECKOUT / "README.md").read_text()
+    """The command by which docs/cluster.md submits a job to Ray, from a folder of one's own."""
+    page = (CHECKOUT / "docs" / "cluster.md").read_text()
     (printed,) = re.findall(r"^\$ (ray job submit (?:.*\\\n)*.*)$", page, re.MULTILINE)
     words = shlex.split(printed.replace("\\\n", ""), comments=True)
     assert {"http://HEAD:8265", CONFIG_FILE} < set(words)

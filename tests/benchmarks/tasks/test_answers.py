@@ -418,13 +418,13 @@ def test_queries_are_those_of_a_place_that_holds_them(task):
 
 
 @pytest.mark.models
-def test_the_command_of_the_readme(task):
+def test_the_command_of_the_page(task):
     in_mmie(Path("gpt-4o"))
     in_ueval(Path("answers"))
     run_of_gt(Path("runs/mine"))
     folder(Path("data/MMIE"), [row(id) for id in IDS[:2]])
-    readme = (CHECKOUT / "README.md").read_text()
-    (line,) = re.findall(r"^\$ plait score (.* --data .*)$", readme, re.MULTILINE)
+    page = (CHECKOUT / "docs" / "answers.md").read_text()
+    (line,) = re.findall(r"^\$ plait score (.* --data .*)$", page, re.MULTILINE)
     _, root = score(*shlex.split(line, comments=True))
     scored = {name for name, cells in board(root).items() if cells["scores"]["clipscore"]}
     assert {"gpt-4o", "v2", "mine/gt"} <= scored
