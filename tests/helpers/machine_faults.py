@@ -80,7 +80,7 @@ Way = Literal["checkout", "wheel", "job"]
 
 
 def submission(dashboard: str, checkout: Path = CHECKOUT) -> list[str]:
-    """The command by which docs/cluster.md submits a job to Ray, from a folder of one's own."""
+    """The command by which docs/cluster.md submits a job to Ray, from any folder."""
     page = (CHECKOUT / "docs" / "cluster.md").read_text()
     (printed,) = re.findall(r"^\$ (ray job submit (?:.*\\\n)*.*)$", page, re.MULTILINE)
     words = shlex.split(printed.replace("\\\n", ""), comments=True)
