@@ -30,7 +30,7 @@ from blocks import (
 from paths import CHECKOUT
 from typer.testing import CliRunner
 
-import plait
+import plait.cli
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.experiment import models_of, scorer_named
 from plait.benchmarks.tasks.task_set import load
@@ -189,7 +189,7 @@ def test_commands_work_as_printed(
     words = [names.get(word, word) for word in command.words[1:]]
     if words[0] == "export":
         words[words.index("--out") + 1] = f"new-{len(list(there.iterdir()))}"
-    done = CliRunner().invoke(plait.app, words, catch_exceptions=False)
+    done = CliRunner().invoke(plait.cli.app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
 
 
@@ -201,7 +201,7 @@ def test_errors_are_as_printed(
     for name in ("OPENAI_API_KEY", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     try:
-        done = CliRunner().invoke(plait.app, command.words[1:], catch_exceptions=False)
+        done = CliRunner().invoke(plait.cli.app, command.words[1:], catch_exceptions=False)
         said = done.output
     except PlaitError as error:
         said = f"plait: {error}"
@@ -212,7 +212,7 @@ def test_errors_are_as_printed(
 def test_all_commands_are_in_the_table() -> None:
     import typer
 
-    program: Any = typer.main.get_command(plait.app)
+    program: Any = typer.main.get_command(plait.cli.app)
     named = inline_commands([DOCS / "commands.md"])
     assert {command.words[1] for command in named} == set(program.commands)
 

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from paths import CHECKOUT
 
-import plait
+import plait.cli
 
 README = CHECKOUT / "README.md"
 PAGES = (README, *sorted((CHECKOUT / "docs").glob("*.md")))
@@ -95,7 +95,7 @@ def inline_commands(pages: Sequence[Path] = PAGES) -> list[Command]:
 
 def parse(words: Sequence[str]) -> None:
     """Parse the arguments of `plait` as it does, without running anything."""
-    command: Any = typer.main.get_command(plait.app)
+    command: Any = typer.main.get_command(plait.cli.app)
     while choices := getattr(command, "commands", None):
         name, *words = words
         assert name in choices, f"{name!r} is not one of {', '.join(choices)}"
