@@ -204,6 +204,8 @@ def files_of(folder: Path, pattern: str = "") -> ChosenFiles:
         found = [path for path in sorted(folder.glob(pattern)) if path.is_file()]
         if wrong := [path for path in found if path.suffix.lower() not in SUFFIXES]:
             raise TaskError(f"data.files: {wrong[0]} is none of {', '.join(SUFFIXES)}")
+        if len({path.parent for path in found}) > 1:
+            raise TaskError(f"data.files: {pattern!r} matches files of several folders")
         if not found:
             raise TaskError(f"data.files: nothing in {folder} matches {pattern!r}")
         return ChosenFiles(found, [])
