@@ -181,7 +181,8 @@ class RunConfig(_Section):
         former = values.get("reading")
         if isinstance(former, DataReading):
             former = former.model_dump()
-        return others | place | {"reading": merged(former or {}, reading)}
+        own = validated(DataReading, merged(former or {}, reading), "data")
+        return others | place | {"reading": own}
 
     def resolved(self) -> dict[str, Any]:
         """Return the config as plain data, as the manifest holds it."""

@@ -23,7 +23,7 @@ from plait.benchmarks.tasks.published import (
     broken_rows,
     lost_answer,
 )
-from plait.benchmarks.tasks.reading.columns import AS_NAMED, DataReading
+from plait.benchmarks.tasks.reading.columns import AS_NAMED, AmbiguousColumns, DataReading
 from plait.benchmarks.tasks.reading.files import SUFFIXES
 from plait.benchmarks.tasks.reading.images import default_folder
 from plait.benchmarks.tasks.reading.rules import TaskError, shown
@@ -100,7 +100,7 @@ FORMATS: Mapping[str, AnswerFormat] = {
         "plait.benchmarks.tasks.ueval:read_answers",
     ),
     own_answers.NAME: AnswerFormat(
-        "read by columns",
+        "of one's own",
         ", ".join(f"*{suffix}" for suffix in SUFFIXES),
         (("id", "answer"), ("id", "text"), ("id", "messages")),
         "plait.benchmarks.tasks.own_answers:read_answers",
@@ -178,6 +178,8 @@ def found(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAnswers:
     if not place.format and isinstance(place.path, Path):
         try:
             return _by_columns(place, reading)
+        except AmbiguousColumns:
+            raise
         except TaskError as error:
             by_columns = f" By columns: {error}"
     else:
@@ -196,12 +198,8 @@ def found(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAnswers:
 def _by_columns(place: AnswerPlace, reading: DataReading) -> FoundAnswers:
     """Return answers that are read by columns; TaskError where they cannot be."""
     rows = own_answers.find_answers(str(place.path), reading)
-    columns = ", ".join(f"{m} from {own}" for m, own in rows.columns.told.items())
-    names = ", ".join(path.name for path in rows.files[:_MOST_NAMED])
-    more = f" and {len(rows.files) - _MOST_NAMED:,} files more"
-    files = names + (more if rows.files[_MOST_NAMED:] else "")
     form = FORMATS[own_answers.NAME]
-    return FoundAnswers(own_answers.NAME, form, {}, f"{files}: {columns}", rows)
+    return FoundAnswers(own_answers.NAME, form, {}, str(rows), rows)
 
 
 def _match(

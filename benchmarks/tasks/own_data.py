@@ -70,7 +70,6 @@ from plait.benchmarks.tasks.reading.rules import (
     shown,
 )
 from plait.benchmarks.tasks.reading.sources import Located, located
-from plait.benchmarks.terminal import command_text
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.generators.replies import as_bool
 from plait.generators.unicode import trouble
@@ -140,11 +139,17 @@ class FoundRows:
     def about(self) -> dict[str, Any]:
         """Return what was taken, for the manifest and for people."""
         return {
+            "read": str(self),
             "files": [path.name for path in self.files],
-            **({"other_splits": len(self.left)} if self.left else {}),
             "columns": self.columns.told,
             "metadata": list(self.columns.others),
         }
+
+    def __str__(self) -> str:
+        first, *others = (path.name for path in self.files)
+        named = f"{first} and {len(others):,} files more" if others else first
+        left = f" ({len(self.left):,} files of other splits are left)" if self.left else ""
+        return f"by columns of {named}{left}: {self.columns}"
 
 
 def find_rows(
@@ -181,16 +186,8 @@ def remarks(about: Mapping[str, Any]) -> Iterator[str]:
     """Say of a task set how it was read, for people."""
     place, rows = about.get("source"), about.get("by_columns")
     if rows is not None:
-        files = rows["files"]
-        named = files[0] if len(files) == 1 else f"{len(files)} files, {files[0]} first"
-        own = (
-            meaning if column == meaning else f"{meaning} from {column}"
-            for meaning, column in rows["columns"].items()
-        )
         others = f"; metadata: {', '.join(rows['metadata'])}" if rows["metadata"] else ""
-        left = rows.get("other_splits")
-        more = f"; {left} files of other splits are not read" if left else ""
-        yield f"data {place}: by columns of {named}: {', '.join(own)}{others}{more}"
+        yield f"data {place}: {rows['read']}{others}"
     elif about.get("name") == "mmie":
         yield f"data {place}: in MMIE's format"
     broken: Mapping[str, int] = about.get("malformed", {})
@@ -198,7 +195,7 @@ def remarks(about: Mapping[str, Any]) -> Iterator[str]:
         rules = ", ".join(f"{rule} {count:,}" for rule, count in broken.items())
         yield (
             f"  {sum(broken.values()):,} of {about['rows']:,} rows are refused ({rules}); "
-            f"`{command_text('plait', 'check', str(place))}` names them"
+            "`plait check` names them"
         )
 
 

@@ -208,8 +208,8 @@ def score(
     return commands.score(places, scorer or (), flags, _console())
 
 
-@app.command()
-def check(
+@app.command("check")
+def check_command(
     place: Annotated[
         str,
         Argument(

@@ -23,6 +23,10 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 """Columns of one choice each, as VLMEvalKit has them."""
 
 
+class AmbiguousColumns(TaskError):
+    """Two columns that mean the same."""
+
+
 class Meaning(NamedTuple):
     """Names of columns that mean the same."""
 
@@ -141,7 +145,8 @@ class Columns:
     ) -> Columns:
         """Return what columns mean in the file or folder `what`.
 
-        UsageError for a `stated` one that is not there, TaskError where two mean the same.
+        UsageError for a `stated` one that is not there, AmbiguousColumns where two mean the
+        same.
         """
         written: dict[str, list[str]] = {}
         for name in names:
@@ -170,7 +175,7 @@ class Columns:
                 own = free.get(first, [])
             if len(own) > 1:
                 listed = " and ".join(map(repr, own))
-                raise TaskError(
+                raise AmbiguousColumns(
                     f"{what}: columns {listed} both mean the {meaning}: say which with "
                     f"--set {key}.{meaning}={own[0]}; the other is kept as metadata"
                 )
@@ -204,6 +209,13 @@ class Columns:
         if len(own) > 1:
             return [value for value in own if not _is_nothing(value)] or None
         return own[0] if own and not _is_nothing(own[0]) else None
+
+    def __str__(self) -> str:
+        """Name the meanings, each with its columns where these have another name."""
+        return ", ".join(
+            meaning if columns == meaning else f"{meaning} from {columns}"
+            for meaning, columns in self.told.items()
+        )
 
     @property
     def told(self) -> dict[str, str]:

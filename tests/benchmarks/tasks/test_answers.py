@@ -125,7 +125,7 @@ FOUND: list[tuple[Callable[[Path], Path], str, dict[str, int], str]] = [
     (in_lines, "ueval", {"x": 4}, "4 of 4 rows of x.jsonl with id, text_answer"),
     (in_isg, "isg", {"x": 4}, "4 of 4 rows of x.jsonl with id, output"),
     (in_opening, "opening", {"x": 4}, "3 files more with meta_task_name"),
-    (in_columns, "rows", {"x": 4}, "x.jsonl: id from id, answer from text"),
+    (in_columns, "rows", {"x": 4}, "by columns of x.jsonl: id, answer from text"),
     (several_in_ueval, "ueval", {"x/a": 4, "x/b": 4}, "not read: notes.json"),
     (
         run_of_gt,
