@@ -100,7 +100,7 @@ FORMATS: Mapping[str, AnswerFormat] = {
         "plait.benchmarks.tasks.ueval:read_answers",
     ),
     own_answers.NAME: AnswerFormat(
-        "of one's own",
+        "in no benchmark's layout",
         ", ".join(f"*{suffix}" for suffix in SUFFIXES),
         (("id", "answer"), ("id", "text"), ("id", "messages")),
         "plait.benchmarks.tasks.own_answers:read_answers",

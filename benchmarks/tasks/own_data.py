@@ -279,8 +279,7 @@ class _Queries:
         if isinstance(row.value, RowError):
             raise row.value
         own = Row.of(row.value).values
-        if None in own:
-            raise RowError(Rule.WRONG_TYPE, "the row has more cells than the header")
+        self.columns.refuse_gaps(own)
         group = self.group(row)
         choices = self._choices(own)
         turns, last = self._turns(own, choices)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from plait.benchmarks.tasks.reading.rules import TaskError
+from plait.benchmarks.tasks.reading.rules import RowError, Rule, TaskError
 from plait.generators.errors import UsageError
 from plait.generators.names import unknown
 
@@ -209,6 +209,20 @@ class Columns:
         if len(own) > 1:
             return [value for value in own if not _is_nothing(value)] or None
         return own[0] if own and not _is_nothing(own[0]) else None
+
+    def refuse_gaps(self, row: Mapping[str, Any]) -> None:
+        """Raise RowError where one of several columns is empty, and a later one is not.
+
+        Letters of choices, and numbers of images, would be those of others.
+        """
+        for names in self.by_meaning.values():
+            empty = [_is_nothing(row.get(name)) for name in names]
+            if True in empty and False in empty[empty.index(True) :]:
+                first = names[empty.index(True)]
+                detail = (
+                    f"column {first} is empty, and a later one of {', '.join(names)} not"
+                )
+                raise RowError(Rule.EMPTY, detail)
 
     def __str__(self) -> str:
         """Name the meanings, each with its columns where these have another name."""
