@@ -19,7 +19,7 @@ Example:
     run.scores.to_pandas()                  # the judgements; pandas has to be installed
     run.failures.to_pylist()                # everything without a value, and why
 
-    print(plait.check("mine.jsonl"))        # columns, ten rows, what is refused
+    print(plait.check("sample"))            # or a file of your own: what is understood
 
     options = {"systems": ["gt"], "scorers": [], "weights": "tiny", "limit": 3}
     planned = plait.plan(**options)         # the options of the command, as in a config

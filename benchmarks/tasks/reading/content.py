@@ -144,6 +144,8 @@ class ContentReader:
     """From which images are fetched."""
     by_id: Mapping[str, str] = field(default_factory=dict)
     """Base64 of images by the id of the row that has it: others may name that row."""
+    unreachable: dict[str, str] = field(default_factory=dict)
+    """Why URLs could not be fetched, which is not tried again."""
 
     # -------------------------------------------------------------------------- images
 
@@ -205,11 +207,19 @@ class ContentReader:
             stored = self.kept.folder / named.read_text()
             if stored.is_file():
                 return Image(stored.name, place=str(stored))
-        try:
-            fetched = asyncio.run(MediaReader(self.hosts).read(Media(url)))
-        except MediaError as error:
-            reason = str(error).replace("image_hosts", "data.image_hosts")
-            raise RowError(Rule.NOT_FOUND, reason) from None
+        if url not in self.unreachable:
+            try:
+                return self._keep(url, named)
+            except MediaError as error:
+                reason = str(error).replace("image_hosts", "data.image_hosts")
+                self.unreachable[url] = reason
+        raise RowError(Rule.NOT_FOUND, self.unreachable[url])
+
+    def _keep(self, url: str, named: Path) -> Image:
+        """Fetch an image, and say in the file `named` which one it is; MediaError."""
+        with ThreadPoolExecutor(1) as pool:  # in a notebook this thread has a loop already
+            reading = MediaReader(self.hosts).read(Media(url))
+            fetched = pool.submit(asyncio.run, reading).result()
         image = self.kept.add(fetched.read())
         write_whole(named, f"{image.digest[:2]}/{image.digest}", durable=False)
         return image

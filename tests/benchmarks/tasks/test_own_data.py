@@ -19,6 +19,7 @@ from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
 from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.generators.errors import UsageError
+from plait.pipelines.endpoints.media import MediaError
 from plait.scorers.answers import KNOWN
 from plait.scorers.judging.criteria import criteria_of
 
@@ -181,6 +182,24 @@ def test_answers_in_the_layout_of_mmies_scorer_are_no_ground_truth():
     rows = [{"id": "1", "question": [], "answer": [], "model": "m", "gt_answer": []}]
     with pytest.raises(TaskError, match="official:"):
         read(json.dumps(rows), "data.json")
+
+
+def test_a_data_set_of_the_hub_is_read_by_columns_from_its_cache(tmp_path, monkeypatch):
+    commit = "0" * 40
+    snapshot = tmp_path / "hub/datasets--me--mine/snapshots" / commit
+    blobs = snapshot.parents[1] / "blobs"
+    for place in (snapshot / "data", blobs, snapshot.parents[1] / "refs"):
+        place.mkdir(parents=True)
+    (snapshot.parents[1] / "refs/main").write_text(commit)
+    (blobs / "1").write_bytes(RED)
+    (snapshot / "red.png").symlink_to(blobs / "1")
+    pq.write_table(pa.Table.from_pylist(ROWS), snapshot / "data/test-0.parquet")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    task = load("hf:me/mine", cache=tmp_path / "cache")
+    assert told(task) == SAID
+    assert (task.name, task.about["revision"]) == ("mine", commit)
+    assert told(load("rows:hf:me/mine", cache=tmp_path / "cache")) == SAID
 
 
 # ----------------------------------------------------------------------------- contents
@@ -407,6 +426,8 @@ def test_an_image_named_by_url_is_fetched_once_from_a_listed_host(monkeypatch):
 
     async def fetch(reader, media):
         fetched.append(media.source)
+        if "gone" in media.source:
+            raise MediaError("no image in 60 s")
         return Image.of(RED)
 
     monkeypatch.setattr("plait.pipelines.endpoints.media.MediaReader.read", fetch)
@@ -414,4 +435,8 @@ def test_an_image_named_by_url_is_fetched_once_from_a_listed_host(monkeypatch):
     for _ in range(2):
         assert told(read(rows, image_hosts=["example.org"])) == {"0001": "red|Q"}
     assert fetched == ["https://example.org/x.png"]
+    gone = [{"question": "Q", "images": "https://example.org/gone.png"}]
+    (refused,) = read(gone, image_hosts=["example.org"]).samples
+    assert "missing picture: no image in 60 s" in refused.reason
+    assert len(fetched) == 2
     assert isinstance(read(rows).samples[0], Malformed)
