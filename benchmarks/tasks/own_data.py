@@ -101,13 +101,12 @@ class FoundRows:
 
     @property
     def rows(self) -> Iterator[FileRow]:
-        """All rows; those of a later file go on with the numbers."""
-        before = number = 0
-        for table in self.tables:
-            for number, row in enumerate(table.rows, before + 1):
-                numbered = row.id == f"{number - before:04d}"
-                yield row._replace(id=f"{number:04d}") if numbered else row
-            before = number
+        """All rows; of several files they are numbered as one."""
+        every = (row for table in self.tables for row in table.rows)
+        several = len(self.tables) > 1
+        for number, row in enumerate(every, 1):
+            renumbered = several and row.is_numbered
+            yield row._replace(id=f"{number:04d}") if renumbered else row
 
     @property
     def in_tables(self) -> bool:

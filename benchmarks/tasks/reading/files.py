@@ -48,6 +48,8 @@ class FileRow(NamedTuple):
     """Where the row has none: its number, of four digits."""
     value: Any
     """An object, a string, or the error in its place."""
+    is_numbered: bool = True
+    """Whether `id` is a number; else it is the row's name in an object of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,10 @@ def rows_of_value(value: Any, text: str, path: Path, marks: RowMarks) -> list[Fi
         if len(lists) == 1 and (path.suffix.lower() == ".json" or marks.has(value, list)):
             return _listed(lists[0], path)
         if value and all(map(marks.has, value.values())):
-            return [FileRow(f"{path.name}, {id!r}", id, row) for id, row in value.items()]
+            return [
+                FileRow(f"{path.name}, {id!r}", id, row, is_numbered=False)
+                for id, row in value.items()
+            ]
     return _listed([value], path)
 
 

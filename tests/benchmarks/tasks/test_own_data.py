@@ -137,7 +137,7 @@ def test_parquet_and_folders_of_data_sets(tmp_path):
 def test_numbers_of_rows_go_on_from_file_to_file():
     for name in ("x/1.jsonl", "x/2.jsonl"):
         Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text('{"question": "one"}\n{"question": "two"}\n')
+        Path(name).write_text('{"question": "one"}\n\n{"question": "two"}\n')
     assert told(read(None, "x")) == {
         "0001": "one",
         "0002": "two",
