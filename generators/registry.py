@@ -72,7 +72,9 @@ _HELP: Mapping[Named, Mapping[str, str]] = {
         "truth:PART": "known truth of the miniature world",
     },
     Named.DATA: {
-        "hf:ORG/NAME@REVISION": "a data set of the Hub in MMIE's format",
+        "rows:PLACE": "your own queries by columns: a file, a folder or hf:ORG/NAME",
+        "mmie:PLACE": "a folder, file or hf:ORG/NAME in MMIE's format",
+        "hf:ORG/NAME@REVISION": "a data set of the Hub: MMIE's format, else by columns",
         "creation:PLACE": "Creation-MMBench: its TSV file or hf:ORG/NAME",
         "creation-text:PLACE": "Creation-MMBench without its images",
         "interleavedbench:PLACE": "InterleavedBench: a folder; its evaluator is not here",

@@ -18,12 +18,15 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    model_validator,
 )
 
 from plait.benchmarks.runs.defaults import QUICKSTART, SAMPLE
 from plait.benchmarks.tasks.answers import AnswerPlace
 from plait.benchmarks.tasks.miniature.reader import is_miniature
-from plait.benchmarks.tasks.task_set import data_prefix, is_function
+from plait.benchmarks.tasks.own_data import ROWS
+from plait.benchmarks.tasks.reading.columns import AS_NAMED, DataReading
+from plait.benchmarks.tasks.task_set import MMIE, data_prefix, is_function
 from plait.cluster.executors.base import ExecutorName
 from plait.cluster.launch.settings import ClusterSettings
 from plait.generators.base import WeightsName
@@ -120,7 +123,10 @@ class RunConfig(_Section):
     """Everything that can be configured in a run."""
 
     data: str = "sample"
-    """One of the forms that `plait list data` shows."""
+    """One of the forms that `plait list data` shows. In a config
+    also the table `[data]`, with this under `place`, and what is in `reading` beside it."""
+    reading: DataReading = DataReading()
+    """What `[data]` says besides `place`: how data are read by columns."""
     systems: Names = ()
     """Names as `plait list systems` shows them."""
     answers: Mapping[str, AbsoluteAnswers] = Field(default_factory=dict)
@@ -164,9 +170,28 @@ class RunConfig(_Section):
     cluster: ClusterSettings = ClusterSettings()
     """What `plait submit` asks a cluster for."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _data_of_table(cls, values: Any) -> Any:
+        """Take `[data]` apart into the place and how it is read."""
+        data = values.get("data") if isinstance(values, Mapping) else None
+        if not isinstance(data, Mapping):
+            return values
+        reading = {k: v for k, v in data.items() if k != "place"}
+        place = {"data": data["place"]} if "place" in data else {}
+        others = {k: v for k, v in values.items() if k not in ("data", "reading")}
+        former = values.get("reading")
+        if isinstance(former, DataReading):
+            former = former.model_dump()
+        own = validated(DataReading, merged(former or {}, reading), "data")
+        return others | place | {"reading": own}
+
     def resolved(self) -> dict[str, Any]:
         """Return the config as plain data, as the manifest holds it."""
-        return self.model_dump(mode="json")
+        values = self.model_dump(mode="json")
+        if self.reading == AS_NAMED:
+            del values["reading"]
+        return values
 
     @property
     def rubrics(self) -> set[RubricSource]:
@@ -209,7 +234,8 @@ class RunConfig(_Section):
         """The run directory, absolute."""
         if self.out is not None:
             return self.out.expanduser().resolve()
-        place = self.data.removeprefix("hf:").removeprefix(OFFICIAL).partition("@")[0]
+        place = self.data.removeprefix(ROWS).removeprefix(MMIE)
+        place = place.removeprefix("hf:").removeprefix(OFFICIAL).partition("@")[0]
         name = Path(place).name.replace(":", "-") or "run"
         return (Path("runs") / f"{name}-{self.digest}").resolve()
 
@@ -226,14 +252,20 @@ def load_config(
     Raises UsageError for unreadable TOML, unknown keys (with the nearest valid one),
     values of the wrong kind, and API keys, since configs are stored.
     """
-    values = _read(file) if file else {}
+    values = with_data_table(_read(file) if file else {})
     given = {k: v for k, v in flags.items() if v not in (None, ())}
-    values = merged(values, given)
+    values = merged(values, with_data_table(given))
     values = with_settings(values, settings)
     refuse_keys(values)
     config = validated(RunConfig, values, "")
     named = file is not None or bool(config.systems or config.answers)
     return _with_defaults(_for_scorers(config), named=named)
+
+
+def with_data_table(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` with `data` as a table, which others say more of."""
+    data = values.get("data")
+    return {**values, "data": {"place": data}} if isinstance(data, str) else dict(values)
 
 
 def _for_scorers(config: RunConfig) -> RunConfig:
@@ -361,7 +393,7 @@ def parsed_setting(setting: str) -> dict[str, Any]:
 def with_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """`values` overridden by each `key=value` in turn; UsageError as `parsed_setting`."""
     for setting in settings:
-        values = merged(values, parsed_setting(setting))
+        values = merged(values, with_data_table(parsed_setting(setting)))
     return dict(values)
 
 

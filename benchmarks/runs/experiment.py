@@ -508,8 +508,15 @@ def read_task(
     if config.data.startswith(OFFICIAL):
         task, given = official.answered(Path(config.data.removeprefix(OFFICIAL)))
     else:
-        task = load(config.data, prompts=config.prompts, on_progress=on_progress)
-    return answers.answered(task, config.answers) if config.answers else (task, given)
+        task = load(
+            config.data,
+            prompts=config.prompts,
+            reading=config.reading,
+            on_progress=on_progress,
+        )
+    if not config.answers:
+        return task, given
+    return answers.answered(task, config.answers, reading=config.reading)
 
 
 def models_of(config: RunConfig) -> Models:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from plait.benchmarks.runs.config import RunConfig, anchored, merged
+from plait.benchmarks.runs.config import RunConfig, anchored, merged, with_data_table
 from plait.cluster.run import MANIFEST
 from plait.cluster.store import Store
 from plait.generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
@@ -54,7 +54,8 @@ def former_config(
     root: AnyPath, manifest: Mapping[str, Any], changes: Mapping[str, Any] | None = None
 ) -> RunConfig:
     """The configuration that the run at `root` was made with, with `changes` applied."""
-    values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
+    former, own = manifest["config"], {"out": str(root)} | dict(changes or {})
+    values = merged(with_data_table(former), with_data_table(own))
     config = anchored(validated(RunConfig, values, ""))
     return config.with_rubrics(lambda rubric: rubric.or_copy_in(config.root))
 

@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from plait.benchmarks.tasks import own_answers
+from plait.benchmarks.tasks.own_data import FoundRows
 from plait.benchmarks.tasks.published import (
     Answer,
     RowPlace,
@@ -21,6 +23,8 @@ from plait.benchmarks.tasks.published import (
     broken_rows,
     lost_answer,
 )
+from plait.benchmarks.tasks.reading.columns import AS_NAMED, AmbiguousColumns, DataReading
+from plait.benchmarks.tasks.reading.files import SUFFIXES
 from plait.benchmarks.tasks.reading.images import default_folder
 from plait.benchmarks.tasks.reading.rules import TaskError, shown
 from plait.benchmarks.tasks.reading.sources import load_any_rows
@@ -95,8 +99,15 @@ FORMATS: Mapping[str, AnswerFormat] = {
         ),
         "plait.benchmarks.tasks.ueval:read_answers",
     ),
+    own_answers.NAME: AnswerFormat(
+        "in no benchmark's layout",
+        ", ".join(f"*{suffix}" for suffix in SUFFIXES),
+        (("id", "answer"), ("id", "text"), ("id", "messages")),
+        "plait.benchmarks.tasks.own_answers:read_answers",
+    ),
 }
-"""By the name that a place may begin with."""
+"""By the name that a place may begin with. The last is taken where no other fits."""
+_OWN = tuple(name for name in FORMATS if name != own_answers.NAME)
 
 
 class AnswerPlace(NamedTuple):
@@ -126,6 +137,15 @@ class FoundAnswers(NamedTuple):
     files: Mapping[AnyPath, list[Any]]
     """The rows of each of its files."""
     evidence: str
+    rows: FoundRows | None = None
+    """In place of files, of a place that is read by columns."""
+
+    def read(self, cache: Path, reading: DataReading) -> Mapping[str, Mapping[str, Answer]]:
+        """Return, by system, its answers by query id."""
+        if self.rows is not None:
+            return own_answers.read_answers(self.rows, cache, reading)
+        read: Callable[..., Mapping[str, Mapping[str, Answer]]] = imported(self.format.read)
+        return read(self.files, cache)
 
     @property
     def asks(self) -> bool:
@@ -134,14 +154,17 @@ class FoundAnswers(NamedTuple):
         return bool(keys) and any(isinstance(r, dict) and r.keys() >= keys for r in rows)
 
 
-def found(place: AnswerPlace) -> FoundAnswers:
+def found(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAnswers:
     """Return which format the place is in; UsageError where none or several match.
 
-    MissingInput where there is no such place.
+    A place that is in none is read by columns, as `reading` says. MissingInput where there
+    is no such place.
     """
     if not (place.path.exists() or place.path.is_dir()):
         raise MissingInput(f"no answers at {place.path}: there is no such folder or file")
-    asked = [place.format] if place.format else list(FORMATS)
+    if place.format == own_answers.NAME:
+        return _by_columns(place, reading)
+    asked = [place.format] if place.format else list(_OWN)
     if not isinstance(place.path, Path):
         asked = ["run"]  # the images of all others are read as files
     rows: dict[AnyPath, list[Any] | TaskError] = {}
@@ -152,6 +175,15 @@ def found(place: AnswerPlace) -> FoundAnswers:
         told = "".join(f"\n  {m.name}: {m.format.title} ({m.evidence})" for m in matches)
         valid = " or ".join(f"{m.name}:{place.path}" for m in matches)
         raise UsageError(f"{place.path} may be of several formats:{told}\nName it: {valid}")
+    if not place.format and isinstance(place.path, Path):
+        try:
+            return _by_columns(place, reading)
+        except AmbiguousColumns:
+            raise
+        except TaskError as error:
+            by_columns = f" By columns: {error}"
+    else:
+        by_columns = ""
     read = "; ".join(
         str(own) if isinstance(own, TaskError) else f"{file.name}: {_described(own)}"
         for file, own in rows.items()
@@ -159,8 +191,15 @@ def found(place: AnswerPlace) -> FoundAnswers:
     valid = "".join(f"\n  {name}: {FORMATS[name]}" for name in asked)
     raise UsageError(
         f"{place.path} is not in {'this' if place.format else 'any known'} format "
-        f"({read or 'it holds no such file'}). Valid:{valid}"
+        f"({read or 'it holds no such file'}).{by_columns} Valid:{valid}"
     )
+
+
+def _by_columns(place: AnswerPlace, reading: DataReading) -> FoundAnswers:
+    """Return answers that are read by columns; TaskError where they cannot be."""
+    rows = own_answers.find_answers(str(place.path), reading)
+    form = FORMATS[own_answers.NAME]
+    return FoundAnswers(own_answers.NAME, form, {}, str(rows), rows)
 
 
 def _match(
@@ -238,7 +277,10 @@ def named_places(texts: Iterable[str]) -> dict[str, AnswerPlace]:
 
 
 def answered(
-    task: TaskSet, places: Mapping[str, str], cache: Path | None = None
+    task: TaskSet,
+    places: Mapping[str, str],
+    cache: Path | None = None,
+    reading: DataReading = AS_NAMED,
 ) -> tuple[TaskSet, tuple[System, ...]]:
     """Return the systems whose answers to `task` lie at `places`, by name.
 
@@ -250,9 +292,8 @@ def answered(
     ids = dict.fromkeys(sample.id for sample in task.samples)
     for label, text in places.items():
         place = AnswerPlace.of(text)
-        here = found(place)
-        read: Callable[..., Mapping[str, Mapping[str, Answer]]] = imported(here.format.read)
-        answers = read(here.files, cache or default_folder())
+        here = found(place, reading)
+        answers = here.read(cache or default_folder(), reading)
         own = {
             label if len(answers) == 1 else f"{label}/{name}": by_id
             for name, by_id in answers.items()

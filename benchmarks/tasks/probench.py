@@ -50,9 +50,9 @@ def load(place: str, cache: Path) -> TaskSet:
 
 
 def _group(row: Any) -> RowGroup:
-    id, track, _ = RowGroup.of(row, "uuid", "chat_type")
+    own = RowGroup.of(row, "uuid", "chat_type")
     field = stated(row.get("category"), "question_category")
-    return RowGroup(id, track if track in TRACKS else UNKNOWN, field)
+    return RowGroup(own.id, own.category if own.category in TRACKS else UNKNOWN, field)
 
 
 def _valid(row: Row, files: ImageFolder, kept: ImageCache) -> ValidRow:

@@ -77,6 +77,8 @@ class RowGroup(NamedTuple):
     id: str | None
     category: str = UNKNOWN
     field: str = UNKNOWN
+    place: str = ""
+    """Where the row stands, such as `data.jsonl, line 4`; empty for its number alone."""
 
     @classmethod
     def of(
@@ -131,14 +133,16 @@ def gathered(
     queries: list[Query | Malformed] = []
     published: dict[str, dict[str, Answer]] = {}
     broken, first = Counter[str](), dict[str, int]()
+    places: list[str] = []
     lost = {writer: lost_answer(by_id, writer) for writer, by_id in answers.items()}
     for i, value in enumerate(values):
         group = known(value)
+        places.append(group.place or f"row {i}")
         try:
-            _claim(first, group.id, i)
+            _claim(first, group.id, places)
             made = make(value)
             query, own = made if isinstance(made, ValidRow) else (made, {})
-            _claim(first, query.id, i)
+            _claim(first, query.id, places)
         except RowError as error:
             queries.append(malformed(i, group, error))
             broken[error.rule.value] += 1
@@ -211,14 +215,17 @@ def broken_rows(answers: Mapping[str, Answer]) -> list[str]:
     ]
 
 
-def _claim(first: dict[str, int], id: str | None, row: int) -> None:
+def _claim(first: dict[str, int], id: str | None, places: Sequence[str]) -> None:
+    """Raise RowError where a row before the last of `places` has the id."""
+    row = len(places) - 1
     if id is not None and (known := first.setdefault(id, row)) != row:
-        raise RowError(Rule.DUPLICATE, f"row {known} has {id!r} already")
+        raise RowError(Rule.DUPLICATE, f"{places[known]} has {id!r} already")
 
 
 def malformed(row: int, group: RowGroup, error: RowError) -> Malformed:
-    """Return the failure in place of row `row` (from 0): it names row, rule and value."""
-    name = f"row {row} ({group.id})" if group.id else f"row {row}"
+    """Return the failure in place of row `row` (from 0): it names place, rule and value."""
+    place = group.place or f"row {row}"
+    name = f"{place} ({group.id})" if group.id else place
     return Malformed(
         # A second row with an id must not be mistaken for the first.
         id=group.id if group.id and error.rule is not Rule.DUPLICATE else f"row-{row}",

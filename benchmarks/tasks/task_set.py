@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plait.benchmarks.tasks import own_data
 from plait.benchmarks.tasks.miniature import reader as miniature
 from plait.benchmarks.tasks.miniature.queries import FIELDS as MINIATURE_FIELDS
 from plait.benchmarks.tasks.mmie import reader as mmie
 from plait.benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
 from plait.benchmarks.tasks.published import UNKNOWN, TaskSet, unicode_only
+from plait.benchmarks.tasks.reading.columns import AS_NAMED, DataReading
 from plait.benchmarks.tasks.reading.images import default_folder
 from plait.benchmarks.tasks.reading.rules import Rule, TaskError
 from plait.generators.base import imported
@@ -46,6 +48,10 @@ READERS: Mapping[str, str] = {
 """Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
 
 
+MMIE = "mmie:"
+"""Prefix of data that are in MMIE's format, whatever they look like."""
+
+
 def data_prefix(data: str) -> str | None:
     """The prefix of `data`; None for a plain name or path. UsageError when unknown."""
     if Path(data).expanduser().exists():
@@ -58,15 +64,37 @@ def is_function(data: str) -> bool:
     return is_custom(data) and not Path(data).exists()
 
 
+def is_read_by_columns(data: str) -> bool:
+    """Return whether the data are users' own rows: forced, or not in MMIE's format.
+
+    TaskError where there are no such data.
+    """
+    if data == "sample" or is_function(data) or miniature.is_miniature(data):
+        return False
+    prefix = data_prefix(data)
+    if prefix in (None, "hf"):
+        return not mmie.has_marks(data)
+    return prefix == own_data.NAME
+
+
+def place_of(data: str) -> str:
+    """Return what follows a prefix that forces the reading by columns."""
+    forced = data_prefix(data) == own_data.NAME
+    return data.removeprefix(own_data.ROWS) if forced else data
+
+
 def load(
     data: str,
     *,
     prompts: Mapping[str, Mapping[str, str]] | None = None,
+    reading: DataReading = AS_NAMED,
     cache: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> TaskSet:
     """Read the task set that `data` names: `sample`, a folder, a file, `hf:ORG/NAME@REV`.
 
+    A folder, file or data set of the Hub is in MMIE's format where its marks are found,
+    else it is read by columns, as `reading` says; `mmie:PLACE` and `rows:PLACE` force one.
     `miniature[:N]` is N queries of the miniature world, worded as MMIE's are. `NAME:PLACE`
     is another benchmark's data, NAME one of `READERS`; `module:function` is a user's
     function that returns the task set. Images are decoded once to find broken ones;
@@ -74,7 +102,7 @@ def load(
     with (checked, of how many). A query with text that is not Unicode is malformed. Raises
     TaskError for data that cannot be read, UsageError for unknown names in `prompts`.
     """
-    task = _read(data, prompts, cache or default_folder(), on_progress)
+    task = _read(data, prompts, reading, cache or default_folder(), on_progress)
     queries = tuple(unicode_only(s, i) for i, s in enumerate(task.samples))
     refused = sum(new is not old for new, old in zip(queries, task.samples, strict=True))
     if not refused:
@@ -87,22 +115,31 @@ def load(
 def _read(
     data: str,
     prompts: Mapping[str, Mapping[str, str]] | None,
+    reading: DataReading,
     cache: Path,
     on_progress: Callable[[int, int], None] | None,
 ) -> TaskSet:
     prefix = None if is_function(data) else data_prefix(data)
-    if is_function(data) or prefix in READERS:
+    by_columns = is_read_by_columns(data)
+    if reading.of_queries and not by_columns:
+        raise UsageError(
+            f"data.{reading.of_queries} is for data that are read by columns; {data} has a "
+            "format of its own"
+        )
+    if by_columns or is_function(data) or prefix in READERS:
         if prompts:
             raise UsageError(
                 f"[prompts] words MMIE's queries; {data} has its own questions"
             )
+        if by_columns:
+            return own_data.load(place_of(data), cache, reading, on_progress)
         if prefix is None:
             return _own(data)
         read_place: Callable[[str, Path], TaskSet] = imported(READERS[prefix])
         return read_place(data.partition(":")[2], cache)
     wording = mmie_prompts(prompts)
     if not miniature.is_miniature(data):
-        return mmie.load(data, wording, cache, on_progress)
+        return mmie.load(data.removeprefix(MMIE), wording, cache, on_progress)
     queries = miniature.read_queries(miniature.number_of(data), cache)
     about: dict[str, Any] = {"name": miniature.NAME, "source": data, "revision": None}
     about |= {"digest": miniature.digest_of(queries), "rows": len(queries)}

@@ -171,11 +171,11 @@ def _query(entry: Entry, data: _Data) -> Query:
     for name, text in made.fields.items():
         prompt = prompt.replace(f"{{{name}}}", text)
     images = [s for label, image in made.images for s in (Text(label), image)]
-    id, category, field = _group(entry)
+    group = _group(entry)
     return Query(
-        id=str(id),
-        category=category,
-        field=field,
+        id=str(group.id),
+        category=group.category,
+        field=group.field,
         turns=(Turn("user", (Text(prompt), *images)),),
         reference=made.reference,
         metadata={} if made.known is None else {KNOWN: json.dumps(made.known)},

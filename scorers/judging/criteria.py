@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -27,10 +27,14 @@ from plait.scorers.judging.sources import read_published
 from plait.scorers.parts import PartScale, PartTable
 
 PREFIX = "criteria:"
-About = Literal["text", "image"]
-"""Which part of an answer a criterion is about."""
+About = Literal["text", "image", "answer"]
+"""Which part of an answer a criterion is about; `answer` is all of it."""
+WHOLE: About = "answer"
 ABOUTS: Mapping[About, str] = {"text": "text_criteria", "image": "image_criteria"}
 """Metadata of a query: its criteria about each, as a JSON list of strings."""
+QUERY_CRITERIA = "criteria"
+"""Metadata of a query of the user's own: a JSON list of texts, and of objects with the text
+under `criterion` and perhaps `about`. A single text is `Query.criteria`."""
 CLOSED = "closed"
 """`Query.field` of a query whose images are judged without the answer's text."""
 CLOSED_TASKS = ("space", "textbook", "diagram", "paper")
@@ -51,11 +55,13 @@ class CriteriaWording:
     """Of a closed question: without the answer's text."""
     system: str = ""
     """The system turn, where there is one."""
+    answer: str = ""
+    """About the whole answer: ours alone."""
 
     def of(self, about: About, closed: bool) -> str:
         """Return the question about a criterion."""
         images = self.image_closed if closed else self.image_open
-        return self.text if about == "text" else images
+        return {"text": self.text, "image": images, WHOLE: self.answer}[about]
 
 
 OWN = CriteriaWording(**WORDING["criterion"])
@@ -70,7 +76,26 @@ def criteria_of(query: Query) -> tuple[tuple[About, str], ...]:
     lists = {
         about: json.loads(query.metadata.get(key, "[]")) for about, key in ABOUTS.items()
     }
+    lists[WHOLE] = []
+    for about, text in _own_criteria(query):
+        lists[about].append(text)
+    if not any(lists.values()) and query.criteria:
+        lists[WHOLE] = [query.criteria]
     return tuple((about, text) for about, texts in lists.items() for text in texts)
+
+
+def _own_criteria(query: Query) -> Iterator[tuple[About, str]]:
+    """Yield the user's own criteria; nothing for metadata that hold something else."""
+    try:
+        listed = json.loads(query.metadata.get(QUERY_CRITERIA, "[]"))
+    except ValueError:
+        return
+    for item in listed if isinstance(listed, list) else ():
+        criterion = {"criterion": item} if isinstance(item, str) else item
+        if isinstance(criterion, dict) and isinstance(criterion.get("criterion"), str):
+            about = criterion.get("about")
+            known = next((name for name in ABOUTS if name == about), WHOLE)
+            yield known, criterion["criterion"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +144,8 @@ class CriteriaJudge(QuestionsJudge[bool]):
         criteria = criteria_of(query)
         if not criteria:
             return NotApplicable("the query has no criteria of its own")
+        if self.official and any(about == WHOLE for about, _ in criteria):
+            return NotApplicable("the released program knows none about a whole answer")
         ask = self._as_released if self.official else self._corrected
         asked = [Question(c[0], ask(query, document, *c)) for c in criteria]
         replies = yield from self.readings(query, asked)

@@ -15,7 +15,7 @@ from typing import ClassVar
 from plait.generators.base import NotApplicable, Result, Unread, Walk
 from plait.generators.document import Document, Query, Score, Text
 from plait.scorers.judging.corrected import Pages
-from plait.scorers.judging.criteria import CLOSED, About, criteria_of
+from plait.scorers.judging.criteria import CLOSED, WHOLE, About, criteria_of
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.vqa.questions import (
     NO,
@@ -61,7 +61,10 @@ class CriteriaScorer(QuestionScorer):
             return NotApplicable("the query has no criteria of its own")
         asked = []
         for about, criterion in criteria:
-            worded = self.options.question.replace("{about}", about)
+            asked_about = self.options.question
+            if about == WHOLE:
+                asked_about = asked_about.replace(" about its {about}", "")
+            worded = asked_about.replace("{about}", about)
             question = Question(worded.replace("{criterion}", criterion), YES_NO)
             asked.append((_shown(query, document, about), question))
         records = yield from self.records(query, asked)

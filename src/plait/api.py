@@ -19,6 +19,8 @@ Example:
     run.scores.to_pandas()                  # the judgements; pandas has to be installed
     run.failures.to_pylist()                # everything without a value, and why
 
+    print(plait.check("sample"))            # or a file of your own: what is understood
+
     options = {"systems": ["gt"], "scorers": [], "weights": "tiny", "limit": 3}
     planned = plait.plan(**options)         # the options of the command, as in a config
     planned.forecast_table              # wall time, GPU-hours, tokens, costs and disk
@@ -45,6 +47,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from plait import commands
+from plait.benchmarks.checking import Check, check_answers, check_data
 from plait.benchmarks.local import (
     LocalScorer,
     LocalSystem,
@@ -63,12 +66,14 @@ from plait.generators.buckets import any_path
 from plait.generators.errors import PlaitError, UsageError
 
 __all__ = [
+    "Check",
     "ForecastOptions",
     "NoDocument",
     "PlaitError",
     "RunOptions",
     "RunSummary",
     "UsageError",
+    "check",
     "open_run",
     "plan",
     "query",
@@ -90,7 +95,7 @@ ChangedData = Literal["remake", "keep", "add"]
 class RunOptions(TypedDict, total=False):
     """What `run` and `plan` take, by the names that a config file has for them."""
 
-    data: str
+    data: str | Mapping[str, Any]
     systems: Sequence[str]
     answers: Mapping[str, str]
     scorers: Sequence[str]
@@ -216,6 +221,39 @@ def plan(
         shard=Shard.of(shard),
         changed_data=DataChoices.of(changed_data),
     )
+
+
+def check(
+    place: str | PathLike[str],
+    *,
+    data: str | PathLike[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    answer_columns: Mapping[str, str] | None = None,
+    files: str = "",
+    image_hosts: Sequence[str] = (),
+) -> Check:
+    """What is understood of your own queries, before anything runs.
+
+    With `data`, `place` holds answers to its queries. Printed, the check shows what the
+    command `plait check` does; `check.refused` has a line for each row that cannot be used.
+
+    Args:
+        place: As `--data` takes it; with `data`, as `plait score` takes answers.
+        data: The queries that the answers are for.
+        columns: Names of columns where they are others, such as `{"question": "ask"}`.
+        answer_columns: The same of answers.
+        files: Which files of a folder, a name or a pattern.
+        image_hosts: Hosts from which images named by URL are fetched.
+
+    Raises:
+        UsageError: For a column that is not there.
+        PlaitError: Where nothing can be read.
+    """
+    table: dict[str, Any] = {"place": str(place if data is None else data)}
+    table |= {"columns": dict(columns or {}), "answer_columns": dict(answer_columns or {})}
+    table |= {"files": files, "image_hosts": tuple(image_hosts)}
+    config = load_config(None, {"data": table})
+    return check_data(config) if data is None else check_answers(str(place), config)
 
 
 def _silent(file: io.StringIO) -> PlainConsole:

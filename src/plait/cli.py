@@ -202,6 +202,31 @@ def score(
     return commands.score(places, scorer or (), flags, _console())
 
 
+@app.command("check")
+def check_command(
+    place: Annotated[
+        str,
+        Argument(
+            metavar="DATA|[NAME=][FORMAT:]ANSWERS",
+            help="Queries, as of --data; or with --data, answers to them.",
+        ),
+    ],
+    data: Annotated[
+        str | None, Option(help="The queries that the answers are for.")
+    ] = None,
+    set_: Settings = None,
+) -> int:
+    """Show what is understood of your own queries or answers.
+
+    Each column with what it is taken as, the first ten rows with their images opened, and
+    every row that is refused, with its line. Nothing is run or written. Exit status 1 where
+    a row is refused, 2 where nothing can be read.
+    """
+    from plait.benchmarks import checking
+
+    return checking.run_check(place, data, set_ or (), _console())
+
+
 @app.command()
 def report(
     run: Run,

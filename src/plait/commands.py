@@ -51,7 +51,7 @@ from plait.benchmarks.runs.run_directory import (
     refuse_pack,
     refuse_unless_writable,
 )
-from plait.benchmarks.tasks import answers
+from plait.benchmarks.tasks import answers, own_data
 from plait.benchmarks.tasks.changes import NO_CHOICES, DataChoices
 from plait.benchmarks.terminal import command_text, progress
 from plait.cluster.counts import totals_of
@@ -411,7 +411,8 @@ def _opened(
     with progress(console, "checking images") as show:
         run = joined(config, show, remake=remake, choices=choices)
     experiment = run.experiment
-    for line in answers.remarks(experiment.task.about):
+    about = experiment.task.about
+    for line in (*own_data.remarks(about), *answers.remarks(about)):
         console.print(line)
     if (config.mode or config.rubric) and not any(
         name.startswith(JUDGE) for name in experiment.config.scorers

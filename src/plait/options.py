@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 Data = Annotated[
     str | None,
     Option(
-        help="'sample', 'miniature' or miniature:N, a folder or file in MMIE's format, "
-        "hf:ORG/NAME@REVISION, creation:PLACE, creation-text:PLACE, isg:PLACE, "
+        help="'sample', 'miniature' or miniature:N, a file or folder of your own queries "
+        "(JSON, CSV, TSV, Parquet; see `plait check`) or in MMIE's format, "
+        "hf:ORG/NAME@REVISION, rows:PLACE or mmie:PLACE to force one, creation:PLACE, "
+        "creation-text:PLACE, isg:PLACE, "
         "interleavedbench:PLACE, mllm-bench:PLACE, mmrb2:PLACE, opening:PLACE, "
         "realunify:PLACE, uni-mmmu:PLACE, probench:PLACE, ueval:PLACE, official:FOLDER, "
         "prompts to draw as geneval2:PLACE, dpg:PLACE, t2i-compbench:PLACE, prompts:FILE, "

@@ -20,11 +20,14 @@ from plait.pipelines.systems import (
 )
 from plait.scorers import resolve_scorer
 
+OWN = ("rows", "mmie")
+"""Prefixes of data that a path may have, and mostly need not."""
+
 
 def test_every_room_maps_the_prefixes_of_the_registry() -> None:
     assert set(LVLM_PREFIXES) == set(PREFIXES[Named.LVLM])
     assert set(T2I_PREFIXES) == set(PREFIXES[Named.T2I])
-    assert {*READERS, "hf", "miniature", "official"} == set(PREFIXES[Named.DATA])
+    assert {*READERS, *OWN, "hf", "miniature", "official"} == set(PREFIXES[Named.DATA])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,15 @@ from plait.benchmarks.tasks.reading.images import (
     image_paths,
     inline,
 )
-from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, is_id, of_type, shown
+from plait.benchmarks.tasks.reading.rules import (
+    Row,
+    RowError,
+    Rule,
+    TaskError,
+    is_id,
+    of_type,
+    shown,
+)
 from plait.generators.document import Content, Document, Image, Query, Role, Text, Turn
 from plait.generators.unicode import trouble
 from plait.scorers.judging.released import first_truth
@@ -44,6 +53,8 @@ from plait.scorers.judging.released import first_truth
 FILES = ("data.json", "overview.json")
 """Names of the file of rows, in the order in which they are tried."""
 ARCHIVE = "images.tar.gz"
+_LOOKED_AT = 100
+"""Rows in which the marks of the format are looked for."""
 SAMPLE = Path(__file__).parent / "sample"
 
 SPEAKERS: Mapping[str, Role] = {
@@ -58,10 +69,36 @@ CRITERIA = "criteria"
 """What a judge should look for, as text; the published rows are not known to have it."""
 _KNOWN = {"id", "field", "conversations", BENCHMARK, *CATEGORY_KEYS}
 _HINT = (
-    ": give a folder that holds data.json and images/, the JSON file itself, "
-    "hf:ORG/NAME@REVISION, 'sample' for the bundled queries, or another form that "
-    "`plait list data` shows"
+    ": give a file of rows (.jsonl, .json, .csv, .tsv, .parquet) or a folder of some, a "
+    "folder or file in MMIE's format, hf:ORG/NAME@REVISION, 'sample' for the bundled "
+    "queries, or another form that `plait list data` shows"
 )
+
+
+def has_marks(data: str) -> bool:
+    """Return whether a folder, JSON file or `hf:ORG/NAME@REV` is in MMIE's format.
+
+    Its marks are the names of its files in a folder, and rows with `conversations` whose
+    turns have no `value`, as those of other chats do. TaskError where there are no data.
+    """
+    found = sources.located(data, FILES, _HINT)
+    files = (found.path, *(found.path / name for name in FILES))
+    if (path := next(filter(Path.is_file, files), None)) is None:
+        return False
+    if path.suffix.lower() != ".json":
+        return False
+    try:
+        rows = [*islice(sources.load_rows(path)[0], _LOOKED_AT)]
+    except TaskError:
+        return path.name in FILES
+    return not rows or any(map(_is_marked, rows))
+
+
+def _is_marked(row: Any) -> bool:
+    talk = row.get("conversations") if isinstance(row, dict) else None
+    turns = talk if isinstance(talk, list) else []
+    other = any(isinstance(t, dict) and {"value", "role"} & t.keys() for t in turns)
+    return talk is not None and not other
 
 
 def load(

@@ -41,7 +41,7 @@ VERSION = f"2 Pillow {PIL.__version__}"
 MAX_BYTES = 1 << 28
 """Larger files are not read at all."""
 _KEYS = ("image", "image_path", "path")
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """A string of a row under such a key, or with such an end, is the path of an image."""
 _URL_SAFE = str.maketrans("-_", "+/")
 """From the alphabet of base64 for URLs."""
@@ -66,7 +66,7 @@ def image_paths(rows: Iterable[Any]) -> Iterator[str]:
             elif isinstance(value, list):
                 stack.extend((key, item) for item in value)
             elif isinstance(value, str) and (
-                key in _KEYS or value[-5:].lower().endswith(_SUFFIXES)
+                key in _KEYS or value[-5:].lower().endswith(IMAGE_SUFFIXES)
             ):
                 yield value
 
@@ -98,7 +98,7 @@ class ImageFolder:
 
     def check_all(self, paths: Iterable[str], on_progress: Progress | None = None) -> None:
         """Read and decode in threads all images that have not been checked before."""
-        for path in {path for path in paths if not _is_data_url(path)}:
+        for path in {path for path in paths if not is_data_url(path)}:
             with contextlib.suppress(RowError, ValueError):  # ValueError: a lone surrogate
                 self.places[path] = self.place(path)
         places, known = set(self.places.values()), self._known()
@@ -121,7 +121,7 @@ class ImageFolder:
 
         In place of a path there may be a data URL.
         """
-        if _is_data_url(path):
+        if is_data_url(path):
             return ImageCache(self.cache / "inline").add(from_base64(path, "the image"))
         place = self.places.get(path) or self.place(path)
         check = self.checked.get(place) or _check_file(place)
@@ -173,7 +173,8 @@ class ImageFolder:
             write_whole(self._file, json.dumps(content), durable=False)
 
 
-def _is_data_url(path: str) -> bool:
+def is_data_url(path: str) -> bool:
+    """Return whether a text holds an image, or other media, and names none."""
     return path[:5].lower() == "data:"
 
 
@@ -187,7 +188,7 @@ def _spellings(path: str) -> Iterator[str]:
 
 def file_name(path: str) -> str:
     """Return the last part of a path of either system; a data URL as it is."""
-    return path if _is_data_url(path) else re.split(r"[\\/]", path)[-1]
+    return path if is_data_url(path) else re.split(r"[\\/]", path)[-1]
 
 
 def _is_of(path: str, check: ImageCheck) -> bool:
@@ -235,7 +236,7 @@ def from_base64(text: str, what: str) -> bytes:
     from plait.pipelines.endpoints.media import Media, MediaError, embedded
 
     try:
-        return embedded(Media(text if _is_data_url(text) else text.translate(_URL_SAFE)))
+        return embedded(Media(text if is_data_url(text) else text.translate(_URL_SAFE)))
     except MediaError as error:
         detail = f"{what} is not base64: {shown(text, 40)} ({error})"
         raise RowError(Rule.UNDECODABLE, detail) from None

@@ -37,6 +37,8 @@ class Rule(StrEnum):
     NOT_FOUND = "missing picture"
     UNDECODABLE = "undecodable picture"
     BOMB = "decompression bomb"
+    MARKS = "marks and pictures differ in number"
+    CHOICE = "answer is none of the choices"
 
 
 class RowError(Exception):

@@ -317,6 +317,18 @@ class Rows:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield each row."""
+        return (row for _, row in self._placed())
+
+    def lines(self) -> Iterator[int]:
+        """Yield the line, from 1, at which each row begins."""
+        line, before = 1, 0
+        for at, _ in self._placed():
+            line += self.text.count("\n", before, at)
+            before = at
+            yield line
+
+    def _placed(self) -> Iterator[tuple[int, Any]]:
+        """Yield each row with its place in the text."""
         begin = _BEGIN.match(self.text)
         if begin is None:
             load_json(self.path, list, "a list of rows")
@@ -324,11 +336,11 @@ class Rows:
         decode, at, ended = json.JSONDecoder().raw_decode, begin.end(), begin[1]
         with _decoding(self.path):
             while not ended:
-                row, at = decode(self.text, at)
-                yield row
-                mark = _BETWEEN.match(self.text, at)
+                row, end = decode(self.text, at)
+                yield at, row
+                mark = _BETWEEN.match(self.text, end)
                 if mark is None:
-                    raise json.JSONDecodeError("Expecting ',' delimiter", self.text, at)
+                    raise json.JSONDecodeError("Expecting ',' delimiter", self.text, end)
                 at, ended = mark.end(), mark[1] == "]"
             if at < len(self.text):
                 raise json.JSONDecodeError("Extra data", self.text, at)
@@ -401,6 +413,52 @@ def parquet_rows(paths: Iterable[Path]) -> Iterator[Any]:
                 yield from _plain_rows(batch)
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise TaskError(f"{path} cannot be read: {error}") from None
+
+
+def arrow_rows(paths: Iterable[Path]) -> Iterator[Any]:
+    """Yield all rows of Arrow files, as `datasets` saves them, as plain values.
+
+    TaskError for an unreadable one.
+    """
+    import pyarrow as pa
+
+    for path in paths:
+        try:
+            with pa.memory_map(str(path)) as file, _arrow_reader(file) as reader:
+                for batch in reader:
+                    for start in range(0, batch.num_rows, _PARQUET_ROWS):
+                        yield from _plain_rows(batch.slice(start, _PARQUET_ROWS))
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise TaskError(f"{path} cannot be read: {error}") from None
+
+
+def _arrow_reader(file: Any) -> Any:
+    """Return a reader of batches: `save_to_disk` writes streams, other programs files."""
+    import pyarrow as pa
+
+    try:
+        return pa.ipc.open_stream(file)
+    except pa.ArrowInvalid:
+        file.seek(0)
+        opened = pa.ipc.open_file(file)
+        batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
+        return pa.RecordBatchReader.from_batches(opened.schema, batches)
+
+
+def column_names(path: Path) -> tuple[str, ...]:
+    """Return the names of the columns of a Parquet or Arrow file; TaskError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as file:
+            _refuse_pointer(path, file.read(len(LFS_POINTER)))
+        if path.suffix.lower() == ".parquet":
+            return tuple(pq.read_schema(path).names)
+        with pa.memory_map(str(path)) as mapped, _arrow_reader(mapped) as reader:
+            return tuple(reader.schema.names)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path} cannot be read: {error}") from None
 
 
 def _plain_rows(batch: Any) -> Iterator[dict[str, Any]]:

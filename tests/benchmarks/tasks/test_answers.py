@@ -107,6 +107,11 @@ def in_opening(place):
     return place
 
 
+def in_columns(place):
+    lines = "\n".join(json.dumps({"id": id, "text": "t"}) for id in IDS)
+    return written(place.with_suffix(".jsonl"), lines)
+
+
 def several_in_ueval(place):
     for name in "ab":
         written(place / f"{name}.json", [ueval(id) for id in IDS])
@@ -120,6 +125,7 @@ FOUND: list[tuple[Callable[[Path], Path], str, dict[str, int], str]] = [
     (in_lines, "ueval", {"x": 4}, "4 of 4 rows of x.jsonl with id, text_answer"),
     (in_isg, "isg", {"x": 4}, "4 of 4 rows of x.jsonl with id, output"),
     (in_opening, "opening", {"x": 4}, "3 files more with meta_task_name"),
+    (in_columns, "rows", {"x": 4}, "by columns of x.jsonl: id, answer from text"),
     (several_in_ueval, "ueval", {"x/a": 4, "x/b": 4}, "not read: notes.json"),
     (
         run_of_gt,
@@ -290,7 +296,7 @@ def test_what_is_ambiguous_is_refused_until_it_is_named(task):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([{"id": "1", "text": "t"}], "data.json: 1 rows, the first has id, text"),
+        ([{"id": "1", "said": "t"}], "data.json: 1 rows, the first has id, said"),
         ([], "data.json: no rows"),
         ("[1, 2]", "the first is 1"),
         ("[", "neither JSON nor lines"),

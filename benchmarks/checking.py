@@ -1,0 +1,232 @@
+"""`plait check`: what is understood of users' own files, before anything runs.
+
+check_data(load_config(None, {"data": "mine.jsonl"})).show(console)
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.config import RunConfig, load_config
+from plait.benchmarks.runs.experiment import read_task
+from plait.benchmarks.tasks import answers, own_data
+from plait.benchmarks.tasks.own_answers import find_answers
+from plait.benchmarks.tasks.own_data import FoundRows, find_rows
+from plait.benchmarks.tasks.published import RowPlace, TaskSet
+from plait.benchmarks.tasks.reading.columns import QUERIES
+from plait.benchmarks.tasks.reading.images import Progress
+from plait.benchmarks.tasks.reading.rules import shown
+from plait.benchmarks.tasks.task_set import is_read_by_columns, place_of
+from plait.benchmarks.terminal import progress
+from plait.generators.base import Failure
+from plait.generators.document import Content, Document, Image, Malformed, Query
+from plait.generators.images import decode
+from plait.scorers.answers import KNOWN
+from plait.scorers.judging.criteria import criteria_of
+
+_SHOWN = 10
+"""Rows that are shown."""
+_MOST_REFUSED = 20
+"""Refusals that the command prints; from Python all are there."""
+_WIDTH = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What was understood of a file or folder."""
+
+    place: str
+    facts: Sequence[str]
+    """Sentences: format, counts, images."""
+    columns: Mapping[str, str]
+    """The columns that were taken, by what they mean; empty for a format of its own."""
+    tables: Sequence[ResultTable]
+    """Columns with an example, and the first ten rows."""
+    refused: Sequence[str]
+    """Each row that cannot be used, where it stands, and why."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is refused."""
+        return not self.refused
+
+    def show(self, console: Console) -> None:
+        """Print all of it."""
+        for table in self.tables:
+            console.print(table.rich)
+        for fact in self.facts:
+            console.print(fact, markup=False, highlight=False)
+        for reason in self.refused[:_MOST_REFUSED]:
+            console.print(f"refused: {reason}", markup=False, highlight=False)
+        if (more := len(self.refused) - _MOST_REFUSED) > 0:
+            console.print(f"refused: {more:,} more")
+
+    def __str__(self) -> str:
+        file = io.StringIO()
+        self.show(Console(file=file, width=160, force_jupyter=False))
+        return file.getvalue()
+
+
+def run_check(
+    place: str, data: str | None, settings: Sequence[str], console: Console
+) -> int:
+    """Print what is understood of `place`; 1 where something is refused, else 0.
+
+    With `data` the place holds answers to its queries.
+    """
+    with progress(console, "checking images") as show:
+        flags = {"data": place if data is None else data}
+        config = load_config(None, flags, settings)
+        if data is None:
+            checked = check_data(config, show)
+        else:
+            checked = check_answers(place, config, show)
+    checked.show(console)
+    return 0 if checked.ok else 1
+
+
+# --------------------------------------------------------------------------------- data
+
+
+def check_data(config: RunConfig, on_progress: Progress | None = None) -> Check:
+    """Return what is understood of the queries that `config` names.
+
+    Raises TaskError where they cannot be read at all.
+    """
+    task, _ = read_task(config, on_progress)
+    queries = [sample for sample in task.samples if isinstance(sample, Query)]
+    refused = [sample.reason for sample in task.samples if isinstance(sample, Malformed)]
+    tables: list[ResultTable] = []
+    columns: dict[str, str] = {}
+    if is_read_by_columns(config.data):
+        rows = find_rows(place_of(config.data), QUERIES, "question", config.reading)
+        columns = rows.columns.told
+        tables.append(_columns_table(rows))
+    tables.append(_queries_table(queries))
+    return Check(
+        place=config.data,
+        facts=[*_facts(task, queries, len(refused))],
+        columns=columns,
+        tables=tables,
+        refused=refused,
+    )
+
+
+def _facts(task: TaskSet, queries: Sequence[Query], refused: int) -> Iterator[str]:
+    yield from islice(own_data.remarks(task.about), 1)
+    yield f"{len(queries) + refused:,} rows: {len(queries):,} queries, {refused:,} refused"
+    opened = [image for query in queries for image in query.images]
+    files = len({image.digest for image in opened})
+    yield f"images: {len(opened):,} opened and decoded, {files:,} different ones"
+    truths = sum(query.reference is not None for query in queries)
+    letters = sum(KNOWN in query.metadata for query in queries)
+    compared = f", {letters:,} of them for the scorer known-answer" if letters else ""
+    yield f"answers: {truths:,} known{compared}"
+    if judged := sum(bool(criteria_of(query)) for query in queries):
+        yield f"criteria: {judged:,} queries have their own, for the judge criteria:LVLM"
+    drawn = sum(query.wants_images for query in queries)
+    yield f"images are expected in answers to {drawn:,} queries"
+
+
+def _columns_table(rows: FoundRows) -> ResultTable:
+    """Return each column with its meaning and the first value that is there."""
+    first = [row.value for row in islice(rows.rows, _SHOWN) if isinstance(row.value, dict)]
+    meanings = {
+        name: meaning
+        for meaning, names in rows.columns.by_meaning.items()
+        for name in names
+    }
+    lines = []
+    for name in (*meanings, *rows.columns.others):
+        values = (row[name] for row in first if row.get(name) not in (None, ""))
+        lines.append([name, meanings.get(name, "metadata"), _example(next(values, ""))])
+    head = ["column", "taken as", "for example"]
+    return ResultTable.of("Columns", head, lines, numeric=False)
+
+
+def _queries_table(queries: Sequence[Query]) -> ResultTable:
+    lines = [
+        [
+            query.id,
+            query.category,
+            _said(query.question),
+            _said(query.reference.segments) if query.reference else "",
+        ]
+        for query in queries[:_SHOWN]
+    ]
+    head = ["id", "category", "is asked", "true answer"]
+    title = f"The first {len(lines):,} of {len(queries):,} queries"
+    return ResultTable.of(title, head, lines, numeric=False)
+
+
+def _said(content: Content) -> str:
+    """Return texts and images in one line; the images have been opened."""
+    parts = [
+        f"[image {_size(part)}]" if isinstance(part, Image) else " ".join(part.text.split())
+        for part in content
+    ]
+    text = " ".join(filter(None, parts))
+    return text if len(text) <= 2 * _WIDTH else f"{text[: 2 * _WIDTH - 3]}..."
+
+
+def _size(image: Image) -> str:
+    data = Path(str(image.place)).read_bytes() if image.data is None else image.data
+    width, height = decode(data).size
+    return f"{width}x{height}"
+
+
+def _example(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
+        return f"image of {len(value['bytes']):,} bytes"
+    return value[:_WIDTH] if isinstance(value, str) else shown(value, _WIDTH)
+
+
+# ------------------------------------------------------------------------------ answers
+
+
+def check_answers(
+    place: str, config: RunConfig, on_progress: Progress | None = None
+) -> Check:
+    """Return what is understood of the answers at `place`, `[NAME=][FORMAT:]PLACE`.
+
+    They are those to the queries that `config` names. What has no query is refused.
+    """
+    task, _ = read_task(config, on_progress)
+    named = {name: str(at) for name, at in answers.named_places([place]).items()}
+    with_about, systems = answers.answered(task, named, reading=config.reading)
+    queries = {query.id for query in task.samples}
+    refused: list[str] = []
+    lines: list[list[str]] = []
+    for system in systems:
+        for id, answer in (system.answers or {}).items():
+            if isinstance(answer, Failure) and (id in queries or isinstance(id, RowPlace)):
+                refused.append(f"{system.name}: {id}: {answer.reason}")
+            elif id not in queries:
+                refused.append(f"{system.name}: {id!r} is the id of no query of the data")
+            elif isinstance(answer, Document) and len(lines) < _SHOWN:
+                lines.append([system.name, id, _said(answer.segments)])
+    told = with_about.about["answers"]
+    ((name, at),) = named.items()
+    columns: Mapping[str, str] = {}
+    if told[name]["format"] == own_data.NAME:
+        path = str(answers.AnswerPlace.of(at).path)
+        columns = find_answers(path, config.reading).columns.told
+    title = f"The first {len(lines):,} answers"
+    table = ResultTable.of(title, ["system", "id", "answer"], lines, numeric=False)
+    return Check(
+        place=place,
+        facts=[*answers.remarks({"answers": told})],
+        columns=columns,
+        tables=[table],
+        refused=refused,
+    )

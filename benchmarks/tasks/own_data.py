@@ -1,0 +1,495 @@
+"""Users' own queries, by the columns of their files: `PATH`, `rows:PATH`, `hf:ORG/NAME`.
+
+| column | it holds |
+|---|---|
+| `id`, else `question_id`, `index`, ... | a text or whole number; else the row's number |
+| `question` or `prompt` | text with `<image>` marks, list of texts and images, or chat |
+| `messages` or `conversations` | a chat: turns of `role`, `content` or `from`, `value` |
+| `images` or `image`, `image_1`, `image_2`, ... | see `plait.benchmarks.tasks.reading.content` |
+| `answer` or `reference` | text, list, image; of `choices` a letter, text, index from 0 |
+| `answer_images` | images of the answer, where it is a text |
+| `criteria` | texts, or objects: `criterion`, and `about`: `text` or `image` |
+| `choices` or `options`, or columns `A`, `B`, ... | texts; shown below the question |
+| `category`, `field` | groups of the tables |
+| `wants_images` | whether an answer should hold images |
+
+Everything else is kept as metadata. Images without marks stand before the question. An
+answer is expected to hold images where the true one does, where a criterion is about them,
+and where there is no true one. Files are JSON (a list, objects by id), lines of it, tables,
+Parquet and Arrow, and folders of them, such as `datasets` saves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.reading.columns import (
+    AS_NAMED,
+    MESSAGES,
+    QUERIES,
+    Columns,
+    DataReading,
+    Meaning,
+)
+from plait.benchmarks.tasks.reading.content import (
+    ContentReader,
+    is_base64,
+    is_chat,
+    parsed,
+    parsed_content,
+)
+from plait.benchmarks.tasks.reading.files import (
+    SUFFIXES,
+    TABLE_SUFFIXES,
+    FileRow,
+    FileRows,
+    RowMarks,
+    files_of,
+    read_file,
+)
+from plait.benchmarks.tasks.reading.images import (
+    IMAGE_SUFFIXES,
+    ImageCache,
+    ImageFolder,
+    Progress,
+)
+from plait.benchmarks.tasks.reading.rules import (
+    Row,
+    RowError,
+    Rule,
+    TaskError,
+    id_text,
+    is_id,
+    of_type,
+    shown,
+)
+from plait.benchmarks.tasks.reading.sources import Located, located
+from plait.generators.document import Content, Document, Image, Query, Text, Turn
+from plait.generators.replies import as_bool
+from plait.generators.unicode import trouble
+from plait.scorers.answers import KNOWN, LETTER
+from plait.scorers.judging.criteria import ABOUTS, QUERY_CRITERIA
+
+NAME = "rows"
+ROWS = f"{NAME}:"
+_BATCH = 256
+"""Rows of Parquet whose images are checked together."""
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ASK = "Answer with the letter of the right option."
+_CRITERION_KEYS = ("criterion", "question", "text")
+_GIVEN_ANSWERS = ("question", "answer", "model", "gt_answer")
+_LONGEST_METADATA = 100_000
+"""Characters of a value; images that nothing names are longer."""
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """Files of rows, and what their columns mean."""
+
+    found: Located
+    files: list[Path]
+    left: list[Path]
+    """Of other splits: not read."""
+    tables: list[FileRows]
+    columns: Columns
+
+    @property
+    def rows(self) -> Iterator[FileRow]:
+        """All rows; of several files they are numbered as one."""
+        every = (row for table in self.tables for row in table.rows)
+        several = len(self.tables) > 1
+        for number, row in enumerate(every, 1):
+            renumbered = several and row.is_numbered
+            yield row._replace(id=f"{number:04d}") if renumbered else row
+
+    @property
+    def in_tables(self) -> bool:
+        """Whether the files are tables, whose cells are texts."""
+        return self.files[0].suffix.lower() in TABLE_SUFFIXES
+
+    def reader(self, cache: Path, reading: DataReading) -> ContentReader:
+        """Return what reads the contents of rows."""
+        folders = dict.fromkeys((self.files[0].parent, self.found.folder))
+        return ContentReader(
+            tuple(ImageFolder(own, cache, self.found.also) for own in folders),
+            ImageCache(cache / NAME),
+            reading.image_hosts,
+            self._images_by_id,
+        )
+
+    @property
+    def _images_by_id(self) -> dict[str, str]:
+        """Images as base64 by id: in VLMEvalKit's tables a row may name another one's."""
+        by_id: dict[str, str] = {}
+        for table in self.tables:
+            for row in table.rows if isinstance(table.rows, list) else ():
+                own = row.value if isinstance(row.value, dict) else {}
+                image = self.columns.value(own, "images")
+                if is_base64(image):
+                    by_id[str(self.columns.value(own, "id"))] = image
+        return by_id
+
+    def about(self) -> dict[str, Any]:
+        """Return what was taken, for the manifest and for people."""
+        return {
+            "read": str(self),
+            "files": [path.name for path in self.files],
+            "columns": self.columns.told,
+            "metadata": list(self.columns.others),
+        }
+
+    def __str__(self) -> str:
+        first, *others = (path.name for path in self.files)
+        named = f"{first} and {len(others):,} files more" if others else first
+        left = f" ({len(self.left):,} files of other splits are left)" if self.left else ""
+        return f"by columns of {named}{left}: {self.columns}"
+
+
+def find_rows(
+    place: str,
+    meanings: Mapping[str, Meaning],
+    main: str,
+    reading: DataReading = AS_NAMED,
+) -> FoundRows:
+    """Return the files of rows at `place`; a row has the meaning `main`.
+
+    Raises TaskError where there are none, where they cannot be read, where two columns
+    mean the same, and where none has the meaning; UsageError for a stated column that is
+    not there.
+    """
+    of_queries = meanings is QUERIES
+    stated = (reading.columns if of_queries else reading.answer_columns).stated
+    found = located(place, _patterns(reading.files))
+    files, left = [found.path], list[Path]()
+    if found.path.is_dir():
+        files, left = files_of(found.path, reading.files)
+    elif found.path.suffix.lower() not in SUFFIXES:
+        raise TaskError(f"{found.path} is none of {', '.join(SUFFIXES)}")
+    named = (stated.get(main, "").casefold(), *meanings[main].names)
+    marks = RowMarks(named, (str, list, dict))
+    tables = [read_file(path, marks) for path in files]
+    names = dict.fromkeys(name for table in tables for name in table.names)
+    key = "data.columns" if of_queries else "data.answer_columns"
+    columns = Columns.of(names, meanings, stated, str(found.path), key)
+    columns.require(main, str(found.path))
+    return FoundRows(found, files, left, tables, columns)
+
+
+def remarks(about: Mapping[str, Any]) -> Iterator[str]:
+    """Say of a task set how it was read, for people."""
+    place, rows = about.get("source"), about.get("by_columns")
+    if rows is not None:
+        others = f"; metadata: {', '.join(rows['metadata'])}" if rows["metadata"] else ""
+        yield f"data {place}: {rows['read']}{others}"
+    elif about.get("name") == "mmie":
+        yield f"data {place}: in MMIE's format"
+    broken: Mapping[str, int] = about.get("malformed", {})
+    if broken and rows is not None:
+        rules = ", ".join(f"{rule} {count:,}" for rule, count in broken.items())
+        yield (
+            f"  {sum(broken.values()):,} of {about['rows']:,} rows are refused ({rules}); "
+            "`plait check` names them"
+        )
+
+
+def _patterns(pattern: str) -> list[str]:
+    """Return what is fetched of a data set of the Hub."""
+    files = [pattern] if pattern else [f"**/*{suffix}" for suffix in SUFFIXES]
+    return [*files, *(f"**/*{suffix}" for suffix in IMAGE_SUFFIXES)]
+
+
+def load(
+    place: str,
+    cache: Path,
+    reading: DataReading = AS_NAMED,
+    on_progress: Progress | None = None,
+) -> TaskSet:
+    """Return the queries of the rows at `place`: a file, a folder or `hf:ORG/NAME@REV`.
+
+    Raises TaskError as `find_rows` does; a row that breaks a rule is a failure.
+    """
+    rows = find_rows(place, QUERIES, "question", reading)
+    if {*_GIVEN_ANSWERS} <= {*rows.tables[0].names} and not reading.columns.stated:
+        raise TaskError(
+            f"{rows.files[0]} holds a model's answers in the layout of MMIE's scorer: name "
+            f"it official:{place}, or say what its columns mean with data.columns"
+        )
+    queries = _Queries(rows.columns, rows.reader(cache, reading), rows.in_tables)
+    name = rows.found.path.stem if rows.found.path.is_file() else rows.found.path.name
+    if rows.found.revision is not None:
+        name = place.partition("@")[0].rpartition("/")[2]
+    return task_set(
+        name,
+        place,
+        rows.found,
+        rows.files,
+        queries.prepared(rows, on_progress),
+        queries.query,
+        queries.group,
+        by_columns=rows.about(),
+    )
+
+
+@dataclass(frozen=True)
+class _Queries:
+    """Makes queries of rows."""
+
+    columns: Columns
+    reader: ContentReader
+    in_table: bool
+    """Whether a list can only stand in a text."""
+
+    def prepared(self, rows: FoundRows, on_progress: Progress | None) -> Iterator[FileRow]:
+        """Yield all rows, those of a batch when their images have been checked."""
+        whole = all(isinstance(table.rows, list) for table in rows.tables)
+        iterator = iter(rows.rows)
+        while batch := list(islice(iterator, None if whole else _BATCH)):
+            values = (row.value for row in batch if isinstance(row.value, dict))
+            self.reader.prepare(
+                (
+                    self.columns.value(own, meaning)
+                    for own in values
+                    for meaning in ("images", "question", "answer", "answer_images")
+                ),
+                on_progress,
+            )
+            yield from batch
+
+    def group(self, row: FileRow) -> RowGroup:
+        """Return what can be told of a row that may break any rule."""
+        own = row.value if isinstance(row.value, dict) else {}
+        id = id_text(self.columns.value(own, "id"), numbers=True)
+        category, field = (self._label(own, key) for key in ("category", "field"))
+        return RowGroup(id if is_id(id) else None, category, field, row.where)
+
+    def _label(self, own: Mapping[str, Any], meaning: str) -> str:
+        value = self.columns.value(own, meaning)
+        text = str(value).strip() if isinstance(value, str | int | float) else ""
+        return text if text.isprintable() and text and not trouble(text) else UNKNOWN
+
+    def query(self, row: FileRow) -> Query:
+        """Return the query of a row; RowError."""
+        if isinstance(row.value, RowError):
+            raise row.value
+        own = Row.of(row.value).values
+        self.columns.refuse_gaps(own)
+        group = self.group(row)
+        choices = self._choices(own)
+        turns, last = self._turns(own, choices)
+        reference, known = self._answer(own, choices, last)
+        criteria = self._criteria(own)
+        metadata = self._metadata(own) | known
+        if criteria and not isinstance(criteria, str):
+            metadata[QUERY_CRITERIA] = json.dumps(criteria, default=str)
+        return Query(
+            id=self._id(own, row.id),
+            category=group.category,
+            field="" if group.field == UNKNOWN else group.field,
+            turns=turns,
+            reference=reference,
+            criteria=criteria if isinstance(criteria, str) else None,
+            wants_images=self._wants_images(own, reference, criteria, choices),
+            metadata=metadata,
+        )
+
+    def _id(self, own: Mapping[str, Any], number: str) -> str:
+        if not self.columns.has("id"):
+            return number
+        (name,) = self.columns.by_meaning["id"]
+        return Row(own).id(name, numbers=True)
+
+    def _images(self, own: Mapping[str, Any], meaning: str) -> list[Image]:
+        return self.reader.images(self.columns.value(own, meaning), meaning)
+
+    # ----------------------------------------------------------------------- questions
+
+    def _turns(
+        self, own: Mapping[str, Any], choices: Sequence[str]
+    ) -> tuple[tuple[Turn, ...], Content]:
+        """Return what is asked, and what a chat says after its last question."""
+        (name,) = self.columns.by_meaning["question"]
+        value = self.columns.value(own, "question")
+        if value is None:
+            raise RowError(Rule.EMPTY, f"{name} is empty")
+        asked = parsed_content(value, in_table=self.in_table or name.lower() in MESSAGES)
+        images = self._images(own, "images")
+        if is_chat(asked):
+            turns = self.reader.turns(asked, images, name)
+        else:
+            if isinstance(asked, str):
+                asked += _below(asked, choices)
+            turns = [
+                Turn("user", self.reader.content(asked, images, name, images_first=True))
+            ]
+            if not isinstance(asked, str) and (below := _below("", choices)):
+                turns = [Turn("user", (*turns[0].content, Text(below)))]
+        users = [i for i, turn in enumerate(turns) if turn.role == "user"]
+        if not users:
+            raise RowError(Rule.NO_QUESTION, f"{name} has no turn of the user")
+        for i in users:
+            if not any(isinstance(s, Image) or s.text.strip() for s in turns[i].content):
+                raise RowError(Rule.EMPTY, f"{name} has a turn with neither text nor image")
+        asked_turns = tuple(turns[: users[-1] + 1])
+        after = turns[users[-1] + 1 :]
+        return asked_turns, tuple(s for turn in after for s in turn.content)
+
+    def _choices(self, own: Mapping[str, Any]) -> list[str]:
+        value = parsed(self.columns.value(own, "choices"))
+        if value is None:
+            return []
+        name = self.columns.told["choices"]
+        if isinstance(value, dict) and isinstance(value.get("text"), list):
+            value = value["text"]  # as ARC and OpenBookQA have them, beside labels
+        listed = of_type(value, list, name)
+        texts = [str(c) if isinstance(c, int | float) else c for c in listed]
+        choices = [of_type(c, str, f"{name}[{i}]") for i, c in enumerate(texts)]
+        if not 2 <= len(choices) <= len(_LETTERS):
+            detail = f"{name} has {len(choices)} choices; give 2 to {len(_LETTERS)}"
+            raise RowError(Rule.CHOICE, detail)
+        return choices
+
+    # ------------------------------------------------------------------------- answers
+
+    def _answer(
+        self, own: Mapping[str, Any], choices: Sequence[str], last: Content
+    ) -> tuple[Document | None, dict[str, str]]:
+        """Return the ground truth, and what `known-answer` reads of it."""
+        value, images = (
+            self.columns.value(own, "answer"),
+            self._images(own, "answer_images"),
+        )
+        if last and value is not None:
+            detail = f"{self.columns.told['answer']} and the chat's last turn both answer"
+            raise RowError(Rule.WRONG_TYPE, detail)
+        if value is None:
+            content = (*last, *images)
+            return (Document(content) if content else None), {}
+        name = self.columns.told["answer"]
+        if choices:
+            letter = _letter_of(value, choices, name)
+            known = {"form": LETTER, "truth": letter, "of": len(choices)}
+            truth = Document((Text(letter), *images))
+            return truth, {KNOWN: json.dumps(known)}
+        found = parsed_content(value, in_table=self.in_table)
+        if is_chat(found):
+            raise RowError(Rule.WRONG_TYPE, f"{name} is a chat; give a text or a list")
+        content = self.reader.content(found, images, name, images_first=False)
+        return Document(content), {}
+
+    def _criteria(self, own: Mapping[str, Any]) -> str | list[Any]:
+        """Return the text that is the criteria, or the list of them; RowError."""
+        value = parsed(self.columns.value(own, "criteria"))
+        if value is None:
+            return []
+        name = self.columns.told["criteria"]
+        if isinstance(value, str):
+            return of_type(value, str, name)
+        made: list[Any] = []
+        for i, item in enumerate(value if isinstance(value, list) else [value]):
+            where = f"{name}[{i}]"
+            if isinstance(item, str):
+                made.append(Row({where: item}).said(where))
+                continue
+            row = Row.of(item, where)
+            key = next((key for key in _CRITERION_KEYS if row.values.get(key)), "")
+            if not key:
+                valid = ", ".join(_CRITERION_KEYS)
+                raise RowError(Rule.MISSING_KEY, f"{where} has none of {valid}")
+            about: Any = row.values.get("about")
+            if about not in (None, *ABOUTS):
+                valid = ", ".join(ABOUTS)
+                detail = f"{row.path('about')} is {shown(about)}; valid are {valid}"
+                raise RowError(Rule.WRONG_TYPE, detail)
+            others = {k: v for k, v in row.values.items() if k != key and v is not None}
+            made.append({"criterion": row.said(key)} | others)
+        return made
+
+    def _wants_images(
+        self,
+        own: Mapping[str, Any],
+        reference: Document | None,
+        criteria: str | list[Any],
+        choices: Sequence[str],
+    ) -> bool:
+        stated = self.columns.value(own, "wants_images")
+        if stated is not None:
+            wanted = as_bool(stated)
+            if wanted is None:
+                name = self.columns.told["wants_images"]
+                detail = f"{name} must be true or false, not {shown(stated)}"
+                raise RowError(Rule.WRONG_TYPE, detail)
+            return wanted
+        if any(isinstance(c, dict) and c.get("about") == "image" for c in criteria):
+            return True
+        return not choices and (reference is None or bool(reference.images))
+
+    def _metadata(self, own: Mapping[str, Any]) -> dict[str, str]:
+        """Return all other values as text; none that hold bytes, or scorers read."""
+        texts: dict[str, str] = {}
+        for name in self.columns.others:
+            value = own.get(name)
+            if value is None or value == "" or name in _OF_SCORERS:
+                continue
+            if not isinstance(value, str) or trouble(value):
+                try:
+                    value = json.dumps(value, default=_refuse_bytes)
+                except TypeError:
+                    continue
+            if len(value) <= _LONGEST_METADATA:
+                texts[name] = value
+        return texts
+
+
+_OF_SCORERS = {KNOWN, QUERY_CRITERIA, *ABOUTS.values()}
+"""Metadata by which scorers know a query's answer and criteria: made of columns alone."""
+
+
+def _refuse_bytes(value: Any) -> str:
+    if isinstance(value, bytes):
+        raise TypeError("bytes")
+    return str(value)
+
+
+def _below(question: str, choices: Sequence[str]) -> str:
+    """Return the choices as they stand below a question that does not hold them yet."""
+    lettered = [*zip(_LETTERS, choices, strict=False)]
+    if not choices or all(_holds(question, *pair) for pair in lettered):
+        return ""
+    lines = [f"{letter}. {choice}" for letter, choice in lettered]
+    return "\n".join(["\n", *lines, _ASK])
+
+
+def _holds(question: str, letter: str, choice: str) -> bool:
+    signs = (f"{letter}.", f"{letter})", f"{letter}:", f"({letter})")
+    return choice in question and any(sign in question for sign in signs)
+
+
+def _letter_of(value: Any, choices: Sequence[str], name: str) -> str:
+    """Return the letter of the right choice, which a letter, text or index names."""
+    letters = _LETTERS[: len(choices)]
+    found: set[str] = set()
+    if isinstance(value, int) and not isinstance(value, bool):
+        found |= {letters[value]} if 0 <= value < len(choices) else set()
+    elif isinstance(value, str):
+        plain = value.strip().strip("().:").strip()
+        found |= {plain.upper()} if len(plain) == 1 and plain.upper() in letters else set()
+    same = [letter for letter, c in zip(letters, choices, strict=True) if c == str(value)]
+    if len(found := found | {*same}) == 1:
+        return min(found)
+    if found:
+        raise RowError(
+            Rule.CHOICE,
+            f"{name} {shown(value)} may be the choice {' or '.join(sorted(found))}; "
+            "give its letter",
+        )
+    raise RowError(
+        Rule.CHOICE,
+        f"{name} {shown(value)} is neither a letter to {letters[-1]}, nor the text of a "
+        f"choice, nor its index from 0 to {len(choices) - 1} as a number",
+    )

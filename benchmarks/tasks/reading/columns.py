@@ -1,0 +1,263 @@
+"""What the columns of users' own rows mean: by their names, or as the config says.
+
+A meaning has names that stand for it. Of those that exclude each other a file may have one;
+where it has two, people are asked which it is. Letters may be of either case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from plait.benchmarks.tasks.reading.rules import RowError, Rule, TaskError
+from plait.generators.errors import UsageError
+from plait.generators.names import unknown
+
+_NUMBERED = re.compile(r"image[_ ]?(\d+)")
+"""Columns of one image each, as MMMU has them."""
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+"""Columns of one choice each, as VLMEvalKit has them."""
+
+
+class AmbiguousColumns(TaskError):
+    """Two columns that mean the same."""
+
+
+class Meaning(NamedTuple):
+    """Names of columns that mean the same."""
+
+    names: tuple[str, ...]
+    """A file has at most one of these."""
+    also: tuple[str, ...] = ()
+    """Where it has none of them: the first of these."""
+
+
+_ID = Meaning(("id",), ("question_id", "query_id", "sample_id", "qid", "index", "idx"))
+MESSAGES = ("messages", "conversations")
+"""Columns of chats."""
+_IMAGES = Meaning(("images", "image"), ("image_path", "file_name"))
+QUERIES: Mapping[str, Meaning] = {
+    "id": _ID,
+    "question": Meaning(("question", "prompt", *MESSAGES)),
+    "images": _IMAGES,
+    "answer": Meaning(("answer", "reference")),
+    "answer_images": Meaning(("answer_images", "reference_images")),
+    "criteria": Meaning(("criteria",)),
+    "choices": Meaning(("choices", "options")),
+    "category": Meaning(("category",)),
+    "field": Meaning(("field",)),
+    "wants_images": Meaning(("wants_images",)),
+}
+ANSWERS: Mapping[str, Meaning] = {
+    "id": _ID,
+    # All exclude each other: beside a `prediction`, an `answer` is mostly the true one.
+    "answer": Meaning(("answer", "text", *MESSAGES, "response", "prediction")),
+    "images": _IMAGES,
+    "system": Meaning(("system", "model")),
+}
+
+
+class _Columns(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @property
+    def stated(self) -> dict[str, str]:
+        """The columns that are named, by meaning."""
+        return {k: v for k, v in self.model_dump().items() if v is not None}
+
+
+class QueryColumns(_Columns):
+    """Names of columns of queries, where they are others; an empty one means none."""
+
+    id: str | None = None
+    question: str | None = None
+    images: str | None = None
+    answer: str | None = None
+    answer_images: str | None = None
+    criteria: str | None = None
+    choices: str | None = None
+    category: str | None = None
+    field: str | None = None
+    wants_images: str | None = None
+
+
+class AnswerColumns(_Columns):
+    """The same of answers that were made elsewhere."""
+
+    id: str | None = None
+    answer: str | None = None
+    images: str | None = None
+    system: str | None = None
+
+
+class DataReading(BaseModel):
+    """How data are read by columns; none of it concerns data in another format."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    columns: QueryColumns = QueryColumns()
+    """`[data.columns]`, such as `question = "instruction"`."""
+    answer_columns: AnswerColumns = AnswerColumns()
+    """`[data.answer_columns]`: the same of answers made elsewhere."""
+    files: str = ""
+    """Which files of a folder or of a data set of the Hub: a name or a pattern, such as
+    `en/test-*.parquet`."""
+    image_hosts: tuple[str, ...] = ()
+    """Hosts from which images named by URL are fetched: `NAME`, `*.DOMAIN` or an address;
+    all others are refused."""
+
+    @property
+    def of_queries(self) -> str:
+        """Name the first thing that is said of queries; empty for none."""
+        if self.columns.stated:
+            return f"columns.{next(iter(self.columns.stated))}"
+        return "files" if self.files else ""
+
+
+AS_NAMED = DataReading()
+"""By the names of the columns alone."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a file by what they mean."""
+
+    by_meaning: Mapping[str, tuple[str, ...]]
+    """As they are written; several for choices or images of one column each."""
+    others: tuple[str, ...]
+    """Kept as metadata."""
+    key: str = "data.columns"
+    """What overrides them in a config."""
+    _known: Mapping[str, Meaning] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        names: Iterable[str],
+        meanings: Mapping[str, Meaning],
+        stated: Mapping[str, str],
+        what: str,
+        key: str = "data.columns",
+    ) -> Columns:
+        """Return what columns mean in the file or folder `what`.
+
+        UsageError for a `stated` one that is not there, AmbiguousColumns where two mean the
+        same.
+        """
+        written: dict[str, list[str]] = {}
+        for name in names:
+            written.setdefault(name.strip().casefold(), []).append(name)
+        every = [name for named in written.values() for name in named]
+        taken: dict[str, tuple[str, ...]] = {}
+        for meaning, name in stated.items():
+            if name and name not in every:
+                raise unknown(f"column of {what} in {key}.{meaning}:", name, every)
+            taken[meaning] = (name,) if name else ()
+        claimed = [name for named in taken.values() for name in named]
+        if twice := {name for name in claimed if claimed.count(name) > 1}:
+            both = " and ".join(m for m, n in taken.items() if twice & {*n})
+            raise UsageError(f"{key}: column {min(twice)!r} cannot be both {both}")
+        free = {
+            low: [name for name in named if name not in claimed]
+            for low, named in written.items()
+        }
+        free = {low: named for low, named in free.items() if named}
+        for meaning, (names_of, also) in meanings.items():
+            if meaning in taken:
+                continue
+            own = [name for low in names_of for name in free.get(low, ())]
+            if not own:
+                first = next((low for low in also if low in free), "")
+                own = free.get(first, [])
+            if len(own) > 1:
+                listed = " and ".join(map(repr, own))
+                raise AmbiguousColumns(
+                    f"{what}: columns {listed} both mean the {meaning}: say which with "
+                    f"--set {key}.{meaning}={own[0]}; the other is kept as metadata"
+                )
+            taken[meaning] = tuple(own) or _one_each(meaning, free)
+        claimed = [name for named in taken.values() for name in named]
+        others = tuple(name for name in every if name and name not in claimed)
+        return cls({m: own for m, own in taken.items() if own}, others, key, meanings)
+
+    def require(self, meaning: str, what: str) -> None:
+        """Raise TaskError where no column of `what` has the meaning."""
+        if meaning in self.by_meaning:
+            return
+        names, also = self._known[meaning]
+        valid = " or ".join(dict.fromkeys((*names, *also)))
+        has = ", ".join(self.others) or "none"
+        raise TaskError(
+            f"{what} has no column of the {meaning} ({valid}); it has {has}. Name one with "
+            f"--set {self.key}.{meaning}=COLUMN"
+        )
+
+    def has(self, meaning: str) -> bool:
+        """Return whether the file has such a column."""
+        return meaning in self.by_meaning
+
+    def value(self, row: Mapping[str, Any], meaning: str) -> Any:
+        """Return what a row has there; None where it is missing, empty or null.
+
+        Of several columns, a list of what is there.
+        """
+        own = [row.get(name) for name in self.by_meaning.get(meaning, ())]
+        if len(own) > 1:
+            return [value for value in own if not _is_nothing(value)] or None
+        return own[0] if own and not _is_nothing(own[0]) else None
+
+    def refuse_gaps(self, row: Mapping[str, Any]) -> None:
+        """Raise RowError where one of several columns is empty, and a later one is not.
+
+        Letters of choices, and numbers of images, would be those of others.
+        """
+        for names in self.by_meaning.values():
+            empty = [_is_nothing(row.get(name)) for name in names]
+            if True in empty and False in empty[empty.index(True) :]:
+                first = names[empty.index(True)]
+                detail = (
+                    f"column {first} is empty, and a later one of {', '.join(names)} not"
+                )
+                raise RowError(Rule.EMPTY, detail)
+
+    def __str__(self) -> str:
+        """Name the meanings, each with its columns where these have another name."""
+        return ", ".join(
+            meaning if columns == meaning else f"{meaning} from {columns}"
+            for meaning, columns in self.told.items()
+        )
+
+    @property
+    def told(self) -> dict[str, str]:
+        """The columns by meaning, for people and for the manifest."""
+        return {m: ", ".join(names) for m, names in self.by_meaning.items()}
+
+
+def _one_each(meaning: str, free: Mapping[str, list[str]]) -> tuple[str, ...]:
+    """Return columns that hold one image or one choice each, in order."""
+    if meaning == "choices":
+        letters = []
+        for letter in _LETTERS:
+            if letter not in free:
+                break
+            letters.append(free[letter][0])
+        return tuple(letters) if len(letters) > 1 else ()
+    if meaning != "images":
+        return ()
+    numbered = {
+        int(match[1]): own[0]
+        for low, own in free.items()
+        if (match := _NUMBERED.fullmatch(low))
+    }
+    return tuple(numbered[n] for n in sorted(numbered))
+
+
+def _is_nothing(value: Any) -> bool:
+    """Return whether a cell is empty; a table has no other sign, and pandas writes NaN."""
+    if isinstance(value, float):
+        return value != value
+    return value is None or (isinstance(value, str) and not value.strip())

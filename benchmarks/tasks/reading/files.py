@@ -1,0 +1,251 @@
+"""Rows of users' own files: JSON, lines of it, tables, Parquet and Arrow, by the suffix.
+
+Every row knows where it stands, so that people can be told. A row that cannot be read is a
+`RowError` in its place, and the others are read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+from plait.benchmarks.tasks.reading.rules import RowError, Rule, TaskError
+from plait.benchmarks.tasks.reading.sources import (
+    Rows,
+    arrow_rows,
+    column_names,
+    parquet_rows,
+    read_text,
+)
+from plait.benchmarks.tasks.reading.tables import TextTable, table_of
+
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+TABLE_SUFFIXES = (".csv", ".tsv")
+COLUMN_SUFFIXES = (".parquet", ".arrow")
+SUFFIXES = (*COLUMN_SUFFIXES, *JSON_SUFFIXES, *TABLE_SUFFIXES)
+"""Of files of rows, in the order in which a folder that holds several kinds is read."""
+_ABOUT = re.compile(
+    r"(dataset_infos?|state|dataset_dict|config|package(-lock)?|manifest)\.json"
+    r"|\..*|README.*|.*\.ya?ml",
+    re.IGNORECASE,
+)
+"""Names of files and folders beside data that hold no rows."""
+_SPLIT = re.compile(r"(train|validation|valid|val|dev|test)(?=[-_.\d]|$)", re.IGNORECASE)
+_SPLITS = ("test", "validation", "valid", "val", "dev", "train")
+"""In the order in which one is taken where files belong to several."""
+
+
+class FileRow(NamedTuple):
+    """A row of a file."""
+
+    where: str
+    """Such as `data.jsonl, line 4`."""
+    id: str
+    """Where the row has none: its number, of four digits."""
+    value: Any
+    """An object, a string, or the error in its place."""
+    is_numbered: bool = True
+    """Whether `id` is a number; else it is the row's name in an object of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowMarks:
+    """What tells an object that is a row from one that holds rows."""
+
+    names: tuple[str, ...]
+    """A row has one of these columns, in letters of either case."""
+    kinds: tuple[type, ...] = (str,)
+    """Of what it holds there."""
+
+    def has(self, value: Any, *kinds: type) -> bool:
+        """Return whether `value` is an object with such a column, of `kinds` if given."""
+        if not isinstance(value, dict):
+            return False
+        named = names_by_lower_case(value)
+        own = (value[named[name]] for name in self.names if name in named)
+        return any(isinstance(one, kinds or self.kinds) for one in own)
+
+
+class FileRows(NamedTuple):
+    """The columns of a file, and its rows."""
+
+    names: tuple[str, ...]
+    rows: Iterable[FileRow]
+    """Read when they are iterated over, where a file may be larger than memory."""
+
+
+def names_by_lower_case(names: Iterable[str]) -> dict[str, str]:
+    """Return names as they are written, by what they are in lower case.
+
+    Of several that differ in their case alone, the one in lower case, else the first.
+    """
+    ordered = sorted(names, key=lambda name: name != name.casefold())
+    return {name.strip().casefold(): name for name in reversed(ordered)}
+
+
+def read_file(path: Path, marks: RowMarks) -> FileRows:
+    """Return the rows of a file by its suffix; TaskError where it cannot be read."""
+    suffix = path.suffix.lower()
+    if suffix in COLUMN_SUFFIXES:
+        read = parquet_rows if suffix == ".parquet" else arrow_rows
+        rows = _NumberedRows(path, lambda: read([path]))
+        return FileRows(column_names(path), rows)
+    if suffix in TABLE_SUFFIXES:
+        table = table_of(read_text(path), path, prose=True)
+        return FileRows(tuple(table.names), table_rows(table, path))
+    listed = json_rows(read_text(path), path, marks)
+    objects = (row.value for row in listed if isinstance(row.value, dict))
+    return FileRows(tuple(dict.fromkeys(key for own in objects for key in own)), listed)
+
+
+@dataclass(frozen=True, slots=True)
+class _NumberedRows:
+    """Rows with their numbers, read anew each time."""
+
+    path: Path
+    read: Callable[[], Iterable[Any]]
+
+    def __iter__(self) -> Iterator[FileRow]:
+        for number, value in enumerate(self.read(), 1):
+            yield FileRow(f"{self.path.name}, row {number}", f"{number:04d}", value)
+
+
+def table_rows(table: TextTable, path: Path) -> list[FileRow]:
+    """Return the rows of a table by column; an error where a row has other cells."""
+    rows: list[FileRow] = []
+    for number, row in enumerate(table.rows, 1):
+        value: Any = dict(zip(table.names, row.cells, strict=False))
+        if fault := table.fault(row):
+            value = RowError(Rule.WRONG_TYPE, f"line {row.line} {fault}")
+        rows.append(FileRow(f"{path.name}, line {row.line}", f"{number:04d}", value))
+    return rows
+
+
+def json_rows(text: str, path: Path, marks: RowMarks) -> list[FileRow]:
+    """Return the rows of a JSON text or of lines of it; TaskError where it is neither."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        whole = error
+    else:
+        return rows_of_value(value, text, path, marks)
+    rows = [
+        FileRow(f"{path.name}, line {number}", f"{number:04d}", _parsed(line, number))
+        for number, line in enumerate(text.split("\n"), 1)
+        if line.strip()
+    ]
+    listed = text.lstrip().startswith("[")
+    if listed or not any(isinstance(row.value, dict | str) for row in rows):
+        raise TaskError(f"{path} is neither JSON nor lines of it: {whole}")
+    return rows
+
+
+def _parsed(line: str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return RowError(Rule.WRONG_TYPE, f"line {number} is not JSON: {error}")
+
+
+def rows_of_value(value: Any, text: str, path: Path, marks: RowMarks) -> list[FileRow]:
+    """Return the rows of a list, of the one list in an object, or of objects by id.
+
+    `text` is what `value` was read from.
+    """
+    if isinstance(value, list):
+        return _listed(value, path, Rows(path, text).lines())
+    if isinstance(value, dict) and not marks.has(value):
+        named = names_by_lower_case(value)
+        lists = [v for n in marks.names if isinstance(v := value.get(named.get(n)), list)]
+        lists = lists[:1] or [own for own in value.values() if isinstance(own, list)]
+        if len(lists) == 1 and (path.suffix.lower() == ".json" or marks.has(value, list)):
+            return _listed(lists[0], path)
+        if value and all(map(marks.has, value.values())):
+            return [
+                FileRow(f"{path.name}, {id!r}", id, row, is_numbered=False)
+                for id, row in value.items()
+            ]
+    return _listed([value], path)
+
+
+def _listed(
+    values: Sequence[Any], path: Path, lines: Iterable[int] | None = None
+) -> list[FileRow]:
+    numbers = [*lines] if lines is not None else []
+    several = len({*numbers}) > 1
+    return [
+        FileRow(
+            f"{path.name}, row {i}" + (f", line {numbers[i - 1]}" if several else ""),
+            f"{i:04d}",
+            value,
+        )
+        for i, value in enumerate(values, 1)
+    ]
+
+
+# ----------------------------------------------------------------------------- folders
+
+
+class ChosenFiles(NamedTuple):
+    """Files of rows in a folder that are read."""
+
+    files: list[Path]
+    left: list[Path]
+    """Those of other splits."""
+
+
+def files_of(folder: Path, pattern: str = "") -> ChosenFiles:
+    """Return the files of rows in a folder, or those that match a pattern.
+
+    Without a pattern, those least deep, of one kind; where they belong to several splits,
+    the test split, else the first of validation and training. TaskError where there are
+    none, or where it cannot be told which belong together.
+    """
+    if pattern:
+        found = [path for path in sorted(folder.glob(pattern)) if path.is_file()]
+        if wrong := [path for path in found if path.suffix.lower() not in SUFFIXES]:
+            raise TaskError(f"data.files: {wrong[0]} is none of {', '.join(SUFFIXES)}")
+        if len({path.parent for path in found}) > 1:
+            raise TaskError(f"data.files: {pattern!r} matches files of several folders")
+        if not found:
+            raise TaskError(f"data.files: nothing in {folder} matches {pattern!r}")
+        return ChosenFiles(found, [])
+    found = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in SUFFIXES
+        and not any(map(_ABOUT.fullmatch, path.relative_to(folder).parts))
+    ]
+    if not found:
+        raise TaskError(f"{folder} holds no file of rows ({', '.join(SUFFIXES)})")
+    by_split: dict[str, list[Path]] = {}
+    for path in found:
+        by_split.setdefault(_split_of(path.relative_to(folder)), []).append(path)
+    split = next((name for name in _SPLITS if name in by_split), "")
+    if split and len(by_split) > 1:
+        found = by_split[split]
+    depth = min(len(path.parts) for path in found)
+    found = [path for path in found if len(path.parts) == depth]
+    kinds = {path.suffix.lower() for path in found}
+    kind = next(suffix for suffix in SUFFIXES if suffix in kinds)
+    chosen = [path for path in found if path.suffix.lower() == kind]
+    if len({path.parent for path in chosen}) > 1 or (len(kinds) > 1 and len(chosen) > 1):
+        names = ", ".join(str(path.relative_to(folder)) for path in found[:4])
+        raise TaskError(
+            f"{folder} holds several files of rows ({names}, ...): say which with "
+            f"--set data.files='{found[0].relative_to(folder)}', a name or a pattern"
+        )
+    left = [path for path in sorted(folder.rglob(f"*{kind}")) if path not in chosen]
+    return ChosenFiles(chosen, left)
+
+
+def _split_of(path: PurePath) -> str:
+    """Return the split that a file's name or folder begins with; empty for none."""
+    for part in reversed(path.parts):
+        if match := _SPLIT.match(part):
+            return match[1].lower()
+    return ""
