@@ -30,7 +30,7 @@ def validated(model: type[M], values: Mapping[str, Any], where: str) -> M:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        lines = [_explained(model, e, where) for e in error.errors()]
+        lines = [explanation(model, e, where) for e in error.errors()]
         raise UsageError("\n".join(lines)) from None
 
 
@@ -41,7 +41,8 @@ def with_overrides(settings: M, overrides: Mapping[str, Any], where: str) -> M:
     return validated(type(settings), settings.model_dump() | dict(overrides), where)
 
 
-def _explained(model: type[BaseModel], error: Any, where: str) -> str:
+def explanation(model: type[BaseModel], error: Any, where: str) -> str:
+    """Return one of a ValidationError's `errors()` in words: key, place, rule and value."""
     path = [str(part) for part in error["loc"]]
     place = ".".join([where, *path[:-1]] if where else path[:-1])
     inside = f" in {place}" if place else ""
