@@ -28,7 +28,8 @@ from plait.scorers.judging.sources import (
     RubricSource,
     parse_rubric,
 )
-from plait.scorers.judging.user_judge import UserRubricJudge, schema_of
+from plait.scorers.judging.user_examiner import UserExaminer, schema_of
+from plait.scorers.judging.user_judge import UserRubricJudge
 from plait.scorers.judging.user_rubric import read_user_rubric
 from plait.scorers.vqa import VQA
 
@@ -151,10 +152,9 @@ class JudgeSettings(ChatJudgeSettings):
             name=name,
             stage=stage,
             scale=rubric.score,
-            rubric=rubric,
+            examiner=UserExaminer(rubric, self.max_images),
             retries=self.most_retries,
             seed=self.seed,
-            max_images=self.max_images,
         )
 
 

@@ -242,11 +242,12 @@ def criteria_of_query(query: Query, usual: QueryCriteria) -> tuple[Criterion, ..
     defaults = usual.model_dump()
     return tuple(
         _query_criterion(value, number, defaults)
-        for number, value in enumerate(_values(query), 1)
+        for number, value in enumerate(stated_criteria(query), 1)
     )
 
 
-def _values(query: Query) -> list[Any]:
+def stated_criteria(query: Query) -> list[Any]:
+    """Return what a query states as its criteria, valid or not."""
     lists = [_listed(query.metadata.get(key)) for key in (_COLUMN, *ABOUTS.values())]
     return [*_listed(query.criteria), *(value for own in lists for value in own)]
 

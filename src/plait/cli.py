@@ -597,6 +597,19 @@ def bias(run: Run, rubric: Rubric = None, out: OutFolder = None) -> int:
     return biases.bias(root, _console(), rubric=source, out=out)
 
 
+@app.command()
+def check(
+    place: Annotated[str, Argument(help="A rubric of your own: FILE.toml.")],
+    data: Data = None,
+) -> int:
+    """Show what a rubric asks, and one whole prompt for a query of --data."""
+    from plait.benchmarks.check_rubric import check_rubric
+
+    if not place.endswith(".toml"):
+        raise UsageError(f"{place} is no rubric: give a file of the form FILE.toml")
+    return check_rubric(any_path(place), data, _console())
+
+
 @app.command("list")
 def list_names(
     what: Annotated[str, Argument(help="systems, scorers, data or weights.")] = "systems",
