@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, get_args
+from types import UnionType
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -60,10 +61,25 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
     parts = iter(path)
     for part in parts:
         field = model.model_fields.get(part)
-        annotation = field.annotation if field else None
-        for inner in (annotation, *get_args(annotation)):
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                model = inner
-                if inner is not annotation:
-                    next(parts, None)  # the name of a table, in a mapping of them
+        if (found := _model_in(field.annotation if field else None)) is not None:
+            model = found.model
+            if found.held:
+                next(parts, None)  # the name or number of a table, of several
     return list(model.model_fields)
+
+
+class _Found(NamedTuple):
+    model: type[BaseModel]
+    held: bool
+    """Whether there are several, in a mapping or a list."""
+
+
+def _model_in(annotation: Any) -> _Found | None:
+    """Return the first model in an annotation, such as `Mapping[str, Model] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _Found(annotation, held=False)
+    holds = get_origin(annotation) not in (Union, UnionType)
+    for inner in get_args(annotation):
+        if (found := _model_in(inner)) is not None:
+            return found._replace(held=found.held or holds)
+    return None
