@@ -426,7 +426,17 @@ def agreement(
         ),
     ] = None,
     scorer: Scorers = None,
-    scale: Annotated[str, Option(help="Scale of people's scores.")] = "0-6",
+    criterion: Annotated[
+        str | None,
+        Option(
+            help="Compare on this criterion alone; people's rows may name theirs in a "
+            "column criterion."
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        Option(help="Scale of people's scores; by default 0-6, or the criterion's."),
+    ] = None,
     rescale: Annotated[
         bool, Option(help="Map judges' scores to people's scale first.")
     ] = True,
@@ -440,7 +450,9 @@ def agreement(
     from plait.benchmarks.studies import agreement as study
     from plait.commands import show_study
 
-    settings = study.AgreementSettings(human_scale=scale, rescale=rescale)
+    settings = study.AgreementSettings(
+        human_scale=scale or "", rescale=rescale, criterion=criterion or ""
+    )
     content = study.agreement_report(any_path(scores), human, settings, scorer or ())
     show_study(content, study.tables(content), (), out, _console())
 

@@ -489,6 +489,35 @@ def test_a_run_is_judged_by_a_users_own_rubric(server: Server, tmp_path: Path) -
     assert len(server.bodies) == asked
 
 
+def test_people_agree_with_a_judge_on_one_criterion(server: Server, tmp_path: Path) -> None:
+    rubric, root, out = (tmp_path / name for name in ("mine.toml", "run", "out.json"))
+    rubric.write_text(MINE)
+    assert plait(server, *run_words(root, rubric)).exit_code == 0
+    people = tmp_path / "people.csv"
+    lines = ["id,system,criterion,score"]
+    for id in open_results(root).board.keys:
+        lines += [f"{id},gt,Layout,4", f"{id},gt,Safe,1"]
+    people.write_text("\n".join(lines))
+    words = ["agreement", str(root), str(people), "--out", str(out)]
+
+    def told(*more: str) -> dict[str, Any]:
+        done = CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
+        assert done.exit_code == 0
+        content: dict[str, Any] = json.loads(out.read_text())
+        return content
+
+    layout = told("--criterion", "Layout")
+    assert (layout["criterion"], layout["human_scale"]) == ("Layout", "1-5")
+    (judge,) = layout["judges"]
+    assert judge["counts"]["matched"] == 6
+    assert judge["groups"][0]["coefficients"]["mae"]["value"] == 1.0
+    (judge,) = told("--criterion", "Safe")["judges"]
+    assert judge["groups"][0]["coefficients"]["mae"]["value"] == 0.0
+    for more, said in (((), "--criterion NAME"), (("--criterion", "safe!"), "'Safe'")):
+        with pytest.raises(UsageError, match=said):
+            told(*more)
+
+
 def test_a_rubric_is_checked_before_anything_is_asked(
     server: Server, tmp_path: Path
 ) -> None:
