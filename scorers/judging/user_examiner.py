@@ -9,7 +9,7 @@ from typing import Any
 
 from plait.generators.content import joined
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
-from plait.generators.replies import plain_key, stated
+from plait.generators.replies import find_objects, plain_key, stated
 from plait.scorers.judging.corrected import UNKNOWN, Pages
 from plait.scorers.judging.judge import Question
 from plait.scorers.judging.replies import Unreadable, object_schema
@@ -143,7 +143,7 @@ class UserExaminer:
         for criterion in criteria:
             name = criterion.name
             found = said.get(plain_key(name)) or lines.get(name) or stated(reply, name)
-            readings = {criterion.value_of(value) for value in found}
+            readings = {criterion.value_of(_score_in(value)) for value in found}
             if len(readings) == 1 and (value := readings.pop()) is not None:
                 values[name] = value
                 reasons[name] = _reason_in(found)
@@ -199,13 +199,19 @@ def _in_text(criterion: Criterion) -> str:
 
 
 def _said_in_list(reply: str) -> Iterator[tuple[str, list[Any]]]:
-    """Yield what a reply says under `verdicts`: by plain name, all that has this name."""
+    """Yield what a reply says under `verdicts`: by plain name, all that has this name.
+
+    The list may be all of the reply, or its one verdict.
+    """
     lists = stated(reply, _LISTED)
     rows = lists[0] if len(lists) == 1 and isinstance(lists[0], list) else []
+    if not lists:
+        objects, broken = find_objects(reply)
+        rows = [] if broken else [one.content for one in objects if one.told]
     by_name: dict[str, list[Any]] = {}
     for row in rows:
-        if isinstance(row, Mapping) and _SCORE in row:
-            by_name.setdefault(plain_key(str(row.get(_NAMED, ""))), []).append(row)
+        if isinstance(row, Mapping) and row.keys() >= {_NAMED, _SCORE}:
+            by_name.setdefault(plain_key(str(row[_NAMED])), []).append(row)
     yield from by_name.items()
 
 
@@ -219,6 +225,10 @@ def _said_in_lines(reply: str, criteria: Sequence[Criterion]) -> Mapping[str, li
     return lines
 
 
+def _score_in(value: Any) -> Any:
+    return value.get(_SCORE, value) if isinstance(value, Mapping) else value
+
+
 def _reason_in(found: Sequence[Any]) -> str:
     reasons = (row.get(_REASON) for row in found if isinstance(row, Mapping))
     return next((reason for reason in reasons if isinstance(reason, str)), "")
@@ -227,6 +237,5 @@ def _reason_in(found: Sequence[Any]) -> str:
 def _problem(criterion: Criterion, found: Sequence[Any]) -> str:
     if not found:
         return f"there is no verdict on {criterion.name!r}"
-    scores = [row.get(_SCORE) if isinstance(row, Mapping) else row for row in found]
-    said = " and as ".join(map(repr, scores))
+    said = " and as ".join(repr(_score_in(value)) for value in found)
     return f"{criterion.name!r} is stated as {said}, not {criterion.form}"

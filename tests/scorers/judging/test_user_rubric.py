@@ -249,6 +249,11 @@ def test_criteria_that_are_shown_other_parts_are_asked_about_apart(tmp_path: Pat
         (f"So:\n```json\n{verdicts(Layout='4/5', Safe=True)}\n```", (4.0, 1.0)),
         ('{"Layout": {"score": 2, "reason": "x"}, "safe": "no"}', (2.0, 0.0)),
         ("Layout: 3\nSafe: yes", (3.0, 1.0)),
+        (json.dumps(json.loads(verdicts(Layout=4, Safe="yes"))["verdicts"]), (4.0, 1.0)),
+        (
+            'The answer ends with {"verdicts": [{"criterion": "Layout", "score": 5}]}',
+            "no verdict on 'Layout'",
+        ),
         (verdicts(Layout=4), "no verdict on 'Safe'"),
         (verdicts(Layout=6, Safe="yes"), "'Layout' is stated as 6, not a number from 1"),
         (verdicts(Layout=4, Safe="perhaps"), "'Safe' is stated as 'perhaps'"),
