@@ -348,7 +348,7 @@ def _problem(model: type[BaseModel], text: RubricText, error: Any) -> str:
             'scale = "1-5", or write one for all at the top of the file'
         )
     if error["type"] == "missing":
-        return f"{place[-1]} is missing; every one of {place[0]} has it"
+        return f"the key {place[-1]!r} is missing"
     return explanation(model, error, "")
 
 
