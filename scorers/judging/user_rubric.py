@@ -46,6 +46,8 @@ QUERY_CRITERIA = "query criteria"
 _COLUMN = "criteria"
 """Metadata of a query: its criteria as a JSON list, where they are no text."""
 _UNNAMED = "requirement"
+_ABOUT = {"text": "About the text: ", "image": "About the images: "}
+"""Before a question that is about a part of the answer, which is shown whole."""
 _QUESTIONS = ("question", "criterion", "text")
 """Keys of an object under which a query's criterion stands."""
 
@@ -236,8 +238,8 @@ def criteria_of_query(query: Query, usual: QueryCriteria) -> tuple[Criterion, ..
     """Return the criteria that a query itself has; ValueError for one that is none.
 
     They are those in its column of criteria: a text, or a list of texts and of objects with
-    a `question` (or `criterion`, or `text`) and perhaps `name`, `scale`, `weight`, `show`
-    and `direction`; and UEval's about text and images.
+    a `question` (or `criterion`, or `text`) and perhaps `name`, `scale`, `weight`, `show`,
+    `direction` and `about`, which is `text` or `image`; and UEval's about these.
     """
     defaults = usual.model_dump()
     return tuple(
@@ -248,8 +250,11 @@ def criteria_of_query(query: Query, usual: QueryCriteria) -> tuple[Criterion, ..
 
 def stated_criteria(query: Query) -> list[Any]:
     """Return what a query states as its criteria, valid or not."""
-    lists = [_listed(query.metadata.get(key)) for key in (_COLUMN, *ABOUTS.values())]
-    return [*_listed(query.criteria), *(value for own in lists for value in own)]
+    stated = [*_listed(query.criteria), *_listed(query.metadata.get(_COLUMN))]
+    for about, key in ABOUTS.items():
+        listed = _listed(query.metadata.get(key))
+        stated += [{"criterion": text, "about": about} for text in listed]
+    return stated
 
 
 def _listed(text: str | None) -> list[Any]:
@@ -269,7 +274,9 @@ def _query_criterion(value: Any, number: int, defaults: Mapping[str, Any]) -> Cr
     if not isinstance(table, Mapping):
         raise ValueError(f"criterion {number} is {value!r}; it must be a text or an object")
     own = {k: v for k, v in table.items() if k not in _QUESTIONS and v is not None}
-    own["question"] = next((table[k] for k in _QUESTIONS if table.get(k)), None)
+    question = next((table[k] for k in _QUESTIONS if table.get(k)), None)
+    about = _ABOUT.get(str(own.pop("about", "")), "")
+    own["question"] = f"{about}{question}" if isinstance(question, str) else question
     own.setdefault("name", f"{_UNNAMED} {number}")
     try:
         return Criterion.model_validate({**defaults, **own})

@@ -27,6 +27,7 @@ from plait.generators.base import Failure, Fault, NotApplicable, Result, Unread
 from plait.generators.document import Document, Query, Request, Score, Text
 from plait.generators.errors import UsageError
 from plait.generators.images import encode
+from plait.scorers.judging.criteria import ABOUTS
 from plait.scorers.judging.resolve import JudgeSettings
 from plait.scorers.judging.rubric_file import line_of
 from plait.scorers.judging.sources import OWN_WORDING, parse_rubric
@@ -356,6 +357,16 @@ def test_criteria_of_a_query_are_asked_about_too(tmp_path: Path) -> None:
     assert parts["Depth"] == ("Depth", "criterion", 5.0, "points", "0-10")
     assert parts["query criteria"] == ("query criteria", "criterion", 0.5, "share", "0-1")
     assert score.parts["of_query"][1] == {"criterion": "Names oil.", "value": 0.0}
+    # As readers of tables and of UEval leave them.
+    listed = {"criteria": json.dumps(["A."]), ABOUTS["image"]: json.dumps(["B."])}
+    jobs, _ = converse(
+        judge,
+        replace(QUERY, metadata=listed),
+        ANSWER,
+        [verdicts(Layout=5, Safe=1, **{"requirement 1": 1, "requirement 2": 1})],
+    )
+    assert "- requirement 1 (yes or no): A.\n" in shown(jobs[0].input)
+    assert "(yes or no): About the images: B.\n" in shown(jobs[0].input)
     plain = replace(QUERY, criteria="Names salt.")
     reply = verdicts(Layout=5, Safe="yes", **{"requirement 1": "no"})
     assert scored(judge, reply, query=plain).value == 75.0
