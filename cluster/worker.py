@@ -38,6 +38,7 @@ from plait.cluster.watcher import redirect_stderr
 from plait.generators.base import (
     Failure,
     Fault,
+    Kind,
     Outcome,
     Result,
     Skip,
@@ -49,6 +50,7 @@ from plait.generators.buckets import any_path
 from plait.generators.document import Request, with_blobs
 from plait.generators.errors import UsageError
 from plait.generators.secrets import know, print_error, without_keys_in
+from plait.scorers.own_parts import with_scores
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""
@@ -120,6 +122,8 @@ class _TimedCall:
         began = time.perf_counter()
         with self.spans.phase("compute"):
             returned = self.stage(self.inputs)
+            if self.spec.kind is Kind.SCORE:
+                returned = with_scores(self.stage, returned)
         self.busy_s = time.perf_counter() - began
         outcomes = without_keys_in(_one_for_each(self.inputs, returned, self.spec))
         after = self.meter.joules() if self.meter else None

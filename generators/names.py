@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, get_args
+from types import UnionType
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -30,7 +31,7 @@ def validated(model: type[M], values: Mapping[str, Any], where: str) -> M:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        lines = [_explained(model, e, where) for e in error.errors()]
+        lines = [explanation(model, e, where) for e in error.errors()]
         raise UsageError("\n".join(lines)) from None
 
 
@@ -41,7 +42,8 @@ def with_overrides(settings: M, overrides: Mapping[str, Any], where: str) -> M:
     return validated(type(settings), settings.model_dump() | dict(overrides), where)
 
 
-def _explained(model: type[BaseModel], error: Any, where: str) -> str:
+def explanation(model: type[BaseModel], error: Any, where: str) -> str:
+    """Return one of a ValidationError's `errors()` in words: key, place, rule and value."""
     path = [str(part) for part in error["loc"]]
     place = ".".join([where, *path[:-1]] if where else path[:-1])
     inside = f" in {place}" if place else ""
@@ -59,10 +61,25 @@ def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
     parts = iter(path)
     for part in parts:
         field = model.model_fields.get(part)
-        annotation = field.annotation if field else None
-        for inner in (annotation, *get_args(annotation)):
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                model = inner
-                if inner is not annotation:
-                    next(parts, None)  # the name of a table, in a mapping of them
+        if (found := _model_in(field.annotation if field else None)) is not None:
+            model = found.model
+            if found.held:
+                next(parts, None)  # the name or number of a table, of several
     return list(model.model_fields)
+
+
+class _Found(NamedTuple):
+    model: type[BaseModel]
+    held: bool
+    """Whether there are several, in a mapping or a list."""
+
+
+def _model_in(annotation: Any) -> _Found | None:
+    """Return the first model in an annotation, such as `Mapping[str, Model] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _Found(annotation, held=False)
+    holds = get_origin(annotation) not in (Union, UnionType)
+    for inner in get_args(annotation):
+        if (found := _model_in(inner)) is not None:
+            return found._replace(held=found.held or holds)
+    return None

@@ -39,10 +39,10 @@ def stated(reply: str, name: str, *others: str) -> list[Any]:
     where there is no statement, or where an object with the key cannot be read. A thought
     before the reply states nothing.
     """
-    keys = {_plain(key) for key in (name, *others)}
+    keys = {plain_key(key) for key in (name, *others)}
     reply = _unquoted(separate(reply).text)
     found, rest = find_objects(reply)
-    if any(key in _plain(rest) for key in keys):
+    if any(key in plain_key(rest) for key in keys):
         return []
     told: list[Any] = []
     values: list[Any] = []
@@ -58,12 +58,17 @@ def stated(reply: str, name: str, *others: str) -> list[Any]:
 
 def under(content: Any, name: str) -> list[Any]:
     """Return the values under a key in an object and in those inside it, each once."""
-    return _once(list(_under(content, {_plain(name)})))
+    return _once(list(_under(content, {plain_key(name)})))
 
 
 def bare(reply: str) -> str:
     """Return a reply without marks around it: `**Yes.**` and `<answer>Yes</answer>`."""
     return _MARKS.sub("", separate(reply).text).strip(" \t\r\n.!}")
+
+
+def plain_key(key: str) -> str:
+    """Return a key as keys are compared: letters and digits alone, in lower case."""
+    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", key).casefold())
 
 
 def as_number(value: Any, top: int | None = None) -> float | None:
@@ -129,7 +134,7 @@ def _inner(value: Any) -> Any:
     if isinstance(value, list) and len(value) == 1:
         return value[0]
     if isinstance(value, dict):
-        told = [inner for key, inner in value.items() if _plain(key) in _INNER]
+        told = [inner for key, inner in value.items() if plain_key(key) in _INNER]
         return told[0] if len(told) == 1 else value
     return value
 
@@ -155,11 +160,6 @@ def _is_form(value: Any) -> bool:
     return isinstance(value, str) and _FORM.fullmatch(value) is not None
 
 
-def _plain(key: str) -> str:
-    """Return a key in lower case, letters and digits alone."""
-    return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", key).casefold())
-
-
 def _once(values: list[Any]) -> list[Any]:
     seen = {repr(value): value for value in values}
     return list(seen.values())
@@ -180,11 +180,11 @@ def _under(content: Any, keys: Collection[str]) -> Iterator[Any]:
     """Yield the values under keys in an object and in those inside it."""
     if isinstance(content, dict):
         for name, value in content.items():
-            if _plain(name) in keys:
+            if plain_key(name) in keys:
                 yield from value if isinstance(value, _Several) else (value,)
-            elif _NOT_STATED.match(_plain(name)):
+            elif _NOT_STATED.match(plain_key(name)):
                 continue
-            elif _plain(name) == "arguments" and isinstance(value, str):
+            elif plain_key(name) == "arguments" and isinstance(value, str):
                 # Of a call of a function, which are JSON in a text.
                 yield from _under(json_object(value), keys)
             else:

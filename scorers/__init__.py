@@ -21,6 +21,7 @@ from plait.scorers.base import (
     with_stage,
 )
 from plait.scorers.judging.resolve import JUDGES, PREFIXES, Chat, chat_model, resolve_judge
+from plait.scorers.own_parts import declared_parts, scale_of_parts
 from plait.scorers.parts import KINDS, PartScale, PartTable
 from plait.scorers.vqa import VQA
 
@@ -126,17 +127,20 @@ def custom_scorer(
 
     They are `scale`, `LOW-HIGH` such as `0-10` (values beyond it are failures; without it
     any finite number counts), `direction`, `higher` (the default) or `lower`, whichever
-    is better, and `part_scales`, what its parts are (`parts.py`). UsageError for an invalid
-    one.
+    is better, `parts`, what it returns in place of a score (`own_parts.py`), and
+    `part_scales`, what else it says (`parts.py`). UsageError for an invalid one.
     """
     stage = custom_spec(name, weights, overrides, [Kind.SCORE])
     cls = imported(stage.target)
-    scale, direction = getattr(cls, "scale", UNBOUNDED), getattr(cls, "direction", "higher")
+    weighted = declared_parts(cls, f"scorer {name!r}")
+    usual = scale_of_parts(cls, weighted) or UNBOUNDED
+    scale, direction = getattr(cls, "scale", usual), getattr(cls, "direction", "higher")
     if direction not in DIRECTIONS:
         raise unknown(f"direction of scorer {name!r}", str(direction), DIRECTIONS)
     _check_ends(str(scale), f"scorer {name!r}")
-    parts = _declared_parts(name, getattr(cls, "part_scales", ()))
-    return CustomScorer(name, stage, str(scale), direction, own_parts=parts)
+    others = _declared_parts(name, getattr(cls, "part_scales", ()))
+    own = PartTable.of(*(part.described(n) for n, part in weighted.items()), *others.rows)
+    return CustomScorer(name, stage, str(scale), direction, own_parts=own)
 
 
 def _check_ends(scale: str, whose: str) -> None:

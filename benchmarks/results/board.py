@@ -159,6 +159,8 @@ class Board:
     """By system, its answers that begin with a thought, where there are any."""
     damaged: int = 0
     """Damaged parts of the run, whose records count as missing."""
+    criterion_scales: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By scorer and criterion, of scorers whose criteria are on scales of their own."""
     agreement: Sequence[MeasuredAgreement] = ()
     """How often judges were measured to agree with people, beside published figures."""
     reading: Reading = lambda keys: ()

@@ -44,10 +44,17 @@ from plait.benchmarks.tasks.controls import is_reference
 from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName, StageSpec
 from plait.generators.buckets import AnyPath
 from plait.generators.files import write_whole
-from plait.scorers.base import Scorer, ends_of
+from plait.scorers.base import UNBOUNDED, Scorer, bounds, ends_of
 from plait.scorers.judging.summaries import mmie_summary, opening_summary
 from plait.scorers.statistics.estimate import Estimate
-from plait.scorers.statistics.means import Stratum, mean, of_differences, paired, stratified
+from plait.scorers.statistics.means import (
+    Stratum,
+    mean,
+    mean_by_question,
+    of_differences,
+    paired,
+    stratified,
+)
 
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
 FIXED, MICRO = "avg_fixed", "avg_micro"
@@ -181,9 +188,20 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
             MICRO: micro[i],
             "categories": {name: cells[i] for name, cells in categories.items()},
             "fields": {name: cells[i] for name, cells in fields.items()},
+            **_criteria(board, scorer, system.name),
         }
         for i, system in enumerate(board.systems)
     ]
+
+
+def _criteria(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
+    """Return the mean of each criterion, where they are on scales of their own."""
+    if scorer.criteria_are_shares:
+        return {}
+    means = criterion_means(board, scorer.name).get("", {}).get(system, {})
+    scales = {c: board.criterion_scales.get((scorer.name, c), UNBOUNDED) for c in means}
+    cells = {c: m.as_json("mean") | {"scale": scales[c]} for c, m in means.items()}
+    return {"criteria": cells} if cells else {}
 
 
 def _part(
@@ -384,23 +402,67 @@ def released_table(board: Board, scorer: Scorer) -> ResultTable | None:
 def criteria_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
     """Say how often each criterion is met, one table per category.
 
-    Of a user's scorer, the mean of each criterion, on a scale that only the user knows. The
+    Where criteria are on scales of their own, the mean of each, first over all queries. The
     penalty is not a criterion and comes last.
     """
-    share = scorer.criteria_are_shares
+    if not scorer.criteria_are_shares:
+        yield from _criterion_mean_tables(board, scorer)
+        return
     where = board.rulings(scorer.name) & ~board.column["criterion"].is_(RAW)
     columns = ("category", "system", "criterion")
     shares: dict[str, dict[str, dict[str, str]]] = {}
     for category, system, criterion, n, met in board.grouped(where, columns, "value"):
         own = shares.setdefault(category, {}).setdefault(system, {})
-        mean = f"{100 * (met / n):.0f}%" if share else NumberForm().number(met / n)
-        own[criterion] = f"{mean} n={n}"
+        own[criterion] = f"{100 * (met / n):.0f}% n={n}"
     for category, systems in shares.items():
         criteria = dict.fromkeys(name for own in systems.values() for name in own)
         order = sorted(criteria, key=PENALTY.__eq__)
         names = (r["system"] for r in ranked(board, scorer) if r["system"] in systems)
         lines = [[name, *(systems[name].get(c, "-") for c in order)] for name in names]
         yield ResultTable.of(f"{category}, by criterion", ["system", *order], lines)
+
+
+@lru_cache(maxsize=8)
+def criterion_means(board: Board, scorer: str) -> dict[str, dict[str, dict[str, Estimate]]]:
+    """Return the mean of each criterion by category and system, with its interval.
+
+    Of one query those over its repeats count once. The category "" is all of them.
+    """
+    where = board.rulings(scorer) & ~board.column["criterion"].is_(RAW)
+    columns = ("category", "system", "criterion", "query", "value")
+    found: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
+    for category, system, criterion, query, value in board.rows(where, *columns):
+        for group in ("", category):
+            found.setdefault((group, system, criterion), []).append((query, value))
+    means: dict[str, dict[str, dict[str, Estimate]]] = {}
+    for (group, system, criterion), rows in found.items():
+        queries, values = zip(*rows, strict=True)
+        ends = ends_of(board.criterion_scales.get((scorer, criterion), ""))
+        own = means.setdefault(group, {}).setdefault(system, {})
+        own[criterion] = mean_by_question(queries, values, ends)
+    return means
+
+
+def _criterion_mean_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
+    means = criterion_means(board, scorer.name)
+    if len(means) == 2:  # all queries are of one category
+        means = {"": means[""]}
+    for category, systems in means.items():
+        criteria = dict.fromkeys(name for own in systems.values() for name in own)
+        order = sorted(criteria, key=PENALTY.__eq__)
+        scales = {c: board.criterion_scales.get((scorer.name, c), "") for c in order}
+        head = [f"{c} ({scale})" if bounds(scale) else c for c, scale in scales.items()]
+        lines: list[list[str | TableCell]] = []
+        for name in (r["system"] for r in ranked(board, scorer) if r["system"] in systems):
+            cells = [
+                TableCell.of(
+                    systems[name].get(c, Estimate(None)), NumberForm.of(scale), counted=True
+                )
+                for c, scale in scales.items()
+            ]
+            lines.append([name, *cells])
+        title = f"{category}, by criterion" if category else "By criterion"
+        yield ResultTable.of(title, ["system", *head], lines)
 
 
 def pairs_table(board: Board, scorer: str) -> ResultTable | None:
@@ -518,6 +580,7 @@ def parts_of(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Cell]]:
     yield from ((average, "", scores[average]) for average in AVERAGES)
     for part, groups in (("category", "categories"), ("field", "fields")):
         yield from ((part, name, cell) for name, cell in scores[groups].items())
+    yield from (("criterion", n, cell) for n, cell in scores.get("criteria", {}).items())
 
 
 def write_leaderboard(board: Board, root: AnyPath) -> None:

@@ -151,7 +151,8 @@ class RunConfig(_Section):
     mode: Mode | None = None
     """How judges ask and read: `official` is the released scorer's way, quirks included."""
     rubric: str | None = None
-    """The judges' rubric: `own`, or `official:PATH` with your copy of MMIE's prompts.py."""
+    """The judges' rubric: `plait`, the path of your own (`FILE.toml`), or `official:PATH`
+    with your copy of MMIE's prompts.py."""
     executor: ExecutorName | None = None
     """Where workers run: on `ray`, or `local`, as threads of the command itself. By default
     PLAIT_EXECUTOR, else `ray`."""
@@ -200,7 +201,7 @@ class RunConfig(_Section):
         named = (self.rubric, *own)
         return {parse_rubric(rubric) for rubric in named if isinstance(rubric, str)}
 
-    def with_rubrics(self, change: Callable[[RubricSource], RubricSource]) -> "RunConfig":
+    def with_rubrics(self, change: Callable[[RubricSource], object]) -> "RunConfig":
         """The config with every rubric changed; UsageError for one that is not valid."""
 
         def changed(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -216,7 +217,7 @@ class RunConfig(_Section):
     @property
     def digest(self) -> str:
         """Identifies what is asked for; where, how and how it is shown does not count."""
-        values = self.resolved()
+        values = self.with_rubrics(lambda rubric: rubric.in_digests).resolved()
         naming = {k: v for k, v in values.items() if k not in _NOT_NAMING}
         # Left out while unset, so that runs older than these fields keep their names.
         for name in ("answers", "mode", "rubric", "servers"):

@@ -78,9 +78,14 @@ from plait.pipelines.systems import (
 )
 from plait.scorers import SCORERS, resolve_scorer
 from plait.scorers.base import Scorer, with_stage
-from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.judge import ChatJudge
 from plait.scorers.judging.resolve import PREFIX as JUDGE
-from plait.scorers.judging.resolve import PREFIXES, JudgeSettings, chat_model, rubrics_of
+from plait.scorers.judging.resolve import (
+    PREFIXES,
+    JudgeSettings,
+    chat_model,
+    refuse_wrong_rubric,
+)
 
 P = TypeVar("P", System, Scorer)
 OTHERS = tuple(prefix for prefix in PREFIXES if prefix != JUDGE)
@@ -172,7 +177,7 @@ class Experiment:
 
     def about(self) -> dict[str, Any]:
         """Return the manifest's entries about the run, without the environment."""
-        judges = [s for s in self.scorers if isinstance(s, RubricJudge)]
+        judges = [s for s in self.scorers if isinstance(s, ChatJudge) and s.texts]
         ids = [sample.id for sample in self.samples]
         given = self.given_answers(ids)
         return {
@@ -233,7 +238,7 @@ class Experiment:
         config, task = self.config, self.task
         models = models_of(config)
         settings = {s.name: scorer_settings(s.name, config, models) for s in self.scorers}
-        judges = [s for s in self.scorers if isinstance(s, RubricJudge)]
+        judges = [s for s in self.scorers if isinstance(s, ChatJudge) and s.texts]
         return RunAbout(
             run_digest=self.run_digest,
             name=task.name,
@@ -497,7 +502,7 @@ def _refuse_wrong_rubrics(config: RunConfig) -> None:
     common = {"rubric": config.rubric, "mode": None if judged else config.mode}
     for values in (common, *settings):
         given = {k: v for k, v in values.items() if v is not None}
-        rubrics_of(with_overrides(JudgeSettings(), given, ""))
+        refuse_wrong_rubric(with_overrides(JudgeSettings(), given, ""))
 
 
 def read_task(

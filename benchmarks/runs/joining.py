@@ -38,6 +38,7 @@ from plait.generators.system import System
 from plait.scorers.base import Scorer
 from plait.scorers.judging.resolve import PREFIX as JUDGE
 from plait.scorers.judging.resolve import refuse_mini_lvlm
+from plait.scorers.judging.sources import PLAIT
 
 Progress = Callable[[int, int], None]
 _UNPINNED = "unpinned:"
@@ -157,7 +158,7 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
     former = [name for name in before.scorers if name.startswith(JUDGE)]
     keeping = bool(former) and _mode_and_rubric(before) != _mode_and_rubric(config)
     if keeping:
-        current = {"mode": config.mode or "corrected", "rubric": config.rubric or "own"}
+        current = {"mode": config.mode or "corrected", "rubric": config.rubric or PLAIT}
         judge_settings = {name: current for name in judges if name not in former}
     source = before if keeping else config
     return config.model_copy(
@@ -182,7 +183,7 @@ def _with_judges(config: RunConfig, before: RunConfig) -> RunConfig:
 
 
 def _mode_and_rubric(config: RunConfig) -> tuple[str, str]:
-    return config.mode or "corrected", config.rubric or "own"
+    return config.mode or "corrected", config.rubric or PLAIT
 
 
 def _both(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:

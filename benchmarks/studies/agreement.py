@@ -50,6 +50,8 @@ from plait.scorers.statistics.preferences import (
 
 EXAMPLES = 5
 TRUTH = "truth:"
+MMIES_SCALE = "0-6"
+"""Of people's scores where nothing else is said."""
 Rated = Mapping[Unit, Mapping[str, Value]]
 """By unit, the value that each annotator gave."""
 
@@ -58,12 +60,19 @@ Rated = Mapping[Unit, Mapping[str, Value]]
 class AgreementSettings:
     """The settings of `plait agreement`."""
 
-    human_scale: str = "0-6"
-    """Of people's scores; MMIE's is 0 to 6."""
+    human_scale: str = ""
+    """Of people's scores; by default MMIE's, 0 to 6, or that of the criterion."""
+    criterion: str = ""
+    """The one that both are compared on; by default the whole score."""
     rescale: bool = True
     """Map judges' scores first, linearly from their scale to people's. The paper compares
     CLIPScore as it is (its MAE of 2.25 fits values below 1)."""
     draws: int = DRAWS
+
+    @property
+    def people_scale(self) -> str:
+        """The scale of people's scores."""
+        return self.human_scale or MMIES_SCALE
 
 
 def agreement_report(
@@ -81,23 +90,48 @@ def agreement_report(
     UsageError for files that cannot be read, rows that break a rule, and no document in
     common.
     """
+    of_truth = human_path is not None and str(human_path).startswith(TRUTH)
+    if settings.criterion and (human_path is None or of_truth):
+        raise UsageError("a criterion is compared with people's scores: name their file")
     if human_path is None:
         return choices.choices_report(scores_path, scorers)
-    scale = settings.human_scale
+    scale = settings.people_scale
+    criterion = settings.criterion
     if str(human_path).startswith(TRUTH) and not human_path.exists():
         return _with_truth(scores_path, str(human_path), scorers, settings)
-    judges = read_scores(scores_path, scale=scale, scorers=scorers)
-    raters = {"rater": "annotator", "unnamed": "people"}
-    people = read_ratings(human_path, **raters, scale=scale, known=judges.about)
+    judges = read_scores(scores_path, scale=scale, scorers=scorers, criterion=criterion)
+    if criterion and not settings.human_scale:
+        scale = _scale_of(criterion, judges)
+    people = read_ratings(
+        human_path,
+        rater="annotator",
+        unnamed="people",
+        scale=scale,
+        known=judges.about,
+        criterion=criterion,
+    )
     about = {"scores": str(scores_path), "human": str(human_path)}
-    return about | compared(judges, people, settings)
+    about |= {"criterion": criterion} if criterion else {}
+    return about | compared(judges, people, replace(settings, human_scale=scale))
+
+
+def _scale_of(criterion: str, judges: RatedDocuments) -> str:
+    """Return the one scale that judges give a criterion; UsageError for several."""
+    scales = sorted(set(judges.scales.values()))
+    if len(scales) > 1:
+        named = ", ".join(f"{name} {scale}" for name, scale in judges.scales.items())
+        raise UsageError(
+            f"criterion {criterion!r} is on several scales ({named}): say with --scale on "
+            "which people's scores are, or name one judge with --scorer"
+        )
+    return scales[0] if scales else MMIES_SCALE
 
 
 def _with_truth(
     path: AnyPath, name: str, scorers: Collection[str], settings: AgreementSettings
 ) -> Mapping[str, Any]:
     """Return the same with truth, which has a scale of its own, in the place of people."""
-    ratings = read_scores(path, scale=settings.human_scale)
+    ratings = read_scores(path, scale=MMIES_SCALE)
     if name not in ratings.raters:
         names = ", ".join(sorted(ratings.raters)) or "none"
         raise UsageError(
@@ -146,7 +180,7 @@ def compared(
         )
     return {
         "form": people.form,
-        "human_scale": settings.human_scale if people.form == "score" else None,
+        "human_scale": settings.people_scale if people.form == "score" else None,
         "annotators": sorted(people.values),
         "annotated": len(rated),
         "ratings": sum(len(values) for values in rated.values()),
@@ -200,7 +234,7 @@ def _measures(
     if people.form == "vote":
         voted = [(u.id, cast(Vote, own), _votes(human)) for u, own, human in matched]
         return {"agreement": _all_plain(mllm_agreement(voted))}
-    scale, human_ends = judges.scales.get(name, ""), ends_of(settings.human_scale)
+    scale, human_ends = judges.scales.get(name, ""), ends_of(settings.people_scale)
     ends, pairs = bounds(scale), []
     mapped = settings.rescale and ends is not None and ends != human_ends
     for unit, own, human in matched:

@@ -37,6 +37,8 @@ KINDS = ("interleaved", "integrated", "ground truth")
 DOCUMENT = "document"
 """Replaces `id` and `system` in files of the MMIE authors' annotation tool."""
 CRITERIA = "criteria"
+CRITERION = "criterion"
+"""Names what a row's score is of, where it is not the whole answer."""
 PENALTY = "penalty"
 Form = Literal["score", "preference", "vote"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -118,15 +120,46 @@ class RatedDocuments:
 
 
 def read_scores(
-    path: AnyPath, *, scale: str, scorers: Collection[str] = ()
+    path: AnyPath, *, scale: str, scorers: Collection[str] = (), criterion: str = ""
 ) -> RatedDocuments:
     """Return the scores of a run directory, or of a file (`read_ratings`, rater `scorer`).
 
-    Of all scorers, or of those named; UsageError for unknown names.
+    Of all scorers, or of those named; UsageError for unknown names. With `criterion`, what
+    they say of it alone.
     """
     if not isinstance(path, Path) or path.is_dir():
-        return of_board(open_results(path).board).by(scorers)
-    return read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale).by(scorers)
+        board = open_results(path).board
+        rated = of_criterion(board, criterion) if criterion else of_board(board)
+        return rated.by(scorers)
+    ratings = read_ratings(
+        path, rater="scorer", unnamed=path.stem, scale=scale, criterion=criterion
+    )
+    return ratings.by(scorers)
+
+
+def of_criterion(board: Board, criterion: str) -> RatedDocuments:
+    """Return what the scorers of a run say of one criterion; UsageError for no criterion.
+
+    A document of which a scorer says nothing is missing for the reason that its score is.
+    """
+    names = board.column["criterion"].names
+    if criterion not in names:
+        raise unknown("criterion", criterion, names)
+    whole = of_board(board)
+    values: dict[str, dict[Unit, Value]] = defaultdict(dict)
+    rows = board.is_complete & board.column["criterion"].is_(criterion)
+    for id, system, repeat, value, scorer in board.rows(
+        rows, "query", "system", "repeat", "value", "scorer"
+    ):
+        values[scorer][Unit(id, system, repeat - 1)] = value
+    missing: dict[str, dict[Unit, str]] = {}
+    for name, own in values.items():
+        lost = dict.fromkeys(whole.values[name].keys() - own.keys(), "criterion not asked")
+        missing[name] = lost | whole.missing[name]
+    scales = {n: board.criterion_scales.get((n, criterion), "0-1") for n in values}
+    return RatedDocuments(
+        "score", values=values, missing=missing, about=whole.about, scales=scales
+    )
 
 
 def of_board(board: Board) -> RatedDocuments:
@@ -155,7 +188,13 @@ def of_board(board: Board) -> RatedDocuments:
 
 
 def read_ratings(
-    path: Path, *, rater: str, unnamed: str, scale: str, known: Collection[Unit] = ()
+    path: Path,
+    *,
+    rater: str,
+    unnamed: str,
+    scale: str,
+    known: Collection[Unit] = (),
+    criterion: str = "",
 ) -> RatedDocuments:
     """Return the ratings in a file, one a row.
 
@@ -165,9 +204,12 @@ def read_ratings(
     and `vote`; and where they apply the column named by `rater` (else all rows are
     `unnamed`'s), `repeat`, `baseline`, `category` and `kind`. Other columns are
     ignored. `known` units separate the id from the system where a file gives both as one.
-    UsageError names the row, the value and the rule it breaks.
+    With `criterion`, only rows that have it in their column `criterion`, where there is
+    one. UsageError names the row, the value and the rule it breaks.
     """
     rows = read_rows(path)
+    if criterion:
+        rows = _of_criterion(path, rows, criterion)
     ratings = RatedDocuments(_form(path, rows))
     units = {f"{unit.id}_{unit.system}": unit for unit in known}
     places: dict[tuple[str, Unit], str] = {}
@@ -175,9 +217,12 @@ def read_ratings(
     for row in rows:
         unit, name = _unit(row, units), row.text(rater, unnamed)
         if former := places.get((name, unit)):
+            told = f"where several rate, name each in the column {rater!r}"
+            if not criterion and not row.is_blank(CRITERION):
+                told = "--criterion NAME takes the rows about one criterion"
             raise UsageError(
                 f"{row.place}: {unit.id} of {unit.system} is rated by {name!r} already "
-                f"in {former}; where several rate, name each in the column {rater!r}"
+                f"in {former}; {told}"
             )
         places[name, unit] = row.place
         own, about = row.text("scale", scale), _about(row)
@@ -200,6 +245,15 @@ def read_ratings(
         else:
             ratings.values[name][unit] = _value(row, ratings.form, own)
     return ratings
+
+
+def _of_criterion(path: Path, rows: list[RatingRow], criterion: str) -> list[RatingRow]:
+    named = {row.text(CRITERION, "") for row in rows} - {""}
+    if not named:
+        return rows
+    if criterion not in named:
+        raise unknown(f"criterion in {path.name}", criterion, named)
+    return [row for row in rows if row.text(CRITERION, "") == criterion]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,10 @@ from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.generators.names import validated
 from plait.scorers.judging.corrected import Corrected
-from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.judge import ChatJudge, RubricJudge
 from plait.scorers.judging.resolve import PREFIX, JudgeSettings
-from plait.scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
+from plait.scorers.judging.sources import OWN_WORDING, PLAIT, RubricSource, parse_rubric
+from plait.scorers.judging.user_judge import UserRubricJudge
 from plait.scorers.statistics.estimate import (
     Estimate,
     Floats,
@@ -66,6 +67,7 @@ class Finding(NamedTuple):
 
 Measured = Iterator[Finding | str]
 """Findings, and for what could not be computed the reason why."""
+ByRubric = RubricJudge | UserRubricJudge
 
 
 class Section:
@@ -548,7 +550,7 @@ class Scored:
         are one rubric, whatever their names.
         """
         for one in (yield from self._with_records()):
-            variants: dict[frozenset[str], tuple[str, RubricJudge, Values]] = {}
+            variants: dict[frozenset[str], tuple[str, ByRubric, Values]] = {}
             for label, variant in reworded(one, released).items():
                 values, keys = self._scores(variant)
                 if values:
@@ -562,7 +564,7 @@ class Scored:
                 unscored = f"{both}: no document was scored by both"
                 yield from equality(both, "points of 100", [values, others], unscored)
 
-    def _with_records(self) -> Generator[str, None, list[RubricJudge]]:
+    def _with_records(self) -> Generator[str, None, list[ByRubric]]:
         """Return the judges whose records can be looked up; yield why others cannot."""
         judges, results = [], self._results
         for scorer in self._judges:
@@ -576,7 +578,7 @@ class Scored:
                 yield f"{scorer.name}: {error}"
         return judges
 
-    def _scores(self, judged: RubricJudge) -> tuple[Values, frozenset[str]]:
+    def _scores(self, judged: ChatJudge) -> tuple[Values, frozenset[str]]:
         """Return recorded scores by `judged`, and the keys of its first requests."""
         values, keys = dict[tuple[str, object], float](), set[str]()
         for e, query, document in self._answers:
@@ -588,7 +590,7 @@ class Scored:
         return values, frozenset(keys)
 
 
-def rubric_judge(scorer: RecordedScorer, root: AnyPath) -> RubricJudge:
+def rubric_judge(scorer: RecordedScorer, root: AnyPath) -> ByRubric:
     """Return a rubric judge of the run in `root` as it asked then; it asks nobody.
 
     UsageError where it was asked by released rubrics of which the run has no copy.
@@ -599,9 +601,11 @@ def rubric_judge(scorer: RecordedScorer, root: AnyPath) -> RubricJudge:
     return settings.judge(scorer.name, scorer.stage)
 
 
-def reworded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJudge]:
-    """Return a judge by every rubric that can be looked up."""
-    variants = {"the run's rubric": one, "our rubric": _with(one, rubric="own")}
+def reworded(one: ByRubric, released: RubricSource) -> Mapping[str, ByRubric]:
+    """Return a judge by every rubric that can be looked up; nobody rewords a user's own."""
+    if isinstance(one, UserRubricJudge):
+        return {"the run's rubric": one}
+    variants = {"the run's rubric": one, "our rubric": _with(one, rubric=PLAIT)}
     if released.path is not None:
         official = str(released)
         variants["released rubric"] = _with(one, rubric=official)
@@ -611,6 +615,7 @@ def reworded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJud
 
 def _with(one: RubricJudge, **settings: str) -> RubricJudge:
     other = validated(JudgeSettings, settings, one.name).judge(one.name, one.stage)
+    assert isinstance(other, RubricJudge), "none of a user's own is asked for"
     if isinstance(one.examiner, Corrected) and isinstance(other.examiner, Corrected):
         examiner = replace(one.examiner, rubrics=other.examiner.rubrics)
         return replace(one, examiner=examiner)

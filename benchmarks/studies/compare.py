@@ -302,6 +302,12 @@ def _asked(before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]) -> s
 
 def protocol_of(options: CompareOptions) -> Pairwise:
     """Return the protocol that `options` name; UsageError where there is none."""
+    if options.rubric.is_users:
+        raise UsageError(
+            f"rubric {options.rubric.path}: a rubric of your own is for single answers "
+            "(plait score RUN --scorer judge:LVLM --rubric FILE.toml); pairs are compared "
+            "by 'plait' or 'official:PATH'"
+        )
     needed = _OFFICIALLY.get(options.protocol, {}) if options.mode == "official" else {}
     arguments = {name: make() for name, make in needed.items()}
     return resolve_protocol(

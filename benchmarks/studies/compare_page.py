@@ -32,7 +32,7 @@ from plait.generators.buckets import AnyPath
 from plait.generators.document import key_of
 from plait.generators.files import write_whole
 from plait.generators.mini.table import ABOUT
-from plait.scorers.judging.sources import OWN
+from plait.scorers.judging.sources import parse_rubric
 from plait.scorers.pairwise.games import Judgement, PairStanding, Standings
 from plait.scorers.pairwise.matchup import Matchup
 from plait.scorers.statistics.estimate import Estimate
@@ -73,7 +73,7 @@ def report(
         shown.append(reasons_table("pair", why.items(), named))
         overall.append(most_frequent("pair", why.items(), failures))
     against = f" against {about['baseline']}" if about["baseline"] else ""
-    whose = "our" if about["rubric"] == OWN else "the released"
+    whose = "our" if parse_rubric(about["rubric"]).path is None else "the released"
     how = f"{about['mode']} mode, {whose} wording, judged by {about['judge']}"
     title = f"Comparison by {about['protocol']}{against}, {how}"
     for one in overall:
@@ -180,7 +180,7 @@ def _remarks(
 ) -> Iterator[str]:
     if about["mode"] == "official":
         yield "Numbers as the released program computes them."
-        if about["rubric"] == OWN:
+        if parse_rubric(about["rubric"]).path is None:
             yield _OUR_WORDING
     else:
         yield _INTERVALS

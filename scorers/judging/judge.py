@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from plait.generators.base import Job, Outcome, Result, Unread, Walk
@@ -38,6 +39,8 @@ class Question(NamedTuple):
     about: str
     """What it is about; questions about the same begin alike."""
     turns: tuple[Turn, ...]
+    criteria: tuple[Any, ...] = ()
+    """On what it is to be ruled, where questions differ in that."""
 
     @classmethod
     def of(cls, about: str, content: Content) -> Question:
@@ -54,6 +57,12 @@ class Readings(NamedTuple, Generic[R]):
     last: Mapping[int, tuple[Result[Draft], int]]
     """The last reply to each, and how often it was asked."""
 
+    def told(self, question: int) -> str:
+        """Return why there is no value of a question."""
+        cut = self.last[question][0].notes.get("finish") == "length"
+        what = "is cut at the model's maximum length" if cut else "cannot be read"
+        return f"the reply {what}: {self.reasons[question]}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ChatJudge(Scorer):
@@ -68,6 +77,11 @@ class ChatJudge(Scorer):
         """Most rounds of questions about one document."""
         return 1 + self.retries
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """Digest of every rubric in force, by its id; empty where there are questions."""
+        return {}
+
     def seed_of(self, query: Query, attempt: int) -> int | None:
         """Return the seed of the judge's own sampling; None where it decodes greedily."""
         if not self.stage.seeded:
@@ -78,18 +92,18 @@ class ChatJudge(Scorer):
         self,
         query: Query,
         questions: Sequence[Question],
-        read: Callable[[str], R | Unreadable],
-        wanted: str,
+        read: Callable[[Question, str], R | Unreadable],
+        wanted: Callable[[Question], str],
     ) -> Generator[list[Job], list[Outcome[Any]], Readings[R] | Outcome[Score]]:
         """Ask all questions at once, and again for what is `wanted` of unread replies.
 
         What the chat stage fails or skips is returned as it is.
         """
 
-        def readable(outcome: Outcome[Draft]) -> bool:
+        def readable(question: Question, outcome: Outcome[Draft]) -> bool:
             if not isinstance(outcome, Result):
                 return False
-            return not isinstance(_reading(outcome.value, read), Unreadable)
+            return not isinstance(_reading(outcome.value, question, read), Unreadable)
 
         values: dict[int, R] = {}
         reasons: dict[int, str] = {}
@@ -98,18 +112,25 @@ class ChatJudge(Scorer):
         for attempt in range(self.rounds if questions else 0):
             seed = self.seed_of(query, attempt)
             outcomes = yield [
-                Job(self.stage, Request(q.turns, seed), query.id, q.about, readable)
+                Job(
+                    self.stage,
+                    Request(q.turns, seed),
+                    query.id,
+                    q.about,
+                    partial(readable, q),
+                )
                 for q in open_.values()
             ]
             unread: dict[int, Question] = {}
             for (i, question), outcome in zip(open_.items(), outcomes, strict=True):
                 if not isinstance(outcome, Result):
                     return outcome
-                reading = _reading(outcome.value, read)
+                reading = _reading(outcome.value, question, read)
                 last[i] = outcome, attempt + 1
                 if isinstance(reading, Unreadable):
                     reasons[i] = reading.told
-                    message = f"This cannot be read: {reading.reason}. {wanted}"
+                    again = wanted(question)
+                    message = f"This cannot be read: {reading.reason}. {again}"
                     reply = outcome.value.reply
                     turns = followed_up(question.turns, reply.text, message)
                     unread[i] = question._replace(turns=turns)
@@ -120,10 +141,14 @@ class ChatJudge(Scorer):
         return Readings(values, {i: r for i, r in reasons.items() if i not in values}, last)
 
 
-def _reading(draft: Draft, read: Callable[[str], R | Unreadable]) -> R | Unreadable:
+def _reading(
+    draft: Draft, question: Question, read: Callable[[Question, str], R | Unreadable]
+) -> R | Unreadable:
     """Return what a judge's reply says; its thought says nothing."""
     reply = draft.reply
-    return Unreadable(f"it {UNFINISHED}") if reply.unfinished else read(reply.text)
+    if reply.unfinished:
+        return Unreadable(f"it {UNFINISHED}")
+    return read(question, reply.text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +207,11 @@ class QuestionsJudge(ChatJudge, Generic[R]):
         """Ask about parts of an answer; what is about the same is sent together."""
         own = [q._replace(about=f"{query.id} {q.about}") for q in questions]
         wanted = f"Reply with one JSON object and nothing else: {self.form}."
-        return (yield from self.asked(query, own, self.read_reply, wanted))
+
+        def read(_: Question, reply: str) -> R | Unreadable:
+            return self.read_reply(reply)
+
+        return (yield from self.asked(query, own, read, lambda _: wanted))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,19 +267,17 @@ class RubricJudge(ChatJudge):
             f"after it:\n{rubric.form}"
         )
 
-        def read(reply: str) -> RubricVerdict | Unreadable:
+        def read(_: Question, reply: str) -> RubricVerdict | Unreadable:
             return self.examiner.read(reply, rubric)
 
         # The rubric and the question come first in a prompt, the answer follows.
         asked = Question.of(f"{rubric.id} {query.id}", question.content)
-        replies = yield from self.asked(query, [asked], read, wanted)
+        replies = yield from self.asked(query, [asked], read, lambda _: wanted)
         if not isinstance(replies, Readings):
             return replies
         reply, attempts = replies.last[0]
         if (verdict := replies.values.get(0)) is None:
-            cut = reply.notes.get("finish") == "length"
-            what = "is cut at the model's maximum length" if cut else "cannot be read"
-            return Unread(f"the reply {what}: {replies.reasons[0]}")
+            return Unread(replies.told(0))
         notes = {**reply.notes, **reply.usage}
         judged = ("raw", "source", "stated", "summed", "consistent", "criteria", "penalty")
         parts = {

@@ -21,7 +21,16 @@ from plait.scorers.judging.isg import IsgJudge
 from plait.scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
 from plait.scorers.judging.released import Released, released_rubrics
 from plait.scorers.judging.rubrics import OWN, Rubric
-from plait.scorers.judging.sources import DEFAULT_MODE, Mode, RubricSource, parse_rubric
+from plait.scorers.judging.sources import (
+    DEFAULT_MODE,
+    PLAIT,
+    Mode,
+    RubricSource,
+    parse_rubric,
+)
+from plait.scorers.judging.user_examiner import UserExaminer, schema_of
+from plait.scorers.judging.user_judge import UserRubricJudge
+from plait.scorers.judging.user_rubric import read_user_rubric
 from plait.scorers.vqa import VQA
 
 
@@ -36,9 +45,10 @@ class ChatJudgeSettings(BaseModel):
     """Which file holds the released texts."""
     judged_by: ClassVar[type[QuestionsJudge[Any]]]
 
-    rubric: str = "own"
-    """`own`, our wording with a verdict for each criterion, or `official:PATH`: the
-    user's copy of prompts.py (github.com/Lillianwei-h/MMIE), or the folder with it."""
+    rubric: str = PLAIT
+    """`plait`, our wording with a verdict for each criterion; `PATH.toml`, a rubric of the
+    user's own; or `official:PATH`: the user's copy of prompts.py
+    (github.com/Lillianwei-h/MMIE), or the folder with it."""
     mode: Mode = DEFAULT_MODE
     """`official` flattens, cuts, drops and reads as the released scorer does; `corrected`
     keeps the document's order and all its images, and drops nothing silently."""
@@ -53,7 +63,8 @@ class ChatJudgeSettings(BaseModel):
     structured: bool = False
     """Whether to ask the server for replies in the JSON schema of the judge's form
     (`response_format`), which becomes part of the stage's settings. For judges of single
-    criteria, of ISG-Bench and of OpenING behind an OpenAI-compatible endpoint."""
+    criteria, of ISG-Bench, of OpenING and by a rubric of the user's own, behind an
+    OpenAI-compatible endpoint."""
 
     @field_validator("rubric")
     @classmethod
@@ -64,7 +75,7 @@ class ChatJudgeSettings(BaseModel):
     def _as_released(self) -> Self:
         if self.mode == "corrected":
             return self
-        if self.source.path is None:
+        if not self.source.is_official:
             raise ValueError(
                 "mode 'official' needs the released rubrics: rubric 'official:PATH' with "
                 f"your copy of {self.released}"
@@ -92,6 +103,10 @@ class ChatJudgeSettings(BaseModel):
     def judge(self, name: str, stage: StageSpec) -> ChatJudge:
         """Return the judge that asks `stage`; UsageError without the official texts."""
         fields = self.model_dump(exclude={"rubric", "retries", "structured"})
+        if self.source.is_users:
+            raise UsageError(
+                f"{name}: its questions are fixed; a rubric of your own is for {PREFIX}LVLM"
+            )
         if (file := self.source.file) is not None:
             fields["wording"] = self.judged_by.published(file)
         if self.structured:
@@ -106,19 +121,40 @@ class JudgeSettings(ChatJudgeSettings):
 
     released: ClassVar[str] = "prompts.py from github.com/Lillianwei-h/MMIE"
 
-    def judge(self, name: str, stage: StageSpec) -> RubricJudge:
+    def judge(self, name: str, stage: StageSpec) -> RubricJudge | UserRubricJudge:
         """Return the judge that asks `stage`; UsageError without the official texts."""
+        if self.source.is_users:
+            return self._by_user_rubric(name, stage)
         if self.structured:
             others = ", ".join(prefix for prefix in PREFIXES if prefix != PREFIX)
             raise UsageError(
-                f"{name}: structured = true is for judges that reply with JSON ({others}); "
-                "by a rubric they reply with text"
+                f"{name}: structured = true is for judges that reply with JSON ({others}), "
+                "and for rubrics of your own; by plait's they reply with text"
             )
         rubrics, official = rubrics_of(self), self.mode == "official"
         examiner = Released(rubrics) if official else Corrected(rubrics, self.max_images)
         retries = self.most_retries
         return RubricJudge(
             name=name, stage=stage, examiner=examiner, retries=retries, seed=self.seed
+        )
+
+    def _by_user_rubric(self, name: str, stage: StageSpec) -> UserRubricJudge:
+        rubric = read_user_rubric(self.source.text)
+        if self.structured and rubric.reply == "text":
+            raise UsageError(
+                f"{name}: structured = true is for replies in JSON, and rubric "
+                f'{rubric.name} has reply = "text"'
+            )
+        wanted = rubric.reply == "schema" and stage.stage == _ENDPOINT
+        if self.structured or wanted:
+            stage = with_schema(stage, name, schema_of(rubric))
+        return UserRubricJudge(
+            name=name,
+            stage=stage,
+            scale=rubric.score,
+            examiner=UserExaminer(rubric, self.max_images),
+            retries=self.most_retries,
+            seed=self.seed,
         )
 
 
@@ -250,9 +286,17 @@ def refuse_mini_lvlm(name: str, weights: WeightsName) -> None:
 
 
 def rubrics_of(settings: JudgeSettings) -> Mapping[str, Rubric]:
-    """Return the rubrics by category; UsageError where the official ones are missing."""
+    """Return plait's rubrics by category, or the official ones; UsageError without them."""
     file = settings.source.file
     return OWN if file is None else released_rubrics(file)
+
+
+def refuse_wrong_rubric(settings: JudgeSettings) -> None:
+    """UsageError for a rubric that cannot be read, whoever is to judge by it."""
+    if settings.source.is_users:
+        read_user_rubric(settings.source.text)
+    else:
+        rubrics_of(settings)
 
 
 def chat_model(name: str) -> str:

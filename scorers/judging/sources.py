@@ -1,7 +1,8 @@
-"""Whose wording judges are given: this project's, or a released program's, read as data.
+"""Whose wording judges are given: this project's, a released program's, or a user's own.
 
-parse_rubric("own")                  # this project's wording
+parse_rubric("plait")                # this project's wording
 parse_rubric("official:MMIE/")       # the user's copy of a released program's prompts
+parse_rubric("mine.toml")            # a rubric of the user's own (`user_rubric.py`)
 parse_mode("official")               # that program's layout, limits and reader, unchanged
 
 Nothing of a released file is executed, and only the exact released texts are accepted.
@@ -19,13 +20,16 @@ from plait.generators.buckets import AnyPath, any_path
 from plait.generators.errors import MissingInput, UsageError
 from plait.generators.files import write_whole
 from plait.generators.names import unknown
+from plait.scorers.judging.rubric_file import RubricText
 
 Mode = Literal["corrected", "official"]
 """`official`: layout, constants and quirks of a released program; `corrected`: ours."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 DEFAULT_MODE: Mode = "corrected"
 
-OWN = "own"
+PLAIT = "plait"
+FORMER = "own"
+"""What `PLAIT` was called: configs and manifests say so, and it names in digests."""
 OFFICIAL = "official:"
 """Prefix of a rubric before the path of a released program's prompts."""
 PROMPTS = "prompts.py"
@@ -39,47 +43,106 @@ INSIDE = (
 """Where a checkout of MMIE, UEval, ISG-Bench or OpenING holds the text of its judge."""
 
 
+USERS = ".toml"
+"""The ending of the file of a user's own rubric."""
+KEPT = "rubrics"
+"""Folder in a run directory with the users' rubrics that it was judged by, each in one
+named by its digest."""
+
+
 @dataclass(frozen=True, slots=True)
 class RubricSource:
-    """Where a judge's wording comes from; written as `own` or `official:PATH`."""
+    """Where a judge's wording comes from.
+
+    Written as `plait`, `official:PATH` or `PATH.toml`, behind which `#DIGEST` says which
+    content of the file is meant.
+    """
 
     path: AnyPath | None = None
-    """The released prompts, or the folder that holds them; None for our wording."""
+    """The released prompts, or the folder that holds them, or the file of a user's own
+    rubric; None for our wording."""
+    is_users: bool = False
+    digest: str = ""
+    """Of a user's own rubric; empty for whatever the file holds."""
 
     def __str__(self) -> str:
-        return OWN if self.path is None else f"{OFFICIAL}{self.path}"
+        if self.path is None:
+            return PLAIT
+        if not self.is_users:
+            return f"{OFFICIAL}{self.path}"
+        return f"{self.path}#{self.digest}" if self.digest else str(self.path)
+
+    @property
+    def in_digests(self) -> str:
+        """How digests of configs name it: ours by its former name, a user's by content."""
+        if self.path is None:
+            return FORMER
+        return f"{self.path.name}#{self.digest}" if self.digest else str(self)
+
+    @property
+    def is_official(self) -> bool:
+        """Whether it is a released program's."""
+        return self.path is not None and not self.is_users
 
     @property
     def absolute(self) -> RubricSource:
         """The file of prompts, so named that it means the same in any working directory.
 
-        Whatever becomes of the folder that holds it.
+        Whatever becomes of the folder that holds it. UsageError for a user's own rubric
+        that cannot be read.
         """
         file = self.file
-        return self if file is None else RubricSource(file.expanduser().resolve())
+        if file is None:
+            return self
+        path = file.expanduser().resolve()
+        digest = self.digest or (RubricText.at(path).digest if self.is_users else "")
+        return replace(self, path=path, digest=digest)
 
     @property
     def file(self) -> AnyPath | None:
         """The file of prompts: `path`, or the one in it where it is a folder."""
-        if self.path is None:
-            return None
+        if self.path is None or self.is_users:
+            return self.path
         files = [file_in(self.path, inside) for inside in INSIDE]
         return next((file for file in files if file.is_file()), files[0])
 
+    @property
+    def text(self) -> RubricText:
+        """A user's own rubric; UsageError where the file holds another by now."""
+        assert self.path is not None
+        text = RubricText.at(self.path.expanduser())
+        if self.digest not in ("", text.digest):
+            raise UsageError(
+                f"rubric {str(self.path)!r} has changed since the run was made, and the "
+                "run has no copy of it: put the former one back"
+            )
+        return text
+
     def keep(self, folder: AnyPath) -> None:
-        """Copy the released prompts into `folder`, unless it has them already.
+        """Copy the texts into the run directory `folder`, unless it has them already.
 
         Records are named by their requests, so a run cannot be read without the texts it
-        was judged by. Every accepted file holds the same texts.
+        was judged by. Every accepted file of a released program holds the same texts.
         """
         file = self.file
-        if file is not None and not (copy := folder / file.name).exists():
+        if file is None:
+            return
+        if self.is_users:
+            self.text.keep(folder / KEPT)
+        elif not (copy := folder / file.name).exists():
             write_whole(copy, file.read_bytes())
 
     def or_copy_in(self, folder: AnyPath) -> RubricSource:
-        """This source, or the copy kept in `folder` where the user's file is gone."""
+        """This source, or the copy kept in `folder` where the user's file is gone.
+
+        Also where it holds another rubric by now.
+        """
         file = self.file
-        if file is None or file.is_file() or not (copy := folder / file.name).is_file():
+        if file is None:
+            return self
+        inside = f"{KEPT}/{self.digest}/{file.name}" if self.is_users else file.name
+        copy = folder / inside
+        if not copy.is_file() or (file.is_file() and not self.is_users):
             return self
         return replace(self, path=copy)
 
@@ -91,13 +154,19 @@ OWN_WORDING = RubricSource()
 def parse_rubric(text: str | None) -> RubricSource:
     """Return the source that `text` names; our wording for None.
 
-    Raises UsageError for anything but `own` and `official:PATH`. The file is not read.
+    Raises UsageError for anything but `plait` (or `own`), `official:PATH` and `PATH.toml`.
+    The file is not read.
     """
-    if text is None or text == OWN:
+    if text in (None, PLAIT, FORMER):
         return OWN_WORDING
+    place, _, digest = text.partition(f"{USERS}#")
+    if digest or text.endswith(USERS):
+        place = f"{place}{USERS}" if digest else text
+        return RubricSource(any_path(place), is_users=True, digest=digest)
     if not text.startswith(OFFICIAL):
         raise UsageError(
-            f"rubric {text!r} is not valid; a rubric is 'own' or 'official:PATH'"
+            f"rubric {text!r} is not valid; a rubric is 'plait', the path of your own "
+            "(FILE.toml) or 'official:PATH'"
         )
     path = text.removeprefix(OFFICIAL)
     if not path.strip():

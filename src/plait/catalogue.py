@@ -184,6 +184,7 @@ def _scorers() -> Iterator[ResultTable]:
         about = [scorer.scale, scorer.direction, scorer.unit, scorer.licence, agreed]
         rows.append([name, *about])
     judges = f"0-100; any LVLM, {', '.join(NATIVE)}, {', '.join(forms(Named.LVLM))}"
+    judges += "; by plait's rubric or your own (--rubric FILE.toml)"
     others = {
         "judge:mmie-score": "0-100",
         "judge:NAME": judges,

@@ -445,7 +445,17 @@ def agreement(
         ),
     ] = None,
     scorer: Scorers = None,
-    scale: Annotated[str, Option(help="Scale of people's scores.")] = "0-6",
+    criterion: Annotated[
+        str | None,
+        Option(
+            help="Compare on this criterion alone; people's rows may name theirs in a "
+            "column criterion."
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        Option(help="Scale of people's scores; by default 0-6, or the criterion's."),
+    ] = None,
     rescale: Annotated[
         bool, Option(help="Map judges' scores to people's scale first.")
     ] = True,
@@ -459,7 +469,9 @@ def agreement(
     from plait.benchmarks.studies import agreement as study
     from plait.commands import show_study
 
-    settings = study.AgreementSettings(human_scale=scale, rescale=rescale)
+    settings = study.AgreementSettings(
+        human_scale=scale or "", rescale=rescale, criterion=criterion or ""
+    )
     content = study.agreement_report(any_path(scores), human, settings, scorer or ())
     show_study(content, study.tables(content), (), out, _console())
 
@@ -614,6 +626,19 @@ def bias(run: Run, rubric: Rubric = None, out: OutFolder = None) -> int:
 
     root, source = any_path(run).resolve(), parse_rubric(rubric)
     return biases.bias(root, _console(), rubric=source, out=out)
+
+
+@app.command()
+def check(
+    place: Annotated[str, Argument(help="A rubric of your own: FILE.toml.")],
+    data: Data = None,
+) -> int:
+    """Show what a rubric asks, and one whole prompt for a query of --data."""
+    from plait.benchmarks.check_rubric import check_rubric
+
+    if not place.endswith(".toml"):
+        raise UsageError(f"{place} is no rubric: give a file of the form FILE.toml")
+    return check_rubric(any_path(place), data, _console())
 
 
 @app.command("list")

@@ -42,7 +42,10 @@ Mode = Annotated[
     Option(help="How judges ask and read replies; official is the released program's way."),
 ]
 Rubric = Annotated[
-    str | None, Option(help="The judges' rubric: own, or official:PATH/prompts.py.")
+    str | None,
+    Option(
+        help="The judges' rubric: plait, your own FILE.toml, or official:PATH/prompts.py."
+    ),
 ]
 WeightsKind = Annotated[
     WeightsName | None,

@@ -28,7 +28,7 @@ from plait.benchmarks.runs.config import RunConfig, is_run, load_config
 from plait.benchmarks.runs.defaults import QUICKSTART, SAMPLE, DefaultRun
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.runs.run_directory import folder_written
-from plait.benchmarks.studies.agreement import AgreementSettings
+from plait.benchmarks.studies.agreement import MMIES_SCALE
 from plait.benchmarks.studies.annotations import read_ratings
 from plait.benchmarks.tasks.miniature.reader import is_miniature
 from plait.cluster.store import BlobReader
@@ -92,7 +92,7 @@ def _metrics(options: Mapping[str, Any], scorers: Sequence[Scorer]) -> list[str]
 def _people(file: Path | None) -> dict[str, dict[str, float]]:
     if file is None:
         return {}
-    scale = AgreementSettings().human_scale
+    scale = MMIES_SCALE
     ratings = read_ratings(file, rater="annotator", unnamed="people", scale=scale)
     if ratings.form != "score":
         raise UsageError(

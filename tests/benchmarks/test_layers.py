@@ -119,7 +119,7 @@ def imports(path: Path) -> set[str]:
 SEEN = {
     ("scorers", "generators"): SEEN_BY_SCORERS,
     ("cluster", "generators"): ONLY_CONTRACTS,
-    ("cluster", "scorers"): {"base"},
+    ("cluster", "scorers"): {"base", "own_parts"},
 }
 
 

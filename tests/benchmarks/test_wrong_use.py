@@ -141,7 +141,7 @@ def test_wrong_use_is_explained(
 @pytest.mark.parametrize(
     ("rubric", "message"),
     [
-        ("theirs", "'own' or 'official:PATH'"),
+        ("theirs", "or 'official:PATH'"),
         ("official:", "must be followed by the path"),
         ("official:nowhere.py", "nowhere.py': No such file"),
         ("official:broken.py", "is not Python"),

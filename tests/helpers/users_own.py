@@ -150,3 +150,35 @@ class Lengths:
 
 class Others(Lengths):
     """The same as another scorer."""
+
+
+class Layout:
+    """Returns its parts in place of a score; the answer's text says what is wrong."""
+
+    kind = "score"
+    parts: ClassVar[dict[str, Any]] = {
+        "layout": "0-10",
+        "style": {"scale": "0-10", "weight": 3},
+    }
+
+    def __init__(self, **settings: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Any]:
+        return [self._parts(len(one.document.text)) for one in inputs]
+
+    def _parts(self, length: int) -> Any:
+        return {
+            0: {"layout": 7},
+            1: {"layout": 7, "style": 11},
+            2: Result({"layout": 7, "style": 9}),
+        }.get(length, {"layout": 1, "style": True})
+
+
+class Harsh(Layout):
+    """The same, whose score is the lesser part."""
+
+    scale = "0-10"
+
+    def score_of(self, parts: dict[str, float]) -> float:
+        return min(parts.values())

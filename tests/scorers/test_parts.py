@@ -15,9 +15,10 @@ from judging_helpers import GOOD, chat_spec, converse, picture, sample
 from judging_helpers import judge_of as rubric_judge
 from scorer_helpers import STAGES, first, made, scored, truth_of
 
+from plait.cluster.local import LocalStages
 from plait.cluster.plan import Evaluation
 from plait.cluster.walks import drive
-from plait.generators.base import Job, Outcome, Result, Unread
+from plait.generators.base import Failure, Job, Outcome, Result, Unread
 from plait.generators.document import Document, Draft, Query, Score, Text
 from plait.generators.errors import UsageError
 from plait.generators.system import System
@@ -391,3 +392,48 @@ def test_declared_parts_of_a_users_class_are_read_and_wrong_ones_refused(
         monkeypatch.setattr(users_own.Plain, "part_scales", declared)
         with pytest.raises(UsageError, match=why):
             resolve_scorer("users_own:Plain", "pretrained", {})
+
+
+# ------------------------------------------------------ parts returned in place of a score
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        ("ab", "Layout", 8.5),
+        ("abc", "Layout", 1.0),
+        ("ab", "Harsh", 7.0),
+        ("", "Layout", "'layout', 'style'"),
+        ("a", "Layout", "'style' is no number on the declared scale 0-10"),
+    ],
+)
+def test_a_users_scorer_may_return_its_parts(
+    text: str, name: str, expected: float | str
+) -> None:
+    scorer = resolve_scorer(f"users_own:{name}", "pretrained", {})
+    assert scorer.scale == "0-10"
+    outcome = drive(
+        scorer.judge(query_of("Q"), Document((Text(text),))), LocalStages().outcomes
+    )
+    if isinstance(expected, str):
+        assert isinstance(outcome, Failure)
+        assert expected in outcome.reason
+    else:
+        assert isinstance(outcome, Result)
+        assert outcome.value.value == expected
+        parts = scorer.parts_of(outcome.value)
+        assert [part[:2] for part in parts] == [
+            ("layout", "criterion"),
+            ("style", "criterion"),
+        ]
+        assert {part.scale for part in parts} == {"0-10"}
+
+
+def test_parts_on_other_scales_make_a_score_of_100(monkeypatch: pytest.MonkeyPatch) -> None:
+    import users_own
+
+    monkeypatch.setattr(users_own.Layout, "parts", {"layout": "0-10", "style": "yes/no"})
+    assert resolve_scorer("users_own:Layout", "pretrained", {}).scale == "0-100"
+    monkeypatch.setattr(users_own.Layout, "parts", {"layout": "up to 10"})
+    with pytest.raises(UsageError, match=r"'layout'.*'up to 10' is not a scale"):
+        resolve_scorer("users_own:Layout", "pretrained", {})

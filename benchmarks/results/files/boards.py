@@ -55,6 +55,7 @@ def board_of(results: ResultTables) -> Board:
         thoughts=Counter(thought.column("system").to_pylist()),
         cut=spending.cut,
         damaged=about.damaged,
+        criterion_scales=_criterion_scales(results),
         agreement=measured_of(about.agreement),
     )
 
@@ -319,6 +320,17 @@ def _parts_of(results: ResultTables) -> pa.Table:
             encoded = whole.column(i).combine_chunks().dictionary_encode()
             whole = whole.set_column(i, column.name, encoded.cast(NAME))
     return whole
+
+
+def _criterion_scales(results: ResultTables) -> dict[tuple[str, str], str]:
+    """Return by scorer and criterion its scale, where the scorers' criteria have some."""
+    if all(scorer.criteria_are_shares for scorer in results.scorers):
+        return {}
+    names = ("scorer", "name", "scale", "kind")
+    rows = results.table("parts", names)
+    rows = rows.filter(pc.equal(rows.column("kind"), "criterion"))
+    found = rows.group_by([*names], use_threads=False).aggregate([])
+    return {(row["scorer"], row["name"]): row["scale"] for row in found.to_pylist()}
 
 
 def _texts_at(texts: Sequence[str | None], at: npt.NDArray[Any]) -> pa.Array:

@@ -358,7 +358,7 @@ def test_sub_scores_of_a_users_scorer_are_no_shares(scorer: Judge) -> None:
     ]
     (table,) = criteria_tables(board(answers, scorers=(scorer,)), scorer)
     assert [c.heading for c in table.columns] == ["system", "colour"]
-    assert [[c.text for c in row] for row in table.rows] == [["a", "6.50 n=2"]]
+    assert [[c.full for c in row] for row in table.rows] == [["a", "6.50 n=2"]]
 
 
 def test_the_summary_of_a_released_program_stands_where_a_scorer_has_one() -> None:
