@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 
 from plait.benchmarks.results.table import ResultTable
-from plait.benchmarks.tasks.task_set import load
+from plait.benchmarks.runs.config import RunConfig
+from plait.benchmarks.runs.experiment import read_task
 from plait.generators.buckets import AnyPath
 from plait.generators.content import display_text
 from plait.generators.document import Document, Image, Query, Text, Turn
@@ -38,8 +39,8 @@ _SAMPLE = Query(
 _MOST_PROBLEMS = 5
 
 
-def check_rubric(path: AnyPath, data: str | None, console: Console) -> int:
-    """Print what a rubric asks, and one prompt; of the queries of `data` where it is given.
+def check_rubric(path: AnyPath, config: RunConfig | None, console: Console) -> int:
+    """Print what a rubric asks, and one prompt; of the queries that `config` names.
 
     Returns the exit status: 1 where criteria of queries are not valid, or where the rubric
     is for none of them. UsageError names the lines of a rubric that is not valid.
@@ -48,14 +49,16 @@ def check_rubric(path: AnyPath, data: str | None, console: Console) -> int:
     examiner = UserExaminer(rubric)
     console.print(_criteria_table(rubric).rich)
     console.print(f"score: the weighted mean, on the scale {rubric.score}")
-    if data is None:
+    if config is None:
         _show_prompt(examiner, _SAMPLE, console)
         return 0
-    samples = [s for s in load(data).samples if isinstance(s, Query)]
+    samples = [s for s in read_task(config)[0].samples if isinstance(s, Query)]
     requests, problems = _requests(examiner, samples)
     asked = {id: n for id, n in requests.items() if n}
     most = f", {sum(asked.values()):,} requests for one answer to each" if asked else ""
-    console.print(f"{len(asked):,} of {len(samples):,} queries of {data} are judged{most}")
+    console.print(
+        f"{len(asked):,} of {len(samples):,} queries of {config.data} are judged{most}"
+    )
     for line in _left_out(rubric, samples, requests):
         console.print(line)
     for problem in problems[:_MOST_PROBLEMS]:

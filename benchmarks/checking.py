@@ -14,6 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
+from plait.benchmarks.check_rubric import check_rubric
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.experiment import read_task
@@ -27,6 +28,7 @@ from plait.benchmarks.tasks.reading.rules import shown
 from plait.benchmarks.tasks.task_set import is_read_by_columns, place_of
 from plait.benchmarks.terminal import progress
 from plait.generators.base import Failure
+from plait.generators.buckets import any_path
 from plait.generators.document import Content, Document, Image, Malformed, Query
 from plait.generators.images import decode
 from plait.scorers.answers import KNOWN
@@ -80,8 +82,12 @@ def run_check(
 ) -> int:
     """Print what is understood of `place`; 1 where something is refused, else 0.
 
-    With `data` the place holds answers to its queries.
+    With `data` the place holds answers to its queries, or a rubric for them.
     """
+    if place.lower().endswith(".toml"):
+        named = {} if data is None else {"data": data}
+        config = load_config(None, named, settings)
+        return check_rubric(any_path(place), config if named else None, console)
     with progress(console, "checking images") as show:
         flags = {"data": place if data is None else data}
         config = load_config(None, flags, settings)

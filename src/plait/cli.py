@@ -207,20 +207,21 @@ def check_command(
     place: Annotated[
         str,
         Argument(
-            metavar="DATA|[NAME=][FORMAT:]ANSWERS",
-            help="Queries, as of --data; or with --data, answers to them.",
+            metavar="DATA|[NAME=][FORMAT:]ANSWERS|RUBRIC.toml",
+            help="Queries, as of --data; or with --data, answers to them; or a rubric.",
         ),
     ],
     data: Annotated[
-        str | None, Option(help="The queries that the answers are for.")
+        str | None, Option(help="The queries that answers or a rubric are for.")
     ] = None,
     set_: Settings = None,
 ) -> int:
-    """Show what is understood of your own queries or answers.
+    """Show what is understood of your own queries, answers or rubric.
 
     Each column with what it is taken as, the first ten rows with their images opened, and
-    every row that is refused, with its line. Nothing is run or written. Exit status 1 where
-    a row is refused, 2 where nothing can be read.
+    every row that is refused, with its line; of a rubric its criteria and one whole prompt.
+    Nothing is run or written. Exit status 1 where a row is refused, 2 where nothing can be
+    read.
     """
     from plait.benchmarks import checking
 
@@ -626,19 +627,6 @@ def bias(run: Run, rubric: Rubric = None, out: OutFolder = None) -> int:
 
     root, source = any_path(run).resolve(), parse_rubric(rubric)
     return biases.bias(root, _console(), rubric=source, out=out)
-
-
-@app.command()
-def check(
-    place: Annotated[str, Argument(help="A rubric of your own: FILE.toml.")],
-    data: Data = None,
-) -> int:
-    """Show what a rubric asks, and one whole prompt for a query of --data."""
-    from plait.benchmarks.check_rubric import check_rubric
-
-    if not place.endswith(".toml"):
-        raise UsageError(f"{place} is no rubric: give a file of the form FILE.toml")
-    return check_rubric(any_path(place), data, _console())
 
 
 @app.command("list")

@@ -549,7 +549,8 @@ def checked(folder: Path, text: str, data: str | None) -> tuple[int, str]:
     file = folder / "mine.toml"
     file.write_text(text)
     printed = io.StringIO()
-    status = check_rubric(file, data, PlainConsole(file=printed, width=120))
+    config = None if data is None else load_config(None, {"data": data})
+    status = check_rubric(file, config, PlainConsole(file=printed, width=120))
     return status, printed.getvalue()
 
 
