@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from plait.benchmarks.results.notebook import NotebookDocument
 from plait.benchmarks.runs.experiment import refuse_missing, scorer_named
@@ -26,7 +26,7 @@ from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
 from plait.generators.document import Document, Image, Malformed, Query, Text, Turn, changed
 from plait.generators.errors import PlaitError, UsageError
-from plait.generators.images import encode
+from plait.generators.images import PICTURE_FORMS, ImageError, Picture, image_of, is_picture
 from plait.generators.names import unknown
 from plait.generators.registry import is_custom
 from plait.generators.system import Prompter, Repetition, System, answer
@@ -34,9 +34,6 @@ from plait.generators.unicode import trouble, valid_text
 from plait.pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_spec
 from plait.scorers.base import Scorer, admitted
 from plait.scorers.judging.resolve import refuse_mini_lvlm
-
-if TYPE_CHECKING:
-    from PIL.Image import Image as PILImage
 
 T = TypeVar("T")
 Settings = Mapping[str, Mapping[str, Any]]
@@ -48,7 +45,7 @@ class NoDocument(PlaitError, RuntimeError):
     """A system failed on a query or cannot take it; the message says why."""
 
 
-def question(*parts: "str | PILImage | Image", id: str = "query") -> Query:
+def question(*parts: str | Picture, id: str = "query") -> Query:
     """Return a query of text and images in order; `id` decides the seeds of its answer.
 
     UsageError where there is nothing, or something that is neither text nor image.
@@ -59,17 +56,17 @@ def question(*parts: "str | PILImage | Image", id: str = "query") -> Query:
     return Query(id=id, category="query", field="query", turns=turns)
 
 
-def _part(part: "str | PILImage | Image") -> Text | Image:
-    from PIL import Image as Pillow
-
+def _part(part: str | Picture) -> Text | Image:
     if isinstance(part, str):
         return Text(part)
-    if isinstance(part, Image):
-        return part
-    if isinstance(part, Pillow.Image):
-        return encode(part)
+    if is_picture(part):
+        try:
+            return image_of(part)
+        except ImageError as error:
+            raise UsageError(f"a query: {error}") from error
     raise UsageError(
-        f"a query is made of text and images (PIL), not of {type(part).__name__}"
+        f"a query is made of texts and images ({PICTURE_FORMS}), not of "
+        f"{type(part).__name__}"
     )
 
 
@@ -99,9 +96,7 @@ class LocalSystem:
         system = available(lambda: resolve(name, asked), lambda s: s.stages)
         return cls(system=system, seed=seed, prompt=prompt)
 
-    def __call__(
-        self, *query: "str | PILImage | Image | Query | TaskQuery"
-    ) -> NotebookDocument:
+    def __call__(self, *query: str | Picture | Query | TaskQuery) -> NotebookDocument:
         """Return the document that answers one query; NoDocument where there is none.
 
         The query is text and images, a sample, or a query of a run: that is asked in
@@ -132,7 +127,7 @@ class LocalSystem:
 
 
 def _query(
-    parts: "tuple[str | PILImage | Image | Query | TaskQuery, ...]",
+    parts: tuple[str | Picture | Query | TaskQuery, ...],
 ) -> Query | TaskQuery:
     if len(parts) == 1 and isinstance(parts[0], Query | TaskQuery):
         return parts[0]
