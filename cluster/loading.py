@@ -89,6 +89,14 @@ def stage_fault(error: Exception) -> StageFault:
     return "broken" if "CUDA error" in text else "raised"
 
 
+def from_own_code(error: Exception) -> Exception:
+    """Return `error`; its traceback begins in a user's own file, if it goes through one."""
+    part = error.__traceback__
+    while part is not None and not is_own_file(part.tb_frame.f_code.co_filename):
+        part = part.tb_next
+    return error if part is None else error.with_traceback(part)
+
+
 def error_text(error: BaseException) -> str:
     """Return kind, message and the innermost line of code of an error, without keys.
 

@@ -28,7 +28,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from plait.cluster.energy import EnergyMeter
-from plait.cluster.loading import error_text, load_stage, stage_fault
+from plait.cluster.loading import error_text, from_own_code, load_stage, stage_fault
 from plait.cluster.parts import Committer
 from plait.cluster.records import Item, RecordRow, encode, rows_of
 from plait.cluster.server_process import ServerProcess, bypass_proxies, log_path
@@ -145,14 +145,14 @@ def _one_for_each(call: _TimedCall, returned: Any) -> list[Outcome[Any]]:
     stands for each. The batch is not bisected: of one input alone, a stage that looks at
     the first only would seem to be right.
     """
-    inputs, target = call.inputs, call.spec.target
+    inputs = call.inputs
     given = len(returned) if isinstance(returned, list | tuple) else type(returned).__name__
     if given == len(inputs):
         return [_outcome(call, one) for one in returned]
     many = "1 input" if len(inputs) == 1 else f"{len(inputs)} inputs"
     reason = (
-        f"{target} returned {given} for {many}{_place(call.stage)}; it must return a list "
-        "with one outcome for each, in order"
+        f"{_named(call)} returned {given} for {many}; it must return a list with one "
+        "outcome for each, in order"
     )
     return [Failure(reason, Fault.ERROR) for _ in inputs]
 
@@ -164,16 +164,20 @@ def _outcome(call: _TimedCall, returned: Any) -> Outcome[Any]:
             raise returned
         call.tell(returned)
         return Failure(error_text(returned), Fault.ERROR)
-    kind, target = call.spec.kind, call.spec.target
+    kind = call.spec.kind
     try:
         return outcome_of(kind, returned)
-    except (TypeError, ImageError) as error:
-        reason = f"{target} {error}{_place(call.stage)}; valid is {VALID[kind]}"
-        return Failure(reason, Fault.ERROR)
+    except ImageError as error:
+        reason = f"{_named(call)} returned an image that cannot be used: {error}"
+    except TypeError as error:
+        reason = f"{_named(call)} {error}; valid: {VALID[kind]}"
+    return Failure(reason, Fault.ERROR)
 
 
-def _place(stage: Any) -> str:
-    return f" ({place})" if (place := place_of(stage)) else ""
+def _named(call: _TimedCall) -> str:
+    """The name of what computes, and where its code is."""
+    place = place_of(call.stage)
+    return f"{call.spec.target} ({place})" if place else call.spec.target
 
 
 class Lane(Executor):
@@ -454,7 +458,7 @@ class Worker:
         text = error_text(error)
         if text not in self._told:
             self._told.add(text)
-            print_error(error)
+            print_error(from_own_code(error))
 
 
 def _holds(path: str, digest: str) -> bool:

@@ -132,7 +132,7 @@ class Drawing:
 
 Picture = Image | Pillow.Image | npt.NDArray[Any] | Path | bytes
 """The forms in which people's own code has an image."""
-PICTURE_FORMS = "a PIL.Image, a numpy array, a pathlib.Path or the bytes of an image file"
+PICTURE_FORMS = "PIL.Image, numpy array, pathlib.Path, bytes of a file"
 
 
 def is_picture(value: object) -> TypeGuard[Picture]:

@@ -107,14 +107,24 @@ def own_code(name: str) -> OwnCode:
     except AttributeError:
         if is_given(name):
             raise _of_another_process(name) from None
-        module_names = (n for n in dir(importlib.import_module(module)) if n[0].isupper())
-        raise unknown(f"class in module {module!r}", attribute, module_names) from None
-    if not (isinstance(code, type) or inspect.isfunction(code)):
+        raise unknown(
+            f"class or function in module {module!r}", attribute, _usable(module)
+        ) from None
+    if not _is_definition(code):
         raise UsageError(
             f"stage {name!r} is a value of type {type(code).__name__}; name a class or a "
             "function"
         )
     return OwnCode(name=name, target=name, code=code, given=module == "__main__")
+
+
+def _is_definition(code: Any) -> bool:
+    return isinstance(code, type) or inspect.isfunction(code)
+
+
+def _usable(module: str) -> list[str]:
+    there = inspect.getmembers(importlib.import_module(module), _is_definition)
+    return [name for name, code in there if code.__module__ == module]
 
 
 def _of_another_process(name: str) -> MissingInput:
@@ -131,7 +141,7 @@ def _of_another_process(name: str) -> MissingInput:
 
 def _given_code(thing: Any) -> OwnCode:
     """Return a class, function or instance as `own_code` does; UsageError."""
-    if isinstance(thing, type) or inspect.isfunction(thing):
+    if _is_definition(thing):
         target = _target_of(thing)
         return OwnCode(
             name=target, target=target, code=thing, given=not _is_importable(target, thing)

@@ -35,10 +35,9 @@ from plait.generators.document import (
 from plait.generators.images import PICTURE_FORMS, Drawing, image_of, is_picture
 
 VALID: dict[Kind, str] = {
-    Kind.DRAFT: f'a list of texts and images, such as ["A cat.", image], an image being '
-    f"{PICTURE_FORMS}; or a Draft",
+    Kind.DRAFT: f"a list of texts and images ({PICTURE_FORMS}), or a Draft",
     Kind.CONDITION: "a Payload",
-    Kind.RENDER: f"an image: {PICTURE_FORMS}",
+    Kind.RENDER: f"an image ({PICTURE_FORMS})",
     Kind.SCORE: "a number, or a Score",
     Kind.EMBED: "an Embedding",
 }

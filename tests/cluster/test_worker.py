@@ -171,7 +171,10 @@ def test_a_stage_that_returns_other_than_one_outcome_for_each_input_fails(
     number = len(returned) if isinstance(returned, list | tuple) else "[A-Za-z_]+"
     for row in receipt.rows.values():
         assert (row.outcome, row.fault, row.final) == ("failed", "error", False)
-        assert re.search(rf":Acting returned {number} for 2 inputs", str(row.reason))
+        assert re.search(
+            rf":Acting \(test_worker.py:\d+\) returned {number} for 2 inputs",
+            str(row.reason),
+        )
     assert len(receipt.rows) == 2
 
 
