@@ -28,6 +28,7 @@ from plait.generators.document import Document, Image, Malformed, Query, Text, T
 from plait.generators.errors import PlaitError, UsageError
 from plait.generators.images import PICTURE_FORMS, ImageError, Picture, image_of, is_picture
 from plait.generators.names import unknown
+from plait.generators.own_code import giving
 from plait.generators.registry import is_custom
 from plait.generators.system import Prompter, Repetition, System, answer
 from plait.generators.unicode import trouble, valid_text
@@ -63,10 +64,10 @@ def _part(part: str | Picture) -> Text | Image:
         try:
             return image_of(part)
         except ImageError as error:
-            raise UsageError(f"a query: {error}") from error
+            raise UsageError(str(error)) from error
     raise UsageError(
-        f"a query is made of texts and images ({PICTURE_FORMS}), not of "
-        f"{type(part).__name__}"
+        "queries and answers are made of texts and images "
+        f"({PICTURE_FORMS}), not of {type(part).__name__}"
     )
 
 
@@ -83,7 +84,7 @@ class LocalSystem:
     @classmethod
     def named(
         cls,
-        name: str,
+        name: str | Callable[[Any], Any],
         *,
         weights: WeightsName = "pretrained",
         models: Settings | None = None,
@@ -91,9 +92,13 @@ class LocalSystem:
         prompt: Prompter = as_asked,
         gpu_memory_gib: float = 80.0,
     ) -> "LocalSystem":
-        """The system `name`; UsageError for unknown names, missing weights and keys."""
+        """The system `name`, or a class, an instance or a function of your own.
+
+        UsageError for unknown names, missing weights and keys.
+        """
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
-        system = available(lambda: resolve(name, asked), lambda s: s.stages)
+        with giving(name) as (known,):
+            system = available(lambda: resolve(known, asked), lambda s: s.stages)
         return cls(system=system, seed=seed, prompt=prompt)
 
     def __call__(self, *query: str | Picture | Query | TaskQuery) -> NotebookDocument:
@@ -146,18 +151,22 @@ class LocalScorer:
     @classmethod
     def named(
         cls,
-        name: str,
+        name: str | Callable[[Any], Any],
         *,
         weights: WeightsName = "pretrained",
         models: Settings | None = None,
         gpu_memory_gib: float = 80.0,
         **settings: Any,
     ) -> "LocalScorer":
-        """The scorer `name` with `settings`; `models` are those of models it asks."""
-        refuse_mini_lvlm(name, weights)
+        """The scorer `name` with `settings`, or one of your own, as of `LocalSystem`.
+
+        `models` are the settings of models that it asks.
+        """
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
-        own = {**asked.of(name), **settings}
-        scorer = available(lambda: scorer_named(name, own, asked), lambda s: s.stages)
+        with giving(name) as (known,):
+            refuse_mini_lvlm(known, weights)
+            own = {**asked.of(known), **settings}
+            scorer = available(lambda: scorer_named(known, own, asked), lambda s: s.stages)
         return cls(scorer=scorer)
 
     @property
@@ -166,9 +175,14 @@ class LocalScorer:
         return f"{self.scorer.scale}, {self.scorer.direction} is better"
 
     def __call__(
-        self, sample: Query | TaskQuery | str, document: Document | QueryAnswer
+        self,
+        sample: Query | TaskQuery | str,
+        document: Document | QueryAnswer | Sequence[str | Picture],
     ) -> ScorerVerdict:
-        """Return the score of one document, or the reason why there is none."""
+        """Return the score of one document, or the reason why there is none.
+
+        The document may be a plain list of texts and images.
+        """
         walk = self.scorer.judge(_sample(sample), _document(document))
         outcome = drive(walk, self.stages.outcomes)
         return ScorerVerdict.of(admitted(outcome, self.scorer.scale))
@@ -182,10 +196,13 @@ def _sample(query: Query | TaskQuery | str) -> Query:
     return sample
 
 
-def _document(answered: Document | QueryAnswer) -> Document:
+def _document(answered: Document | QueryAnswer | Sequence[str | Picture]) -> Document:
     """Return a document as scorers take it, its text as that of all answers."""
+    if not isinstance(answered, Document | QueryAnswer):
+        answered = Document(tuple(_part(part) for part in answered))
     if isinstance(answered, Document):
-        return changed(Document(answered.segments, answered.ends), str, valid_text)
+        segments = tuple(_part(s) if is_picture(s) else s for s in answered.segments)
+        return changed(Document(segments, answered.ends), str, valid_text)
     if answered.document is None:
         raise UsageError(f"{answered.query.id} has no document: {answered.reason}")
     return answered.document.plain

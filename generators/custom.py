@@ -78,7 +78,7 @@ def _identity(own: OwnCode) -> str:
             f"the source of {own.name} cannot be read, which names its results: put it "
             "into a file, or into a class with a `version`"
         )
-    return f"source:{source}"
+    return f"source:{source[:16]}"
 
 
 def _placement(own: OwnCode, overrides: Mapping[str, Any]) -> Placement:

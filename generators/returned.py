@@ -22,7 +22,6 @@ from plait.generators.base import (
     Unscored,
 )
 from plait.generators.document import (
-    Content,
     Document,
     Draft,
     Embedding,
@@ -92,13 +91,13 @@ def _is_part(value: Any) -> bool:
 
 def _segments(parts: Any) -> tuple[Text | Image | ImageRequest, ...]:
     if _is_part(parts):
-        return (segment_of(parts),)
+        return (_segment(parts),)
     if isinstance(parts, Iterable):
-        return tuple(map(segment_of, parts))
+        return tuple(map(_segment, parts))
     raise TypeError(f"returned a Draft of {_shown(parts)}")
 
 
-def segment_of(part: Any) -> Text | Image | ImageRequest:
+def _segment(part: Any) -> Text | Image | ImageRequest:
     """Return a text or image in a person's form as a segment; TypeError, ImageError."""
     if isinstance(part, str):
         return Text(str(part))
@@ -111,14 +110,6 @@ def segment_of(part: Any) -> Text | Image | ImageRequest:
     if is_picture(part):
         return image_of(part)
     raise TypeError(f"returned a list that holds {_shown(part)}")
-
-
-def content_of(parts: Iterable[Any]) -> Content:
-    """Return texts and images in people's forms as content; TypeError, ImageError."""
-    segments = tuple(map(segment_of, parts))
-    if any(isinstance(segment, ImageRequest) for segment in segments):
-        raise TypeError("a request for an image is no content")
-    return tuple(s for s in segments if not isinstance(s, ImageRequest))
 
 
 def _number(value: Any) -> float:

@@ -235,7 +235,7 @@ def _own_by_name(options: RunOptions) -> Iterator[dict[str, Any]]:
     with contextlib.ExitStack() as stack:
         for option in ("systems", "scorers"):
             if isinstance(given := named.get(option), list | tuple):
-                named[option] = stack.enter_context(giving(*given))
+                named[option] = list(stack.enter_context(giving(*given)))
         yield named
 
 
