@@ -9,22 +9,30 @@ import contextlib
 import importlib
 import inspect
 import re
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import FunctionType, MappingProxyType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from plait.generators.base import imported
-from plait.generators.errors import MissingInput, UsageError
+from plait.generators.errors import MissingInput, PlaitError, UsageError
 from plait.generators.keys import digest
 from plait.generators.names import unknown
 from plait.generators.registry import is_custom, known_prefixes
-from plait.generators.source import call_of, is_plain, place_of, place_of_function
+from plait.generators.source import (
+    call_of,
+    file_shown,
+    is_plain,
+    place_of,
+    place_of_function,
+)
 
 _SHORT = re.compile(r"[\w=.' -]{,60}")
 _OF_PYTHON = re.compile(r"__main__:.*|([\w.]+:[\w.]+)\(.*\)", re.DOTALL)
 """Names of what only Python can give: of a script or notebook, and of instances."""
+_NOTHING = object()
 _UNBOUND = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -97,25 +105,38 @@ def own_code(name: str) -> OwnCode:
     if known := _given.get().get(name):
         return known
     module, _, attribute = name.partition(":")
-    try:
-        code = imported(name)
-    except ModuleNotFoundError as error:
-        known_ones = ", ".join(known_prefixes())
-        raise MissingInput(
-            f"stage {name!r}: {error}. Prefixes that name no module are {known_ones}"
-        ) from error
-    except AttributeError:
-        if is_given(name):
-            raise _of_another_process(name) from None
-        raise unknown(
-            f"class or function in module {module!r}", attribute, _usable(module)
-        ) from None
+    code = getattr(_imported_module(module, name), attribute, _NOTHING)
+    if code is _NOTHING and is_given(name):
+        raise _of_another_process(name)
+    if code is _NOTHING:
+        raise unknown(f"class or function in {module!r}", attribute, _usable(module))
     if not _is_definition(code):
         raise UsageError(
             f"stage {name!r} is a value of type {type(code).__name__}; name a class or a "
             "function"
         )
     return OwnCode(name=name, target=name, code=code, given=module == "__main__")
+
+
+def _imported_module(module: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        known = ", ".join(known_prefixes())
+        raise MissingInput(
+            f"stage {name!r}: {error}. Prefixes that name no module are {known}"
+        ) from error
+    except PlaitError:
+        raise
+    except Exception as error:  # whatever a user's module raises
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        # That of a syntax error is in its message.
+        told = isinstance(error, SyntaxError)
+        where = "" if told else f" ({file_shown(last.filename)}:{last.lineno})"
+        raise UsageError(
+            f"stage {name!r}: its module cannot be imported: {type(error).__name__}: "
+            f"{error}{where}"
+        ) from error
 
 
 def _is_definition(code: Any) -> bool:

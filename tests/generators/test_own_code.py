@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -221,6 +222,25 @@ def test_what_cannot_be_called_is_refused_before_anything_runs(
     with pytest.raises(UsageError, match=said) as refused:
         spec_of(getattr(Mistakes, name))
     assert name == "NoCall" or "test_own_code.py:" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def answer(query)\n    pass", r"SyntaxError.*broken_mine\.py, line 1"),
+        ("\n1 / 0", r"ZeroDivisionError.*\(broken_mine\.py:2\)"),
+        ("import nothing_such", "nothing_such"),
+        ("answer = 7", "type int"),
+        ("def other(query): ...", "Valid: other"),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_told_by_file_and_line(
+    tmp_path: Path, monkeypatch, source: str, said: str
+) -> None:
+    (tmp_path / "broken_mine.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=said):
+        spec_of("broken_mine:answer")
 
 
 def test_settings_that_are_not_taken_are_refused() -> None:
