@@ -56,9 +56,8 @@ def check_rubric(path: AnyPath, config: RunConfig | None, console: Console) -> i
     requests, problems = _requests(examiner, samples)
     asked = {id: n for id, n in requests.items() if n}
     most = f", {sum(asked.values()):,} requests for one answer to each" if asked else ""
-    console.print(
-        f"{len(asked):,} of {len(samples):,} queries of {config.data} are judged{most}"
-    )
+    of_all = f"{len(asked):,} of {len(samples):,} queries of {config.data}"
+    console.print(f"{of_all} are judged{most}")
     for line in _left_out(rubric, samples, requests):
         console.print(line)
     for problem in problems[:_MOST_PROBLEMS]:

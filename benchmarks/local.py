@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from plait.benchmarks.results.notebook import NotebookDocument
 from plait.benchmarks.runs.experiment import refuse_missing, scorer_named
@@ -26,17 +26,15 @@ from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
 from plait.generators.document import Document, Image, Malformed, Query, Text, Turn, changed
 from plait.generators.errors import PlaitError, UsageError
-from plait.generators.images import encode
+from plait.generators.images import PICTURE_FORMS, ImageError, Picture, image_of, is_picture
 from plait.generators.names import unknown
+from plait.generators.own_code import giving
 from plait.generators.registry import is_custom
 from plait.generators.system import Prompter, Repetition, System, answer
 from plait.generators.unicode import trouble, valid_text
 from plait.pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_spec
 from plait.scorers.base import Scorer, admitted
 from plait.scorers.judging.resolve import refuse_mini_lvlm
-
-if TYPE_CHECKING:
-    from PIL.Image import Image as PILImage
 
 T = TypeVar("T")
 Settings = Mapping[str, Mapping[str, Any]]
@@ -48,7 +46,7 @@ class NoDocument(PlaitError, RuntimeError):
     """A system failed on a query or cannot take it; the message says why."""
 
 
-def question(*parts: "str | PILImage | Image", id: str = "query") -> Query:
+def question(*parts: str | Picture, id: str = "query") -> Query:
     """Return a query of text and images in order; `id` decides the seeds of its answer.
 
     UsageError where there is nothing, or something that is neither text nor image.
@@ -59,17 +57,17 @@ def question(*parts: "str | PILImage | Image", id: str = "query") -> Query:
     return Query(id=id, category="query", field="query", turns=turns)
 
 
-def _part(part: "str | PILImage | Image") -> Text | Image:
-    from PIL import Image as Pillow
-
+def _part(part: str | Picture) -> Text | Image:
     if isinstance(part, str):
         return Text(part)
-    if isinstance(part, Image):
-        return part
-    if isinstance(part, Pillow.Image):
-        return encode(part)
+    if is_picture(part):
+        try:
+            return image_of(part)
+        except ImageError as error:
+            raise UsageError(str(error)) from error
     raise UsageError(
-        f"a query is made of text and images (PIL), not of {type(part).__name__}"
+        "queries and answers are made of texts and images "
+        f"({PICTURE_FORMS}), not of {type(part).__name__}"
     )
 
 
@@ -86,7 +84,7 @@ class LocalSystem:
     @classmethod
     def named(
         cls,
-        name: str,
+        name: str | Callable[[Any], Any],
         *,
         weights: WeightsName = "pretrained",
         models: Settings | None = None,
@@ -94,14 +92,16 @@ class LocalSystem:
         prompt: Prompter = as_asked,
         gpu_memory_gib: float = 80.0,
     ) -> "LocalSystem":
-        """The system `name`; UsageError for unknown names, missing weights and keys."""
+        """The system `name`, or a class, an instance or a function of your own.
+
+        UsageError for unknown names, missing weights and keys.
+        """
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
-        system = available(lambda: resolve(name, asked), lambda s: s.stages)
+        with giving(name) as (known,):
+            system = available(lambda: resolve(known, asked), lambda s: s.stages)
         return cls(system=system, seed=seed, prompt=prompt)
 
-    def __call__(
-        self, *query: "str | PILImage | Image | Query | TaskQuery"
-    ) -> NotebookDocument:
+    def __call__(self, *query: str | Picture | Query | TaskQuery) -> NotebookDocument:
         """Return the document that answers one query; NoDocument where there is none.
 
         The query is text and images, a sample, or a query of a run: that is asked in
@@ -132,7 +132,7 @@ class LocalSystem:
 
 
 def _query(
-    parts: "tuple[str | PILImage | Image | Query | TaskQuery, ...]",
+    parts: tuple[str | Picture | Query | TaskQuery, ...],
 ) -> Query | TaskQuery:
     if len(parts) == 1 and isinstance(parts[0], Query | TaskQuery):
         return parts[0]
@@ -151,18 +151,22 @@ class LocalScorer:
     @classmethod
     def named(
         cls,
-        name: str,
+        name: str | Callable[[Any], Any],
         *,
         weights: WeightsName = "pretrained",
         models: Settings | None = None,
         gpu_memory_gib: float = 80.0,
         **settings: Any,
     ) -> "LocalScorer":
-        """The scorer `name` with `settings`; `models` are those of models it asks."""
-        refuse_mini_lvlm(name, weights)
+        """The scorer `name` with `settings`, or one of your own, as of `LocalSystem`.
+
+        `models` are the settings of models that it asks.
+        """
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
-        own = {**asked.of(name), **settings}
-        scorer = available(lambda: scorer_named(name, own, asked), lambda s: s.stages)
+        with giving(name) as (known,):
+            refuse_mini_lvlm(known, weights)
+            own = {**asked.of(known), **settings}
+            scorer = available(lambda: scorer_named(known, own, asked), lambda s: s.stages)
         return cls(scorer=scorer)
 
     @property
@@ -171,9 +175,14 @@ class LocalScorer:
         return f"{self.scorer.scale}, {self.scorer.direction} is better"
 
     def __call__(
-        self, sample: Query | TaskQuery | str, document: Document | QueryAnswer
+        self,
+        sample: Query | TaskQuery | str,
+        document: Document | QueryAnswer | Sequence[str | Picture],
     ) -> ScorerVerdict:
-        """Return the score of one document, or the reason why there is none."""
+        """Return the score of one document, or the reason why there is none.
+
+        The document may be a plain list of texts and images.
+        """
         walk = self.scorer.judge(_sample(sample), _document(document))
         outcome = drive(walk, self.stages.outcomes)
         return ScorerVerdict.of(admitted(outcome, self.scorer.scale))
@@ -187,10 +196,13 @@ def _sample(query: Query | TaskQuery | str) -> Query:
     return sample
 
 
-def _document(answered: Document | QueryAnswer) -> Document:
+def _document(answered: Document | QueryAnswer | Sequence[str | Picture]) -> Document:
     """Return a document as scorers take it, its text as that of all answers."""
+    if not isinstance(answered, Document | QueryAnswer):
+        answered = Document(tuple(_part(part) for part in answered))
     if isinstance(answered, Document):
-        return changed(Document(answered.segments, answered.ends), str, valid_text)
+        segments = tuple(_part(s) if is_picture(s) else s for s in answered.segments)
+        return changed(Document(segments, answered.ends), str, valid_text)
     if answered.document is None:
         raise UsageError(f"{answered.query.id} has no document: {answered.reason}")
     return answered.document.plain

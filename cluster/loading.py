@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from plait.cluster.own_source import is_own_file
 from plait.cluster.server_process import (
     ServerError,
     ServerProcess,
@@ -19,7 +20,9 @@ from plait.cluster.server_process import (
 )
 from plait.generators.base import ServerCommand, StageSpec, imported
 from plait.generators.checkpoints import on_this_machine
+from plait.generators.own_code import stage_of
 from plait.generators.secrets import know, without_keys
+from plait.generators.source import file_shown
 
 _servers: dict[ServerCommand, ServerProcess] = {}
 """Running servers of this process, which stages of one command share."""
@@ -46,10 +49,11 @@ def load_stage(spec: StageSpec, **options: Any) -> Any:
     A server of its own is started, unless `options` name one, and ends with this process.
     """
     know(spec.secrets)
-    make = load_class(spec.target)
+    code = load_class(spec.target) if spec.given is None else spec.given
     if spec.placement.server is not None and "base_url" not in options:
         options["base_url"] = _server_url(spec.placement.server)
-    return make(**{**spec.settings, **on_this_machine(spec.options), **options})
+    arguments = {**spec.settings, **on_this_machine(spec.options), **options}
+    return stage_of(code, arguments)
 
 
 def _server_url(command: ServerCommand) -> str:
@@ -85,13 +89,23 @@ def stage_fault(error: Exception) -> StageFault:
     return "broken" if "CUDA error" in text else "raised"
 
 
+def from_own_code(error: Exception) -> Exception:
+    """Return `error`; its traceback begins in a user's own file, if it goes through one."""
+    part = error.__traceback__
+    while part is not None and not is_own_file(part.tb_frame.f_code.co_filename):
+        part = part.tb_next
+    return error if part is None else error.with_traceback(part)
+
+
 def error_text(error: BaseException) -> str:
     """Return kind, message and the innermost line of code of an error, without keys.
 
-    One about a server ends with the server's own words instead.
+    That of a user's own files, where the error went through one: what they had called is
+    not theirs to mend. One about a server ends with the server's own words instead.
     """
     if isinstance(error, ServerError):
         return without_keys(str(error))
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    frames = list(traceback.extract_tb(error.__traceback__))
+    frames = [f for f in frames if is_own_file(f.filename)] or frames
+    where = f" ({file_shown(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     return without_keys(f"{type(error).__name__}: {error}{where}")

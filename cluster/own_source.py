@@ -1,19 +1,15 @@
 """Digests of the source of a user's own class, which tell that it has been edited.
 
-They are of syntax trees: comments, layout and strings that stand alone (docstrings) do
-not count. Nothing here enters a key.
+Nothing here enters a key.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.util
-import inspect
 import sysconfig
-import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -21,6 +17,7 @@ from typing import Any
 from plait.cluster.manifest import PACKAGE
 from plait.generators.base import imported
 from plait.generators.former import ROOMS
+from plait.generators.source import definition_of, tree_digest
 
 _INSTALLED = {"site-packages", "dist-packages"}
 _NOT_OWN = (
@@ -56,17 +53,14 @@ def own_source(target: str) -> Mapping[str, str]:
         spec = _locate(name)
         tree = None if spec is None else _parse(spec)
         if spec is not None and tree is not None:
-            digests[name] = _digest(tree)
+            digests[name] = tree_digest(tree)
             left += _imports(tree, spec)
     return dict(sorted(digests.items()))
 
 
 def _of_class(target: str, cls: Any) -> dict[str, str]:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    except (OSError, TypeError, SyntaxError):
-        return {}
-    return {target: _digest(tree)}
+    tree = definition_of(cls)
+    return {} if tree is None else {target: tree_digest(tree)}
 
 
 def _locate(name: str) -> ModuleSpec | None:
@@ -89,15 +83,22 @@ def _parse(spec: ModuleSpec) -> ast.Module | None:
     if not spec.has_location or spec.origin is None:
         return None
     file = Path(spec.origin).resolve()
-    if file.suffix != ".py" or not _INSTALLED.isdisjoint(file.parts):
-        return None
-    if any(map(file.is_relative_to, _NOT_OWN)):
+    if file.suffix != ".py" or not is_own_file(file):
         return None
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
+
+
+def is_own_file(file: str | Path) -> bool:
+    """Return whether a file of code is a user's, or a cell of a notebook."""
+    if str(file).startswith("<frozen"):
+        return False
+    path = Path(file).resolve()
+    own = _INSTALLED.isdisjoint(path.parts)
+    return own and not any(map(path.is_relative_to, _NOT_OWN))
 
 
 def _imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
@@ -119,32 +120,3 @@ def _imported_names(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
                 continue
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def _digest(tree: ast.Module) -> str:
-    return hashlib.sha256("\n".join(_tokens(tree)).encode("utf-8")).hexdigest()[:32]
-
-
-def _tokens(tree: ast.Module) -> Iterator[str]:
-    """Yield what a tree says, alike in all versions of Python: its empty fields differ."""
-    left: list[Any] = [tree]
-    while left:  # trees may be deeper than Python's stack
-        item = left.pop()
-        if isinstance(item, ast.AST):
-            fields = {n: v for n, v in ast.iter_fields(item) if v is not None and v != []}
-            yield f"{type(item).__name__} {' '.join(fields)}"
-            left += fields.values()
-        elif isinstance(item, list):
-            counted = list(_without_strings(item))
-            yield f"{len(counted)} items"
-            left += counted
-        else:
-            yield repr(item)
-
-
-def _without_strings(items: Iterable[Any]) -> Iterator[Any]:
-    """Leave out statements that are nothing but a string."""
-    for item in items:
-        value = item.value if isinstance(item, ast.Expr) else None
-        if not (isinstance(value, ast.Constant) and isinstance(value.value, str)):
-            yield item

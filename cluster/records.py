@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -40,7 +40,6 @@ from plait.generators.document import (
     Score,
     Text,
 )
-from plait.generators.images import Drawing
 from plait.generators.unicode import valid_text, with_valid_text
 
 _COMMON = [
@@ -166,27 +165,6 @@ class Item(NamedTuple):
     input: StageInput
 
 
-_VALUES: dict[Kind, tuple[type, ...]] = {
-    Kind.DRAFT: (Draft,),
-    Kind.CONDITION: (Payload,),
-    Kind.RENDER: (Image, Drawing),
-    Kind.SCORE: (Score,),
-    Kind.EMBED: (Embedding,),
-}
-"""What results of each kind of stage hold."""
-
-
-def refuse_other_types(kind: Kind, outcomes: Iterable[Any]) -> None:
-    """Raise TypeError where one is no outcome, or the result of another kind of stage."""
-    for outcome in outcomes:
-        if not isinstance(outcome, Result | Skip | Failure | Unscored | NotApplicable):
-            raise TypeError(f"returned {type(outcome).__name__}, not an outcome")
-        if isinstance(outcome, Result) and not isinstance(outcome.value, _VALUES[kind]):
-            given = type(outcome.value).__name__
-            valid = _VALUES[kind][0].__name__
-            raise TypeError(f"returned a Result of {given}, not of {valid}")
-
-
 def encode(
     kind: Kind, items: Sequence[Item], outcomes: Sequence[Outcome[Any]], seconds: float
 ) -> pa.Table:
@@ -248,10 +226,6 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
         if isinstance(segment, Image):
             segments.append({"type": "picture", "digest": segment.digest})
             continue
-        if not isinstance(segment, ImageRequest):
-            raise TypeError(f"a Draft holds {type(segment).__name__}, which is no segment")
-        if segment.context or segment.seed is not None:
-            raise TypeError("a drafting stage sets neither context nor seed of a request")
         about = {"type": "image", "prompt": segment.prompt, "payload": None}
         if segment.payload is not None:
             about["payload"] = segment.payload.digest

@@ -28,9 +28,9 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from plait.cluster.energy import EnergyMeter
-from plait.cluster.loading import error_text, load_stage, stage_fault
+from plait.cluster.loading import error_text, from_own_code, load_stage, stage_fault
 from plait.cluster.parts import Committer
-from plait.cluster.records import Item, RecordRow, encode, refuse_other_types, rows_of
+from plait.cluster.records import Item, RecordRow, encode, rows_of
 from plait.cluster.server_process import ServerProcess, bypass_proxies, log_path
 from plait.cluster.store import DamagedPart, StoreError, with_bytes
 from plait.cluster.tracing.journal import Span, SpanList
@@ -49,7 +49,10 @@ from plait.generators.base import (
 from plait.generators.buckets import any_path
 from plait.generators.document import Request, with_blobs
 from plait.generators.errors import UsageError
+from plait.generators.images import ImageError
+from plait.generators.returned import VALID, outcome_of
 from plait.generators.secrets import know, print_error, without_keys_in
+from plait.generators.source import place_of
 from plait.scorers.own_parts import with_scores
 
 TOKEN_FOLDER = ".nodes"
@@ -110,6 +113,8 @@ class _TimedCall:
     stage: Any
     inputs: list[StageInput]
     spans: SpanList
+    tell: Callable[[Exception], None]
+    """Prints an error that a record failed by."""
     meter: EnergyMeter | None = None
     """Counts the energy that the records of the batch share."""
     started: threading.Event = field(default_factory=threading.Event)
@@ -125,7 +130,7 @@ class _TimedCall:
             if self.spec.kind is Kind.SCORE:
                 returned = with_scores(self.stage, returned)
         self.busy_s = time.perf_counter() - began
-        outcomes = without_keys_in(_one_for_each(self.inputs, returned, self.spec))
+        outcomes = without_keys_in(_one_for_each(self, returned))
         after = self.meter.joules() if self.meter else None
         if before is None or after is None:
             return outcomes
@@ -137,25 +142,46 @@ class _TimedCall:
         ]
 
 
-def _one_for_each(
-    inputs: Sequence[StageInput], returned: Any, spec: StageSpec
-) -> Sequence[Outcome[Any]]:
-    """What a stage returned, where it is an outcome for each input; TypeError.
+def _one_for_each(call: _TimedCall, returned: Any) -> list[Outcome[Any]]:
+    """What a stage returned as an outcome for each input; a Failure for what is none.
 
     Where their numbers differ, nobody knows which outcome is of which input, and a failure
     stands for each. The batch is not bisected: of one input alone, a stage that looks at
     the first only would seem to be right.
     """
+    inputs = call.inputs
     given = len(returned) if isinstance(returned, list | tuple) else type(returned).__name__
     if given == len(inputs):
-        try:
-            refuse_other_types(spec.kind, returned)
-        except TypeError as error:
-            raise TypeError(f"{spec.target} {error}") from None
-        return returned  # type: ignore[no-any-return]
+        return [_outcome(call, one) for one in returned]
     many = "1 input" if len(inputs) == 1 else f"{len(inputs)} inputs"
-    reason = f"{spec.target} returned {given} for {many}; it must return a list with one "
-    return [Failure(f"{reason}outcome for each, in order", Fault.ERROR) for _ in inputs]
+    reason = (
+        f"{_named(call)} returned {given} for {many}; it must return a list with one "
+        "outcome for each, in order"
+    )
+    return [Failure(reason, Fault.ERROR) for _ in inputs]
+
+
+def _outcome(call: _TimedCall, returned: Any) -> Outcome[Any]:
+    """One of what a stage returned; an exception that stands for it fails it alone."""
+    if isinstance(returned, Exception):
+        if stage_fault(returned) != "raised":
+            raise returned
+        call.tell(returned)
+        return Failure(error_text(returned), Fault.ERROR)
+    kind = call.spec.kind
+    try:
+        return outcome_of(kind, returned)
+    except ImageError as error:
+        reason = f"{_named(call)} returned an image that cannot be used: {error}"
+    except TypeError as error:
+        reason = f"{_named(call)} {error}; valid: {VALID[kind]}"
+    return Failure(reason, Fault.ERROR)
+
+
+def _named(call: _TimedCall) -> str:
+    """The name of what computes, and where its code is."""
+    place = place_of(call.stage)
+    return f"{call.spec.target} ({place})" if place else call.spec.target
 
 
 class Lane(Executor):
@@ -246,6 +272,7 @@ class Worker:
         self._server: ServerProcess | None = None
         self._loading = SpanList()
         self._meter: EnergyMeter | None = None
+        self._told = set[str]()
         self._committer = Committer(self.root / "stages" / spec.folder)
 
     def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
@@ -270,7 +297,7 @@ class Worker:
         try:
             self._stage = self._compute.submit(self._build).result()
         except Exception as error:
-            print_error(error)
+            self._tell(error)
             return error_text(error)
         # Arrow imports what it needs for its first table; not while a batch waits.
         encode(self.spec.kind, [_NO_ITEM], [Skip("")], 0.0)
@@ -290,7 +317,8 @@ class Worker:
         self._compute.submit(self._drop).result()
 
     def _drop(self) -> None:
-        getattr(self._stage, "close", lambda: None)()
+        if self._stage is not self.spec.given:  # else it is the user's, who may go on
+            getattr(self._stage, "close", lambda: None)()
         self._stage = None
         gc.collect()  # models refer to themselves
         if not gc.get_freeze_count():
@@ -359,7 +387,7 @@ class Worker:
         except _ServerEnded as error:
             return Receipt("broken", str(error))
         except Exception as error:
-            return _receipt_of(error)
+            return self._receipt_of(error)
         for (position, _), outcome in zip(inputs, computed, strict=True):
             outcomes[position] = outcome
         ordered = [outcomes[i] for i in range(len(items))]
@@ -372,7 +400,8 @@ class Worker:
     ) -> tuple[list[Outcome[Any]], float]:
         if not inputs:
             return [], 0.0
-        call = _TimedCall(self.spec, self._stage, [value for _, value in inputs], spans)
+        given = [value for _, value in inputs]
+        call = _TimedCall(self.spec, self._stage, given, spans, self._tell)
         if self._server is not None:
             return self._asked(call, self._server)
         if getattr(self._stage, "concurrent", False):
@@ -419,18 +448,24 @@ class Worker:
         except StoreError as error:
             return Receipt("store", str(error))
         except Exception as error:
-            return _receipt_of(error)
+            return self._receipt_of(error)
         rows = rows_of(kind, table, part, first)
         return Receipt("done", rows=rows, busy_s=busy_s, usage=usage)
+
+    def _receipt_of(self, error: Exception) -> Receipt:
+        self._tell(error)
+        text = error_text(error)
+        return Receipt(stage_fault(error), text)
+
+    def _tell(self, error: Exception) -> None:
+        """Print an error with its traceback, of equal ones the first: there may be many."""
+        text = error_text(error)
+        if text not in self._told:
+            self._told.add(text)
+            print_error(from_own_code(error))
 
 
 def _holds(path: str, digest: str) -> bool:
     with contextlib.suppress(OSError), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == digest
     return False
-
-
-def _receipt_of(error: Exception) -> Receipt:
-    print_error(error)
-    text = error_text(error)
-    return Receipt(stage_fault(error), text)

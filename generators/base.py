@@ -288,6 +288,9 @@ class StageSpec:
     placement: Placement = field(default_factory=Placement)
     work: Work | None = None
     """What one record takes, for a forecast; None where that is not known."""
+    given: Any = field(default=None, repr=False, compare=False)
+    """The class, instance or function that was given from Python and that no module has;
+    else None. It is not part of the key."""
     recorded: str = ""
     """Digest under which a finished run keeps the stage's records. It replaces the computed
     one, so that the run stays readable after the stage's version has changed."""

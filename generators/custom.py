@@ -1,14 +1,16 @@
-"""A user's own stage, named `module:Class`: a plain class, no registration.
+"""A user's own stage: a plain class, no registration, or a function of one input.
 
-Class attributes hold what the engine needs to know: `kind` ("draft", "render" or
-"score"), and where they apply `version` (bump it when results change) and `placement`. A
-stage that drafts or renders is given a seed with every input; `seeded = False` says that
-its results do not depend on one, so that repeats share them.
+It is named `module:Class` or `module:function`, or given from Python, an instance of a
+class too. Class attributes hold what the engine needs to know: `kind` ("draft", "render"
+or "score"), and where they apply `version` (bump it when results change) and `placement`;
+a function's are set on it. A function drafts where a system is named, and scores where a
+scorer is; in place of a version its source names its results. A stage that drafts or
+renders is given a seed with every input; `seeded = False` says that its results do not
+depend on one, so that repeats share them.
 """
 
 from __future__ import annotations
 
-import importlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,13 +24,13 @@ from plait.generators.base import (
     StageSpec,
     Weights,
     WeightsName,
-    imported,
 )
 from plait.generators.document import Image, ImageRequest, Payload
-from plait.generators.errors import MissingInput, UsageError
-from plait.generators.names import unknown, validated
-from plait.generators.registry import known_prefixes
+from plait.generators.errors import UsageError
+from plait.generators.names import validated
+from plait.generators.own_code import OwnCode, own_code, refuse_unusable, takes
 from plait.generators.settings import StageSettings
+from plait.generators.source import function_digest, place_of
 from plait.generators.system import System
 
 if TYPE_CHECKING:
@@ -38,48 +40,63 @@ if TYPE_CHECKING:
 def custom_spec(
     name: str, weights: WeightsName, overrides: Mapping[str, Any], kinds: Sequence[Kind]
 ) -> StageSpec:
-    """Return the stage `module:Class` with `overrides` as arguments."""
-    module, _, attribute = name.partition(":")
-    try:
-        cls = imported(name)
-    except ModuleNotFoundError as error:
-        known = ", ".join(known_prefixes())
-        raise MissingInput(
-            f"stage {name!r}: {error}. Prefixes that name no module are {known}"
-        ) from error
-    except AttributeError:
-        module_names = (n for n in dir(importlib.import_module(module)) if n[0].isupper())
-        raise unknown(f"class in module {module!r}", attribute, module_names) from None
-    kind = _kind(name, cls, kinds)
+    """Return the stage of a user's class, instance or function, with `overrides`.
+
+    They are arguments of a class, and how any of them is run. UsageError for code that
+    cannot be called as a stage is, with its file and line.
+    """
+    own = own_code(name)
+    kind = _kind(own, kinds)
     settings = {k: v for k, v in overrides.items() if k not in StageSettings.placed}
+    refuse_unusable(own, settings)
     # Under `mini` a class of one's own loads what it always loads.
     loaded: Weights = "pretrained" if weights == "mini" else weights
     return StageSpec(
-        name=attribute,
+        name=name.partition(":")[2],
         kind=kind,
-        target=name,
-        version=getattr(cls, "version", 1),
+        target=own.target,
+        version=getattr(own.code, "version", 1),
+        identity=_identity(own),
         weights=loaded,
-        settings=settings,
-        options={"weights": loaded},
-        seeded=getattr(cls, "seeded", kind in (Kind.DRAFT, Kind.RENDER)),
-        placement=_placement(name, cls, overrides),
+        settings={**own.settings, **settings},
+        options={"weights": loaded} if takes(own.code, "weights") else {},
+        seeded=getattr(own.code, "seeded", kind in (Kind.DRAFT, Kind.RENDER)),
+        placement=_placement(own, overrides),
+        given=own.code if own.given else None,
     )
 
 
-def _placement(name: str, cls: Any, overrides: Mapping[str, Any]) -> Placement:
-    placed = {k: v for k, v in overrides.items() if k in StageSettings.placed}
-    checked = validated(StageSettings, placed, name)
-    own: Placement = getattr(cls, "placement", Placement())
-    return replace(own, **{k: getattr(checked, k) for k in placed})
+def _identity(own: OwnCode) -> str:
+    """Return what names a function's results besides its name: of a class, `version` does.
 
-
-def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
-    valid = ", ".join(repr(k.value) for k in allowed)
-    kind = getattr(cls, "kind", None)
-    if kind not in [k.value for k in allowed]:
+    UsageError for a function without source.
+    """
+    if not own.is_function:
+        return ""
+    if (source := function_digest(own.code)) is None:
         raise UsageError(
-            f"stage {name!r} has kind {kind!r}; its class attribute `kind` must be {valid}"
+            f"the source of {own.name} cannot be read, which names its results: put it "
+            "into a file, or into a class with a `version`"
+        )
+    return f"source:{source[:16]}"
+
+
+def _placement(own: OwnCode, overrides: Mapping[str, Any]) -> Placement:
+    placed = {k: v for k, v in overrides.items() if k in StageSettings.placed}
+    checked = validated(StageSettings, placed, own.name)
+    usual: Placement = getattr(own.code, "placement", Placement())
+    return replace(usual, **{k: getattr(checked, k) for k in placed})
+
+
+def _kind(own: OwnCode, allowed: Sequence[Kind]) -> Kind:
+    valid = ", ".join(repr(k.value) for k in allowed)
+    # What a function does is known by where it is named.
+    kind = getattr(own.code, "kind", allowed[0] if own.is_function else None)
+    if kind not in [k.value for k in allowed]:
+        where = place_of(own.code)
+        raise UsageError(
+            f"stage {own.name!r}{f' ({where})' if where else ''} has kind {kind!r}; its "
+            f"class attribute `kind` must be {valid}"
         )
     return Kind(kind)
 

@@ -172,6 +172,11 @@ class Request:
     declare `takes_max_tokens`."""
 
     @property
+    def text(self) -> str:
+        """The text of the last turn, which is to be answered, without its images."""
+        return "".join(s.text for s in self.turns[-1].content if isinstance(s, Text))
+
+    @property
     def images(self) -> tuple[Image, ...]:
         """All images of the conversation, in order."""
         return tuple(s for t in self.turns for s in t.content if isinstance(s, Image))

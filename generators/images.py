@@ -11,6 +11,8 @@ import io
 import re
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -126,6 +128,72 @@ class Drawing:
         file = io.BytesIO()
         Pillow.fromarray(self.pixels).save(file, "PNG", compress_level=1)
         return Image.of(file.getvalue())
+
+
+Picture = Image | Pillow.Image | npt.NDArray[Any] | Path | bytes
+"""The forms in which people's own code has an image."""
+PICTURE_FORMS = "PIL.Image, numpy array, pathlib.Path, bytes of a file"
+
+
+def is_picture(value: object) -> TypeGuard[Picture]:
+    """Return whether `value` is meant as an image; a text is none, not even a path's."""
+    return isinstance(value, Image | Pillow.Image | np.ndarray | Path | bytes)
+
+
+def image_of(picture: Picture) -> Image:
+    """Return the image that a person's own code gives; ImageError says what is wrong.
+
+    PIL images are upright afterwards, with transparency over white. Arrays are (height,
+    width) or (height, width, 1, 3 or 4 channels), as uint8 from 0 to 255 or as floats from
+    0 to 1. Files and bytes stay as they are.
+    """
+    if isinstance(picture, Image):
+        return picture
+    if isinstance(picture, Pillow.Image):
+        return _encoded(picture)
+    if isinstance(picture, np.ndarray):
+        return _encoded(Pillow.fromarray(_as_bytes(picture)))
+    if isinstance(picture, bytes):
+        decode(picture)
+        return Image.of(picture)
+    try:
+        return image_of(picture.read_bytes())
+    except OSError as error:
+        raise ImageError(f"the image {picture} cannot be read: {error.strerror}") from None
+    except ImageError as error:
+        raise ImageError(f"the image {picture}: {error}") from None
+
+
+def _encoded(pil_image: Pillow.Image) -> Image:
+    try:
+        upright = _as_rgb(_upright(pil_image.copy()))
+    except Exception as error:  # as of `decode`: a file that PIL had not read yet
+        raise ImageError(f"the image cannot be decoded: {error}") from error
+    return Drawing(np.asarray(upright)).encoded()
+
+
+def _as_bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    shape = values.shape
+    flat = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))
+    if not flat or 0 in shape:
+        raise ImageError(
+            f"an array of shape {shape} is no image; valid: (height, width), or (height, "
+            "width, channels) with 1, 3 or 4 channels"
+        )
+    values = values[:, :, 0] if shape[2:] == (1,) else values
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype.kind != "f":
+        raise ImageError(
+            f"an array of {values.dtype} is no image; valid: uint8, and floats from 0 to 1"
+        )
+    low, high = float(values.min()), float(values.max())
+    if not (low >= 0 and high <= 1):
+        raise ImageError(
+            f"an array of floats from {low:g} to {high:g} is no image; valid: from 0 to 1"
+        )
+    scaled: npt.NDArray[np.uint8] = np.rint(values * 255).astype(np.uint8)
+    return scaled
 
 
 def encode(pil_image: Pillow.Image) -> Image:

@@ -15,6 +15,7 @@ from plait.generators.mini.resolve import as_mini, mini_settings, refuse_mini_on
 from plait.generators.mini.table import MINI, is_mini_only
 from plait.generators.names import unknown, with_overrides
 from plait.generators.natives import NATIVE, native, part_overrides, part_settings
+from plait.generators.own_code import is_given
 from plait.generators.registry import (
     CUSTOM,
     PREFIXES,
@@ -142,6 +143,8 @@ def resolve(name: str, models: Models) -> System:
     """Return the system a user named; UsageError says what would have been valid."""
     if name == "gt":
         return System(name="gt", draft=None)
+    if is_given(name):
+        return custom_system(name, models.weights, models.of(name))
     parts = parts_of(name)
     declared = parts.lvlm.startswith("native:")
     if (parts.lvlm in NATIVE or declared) and parts.t2i is None:

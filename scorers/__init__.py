@@ -10,6 +10,7 @@ from plait.generators.custom import custom_spec
 from plait.generators.errors import UsageError
 from plait.generators.mini.resolve import as_mini, mini_settings
 from plait.generators.names import unknown
+from plait.generators.own_code import is_given, own_code
 from plait.generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
 from plait.generators.settings import StageSettings
 from plait.scorers.base import (
@@ -108,7 +109,7 @@ def resolve_scorer(
     """
     if name in SCORERS:
         return _named(name, weights, overrides, gpu_gib)
-    if is_custom(name):
+    if is_custom(name) or is_given(name):
         return custom_scorer(name, weights, overrides)
     if prefix_of(name, "scorer", Named.SCORER) is None:
         raise unknown("scorer", name, [*SCORERS, *forms(Named.SCORER), CUSTOM])
@@ -123,7 +124,7 @@ def resolve_scorer(
 def custom_scorer(
     name: str, weights: WeightsName, overrides: Mapping[str, Any]
 ) -> CustomScorer:
-    """Return the scorer of `module:Class`, whose attributes say how to read its values.
+    """Return the scorer of a user's own, whose attributes say how to read its values.
 
     They are `scale`, `LOW-HIGH` such as `0-10` (values beyond it are failures; without it
     any finite number counts), `direction`, `higher` (the default) or `lower`, whichever
@@ -131,7 +132,7 @@ def custom_scorer(
     `part_scales`, what else it says (`parts.py`). UsageError for an invalid one.
     """
     stage = custom_spec(name, weights, overrides, [Kind.SCORE])
-    cls = imported(stage.target)
+    cls = own_code(name).code
     weighted = declared_parts(cls, f"scorer {name!r}")
     usual = scale_of_parts(cls, weighted) or UNBOUNDED
     scale, direction = getattr(cls, "scale", usual), getattr(cls, "direction", "higher")

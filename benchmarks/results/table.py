@@ -340,8 +340,9 @@ def _rich_cell(cell: TableCell, best: bool, width: int) -> Text:
 
 
 def plain(text: str) -> str:
-    """`text` on one line, with Markdown's markup escaped."""
-    return re.sub(r"([\\`*|<]|\](?=[(\[:]))", r"\\\1", printable(text))
+    """`text` on one line, with Markdown's markup escaped; `_` is none within a word."""
+    markup = r"([\\`*|<]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_]))"
+    return re.sub(markup, r"\\\1", printable(text))
 
 
 def _markdown_cell(cell: TableCell, best: bool) -> str:

@@ -14,6 +14,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from pickle import PicklingError
 from types import ModuleType
 from typing import Any
 
@@ -36,7 +37,7 @@ from plait.cluster.executors.probe import (
 from plait.cluster.manifest import PACKAGE
 from plait.cluster.placement import Node, Resources
 from plait.cluster.worker import Worker, in_background
-from plait.generators.base import Placement
+from plait.generators.base import Placement, StageSpec
 
 _ACTOR_THREADS = 8
 _LEAVING_S = 3.0
@@ -115,7 +116,7 @@ class RayExecutor(Executor):
         super().watch(nodes if self._head is None else {*nodes, self._head})
 
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> RayHost:
-        """Ask Ray for an actor."""
+        """Ask Ray for an actor; ClusterError where what it is given cannot be sent."""
         options: dict[str, Any] = {
             "num_cpus": placement.num_cpus,
             "num_gpus": placement.num_gpus,
@@ -125,7 +126,17 @@ class RayExecutor(Executor):
         }
         if placement.memory_gib:
             options["memory"] = int(placement.memory_gib * 2**30)
-        return RayHost(_actor_class.options(**options).remote(*given), node)
+        try:
+            return RayHost(_actor_class.options(**options).remote(*given), node)
+        except (TypeError, PicklingError) as error:
+            # Of `given`, only what a user gave from Python may be of any type.
+            spec: StageSpec = given[0]
+            reason = str(error.__cause__ or error).strip().splitlines()[-1]
+            raise ClusterError(
+                f"{spec.name} cannot be sent to workers on Ray: {reason}. Pass its class, "
+                "which each worker then makes for itself, or use --executor local (from "
+                "Python, executor='local')"
+            ) from error
 
     def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
         """Return those that are ready."""

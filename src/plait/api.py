@@ -39,8 +39,9 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -64,6 +65,7 @@ from plait.cluster.shard import Shard
 from plait.generators.base import WeightsName
 from plait.generators.buckets import any_path
 from plait.generators.errors import PlaitError, UsageError
+from plait.generators.own_code import giving
 
 __all__ = [
     "Check",
@@ -92,13 +94,19 @@ query = question
 ChangedData = Literal["remake", "keep", "add"]
 
 
+OwnSystem = Callable[[Any], Any]
+"""Of your own: a class, an instance of one, or a function `answer(query)`."""
+OwnScorer = Callable[[Any], Any]
+"""Of your own: a class, an instance of one, or a function `score(candidate)`."""
+
+
 class RunOptions(TypedDict, total=False):
     """What `run` and `plan` take, by the names that a config file has for them."""
 
     data: str | Mapping[str, Any]
-    systems: Sequence[str]
+    systems: Sequence[str | OwnSystem]
     answers: Mapping[str, str]
-    scorers: Sequence[str]
+    scorers: Sequence[str | OwnScorer]
     weights: WeightsName
     out: str | PathLike[str]
     limit: int
@@ -170,24 +178,25 @@ def run(
         changed_data: Where the data have changed since the run was made: `remake` answers
             and scores queries that have anew and leaves out those that are gone, `keep`
             goes on with them as they were, `add` takes in rows that are new.
-        **options: As in a config file.
+        **options: As in a config file; `systems` and `scorers` may hold classes, instances
+            and functions of your own.
 
     Raises:
         UsageError: Where the command would end with exit status 2.
     """
-    asked = load_config(None if config is None else Path(config), {**options})
     printed = io.StringIO()
     console = _silent(printed) if quiet else PlainConsole()
-    part = Shard.of(shard)
-    finished = commands.run(
-        asked,
-        console,
-        remake=remake,
-        same_code=same_code,
-        forecast=forecast,
-        shard=part,
-        changed_data=DataChoices.of(changed_data),
-    )
+    with _own_by_name(options) as named:
+        asked = load_config(None if config is None else Path(config), named)
+        finished = commands.run(
+            asked,
+            console,
+            remake=remake,
+            same_code=same_code,
+            forecast=forecast,
+            shard=Shard.of(shard),
+            changed_data=DataChoices.of(changed_data),
+        )
     result = finished.result
     return RunSummary(
         results=RunData.at(asked.root),
@@ -211,16 +220,28 @@ def plan(
     **options: Unpack[RunOptions],
 ) -> RunPlan:
     """What `run` would do with the same arguments. Starts nothing and writes nothing."""
-    asked = load_config(None if config is None else Path(config), {**options})
-    return commands.plan(
-        asked,
-        _silent(io.StringIO()),
-        remake=remake,
-        same_code=same_code,
-        forecast=forecast,
-        shard=Shard.of(shard),
-        changed_data=DataChoices.of(changed_data),
-    )
+    with _own_by_name(options) as named:
+        asked = load_config(None if config is None else Path(config), named)
+        return commands.plan(
+            asked,
+            _silent(io.StringIO()),
+            remake=remake,
+            same_code=same_code,
+            forecast=forecast,
+            shard=Shard.of(shard),
+            changed_data=DataChoices.of(changed_data),
+        )
+
+
+@contextlib.contextmanager
+def _own_by_name(options: RunOptions) -> Iterator[dict[str, Any]]:
+    """Yield options in which names stand, within, for what was given itself."""
+    named: dict[str, Any] = {**options}
+    with contextlib.ExitStack() as stack:
+        for option in ("systems", "scorers"):
+            if isinstance(given := named.get(option), list | tuple):
+                named[option] = list(stack.enter_context(giving(*given)))
+        yield named
 
 
 def check(

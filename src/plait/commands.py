@@ -134,8 +134,9 @@ def execute_plan(planned: RunPlan, console: Console) -> ExecutedRun:
         lines = "\n".join(f"  {change}" for change in planned.made_again)
         raise UsageError(
             f"{planned.root} holds records that would be made again:\n{lines}\n"
-            "To make them again, add --remake; to keep them, name another folder with "
-            "--out. `plait report` and `plait export` still read them."
+            "To make them again, add --remake (from Python, remake=True); to keep them, "
+            "name another folder with --out. `plait report` and `plait export` still read "
+            "them."
         )
     planned.refuse_edited()
     return _execute(planned, console, only_scorers=False)

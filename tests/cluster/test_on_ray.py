@@ -33,12 +33,12 @@ from trial import (
 
 from plait.cluster.executors import on_ray, probe
 from plait.cluster.executors.base import ClusterError
-from plait.cluster.plan import EngineOptions, Evaluation, Plan
+from plait.cluster.plan import EngineOptions, Evaluation, Plan, evaluations
 from plait.cluster.run import execute
 from plait.cluster.store import Store, StoreError
 from plait.cluster.tracing.sessions import read_sessions
 from plait.cluster.watcher import LOG, RunProgress
-from plait.generators.base import Failure, Fault
+from plait.generators.base import Failure, Fault, Result
 from plait.generators.system import System
 from plait.pipelines.composition import text_only
 
@@ -74,6 +74,41 @@ def test_two_stages_share_a_process(tmp_path: Path) -> None:
     assert [w.stage for w in session.workers] == ["first", "second"]
     assert session.workers[0].end <= session.workers[1].begin
     assert all(w.ready is not None and w.batches for w in session.workers)
+
+
+def own_system(given: object) -> Plan:
+    spec = replace(writer(), given=given, target="__main__:Given")
+    system = System(name="own", draft=spec, compose=text_only)
+    return Plan(systems=[system], samples=[sample(0)], scorers=[], prompt=as_asked)
+
+
+@pytest.mark.usefixtures("ray_address")
+def test_a_stage_that_no_module_has_is_sent_by_value(tmp_path: Path) -> None:
+    class Inner:
+        def __init__(self, word: str) -> None:
+            self.word = word
+
+        def __call__(self, requests: list[object]) -> list[list[str]]:
+            return [[self.word] for _ in requests]
+
+    plan = own_system(Inner("by value"))
+    assert run(plan, tmp_path).counts["done"] == 1
+    (evaluation,) = evaluations(plan, Store(tmp_path))
+    assert isinstance(evaluation.document, Result)
+    assert evaluation.document.value.text == "by value"
+
+
+@pytest.mark.usefixtures("ray_address")
+def test_a_stage_that_cannot_be_sent_is_refused(tmp_path: Path) -> None:
+    class Locked:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def __call__(self, requests: list[object]) -> list[object]:
+            return []
+
+    with pytest.raises(ClusterError, match=r"writer.*lock.*local"):
+        run(own_system(Locked()), tmp_path)
 
 
 def unreadable(evaluations: Iterator[Evaluation], store: Store) -> Iterator[Evaluation]:

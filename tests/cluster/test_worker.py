@@ -126,17 +126,34 @@ def test_a_batch_that_did_not_fit_is_let_go_before_memory_is_released(
     ("outcome", "named"),
     [
         ("text", "returned str"),
-        (DRAFT.value, "returned Draft"),
-        (Result("text"), "Result of str"),
-        (Result(Score(1.0)), "Result of Score"),
-        (Result(Draft("text")), "holds str"),  # type: ignore[arg-type]
+        (7, "returned int"),
+        (Result(7), "returned int"),
+        (Result(Score(1.0)), "returned Score"),
+        (["text", 7], "holds int"),
+        (Draft(7), "a Draft of int"),  # type: ignore[arg-type]
+        ([Path("nowhere.png")], "nowhere.png"),
+        (ValueError("of this one"), "of this one"),
     ],
 )
-def test_a_result_that_is_no_outcome_is_an_error(
+def test_a_result_that_is_no_outcome_fails_its_record_alone(
     tmp_path: Path, monkeypatch, outcome: Any, named: str
 ) -> None:
-    receipt = loaded(tmp_path, monkeypatch, lambda: outcome).run(ITEMS)
-    assert (receipt.status, named in receipt.error) == ("raised", True)
+    results = iter([DRAFT, outcome, DRAFT])
+    worker = loaded(tmp_path, monkeypatch, lambda: next(results))
+    receipt = worker.run([Item(key, "label", Request(())) for key in "abc"])
+    rows = [receipt.rows[key] for key in "abc"]
+    assert [row.outcome for row in rows] == ["done", "failed", "done"]
+    assert named in str(rows[1].reason)
+    if not isinstance(outcome, Exception):
+        assert "(test_worker.py:" in str(rows[1].reason)
+
+
+def test_an_error_of_many_records_is_printed_once(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    worker = loaded(tmp_path, monkeypatch, raising(ValueError("the same")))
+    assert [worker.run(ITEMS).status for _ in range(3)] == ["raised"] * 3
+    assert capsys.readouterr().err.count("Traceback") == 1
 
 
 @pytest.mark.parametrize("concurrent", [False, True])
@@ -154,7 +171,10 @@ def test_a_stage_that_returns_other_than_one_outcome_for_each_input_fails(
     number = len(returned) if isinstance(returned, list | tuple) else "[A-Za-z_]+"
     for row in receipt.rows.values():
         assert (row.outcome, row.fault, row.final) == ("failed", "error", False)
-        assert re.search(rf":Acting returned {number} for 2 inputs", str(row.reason))
+        assert re.search(
+            rf":Acting \(test_worker.py:\d+\) returned {number} for 2 inputs",
+            str(row.reason),
+        )
     assert len(receipt.rows) == 2
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from plait.generators.images import (
     ImageError,
     decode,
     encode,
+    image_of,
 )
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
@@ -199,3 +201,47 @@ def test_what_is_drawn_is_stored_without_loss():
     for image in (Drawing(NOISE).encoded(), encode(Pillow.fromarray(NOISE))):
         assert isinstance(image, Image)
         assert (pixels(image) == NOISE).all()
+
+
+FLAT = np.full((2, 3, 3), (10, 200, 30), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("picture", "shown"),
+    [
+        (Pillow.fromarray(FLAT), (10, 200, 30)),
+        (Pillow.new("RGBA", (3, 2), (255, 0, 0, 0)), (255, 255, 255)),
+        (Pillow.new("L", (3, 2), 7), (7, 7, 7)),
+        (FLAT, (10, 200, 30)),
+        (FLAT / 255, (10, 200, 30)),
+        (FLAT[:, :, 1], (200, 200, 200)),
+        (FLAT[:, :, :1], (10, 10, 10)),
+        (np.zeros((2, 3, 4), np.uint8), (255, 255, 255)),
+    ],
+)
+def test_people_have_images_in_many_forms(picture, shown):
+    decoded = decode(image_of(picture))
+    assert (decoded.size, decoded.getpixel((1, 1))) == ((3, 2), shown)
+
+
+def test_files_and_their_bytes_stay_as_they_are(tmp_path):
+    file = tmp_path / "a.jpg"
+    Pillow.fromarray(FLAT).save(file)
+    assert image_of(file) == image_of(file.read_bytes()) == Image.of(file.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("picture", "said"),
+    [
+        (FLAT.astype(np.int64), "int64"),
+        (FLAT.astype(np.float32), "from 10 to 200"),
+        (np.full((2, 2), np.nan), "nan"),
+        (np.zeros((3, 20, 20), np.uint8), r"shape \(3, 20, 20\)"),
+        (np.zeros((0, 4), np.uint8), "shape"),
+        (b"no image", "format"),
+        (Path("nowhere.png"), "nowhere.png.*No such file"),
+    ],
+)
+def test_what_is_no_image_is_refused_by_its_form(picture, said):
+    with pytest.raises(ImageError, match=said):
+        image_of(picture)

@@ -15,6 +15,8 @@ from plait.generators.document import (
     Candidate,
     Document,
     Draft,
+    Image,
+    ImageRequest,
     Query,
     Request,
     Score,
@@ -23,23 +25,29 @@ from plait.generators.document import (
 )
 
 
-class Errors:
+class Constant:
+    """A scorer to which all answers are alike."""
+
     kind = "score"
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[float]:
+        return [1.0 for _ in inputs]
+
+
+class Errors(Constant):
     scale = "0-10"
     direction = "lower"
 
 
-class Plain:
-    kind = "score"
+class Plain(Constant):
+    pass
 
 
-class Sideways:
-    kind = "score"
+class Sideways(Constant):
     direction = "sideways"
 
 
-class Upside:
-    kind = "score"
+class Upside(Constant):
     scale = "10-0"
 
 
@@ -82,6 +90,9 @@ class Seedless:
 
     kind = "render"
     seeded = False
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
+        raise NotImplementedError
 
 
 class Careless:

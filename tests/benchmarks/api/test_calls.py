@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from api_helpers import OWN, SCORER, SYSTEM, colour_of, fill, flat
+from cli_helpers import invoke
 
 import plait
 from plait import api
 from plait.benchmarks.runs.run_data import RunData, TaskQuery
 from plait.cluster.store import BlobReader
-from plait.generators.document import Document, Malformed, Request, Text, Turn
+from plait.generators.document import Candidate, Document, Malformed, Request, Text, Turn
 
 HALF = Request((Turn("user", (Text("half \ud83d"),)),))
 
@@ -155,3 +159,101 @@ def test_the_example_of_the_module_runs(
     verdict = names["verdict"]
     assert getattr(verdict, "outcome") == "scored"  # noqa: B009
     assert names["picture"].mode == "RGB"  # type: ignore[attr-defined]
+
+
+class Echo:
+    """A model of the script that runs it."""
+
+    kind = "draft"
+    closed = 0
+
+    def __init__(self, times: int = 1) -> None:
+        self.times = times
+
+    def __call__(self, requests: list[Request]) -> list[Any]:
+        return [[f"{r.text} " * self.times, flat("red", 8)] for r in requests]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+COLOUR = "red"
+
+
+def paint(query: Request) -> list[Any]:
+    return ["painted", flat(COLOUR, 8)]
+
+
+def brevity(candidate: Candidate) -> int:
+    return len(candidate.document.text)
+
+
+def pictures(candidate: Candidate) -> int:
+    return len(candidate.document.images)
+
+
+def given(tmp_path: Path, *systems: Any, **options: Any) -> dict[str, Any]:
+    about = {"systems": [*systems], "scorers": [brevity, pictures], "weights": "tiny"}
+    about |= {"data": OWN["data"], "executor": "local", "out": tmp_path / "run"}
+    return about | options
+
+
+def test_a_run_of_a_class_an_instance_and_a_function(tmp_path: Path) -> None:
+    echo = Echo(times=2)
+    options = given(tmp_path, Echo, echo, paint)
+    summary = plait.run(**options)
+    names = [f"{__name__}:{name}" for name in ("Echo", "Echo(times=2)", "paint")]
+    assert list(summary.results.systems) == names
+    assert (summary.counts["done"], summary.counts["scored"]) == (12, 24)
+    answer = summary.results.documents(names[1])["Q-1"]
+    assert answer.document is not None
+    assert [colour_of(p) for p in answer.document.pictures] == ["red"]
+    assert answer.scores[f"{__name__}:pictures"].value == 1
+    assert (plait.run(**options).made, echo.closed) == (0, 0)
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["config"]["systems"] == names
+
+
+def test_a_function_that_is_edited_is_another(tmp_path: Path, monkeypatch) -> None:
+    assert plait.run(**given(tmp_path, paint)).made == 12
+    monkeypatch.setattr(f"{__name__}.COLOUR", "blue")
+    planned = plait.plan(**given(tmp_path, paint))
+    assert (len(planned.made_again), planned.ready()) == (1, False)
+    with pytest.raises(plait.UsageError, match="remake=True"):
+        plait.run(**given(tmp_path, paint))
+    assert plait.run(**given(tmp_path, paint), remake=True).made == 12
+
+
+def test_the_command_line_reads_what_python_ran_and_does_not_run_it(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules[__name__])
+    local = type("Local", (Echo,), {"__module__": "__main__"})
+    monkeypatch.setattr(sys.modules[__name__], "Local", local, raising=False)
+    root = plait.run(**given(tmp_path, local, Echo(times=2))).results.root
+    monkeypatch.undo()
+    assert invoke("report", str(root)).exit_code == 0
+    assert "Echo(times=2)" in plait.open_run(root).leaderboard.markdown
+    options = ["--data", OWN["data"], "--weights", "tiny", "--out", str(root)]
+    for name in ("__main__:Local", f"{__name__}:Echo(times=2)"):
+        for command in ("run", "plan"):
+            with pytest.raises(plait.UsageError, match="given from Python"):
+                invoke(command, "--system", name, *options)
+
+
+def test_what_is_given_answers_without_a_run() -> None:
+    document = plait.system(Echo(times=2))("Hi")
+    assert (document.text, len(document.pictures)) == ("Hi Hi ", 1)
+    verdict = plait.scorer(pictures)("Hi", ["text", flat("red"), flat("blue")])
+    assert verdict.value == 2
+
+
+def test_a_stage_that_answers_for_one_of_two_fails_both(tmp_path: Path) -> None:
+    class First(Echo):
+        def __call__(self, requests: list[Request]) -> list[Any]:
+            return super().__call__(requests[:1])
+
+    summary = plait.run(**given(tmp_path, First(), scorers=[]))
+    assert (summary.counts["done"], summary.failed) == (0, 4)
+    (reason,) = {row["reason"] for row in summary.results.failures.to_pylist()}
+    assert "First (test_calls.py:" in reason

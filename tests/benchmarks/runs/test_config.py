@@ -121,7 +121,7 @@ def test_where_a_run_is_does_not_change_what_it_is_called(tmp_path: Path) -> Non
         ("qwen2-vl-72b+sdxl-trubo", "unknown text-to-image model 'sdxl-trubo'; did you"),
         ("qwen+sdxl-turbo", "unknown LVLM 'qwen'"),
         ("qwen2-vl-72b+sdxl-turbo@poem", "unknown composition protocol 'poem'"),
-        ("stages:Writter", "unknown class in module 'stages' 'Writter'; did you mean"),
+        ("stages:Writter", "in 'stages' 'Writter'; did you mean 'Writer'"),
         ("nowhere_at_all:Writer", "No module named 'nowhere_at_all'"),
         ("stages:Writer", "its class attribute `kind` must be 'draft'"),
     ],
