@@ -430,19 +430,24 @@ def agreement(
     rescale: Annotated[
         bool, Option(help="Map judges' scores to people's scale first.")
     ] = True,
+    everything: Annotated[
+        bool, Option("--all", help="Show every measure of every group, however small.")
+    ] = False,
     out: JsonFile = None,
 ) -> None:
     """Measure how far scores agree with people's, or with known truth.
 
     Correlations, errors and kappa, with intervals by query; of people's choices between
-    two answers, how often each judge prefers the same.
+    two answers, how often each judge prefers the same. Groups with too few answers for an
+    interval are shown with --all; --out writes all of it.
     """
     from plait.benchmarks.studies import agreement as study
     from plait.commands import show_study
 
     settings = study.AgreementSettings(human_scale=scale, rescale=rescale)
     content = study.agreement_report(any_path(scores), human, settings, scorer or ())
-    show_study(content, study.tables(content), (), out, _console())
+    tables = study.tables if everything else study.brief_tables
+    show_study(content, tables(content), (), out, _console())
 
 
 @app.command()
