@@ -363,6 +363,23 @@ def verify(
 
 
 @app.command()
+def cite(
+    run: Run,
+    out: Annotated[
+        Path | None, Option(dir_okay=False, metavar="FILE", help="BibTeX file to write.")
+    ] = None,
+) -> None:
+    """Print BibTeX of the models, data and metrics of a run.
+
+    Below what each entry is cited for. Of what has no entry, such as your own class, the
+    reason is told.
+    """
+    from plait import commands
+
+    commands.cite(any_path(run), out, _console())
+
+
+@app.command()
 def ctl(
     run: Run,
     request: Annotated[

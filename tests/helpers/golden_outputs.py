@@ -282,6 +282,7 @@ def _commands(run: RunData) -> Iterator[tuple[str, Sequence[str]]]:
     yield "agreement", ("agreement", root, "--all", "--out", f"{out}/agreement.json")
     yield "diff-itself", ("diff", root, root, "--out", f"{out}/diff-itself.json")
     yield "verify", ("verify", root)
+    yield "cite", ("cite", root)
     yield "annotate", ("annotate", root, "--items", "4", "--out", f"{out}/annotate")
     for query in dict.fromkeys(q.sample.id for q in run.queries.values()):
         yield f"show-{_file_name(query)}", ("show", root, query)
