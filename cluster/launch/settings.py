@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -9,10 +10,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from types import NoneType, UnionType
+from typing import Literal, Self, Union, get_args, get_origin
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from plait.cluster.manifest import CHECKOUT
 from plait.generators.buckets import AnyPath
@@ -53,55 +55,111 @@ def seconds_of(time: str) -> int | None:
     return seconds or None
 
 
+_SCRATCH = re.compile(r"[/$][\w/.${}+-]*")
+
+MailType = Literal[
+    "NONE",
+    "BEGIN",
+    "END",
+    "FAIL",
+    "REQUEUE",
+    "ALL",
+    "INVALID_DEPEND",
+    "STAGE_OUT",
+    "TIME_LIMIT",
+    "TIME_LIMIT_90",
+    "TIME_LIMIT_80",
+    "TIME_LIMIT_50",
+    "ARRAY_TASKS",
+]
+"""Events of sbatch's `--mail-type` (its manual page)."""
+
+
 class ClusterSettings(BaseModel):
     """Of one job; none of it changes a result."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     nodes: int = Field(default=1, ge=1, strict=True)
+    """How many machines; of a job of an array always one."""
     gpus_per_node: int = Field(default=0, ge=0, strict=True)
+    """GPUs of each node."""
     cpus_per_node: int | None = Field(default=None, ge=1, strict=True)
-    """On Slurm by default the whole node."""
+    """On Slurm by default all of a node that is the job's own, else the site's number."""
+    exclusive: bool | None = None
+    """Whether a job of Slurm has its nodes to itself; by default where neither
+    `cpus_per_node` nor `gpus_per_node` says what part of them it needs."""
     memory_gib: int | None = Field(default=None, ge=1, strict=True)
     """Of each node."""
     image: str | None = None
-    """Container image that has plait: needed on Kubernetes, possible on Slurm (pyxis)."""
+    """Container image that has plait: needed on Kubernetes, possible on Slurm."""
+    container: Literal["pyxis", "apptainer"] = "pyxis"
+    """What runs the image on Slurm: its plugin pyxis, or Apptainer."""
     program: str | None = None
-    """How plait is started on a node, such as `python /shared/plait/plait.py`; by default
-    as it was started here, and `plait` in an image."""
+    """How plait is started on a node, such as `/shared/venv/bin/plait`; by default as it
+    was started here, and `plait` in an image."""
     environment: Mapping[str, str] = Field(default_factory=dict)
     """Environment variables of the job. API keys do not belong here: Slurm hands on those
     of the shell that submits, and Kubernetes has `secret`."""
 
     partition: str | None = None
+    """Of Slurm."""
     account: str | None = None
+    """What Slurm charges."""
     qos: str | None = None
+    """Quality of service of Slurm."""
     time: str | None = None
     """Time limit in Slurm's form, such as `12:00:00`."""
     options: tuple[str, ...] = ()
     """Further options of sbatch, such as `--constraint=h100`."""
+    array_throttle: int | None = Field(default=None, ge=1, strict=True)
+    """How many jobs of an array run at a time at most."""
+    mail_user: str | None = Field(default=None, pattern=r"^[^\s,]+$")
+    """Who gets mail about a job of Slurm; by default nobody."""
+    mail_type: tuple[MailType, ...] = ()
+    """What about; of a `mail_user` by default `END` and `FAIL`."""
+    scratch: str | None = None
+    """Folder of each node for temporary files, Ray's too, such as
+    `/scratch/$USER/$SLURM_JOB_ID`; it is made where it is not there, and stays. Ray takes
+    no long path."""
     setup: tuple[str, ...] = ()
     """Lines of bash before all else: modules, environments."""
     mounts: tuple[str, ...] = ()
-    """Folders that an image on Slurm sees, such as `/shared:/shared`."""
+    """Folders that an image on Slurm sees, such as `/shared:/shared`, besides those of the
+    run, of its config and of where it was submitted."""
     requeue_before_s: int = Field(default=120, ge=30, strict=True)
     """How long before the time limit plait stops and its job is queued again, unless two
     starts in a row have made no record."""
 
     namespace: str = "default"
+    """Of Kubernetes."""
     volume_claim: str | None = None
     """PersistentVolumeClaim with the run directory, mounted by all pods at `mount_path`;
     not needed for a run in a bucket."""
     mount_path: str = "/shared"
+    """Where pods see the volume."""
     secret: str | None = None
     """Secret whose entries become environment variables, such as OPENAI_API_KEY."""
     gpu_resource: str = "nvidia.com/gpu"
+    """What Kubernetes calls a GPU."""
     node_selector: Mapping[str, str] = Field(default_factory=dict)
+    """Labels of the Kubernetes nodes that are used."""
     service_account: str | None = None
+    """Of the pods on Kubernetes."""
     retries: int = Field(default=3, ge=0, strict=True)
     """How often a failed job is started again; it resumes."""
     keep_hours: float = Field(default=24.0, ge=0)
     """How long the head of a job that has ended stays, with its logs."""
+
+    @field_validator("scratch")
+    @classmethod
+    def _a_path_that_a_script_holds(cls, scratch: str | None) -> str | None:
+        if scratch is not None and not _SCRATCH.fullmatch(scratch):
+            raise ValueError(
+                "must be a whole path of letters, digits, / . _ + - and variables such as "
+                "$SLURM_JOB_ID"
+            )
+        return scratch
 
     @model_validator(mode="after")
     def _leave_time_to_work(self) -> Self:
@@ -115,10 +173,62 @@ class ClusterSettings(BaseModel):
         return self
 
     @property
+    def has_whole_nodes(self) -> bool:
+        """Whether a job of Slurm has its nodes to itself."""
+        if self.exclusive is not None:
+            return self.exclusive
+        return self.cpus_per_node is None and not self.gpus_per_node
+
+    @property
     def command(self) -> str:
         """What starts plait on a node, as a shell reads it."""
         here = "plait" if self.image else f"{sys.executable} {CHECKOUT / 'plait.py'}"
         return self.program or here
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    """A key of `[cluster]`, as documents show it."""
+
+    key: str
+    type: str
+    """Of its value, in words."""
+    default: str
+    """As TOML; empty where there is none."""
+    meaning: str
+
+
+def setting_rows() -> list[SettingRow]:
+    """Return every key of `[cluster]`, in the order of the class."""
+    rows = []
+    for key, field in ClusterSettings.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        shown = "" if default in (None, (), {}) else json.dumps(default)
+        meaning = " ".join((field.description or "").split())
+        rows.append(SettingRow(key, type_text(field.annotation), shown, meaning))
+    return rows
+
+
+_TYPES: Mapping[object, str] = {
+    bool: "true or false",
+    float: "number",
+    int: "whole number",
+    str: "text",
+    Mapping: "table",
+    tuple: "list",
+}
+
+
+def type_text(annotation: object) -> str:
+    """Return a type in the words of a config: `text`, `list of text`, `"a" or "b"`."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " or ".join(f'"{value}"' for value in inner)
+    if origin in (Union, UnionType):
+        return " or ".join(type_text(one) for one in inner if one is not NoneType)
+    if origin is tuple:
+        return f"{_TYPES[tuple]} of {type_text(inner[0])}"
+    return _TYPES[origin or annotation]
 
 
 @dataclass(frozen=True)
@@ -138,6 +248,8 @@ class BatchJob:
     settings: ClusterSettings
     array: int | None = None
     """Jobs of an array of Slurm, each of which has a shard of the run."""
+    reads: tuple[Path, ...] = ()
+    """Folders with the files that its command reads."""
 
     @property
     def command(self) -> str:
