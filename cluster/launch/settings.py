@@ -126,7 +126,7 @@ class ClusterSettings(BaseModel):
     """Lines of bash before all else: modules, environments."""
     mounts: tuple[str, ...] = ()
     """Folders that an image on Slurm sees, such as `/shared:/shared`, besides those of the
-    run, of its config and of where it was submitted."""
+    run, of its config and data, and of where it was submitted."""
     requeue_before_s: int = Field(default=120, ge=30, strict=True)
     """How long before the time limit plait stops and its job is queued again, unless two
     starts in a row have made no record."""
