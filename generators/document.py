@@ -34,6 +34,10 @@ class Blob:
     data: bytes | None = field(default=None, repr=False, compare=False)
     place: str | None = field(default=None, compare=False)
     """A file path, or `part.parquet#row#column[#item]` inside a stage's store."""
+    reader: Callable[["Blob"], bytes] | None = field(
+        default=None, repr=False, compare=False, kw_only=True
+    )
+    """Reads the bytes from `place` where they are asked for, in runs that were opened."""
 
     @classmethod
     def of(cls, data: bytes) -> Self:
@@ -41,8 +45,14 @@ class Blob:
         return cls(hashlib.sha256(data).hexdigest(), data)
 
     def read(self) -> bytes:
-        """Return the bytes; ValueError when they have not been read yet."""
+        """Return the bytes; ValueError when they have not been read yet.
+
+        Those of a run that was opened are read from its files, which raises what
+        `plait.cluster.store.read_blob` raises.
+        """
         if self.data is None:
+            if self.reader is not None:
+                return self.reader(self)
             raise ValueError(f"bytes {self.digest[:12]} are still at {self.place}")
         return self.data
 

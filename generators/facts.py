@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ModelFacts(NamedTuple):
-    """Declared beside a preset; None where it is not known here."""
+    """Declared beside a preset; None where nobody states it."""
 
     licence: str | None = None
     """Of the weights, as its authors state it."""

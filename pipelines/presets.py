@@ -109,7 +109,9 @@ KITS: Mapping[str, KitSettings] = {
 """Models that draw behind a chat server, each asked as its published kit asks it."""
 
 WRITES = ModelFacts(interleaves=False, images="0")
-"""Of LVLMs; their licences are not known here."""
+"""Of LVLMs; licences are those of their model cards."""
+SERVED = WRITES._replace(licence="weights not published")
+"""Of LVLMs that only their provider serves."""
 DRAWS = ModelFacts(
     interleaves=False,
     images="1, or as marked",
@@ -118,16 +120,23 @@ DRAWS = ModelFacts(
 """Of text-to-image models; their licences stand in `designs.toml`."""
 _GENERATE = "transformers (tests/pipelines/vlm/test_writing.py)"
 FACTS: Mapping[str, ModelFacts] = {
-    "qwen2-vl-72b": WRITES._replace(compared=_GENERATE),
-    "qwen2-vl-7b": WRITES._replace(compared=_GENERATE),
-    "llava-34b": WRITES._replace(compared=_GENERATE),
+    "qwen2-vl-72b": WRITES._replace(
+        licence="Tongyi Qianwen License Agreement", compared=_GENERATE
+    ),
+    "qwen2-vl-7b": WRITES._replace(licence="Apache-2.0", compared=_GENERATE),
+    # Its card names the licence of its language model.
+    "llava-34b": WRITES._replace(
+        licence="that of Nous-Hermes-2-Yi-34B (Apache-2.0)", compared=_GENERATE
+    ),
     "cosmos3-nano": WRITES._replace(licence=DESIGNS["cosmos3"].licence, compared=_GENERATE),
+    **dict.fromkeys(("gpt-4o", "gemini-1.5", "gpt-6.1-sol", "gemini-3.8-flash"), SERVED),
     # OpenSenseNova/SenseNova-U1, docs/inference_infra.md: 8 B that read, 8 B that draw.
     "sensenova-u1": ModelFacts(
         "Apache-2.0", interleaves=True, images="any number", params_b=16.0
     ),
     # Its own interleaving is a loop of the caller's (ByteDance-Seed/Bagel, issues 17, 99).
-    "bagel": ModelFacts(interleaves=False, images="1"),
+    # Model card: 7 B active of 14 B.
+    "bagel": ModelFacts("Apache-2.0", interleaves=False, images="1", params_b=14.0),
     # Tencent-Hunyuan/HunyuanImage-3.0, README (13 B active) and system_prompt.py.
     "hunyuan-image-3": ModelFacts(
         "Tencent Hunyuan Community License",

@@ -24,7 +24,7 @@ from plait.generators.document import Document, Query, Score, Text, Turn
 from plait.generators.images import encode
 from plait.scorers.statistics.agreement import estimated
 from plait.scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
-from plait.scorers.statistics.means import mean
+from plait.scorers.statistics.means import SHARE, mean
 from plait.scorers.truth.changes import ChangeKind, random_change
 from plait.scorers.truth.drawing import draw
 from plait.scorers.truth.language import sentence
@@ -90,7 +90,7 @@ def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
         return nothing, nothing
     weights = bootstrap_weights([f"scene {i}" for i in known.tolist()])
     higher = np.where(right == wrong, 0.5, right > wrong)
-    return estimated(area, right, wrong, weights, len(known)), mean(higher, (0.0, 1.0))
+    return estimated(area, right, wrong, weights, len(known)), mean(higher, SHARE)
 
 
 def _scores(scorer: LocalScorer, scenes: Sequence[CaptionedScene]) -> Mapping[str, Floats]:

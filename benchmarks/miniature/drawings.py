@@ -26,7 +26,7 @@ from plait.generators.errors import PlaitError
 from plait.generators.images import Drawing, decode
 from plait.scorers.clipscore import pairs_of
 from plait.scorers.statistics.estimate import Estimate
-from plait.scorers.statistics.means import mean, pooled_mean
+from plait.scorers.statistics.means import SHARE, mean, pooled_mean
 from plait.scorers.truth.image_reader import read_image
 from plait.scorers.truth.language import description
 from plait.scorers.truth.reading import ItemReading, Reading
@@ -134,9 +134,9 @@ def bars_of(name: str, drawn: Sequence[DrawnScene], aims: Aims) -> list[Bar]:
     # The unit is the scene; `n` is the number of items.
     scenes = [d.name for d in drawn for _ in d.wanted]
     shares = [share for d in drawn for share in d.colours]
-    colours = replace(pooled_mean(scenes, shares), n=len(shares))
+    colours = replace(pooled_mean(scenes, shares, SHARE), n=len(shares))
     sizes = sorted({len(d.wanted) for d in drawn})
-    whole = {k: mean([d.whole for d in drawn if len(d.wanted) == k]) for k in sizes}
+    whole = {k: mean([d.whole for d in drawn if len(d.wanted) == k], SHARE) for k in sizes}
     two = whole.pop(TWO, Estimate(None, reason="no scene of two objects"))
     title = f"{name}: whole scenes of"
     return [

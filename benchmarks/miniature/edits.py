@@ -27,7 +27,7 @@ from plait.benchmarks.miniature.measures import (
 from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, query
 from plait.generators.document import Image, ImageRequest
 from plait.generators.images import decode, encode
-from plait.scorers.statistics.means import mean, of_differences, paired
+from plait.scorers.statistics.means import SHARE, mean, of_differences, paired
 from plait.scorers.truth.comparison import scene_compared
 from plait.scorers.truth.drawing import SIDE, centre, draw
 from plait.scorers.truth.language import sentence, stated
@@ -35,7 +35,6 @@ from plait.scorers.truth.reading import ItemReading, Reading
 from plait.scorers.truth.scene import PLACES, Scene
 
 WORDS = ("what is new", "the whole scene")
-SHARE = (0.0, 1.0)
 GREY = (0.0, 255.0)
 MEASURES = (
     ("exactly the scene that follows", SHARE, 1),

@@ -215,24 +215,30 @@ class ResultTable:
 
     def _grids(self, room: int) -> Iterator[RenderableType]:
         """The rows in a terminal; columns without room stand below the others."""
-        columns, used, best = list[Column](), list[int](), self.best
+        columns, used, best = list[GridColumn](), list[int](), self.best
         for j, column in enumerate(self.columns):
-            # Text flows; names and numbers are never broken but where names may be.
+            # Text flows; words and numbers are never broken, and names of rows only where
+            # names may be.
             flows = j > 0 and not self.right[j]
+            beside = room - used[0] - 2 if flows else room // 3
             cells = [
-                _rich_cell(row[j], (i, j) in best, room if flows else room // 3)
+                _rich_cell(row[j], (i, j) in best, beside, flows=flows)
                 for i, row in enumerate(self.rows)
             ]
             widest = max(_width(cell.plain) for cell in cells)
             head = _lines(column.full, max(widest, room // 8))
-            least = min(widest, _LEAST_TEXT) if flows else widest
-            used.append(2 + max(_width(head), least))
+            least = widest
+            if flows:
+                words = max(_longest_word(cell.plain) for cell in cells)
+                least = max(words, min(widest, _LEAST_TEXT))
+            least, widest = (max(_width(head), width) for width in (least, widest))
+            used.append(2 + least)
             if len(columns) > 1 and sum(used) > room:
-                yield from (_grid(columns), Text())
+                yield from (_grid(columns, room), Text())
                 columns, used = columns[:1], [used[0], used[-1]]
             side: JustifyMethod = "right" if self.right[j] else "left"
-            columns.append((head, side, flows, cells))
-        yield _grid(columns)
+            columns.append(GridColumn(head, side, cells, least, widest))
+        yield _grid(columns, room)
 
     @property
     def markdown(self) -> str:
@@ -316,24 +322,59 @@ def _lines(text: str, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-Column = tuple[str, JustifyMethod, bool, Sequence[Text]]
+@dataclass(frozen=True, slots=True)
+class GridColumn:
+    """A column as a terminal shows it."""
+
+    head: str
+    side: JustifyMethod
+    cells: Sequence[Text]
+    least: int
+    """Width below which a word would be broken."""
+    widest: int
+    """Width at which no text flows into a second line."""
 
 
-def _grid(columns: Sequence[Column]) -> Table:
+def _grid(columns: Sequence[GridColumn], room: int) -> Table:
     grid = Table(box=None, padding=(0, 1), header_style="dim")
-    for head, side, flows, _ in columns:
-        grid.add_column(Text(head), justify=side, overflow="fold", no_wrap=not flows)
-    for row in zip(*(cells for *_, cells in columns), strict=True):
+    widths = _widths(columns, room - 2 * len(columns))
+    for column, width in zip(columns, widths, strict=True):
+        # One that is alone has no more room than there is.
+        width = min(width, max(room - 2, 1))
+        grid.add_column(
+            Text(column.head), justify=column.side, overflow="fold", width=width
+        )
+    for row in zip(*(column.cells for column in columns), strict=True):
         grid.add_row(*row)
     return grid
+
+
+def _widths(columns: Sequence[GridColumn], room: int) -> list[int]:
+    """Return the widths of columns that share what room their words leave."""
+    widths = [column.least for column in columns]
+    spare = max(room - sum(widths), 0)
+    needs = [column.widest - column.least for column in columns]
+    # Whoever needs least comes first: what it does not use is for the others.
+    for left, i in enumerate(sorted(range(len(columns)), key=needs.__getitem__)):
+        more = min(needs[i], spare // (len(columns) - left))
+        widths[i] += more
+        spare -= more
+    return widths
 
 
 def _width(text: str) -> int:
     return max(map(cell_len, text.split("\n")))
 
 
-def _rich_cell(cell: TableCell, best: bool, width: int) -> Text:
-    text = (f"{TIED} " if cell.tied else "") + _lines(cell.text, width)
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
+
+
+def _rich_cell(cell: TableCell, best: bool, width: int, *, flows: bool) -> Text:
+    # Where text flows, a word is broken only if no column has room for it.
+    words = cell.text.split() if flows else [cell.text]
+    text = " ".join(_lines(word, width) for word in words)
+    text = f"{TIED} {text}" if cell.tied else text
     parts = [(text, "bold" if best else "")]
     parts += [(f"\n{line}", "dim") for line in map(printable, cell.detail.splitlines())]
     return Text.assemble(*parts)

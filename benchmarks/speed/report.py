@@ -16,6 +16,7 @@ from plait.benchmarks.bench_program import write_outs
 from plait.benchmarks.provenance import machine_of, versions_of
 from plait.benchmarks.results.table import ResultTable, markdown_page
 from plait.benchmarks.speed.figures import Figure, Figures, Speed, Surroundings
+from plait.benchmarks.terminal import command_text
 from plait.generators.base import PEAKS
 from plait.generators.document import (
     Draft,
@@ -160,7 +161,7 @@ class Measurement:
         """Write the form that a file's ending names, or all forms into a folder."""
         name = safe_name(self.name, "-")
         one = [out] if out.suffix in FORMS else [out / f"{name}{end}" for end in FORMS]
-        command = f"plait bench stage {' '.join(self.about['command'])}"
+        command = command_text("plait", "bench", "stage", *self.about["command"])
         remarks = (command, *self.conditions, versions_of(self.about))
         page = markdown_page(self.title, remarks, self.tables)
         write_outs(one, self.data, lambda: page)

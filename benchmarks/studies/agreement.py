@@ -3,16 +3,17 @@
 Where the data of a run say themselves which answers people chose, see `choices`.
 
 content = agreement_report(Path("runs/x"), Path("human.csv"), AgreementSettings())  # JSON
-for table in tables(content): ...
+for table in brief_tables(content): ...                                       # in short
+for table in tables(content): ...                                             # all of it
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -314,6 +315,81 @@ TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
     "all": "all %",
 }
 Cells = Mapping[str, Mapping[str, Any]]
+Row = tuple[TableCell, Cells]
+BRIEF = ("pearson", "spearman", "kappa", "mae", "consistency", "decided", "all")
+"""Measures that a brief table shows; coefficients of `COEFFICIENTS` have others beside."""
+
+
+class BriefRow(NamedTuple):
+    """The measures of one judge on one group of answers, or with one rater."""
+
+    judge: str
+    group: str
+    measures: Cells
+    is_first: bool
+    """Whether it is the judge's row of all answers."""
+
+
+def brief_tables(content: Mapping[str, Any]) -> list[ResultTable]:
+    """Return the judges side by side, and below each what has answers enough.
+
+    Of groups, raters and criteria those are shown of which an interval can be given.
+    """
+    if content["form"] == "choice":
+        return choices.brief_tables(content)
+    rows = list(_brief_rows(content))
+    shown = [row for row in rows if row.is_first or has_interval(row.measures.values())]
+    names = [name for name in shown[0].measures if name in BRIEF]
+    reasons = dict.fromkeys(
+        f"- {row.measures[name]['reason']}"
+        for row in shown
+        for name in names
+        if "reason" in row.measures[name]
+    )
+    head = ["judge", "", "answers", *(TITLES[name] for name in names)]
+    notes = [*_brief_notes(content, len(rows) - len(shown)), *reasons]
+    title = f"Agreement with {content.get('truth') or 'people'}"
+    table = ResultTable.of(title, head, (_brief_cells(row, names) for row in shown), notes)
+    alphas = {
+        name: alpha
+        for name, alpha in content["alpha"].items()
+        if name == content["form"] or has_interval([alpha])
+    }
+    return [table, _alphas(alphas)] if alphas else [table]
+
+
+def has_interval(estimates: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of `estimates`, plain data, has an interval."""
+    return any(estimate["ci95"] for estimate in estimates)
+
+
+def _brief_rows(content: Mapping[str, Any]) -> Iterator[BriefRow]:
+    for judge in content["judges"]:
+        for number, (label, measures) in enumerate(_rows(judge)):
+            yield BriefRow(judge["judge"], label.text, measures, is_first=not number)
+    for who, measures in content["people"].items():
+        yield BriefRow("people", who, measures, is_first=False)
+
+
+def _brief_cells(row: BriefRow, names: Iterable[str]) -> list[TableCell]:
+    answers = max(measure["n"] for measure in row.measures.values())
+    values = (estimate_of(row.measures[name], "value") for name in names)
+    cells = [TableCell.of(value, NumberForm(3)) for value in values]
+    return [TableCell(row.judge), TableCell(row.group), TableCell(f"{answers:,}"), *cells]
+
+
+def _brief_notes(content: Mapping[str, Any], hidden: int) -> Iterator[str]:
+    """Yield what judges did not score, and what `--all` shows besides."""
+    lost: dict[str, list[str]] = defaultdict(list)
+    for judge in content["judges"]:
+        counts = judge["counts"]
+        missing = {**counts["no_score"], **counts["unmatched"]}
+        if told := ", ".join(f"{n:,} {why}" for why, n in missing.items()):
+            lost[told].append(judge["judge"])
+    for told, names in lost.items():
+        yield f"Of {content['annotated']:,} answers {told}: {', '.join(names)}."
+    rest = f"{hidden:,} groups too small for an interval, and " if hidden else ""
+    yield f"--all shows {rest}every measure of every group."
 
 
 def tables(content: Mapping[str, Any]) -> list[ResultTable]:
@@ -346,17 +422,19 @@ def _alphas(alphas: Mapping[str, Mapping[str, Any]]) -> ResultTable:
 
 
 def _judge(judge: Mapping[str, Any], content: Mapping[str, Any]) -> ResultTable:
-    rows: Iterable[tuple[TableCell, Cells]]
-    if "groups" in judge:
-        rows = ((_group(g), g["coefficients"]) for g in judge["groups"])
-    elif "mae" in judge["agreement"]:
-        rows = [(TableCell("the mean of the people"), judge["agreement"])]
-    else:
-        rows = ((TableCell(who), cells) for who, cells in judge["agreement"].items())
     truth = content.get("truth")
     mapped = f", mapped from {judge['scale']}" if judge.get("rescaled") else ""
     title = f"{judge['judge']}{mapped}: agreement with {truth or 'people'}"
-    return _table(title, _caption(judge["counts"], truth, content["blank"]), rows)
+    return _table(title, _caption(judge["counts"], truth, content["blank"]), _rows(judge))
+
+
+def _rows(judge: Mapping[str, Any]) -> list[Row]:
+    """Return a judge's measures by group of answers or by rater; first those of all."""
+    if "groups" in judge:
+        return [(_group(group), group["coefficients"]) for group in judge["groups"]]
+    if "mae" in judge["agreement"]:
+        return [(TableCell("the mean of the people"), judge["agreement"])]
+    return [(TableCell(who), cells) for who, cells in judge["agreement"].items()]
 
 
 def _group(group: Mapping[str, Any]) -> TableCell:
@@ -378,9 +456,7 @@ def _caption(counts: Mapping[str, Any], truth: str | None, blank: int) -> str:
     return ", ".join([scored, *told]) + (f" (unmatched: {examples})" if examples else "")
 
 
-def _table(
-    title: str, caption: str, rows: Iterable[tuple[TableCell, Cells]]
-) -> ResultTable:
+def _table(title: str, caption: str, rows: Iterable[Row]) -> ResultTable:
     lines = list(rows)
     names: Sequence[str] = list(lines[0][1]) if lines else []
     cells = [cell for _, by_name in lines for cell in by_name.values()]

@@ -291,15 +291,36 @@ def _plain(judge: Judged, pairs: Sequence[Pair]) -> dict[str, Any]:
 def tables(content: Mapping[str, Any]) -> list[ResultTable]:
     """Return judges side by side: on all pairs, on those of each group, officially."""
     judges = content["judges"]
-    shown = [_overall(content)]
-    for kind, heading in GROUPS.items():
-        head = [heading, *map(_label, judges)]
-        rows = [
-            [name, *(_accuracy(j["groups"][kind][name], counted=True) for j in judges)]
-            for name in judges[0]["groups"][kind]
+    by_group = (_by_group(judges, kind, judges[0]["groups"][kind]) for kind in GROUPS)
+    return [_overall(content), *by_group, _officially(content)]
+
+
+def brief_tables(content: Mapping[str, Any]) -> list[ResultTable]:
+    """Return the same of those groups alone that have pairs enough for an interval."""
+    judges, shown, hidden = content["judges"], list[ResultTable](), 0
+    for kind in GROUPS:
+        names = list(judges[0]["groups"][kind])
+        enough = [
+            name for name in names if any(j["groups"][kind][name]["ci95"] for j in judges)
         ]
-        shown.append(ResultTable.of(f"Accuracy by {kind}", head, rows))
-    return [*shown, _officially(content)]
+        hidden += len(names) - len(enough)
+        if enough:
+            shown.append(_by_group(judges, kind, enough))
+    overall = _overall(content)
+    small = f"{hidden:,} groups too small for an interval, and the " if hidden else "the "
+    note = f"--all shows {small}official accuracy beside the published figures."
+    return [replace(overall, notes=[*overall.notes, note]), *shown]
+
+
+def _by_group(
+    judges: Sequence[Mapping[str, Any]], kind: str, names: Iterable[str]
+) -> ResultTable:
+    head = [GROUPS[kind], *map(_label, judges)]
+    rows: list[list[str | TableCell]] = [
+        [name, *(_accuracy(j["groups"][kind][name], counted=True) for j in judges)]
+        for name in names
+    ]
+    return ResultTable.of(f"Accuracy by {kind}", head, rows)
 
 
 def _overall(content: Mapping[str, Any]) -> ResultTable:

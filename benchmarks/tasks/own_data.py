@@ -5,7 +5,7 @@
 | `id`, else `question_id`, `index`, ... | a text or whole number; else the row's number |
 | `question` or `prompt` | text with `<image>` marks, list of texts and images, or chat |
 | `messages` or `conversations` | a chat: turns of `role`, `content` or `from`, `value` |
-| `images` or `image`, `image_1`, `image_2`, ... | see `reading.content` beside this module |
+| `images` or `image`, `image_1`, `image_2`, ... | see `reading/content.py` |
 | `answer` or `reference` | text, list, image; of `choices` a letter, text, index from 0 |
 | `answer_images` | images of the answer, where it is a text |
 | `criteria` | texts, or objects: `criterion`, and `about`: `text` or `image` |

@@ -5,6 +5,7 @@ Fields: github.com/ray-project/kuberay, docs/reference/api.md.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import PurePosixPath
 
 from plait.cluster.launch.settings import TEMPLATES, BatchJob, said_by
@@ -52,7 +53,7 @@ def submit(job: BatchJob, config: str) -> str:
     command = ["kubectl", "apply", "-f", "-"]
     else_do = "add --dry-run, and apply what it prints"
     said_by(command, "the job", else_do, manifest(job, config))
-    here = f"-n {job.settings.namespace}"
+    here = f"-n {shlex.quote(job.settings.namespace)}"
     pods = f"-l ray.io/originated-from-cr-name={job.name},ray.io/node-type=head"
     return (
         f"RayJob {job.name} in {job.settings.namespace}\n"

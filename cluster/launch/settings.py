@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import UsageError
@@ -52,24 +52,49 @@ def seconds_of(time: str) -> int | None:
     return seconds or None
 
 
+_SCRATCH = re.compile(r"[/$][\w/.${}+-]*")
+
+MailType = Literal[
+    "NONE",
+    "BEGIN",
+    "END",
+    "FAIL",
+    "REQUEUE",
+    "ALL",
+    "INVALID_DEPEND",
+    "STAGE_OUT",
+    "TIME_LIMIT",
+    "TIME_LIMIT_90",
+    "TIME_LIMIT_80",
+    "TIME_LIMIT_50",
+    "ARRAY_TASKS",
+]
+"""Events of sbatch's `--mail-type` (its manual page)."""
+
+
 class ClusterSettings(BaseModel):
     """Of one job; none of it changes a result."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     nodes: int = Field(default=1, ge=1, strict=True)
-    """Nodes of one job, with one Ray over them."""
+    """Nodes of one job, with one Ray over them; of a job of an array always one."""
     gpus_per_node: int = Field(default=0, ge=0, strict=True)
     """GPUs of each node."""
     cpus_per_node: int | None = Field(default=None, ge=1, strict=True)
-    """CPU cores of each node; on Slurm by default the whole node."""
+    """On Slurm by default all of a node that is the job's own, else the site's number."""
+    exclusive: bool | None = None
+    """Whether a job of Slurm has its nodes to itself; by default where neither
+    `cpus_per_node` nor `gpus_per_node` says what part of them it needs."""
     memory_gib: int | None = Field(default=None, ge=1, strict=True)
     """Memory of each node."""
     image: str | None = None
-    """Container image that has plait: needed on Kubernetes, possible on Slurm (pyxis)."""
+    """Container image that has plait: needed on Kubernetes, possible on Slurm."""
+    container: Literal["pyxis", "apptainer"] = "pyxis"
+    """What runs the image on Slurm: its plugin pyxis, or Apptainer."""
     program: str | None = None
-    """How plait is started on a node, such as `python -m plait`; by default
-    as it was started here, and `plait` in an image."""
+    """How plait is started on a node, such as `/shared/venv/bin/plait`; by default as it
+    was started here, and `plait` in an image."""
     environment: Mapping[str, str] = Field(default_factory=dict)
     """Environment variables of the job. API keys do not belong here: Slurm hands on those
     of the shell that submits, and Kubernetes has `secret`."""
@@ -84,10 +109,21 @@ class ClusterSettings(BaseModel):
     """Time limit in Slurm's form, such as `12:00:00` or `2-12` (days and hours)."""
     options: tuple[str, ...] = ()
     """Further options of sbatch, such as `--constraint=h100`."""
+    array_throttle: int | None = Field(default=None, ge=1, strict=True)
+    """How many jobs of an array run at a time at most."""
+    mail_user: str | None = Field(default=None, pattern=r"^[^\s,]+$")
+    """Who gets mail about a job of Slurm; by default nobody."""
+    mail_type: tuple[MailType, ...] = ()
+    """What about; of a `mail_user` by default `END` and `FAIL`."""
+    scratch: str | None = None
+    """Folder of each node for temporary files, Ray's too, such as
+    `/scratch/$USER/$SLURM_JOB_ID`; it is made where it is not there, and stays. Ray takes
+    no long path."""
     setup: tuple[str, ...] = ()
     """Lines of bash before all else: modules, environments."""
     mounts: tuple[str, ...] = ()
-    """Folders that an image on Slurm sees, such as `/shared:/shared`."""
+    """Folders that an image on Slurm sees, such as `/shared:/shared`, besides those of the
+    run, of its config and data, and of where it was submitted."""
     requeue_before_s: int = Field(default=120, ge=30, strict=True)
     """How long before the time limit plait stops and its job is queued again, unless two
     starts in a row have made no record."""
@@ -113,6 +149,16 @@ class ClusterSettings(BaseModel):
     keep_hours: float = Field(default=24.0, ge=0)
     """How long the head of a job that has ended stays, with its logs."""
 
+    @field_validator("scratch")
+    @classmethod
+    def _a_path_that_a_script_holds(cls, scratch: str | None) -> str | None:
+        if scratch is not None and not _SCRATCH.fullmatch(scratch):
+            raise ValueError(
+                "must be a whole path of letters, digits, / . _ + - and variables such as "
+                "$SLURM_JOB_ID"
+            )
+        return scratch
+
     @model_validator(mode="after")
     def _leave_time_to_work(self) -> Self:
         limit = seconds_of(self.time) if self.time else None
@@ -123,6 +169,13 @@ class ClusterSettings(BaseModel):
                 "ever be made; raise the limit"
             )
         return self
+
+    @property
+    def has_whole_nodes(self) -> bool:
+        """Whether a job of Slurm has its nodes to itself."""
+        if self.exclusive is not None:
+            return self.exclusive
+        return self.cpus_per_node is None and not self.gpus_per_node
 
     @property
     def command(self) -> str:
@@ -148,6 +201,8 @@ class BatchJob:
     settings: ClusterSettings
     array: int | None = None
     """Jobs of an array of Slurm, each of which has a shard of the run."""
+    reads: tuple[Path, ...] = ()
+    """Folders with the files that its command reads."""
 
     @property
     def command(self) -> str:

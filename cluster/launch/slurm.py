@@ -27,8 +27,9 @@ def script(job: BatchJob) -> str:
         jobs=shlex.quote(str(job.jobs)),
         nodes=settings.nodes,
         array=job.array,
-        whole_node=settings.cpus_per_node is None,
-        srun=_container(settings),
+        whole_node=settings.has_whole_nodes,
+        scratch=settings.scratch,
+        srun=_container(job),
         command=job.command,
         made_variable=MADE_VARIABLE,
     )
@@ -50,6 +51,8 @@ def submit(job: BatchJob) -> str:
     number = said.strip().partition(";")[0]
     folder = Path(shlex.quote(str(job.jobs)))
     follow = f"follow  tail -F {_log(folder, f'{number}_*' if job.array else number)}"
+    if not job.settings.has_whole_nodes and job.settings.cpus_per_node is None:
+        follow += "\ncpus    the site's default; cluster.cpus_per_node asks for more"
     if job.array is None:
         return (
             f"job {number}: {path}\n{follow}\n"
@@ -86,7 +89,10 @@ def _pattern(job: BatchJob) -> str:
 
 def _options(job: BatchJob) -> list[str]:
     settings = job.settings
-    whole_node = settings.cpus_per_node is None
+    array = f"1-{job.array}"
+    if settings.array_throttle:
+        array += f"%{settings.array_throttle}"
+    mail = settings.mail_type or (("END", "FAIL") if settings.mail_user else ())
     values = {
         "job-name": job.name,
         "nodes": settings.nodes,
@@ -98,13 +104,16 @@ def _options(job: BatchJob) -> list[str]:
         "partition": settings.partition,
         "account": settings.account,
         "qos": settings.qos,
-        "array": job.array and f"1-{job.array}",
+        "array": job.array and array,
+        "mail-user": settings.mail_user,
+        "mail-type": ",".join(mail) or None,
         "output": _pattern(job),
         "open-mode": "append",
         "signal": f"B:USR1@{settings.requeue_before_s}",
     }
     given = [f"--{name}={value}" for name, value in values.items() if value is not None]
-    return [*given, *["--exclusive"] * whole_node, "--requeue", *settings.options]
+    whole = ["--exclusive"] if settings.has_whole_nodes else []
+    return [*given, *whole, "--requeue", *settings.options]
 
 
 def _lines(settings: ClusterSettings) -> list[str]:
@@ -118,10 +127,45 @@ def _lines(settings: ClusterSettings) -> list[str]:
     return [*lines, *settings.setup]
 
 
-def _container(settings: ClusterSettings) -> str:
+def _container(job: BatchJob) -> str:
+    """Return what stands between `srun` and the command that runs in an image."""
+    settings = job.settings
     if not settings.image:
         return ""
-    options = [f"--container-image={settings.image}"]
-    if settings.mounts:
-        options.append(f"--container-mounts={','.join(settings.mounts)}")
-    return shlex.join(options)
+    folder, mounts = str(job.folder), shlex.quote(",".join(_mounts(job)))
+    if settings.scratch:
+        mounts += ',"$TMPDIR:$TMPDIR"'
+    if settings.container == "pyxis":
+        options = [f"--container-image={settings.image}", f"--container-workdir={folder}"]
+        return f"{shlex.join(options)} --container-mounts={mounts}"
+    gpus = ["--nv"] if settings.gpus_per_node else []
+    options = ["apptainer", "exec", *gpus, "--pwd", folder]
+    return f"{shlex.join(options)} --bind {mounts} {shlex.quote(settings.image)}"
+
+
+def _mounts(job: BatchJob) -> list[str]:
+    """Return the folders that an image sees: those asked for, and those of the job.
+
+    Raises:
+        UsageError: For a path that cannot be written in such a list.
+    """
+    mounts = list(job.settings.mounts)
+    seen = [Path(source) for source, at in map(_ends, mounts) if source == at]
+    root = [job.root] if isinstance(job.root, Path) else []
+    for folder in (job.folder, *root, *job.reads, job.jobs):
+        if any(folder.is_relative_to(other) for other in seen):
+            continue
+        if {*",:"} & {*str(folder)}:
+            raise UsageError(
+                f"{folder} cannot be mounted in cluster.image: its name has a comma or a "
+                "colon"
+            )
+        seen.append(folder)
+        mounts.append(f"{folder}:{folder}")
+    return mounts
+
+
+def _ends(mount: str) -> tuple[str, str]:
+    """Return a mounted folder and where an image sees it, of `FOLDER[:PLACE[:FLAGS]]`."""
+    source, *place = mount.split(":")
+    return source, place[0] if place else source

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +37,7 @@ def verified(name: str) -> str:
         raise CheckpointError(
             f"the mini weights in {folder} are not the pinned ones (SHA-256 {digest[:12]}, "
             f"not {str(expected)[:12]}): restore them with git, or pin the new ones with "
-            f"python -m plait.generators.mini.digests {root()}"
+            f"python -m plait.generators.mini.digests {shlex.quote(str(root()))}"
         )
     return f"folder:{fingerprint(folder)}"
 

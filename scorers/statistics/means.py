@@ -76,6 +76,7 @@ Ends = tuple[float, float]
 """The least and the greatest possible value."""
 UNBOUNDED = (-math.inf, math.inf)
 AMOUNT = (0.0, math.inf)
+SHARE = (0.0, 1.0)
 PERCENT = (0.0, 100.0)
 
 

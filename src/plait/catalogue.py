@@ -85,6 +85,8 @@ def tables_of(what: str) -> Iterator[ResultTable]:
 
 _table = partial(ResultTable.of, numeric=False)
 _COLUMNS = ("parameters", "licence", "interleaves", "images", "compared with")
+_NOT_STATED = "not stated"
+"""By its authors or provider."""
 
 
 def _systems() -> Iterator[ResultTable]:
@@ -134,7 +136,7 @@ def _systems() -> Iterator[ResultTable]:
     remarks = (
         "LVLM+T2I[@mmie|outline|outline-edit|critic[=LVLM]|text]: the default is mmie, "
         "one image made from the whole text.",
-        "'?' is not known here. Compared, on tiny weights, with",
+        "Where models were compared with other programs, on tiny weights:",
         *_places(),
         f"Controls: {', '.join(CONTROLS)}.",
     )
@@ -154,17 +156,16 @@ def _places() -> list[str]:
 def _about(
     facts: ModelFacts, params_b: float | None = None, images: str | None = None
 ) -> tuple[str, ...]:
-    """Return the cells of `_COLUMNS`; what is not known is a question mark."""
+    """Return the cells of `_COLUMNS`."""
     size = params_b if facts.params_b is None else facts.params_b
     interleaves = {None: None, False: "no", True: "yes"}[facts.interleaves]
-    shown = (
-        None if size is None else f"{size:.3g} B",
-        facts.licence,
-        interleaves,
-        facts.images or images,
-        (facts.compared or "").partition(" (")[0],
+    return (
+        _NOT_STATED if size is None else f"{size:.3g} B",
+        facts.licence or _NOT_STATED,
+        interleaves or _NOT_STATED,
+        facts.images or images or _NOT_STATED,
+        (facts.compared or "-").partition(" (")[0],
     )
-    return tuple(cell or "?" for cell in shown)
 
 
 def _total(sizes: Iterable[float | None]) -> float | None:

@@ -383,6 +383,23 @@ def verify(
 
 
 @app.command()
+def cite(
+    run: Run,
+    out: Annotated[
+        Path | None, Option(dir_okay=False, metavar="FILE", help="BibTeX file to write.")
+    ] = None,
+) -> None:
+    """Print BibTeX of the models, data and metrics of a run.
+
+    Below what each entry is cited for. Of what has no entry, such as your own class, the
+    reason is told.
+    """
+    from plait import commands
+
+    commands.cite(any_path(run), out, _console())
+
+
+@app.command()
 def ctl(
     run: Run,
     request: Annotated[
@@ -460,12 +477,16 @@ def agreement(
     rescale: Annotated[
         bool, Option(help="Map judges' scores to people's scale first.")
     ] = True,
+    everything: Annotated[
+        bool, Option("--all", help="Show every measure of every group, however small.")
+    ] = False,
     out: JsonFile = None,
 ) -> None:
     """Measure how far scores agree with people's, or with known truth.
 
     Correlations, errors and kappa, with intervals by query; of people's choices between
-    two answers, how often each judge prefers the same.
+    two answers, how often each judge prefers the same. Groups with too few answers for an
+    interval are shown with --all; --out writes all of it.
     """
     from plait.benchmarks.studies import agreement as study
     from plait.commands import show_study
@@ -474,7 +495,8 @@ def agreement(
         human_scale=scale or "", rescale=rescale, criterion=criterion or ""
     )
     content = study.agreement_report(any_path(scores), human, settings, scorer or ())
-    show_study(content, study.tables(content), (), out, _console())
+    tables = study.tables if everything else study.brief_tables
+    show_study(content, tables(content), (), out, _console())
 
 
 @app.command()

@@ -636,6 +636,22 @@ def _annotated(root: AnyPath, out: Path | None) -> Path:
     return root / "annotate"
 
 
+def cite(root: AnyPath, out: Path | None, console: Console) -> None:
+    """Print what to cite of a run as BibTeX, or write it to `out`."""
+    from plait.benchmarks.runs.citations import bibtex, citations_of
+
+    results = open_results(root, strict=False)
+    text = bibtex(results)
+    if out is None:
+        console.print(text.rstrip())
+        return
+    write_whole(out, text)
+    console.print(f"BibTeX written to {out}")
+    for citation in citations_of(results):
+        if not citation.keys:
+            console.print(f"no entry of {citation}")
+
+
 def show_study(
     content: Mapping[str, Any],
     tables: Iterable[ResultTable],

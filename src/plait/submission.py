@@ -54,8 +54,18 @@ def _on_slurm(
         jobs=_jobs(config.root),
         settings=config.cluster.model_copy(update=one_node),
         root=config.root,
+        reads=(file.resolve().parent, *_data_folder(config)),
         array=array,
     )
+
+
+def _data_folder(config: RunConfig) -> list[Path]:
+    """Return the folder of the data, where they are a file or a folder of this machine."""
+    _, _, place = config.data.rpartition(":")
+    path = Path(place)
+    if not path.is_absolute():
+        return []
+    return [path if path.is_dir() else path.parent]
 
 
 def _on_kubernetes(config: RunConfig, settings: Sequence[str]) -> BatchJob:

@@ -18,6 +18,7 @@ from paths import SOURCE
 
 import plait as api
 from plait.generators.buckets import BucketPath
+from plait.generators.images import decode
 
 STAGES = """
 import io, os, time
@@ -195,7 +196,10 @@ def test_shards_in_a_bucket_make_together_what_one_driver_makes(
     assert names_in(copy) == names_in(bucket) - {"stages", "shards", "results"}
     assert_same(copy, whole)
     said("verify", str(bucket))
-    (query, *_) = api.open_run(str(bucket)).queries
+    opened = api.open_run(str(bucket))
+    documents = [a.document for a in opened.answers if a.document is not None]
+    assert [decode(image) for document in documents for image in document.images]
+    (query, *_) = opened.queries
     shown = [said("show", str(root), query).stdout for root in (whole, bucket)]
     assert shown[1].replace(str(bucket), str(whole)) == shown[0]
     said("diff", str(whole), str(bucket), "--out", str(tmp_path / "diff.json"))

@@ -142,6 +142,105 @@ def test_a_script_of_slurm_is_valid(tmp_path: Path, site: str, nodes: int) -> No
     assert ("symmetric-run" in text) == (nodes > 1)
 
 
+def options_of(text: str) -> set[str]:
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    return {x.split()[1] for x in text.splitlines() if x.startswith("#SBATCH")}
+
+
+@pytest.mark.parametrize(
+    ("site", "whole"),
+    [
+        ("", True),
+        ("gpus_per_node = 1", False),
+        ("cpus_per_node = 4", False),
+        ("gpus_per_node = 1\nexclusive = true", True),
+        ("exclusive = false", False),
+    ],
+)
+def test_a_job_that_needs_a_part_of_a_node_leaves_the_rest(
+    tmp_path: Path, site: str, whole: bool
+) -> None:
+    text = dry_run(tmp_path, "slurm", f"[cluster]\nnodes = 2\n{site}")
+    assert ("--exclusive" in options_of(text)) == whole
+    assert ("ray stop --force" in text) == whole, "another job's Ray may be beside it"
+
+
+@pytest.mark.parametrize(
+    ("site", "asked", "absent"),
+    [
+        ("array_throttle = 4", {"--array=1-16%4"}, "--mail"),
+        ("", {"--array=1-16"}, "--mail"),
+        ('mail_user = "me@lab"', {"--mail-user=me@lab", "--mail-type=END,FAIL"}, "%4"),
+        ('mail_type = ["FAIL", "REQUEUE"]', {"--mail-type=FAIL,REQUEUE"}, "--mail-user"),
+    ],
+)
+def test_arrays_are_throttled_and_mail_is_sent(
+    tmp_path: Path, site: str, asked: set[str], absent: str
+) -> None:
+    options = options_of(dry_run(tmp_path, "slurm", f"[cluster]\n{site}", "--array", "16"))
+    assert asked <= options
+    assert not any(absent in option for option in options)
+
+
+def test_temporary_files_are_in_a_folder_of_the_node(tmp_path: Path) -> None:
+    """It is made on every node of the job before anything else runs."""
+    scratch = f"{tmp_path}/$SLURM_JOB_ID"
+    site = f'[cluster]\ngpus_per_node = 1\nscratch = "{scratch}"'
+    text = dry_run(tmp_path, "slurm", site)
+    (tmp_path / "runs" / "MMIE_1" / "jobs").mkdir(parents=True)
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\n[ "$1" = mkdir ] && exec "$@"\nenv > "$TMPDIR/seen"\n')
+    srun.chmod(0o755)
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    subprocess.run(["bash"], input=text, text=True, check=True, env=environ)
+    seen = (tmp_path / "7" / "seen").read_text().splitlines()
+    assert {f"TMPDIR={tmp_path}/7", f"RAY_TMPDIR={tmp_path}/7"} <= {*seen}
+
+
+@pytest.mark.parametrize("container", ["pyxis", "apptainer"])
+def test_an_image_sees_the_folders_of_its_run(tmp_path: Path, container: str) -> None:
+    """Of the run, the config and the command; those below a mount need no other."""
+    runs, data = tmp_path / "my runs", tmp_path / "data"
+    data.mkdir()
+    site = (
+        f'[cluster]\nimage = "lab/plait:1"\ncontainer = "{container}"\n'
+        'gpus_per_node = 1\nscratch = "/local/$SLURM_JOB_ID"\n'
+        f'mounts = ["{data}:{data}:ro", "/hub:/models"]\n'
+    )
+    asked = ("--set", f"data={data}/x.json")
+    text = dry_run(tmp_path, "slurm", site, *asked, out=str(runs / "one"))
+    options_of(text)
+    words = next(x for x in text.splitlines() if "lab/plait:1" in x)
+    shown = subprocess.run(
+        ["bash", "-c", f"TMPDIR=/local/7; printf '%s\\n' {words.removesuffix(chr(92))}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    here = str(Path.cwd())
+    wanted = [f"{data}:{data}:ro", "/hub:/models", f"{here}:{here}"]
+    wanted += [f"{path}:{path}" for path in (runs / "one", tmp_path)]
+    wanted += ["/local/7:/local/7"]
+    if container == "pyxis":
+        assert f"--container-mounts={','.join(wanted)}" in shown
+        assert {"--container-image=lab/plait:1", f"--container-workdir={here}"} <= {*shown}
+    else:
+        place = shown.index("apptainer")
+        command = ["apptainer", "exec", "--nv", "--pwd", here, "--bind", ",".join(wanted)]
+        assert shown[place : place + 9] == [*command, "lab/plait:1", "bash"]
+
+
+def test_a_folder_that_cannot_be_mounted_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="comma"):
+        dry_run(tmp_path, "slurm", '[cluster]\nimage = "x"', out=str(tmp_path / "a,b"))
+
+
+@pytest.mark.parametrize("scratch", ["/a;b", "a/b", '/a"b', "/a b", "/`id`", "/$(id)"])
+def test_a_script_holds_no_other_command(scratch: str) -> None:
+    with pytest.raises(ValueError, match="whole path"):
+        ClusterSettings(scratch=scratch)
+
+
 @pytest.mark.parametrize(
     ("time", "seconds"),
     [

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machine_faults import CONFIG_FILE, HELD, RECORDS, SLOW, Run, Slurm
+from machine_faults import CONFIG_FILE, HELD, RECORDS, SLOW, Run, Slurm, wait_until
 from two_machines import TwoMachines, missing
 
 WHY_NOT = missing(slurm=True)
@@ -96,3 +96,34 @@ def test_jobs_of_an_array_make_one_run_and_are_requeued_one_by_one(
     assert run.tables() == calm.tables()
     logs = {file.name for file in (run.root / "jobs").glob("slurm-*.log")}
     assert logs == {f"slurm-{array}_1.log", f"slurm-{array}_2.log"}
+
+
+def test_slurm_takes_the_keys_of_a_site(
+    slurm: Slurm, nodes: Path, calm: Run, tmp_path: Path
+) -> None:
+    """Jobs that share nodes, one of an array at a time, with a folder of their own each."""
+    run, scratch = Run(tmp_path / "keys"), tmp_path / "scratch"
+    run.allow(HELD)
+    keys = {
+        "executor": '"local"',
+        "cluster.cpus_per_node": "1",
+        "cluster.array_throttle": "1",
+        "cluster.mail_user": '"somebody@lab"',
+        "cluster.mail_type": '["FAIL", "TIME_LIMIT_80"]',
+        "cluster.scratch": f'"{scratch}/$SLURM_JOB_ID"',
+    }
+    words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    array = slurm.submit(run, nodes, "--array", "2", *words)
+    wait_until(lambda: bool(run.seen))
+    first, last = slurm.facts(f"{array}_1"), slurm.facts(f"{array}_2")
+    assert (first["JobState"], last["JobState"]) == ("RUNNING", "PENDING")
+    assert (last["ArrayTaskThrottle"], last["Reason"]) == ("1", "JobArrayTaskLimit")
+    assert last["MailUser"] == "somebody@lab"
+    assert {*last["MailType"].split(",")} >= {"FAIL", "TIME_LIMIT_80"}
+    assert first["OverSubscribe"] == "OK", "others may use the rest of the node"
+    run.allow()
+    for number in (1, 2):
+        slurm.wait_for(f"{array}_{number}", "COMPLETED")
+    run.check_finished()
+    assert run.tables() == calm.tables()
+    assert len([*scratch.iterdir()]) == 2

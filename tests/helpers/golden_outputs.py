@@ -279,9 +279,10 @@ def _commands(run: RunData) -> Iterator[tuple[str, Sequence[str]]]:
     yield "report", ("report", root, "--queries", "all")
     yield "leaderboard", ("leaderboard", root, "--out", f"{out}/leaderboard")
     yield "bias", ("bias", root)
-    yield "agreement", ("agreement", root, "--out", f"{out}/agreement.json")
+    yield "agreement", ("agreement", root, "--all", "--out", f"{out}/agreement.json")
     yield "diff-itself", ("diff", root, root, "--out", f"{out}/diff-itself.json")
     yield "verify", ("verify", root)
+    yield "cite", ("cite", root)
     yield "annotate", ("annotate", root, "--items", "4", "--out", f"{out}/annotate")
     for query in dict.fromkeys(q.sample.id for q in run.queries.values()):
         yield f"show-{_file_name(query)}", ("show", root, query)

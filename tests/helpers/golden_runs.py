@@ -209,6 +209,7 @@ def opening(folder: Path) -> None:
 
 OPENING = ("--protocol", "opening", "--judge", FIRSTBORN)
 MMRB2 = ("--protocol", "mmrb2", "--judge", FIRSTBORN)
+TRUTH = ("agreement", f"{HERE}/run", "truth:match")
 CREATION = ("--protocol", "creation", "--judge", LONGEST)
 
 
@@ -297,20 +298,25 @@ CORPUS = {
                 "agreement",
                 f"{HERE}/run",
                 f"{HERE}/ratings.csv",
+                "--all",
                 "--out",
                 f"{HERE}/out/people.json",
             ),
             ("diff", f"{HERE}/run", f"{HERE}/other", "--out", f"{HERE}/out/diff.json"),
             ("annotate", f"{HERE}/run", "--out", f"{HERE}/annotate", "--collect"),
-            ("agreement", f"{HERE}/run", f"{HERE}/annotate/annotations.csv"),
+            ("agreement", f"{HERE}/run", f"{HERE}/annotate/annotations.csv", "--all"),
             ("annotate", f"{HERE}/run", "--pairs", "--out", f"{HERE}/out/pairs"),
             ("leaderboard", f"{HERE}/run", f"{HERE}/other", "--out", f"{HERE}/out/both"),
+            ("agreement", f"{HERE}/run", f"{HERE}/ratings.csv"),
         ),
     ),
     "native": GoldenRun(native),
     "miniature": GoldenRun(
         miniature,
-        (("agreement", f"{HERE}/run", "truth:match", "--out", f"{HERE}/out/t.json"),),
+        (
+            (*TRUTH, "--all", "--out", f"{HERE}/out/t.json"),
+            TRUTH,
+        ),
     ),
     "mmie-official": GoldenRun(mmie_official),
     "shards": GoldenRun(shards),
@@ -320,7 +326,9 @@ CORPUS = {
     "creation": GoldenRun(creation, (("compare", f"{HERE}/run", *CREATION),)),
     "pairings": GoldenRun(pairings, (("bench", "pairings", f"{HERE}/run"),)),
     "t2i": GoldenRun(t2i),
-    "people": GoldenRun(people, (("compare", f"{HERE}/run", *MMRB2),)),
+    "people": GoldenRun(
+        people, (("compare", f"{HERE}/run", *MMRB2), ("agreement", f"{HERE}/run"))
+    ),
     "earlier": GoldenRun(earlier),
 }
 

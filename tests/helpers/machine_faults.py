@@ -348,6 +348,11 @@ class Slurm:
         show = ["squeue", "--noheader", "--format=%T", f"--job={job}", "--states=all"]
         return self._run(*show).strip()
 
+    def facts(self, job: str) -> dict[str, str]:
+        """What Slurm says of a job, by its own names."""
+        shown = self._run("scontrol", "show", "job", job)
+        return dict(word.split("=", 1) for word in shown.split() if "=" in word)
+
     def _run(self, *words: str) -> str:
         return self.two.switch.run(*words, env=self.environ)
 

@@ -28,7 +28,7 @@ from plait.benchmarks.results.files.tables import (
 )
 from plait.cluster.plan import Evaluation
 from plait.cluster.records import RecordRow
-from plait.cluster.store import Store
+from plait.cluster.store import Store, read_blob
 from plait.generators.base import (
     Failure,
     Fault,
@@ -136,13 +136,15 @@ class RunResults(ResultTables):
         return self.image_of(segment)
 
     def image_of(self, segment: Row) -> Image:
-        """Return the image of a segment, with the place where its bytes are."""
+        """Return the image of a segment, which reads its bytes when they are asked for."""
         digest, part = segment["image"], segment.get("part")
         if part is None:
-            return Image(digest, place=self._image_places.get(digest))
-        item = segment["item"]
-        cell = "image.bytes" if item is None else f"images#{item}"
-        return Image(digest, place=f"{self.root / part}#{segment['row']}#{cell}")
+            place = self._image_places.get(digest)
+        else:
+            item = segment["item"]
+            cell = "image.bytes" if item is None else f"images#{item}"
+            place = f"{self.root / part}#{segment['row']}#{cell}"
+        return Image(digest, place=place, reader=read_blob)
 
     @cached_property
     def _image_places(self) -> dict[str, str]:

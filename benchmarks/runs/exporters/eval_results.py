@@ -21,6 +21,7 @@ from plait.benchmarks.results.leaderboard import AVERAGES, HEADINGS, headline, l
 from plait.benchmarks.runs.run_data import RunData
 from plait.benchmarks.tasks.mmie.official import claim
 from plait.benchmarks.tasks.reading.sources import HUB
+from plait.benchmarks.terminal import command_text
 from plait.generators.base import StageSpec
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
@@ -91,8 +92,8 @@ def export(run: RunData, systems: Sequence[str], out: Path, task: str | None) ->
         write_whole(folder / f"{name}.yaml", yaml.safe_dump([entry], sort_keys=False))
     left = f"; left out: {'; '.join(refused)}" if refused else ""
     first = next(iter(models))
-    sent = f"`hf upload {first} {out / first} . --create-pr` proposes one"
-    return f"results of {', '.join(models)} written to {out}; {sent}{left}"
+    sent = command_text("hf", "upload", first, out / first, ".", "--create-pr")
+    return f"results of {', '.join(models)} written to {out}; `{sent}` proposes one{left}"
 
 
 def hub_task(about: Mapping[str, Any], task: str | None, scorers: Sequence[str]) -> HubTask:

@@ -14,6 +14,7 @@ from plait.benchmarks.runs.config import RunConfig
 from plait.benchmarks.runs.run_data import RunData
 from plait.generators.base import Kind
 from plait.generators.document import Document, Query, Text
+from plait.generators.images import decode
 
 OUTCOMES = {"Q-1": "done", "Q-2": "skipped", "Q-3": "failed", "Q-4": "done"}
 
@@ -38,6 +39,7 @@ def test_a_run_gives_its_documents_as_frozen_values(run: RunData) -> None:
     assert first.document is not None
     assert first.document.text.startswith("<i>first</i>")
     assert [colour_of(p) for p in first.document.pictures] == ["red", "blue"]
+    assert [colour_of(decode(i)) for i in first.document.images] == ["red", "blue"]
     assert first.document.plain == Document(first.document.segments)
     assert first.scores[SCORER].value == 2
     assert first.notes["Illustrator"] == [{"prompt": "Tell <b>all</b> & show & tell"}]

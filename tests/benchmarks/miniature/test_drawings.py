@@ -76,6 +76,26 @@ def test_what_is_not_read_is_a_miss_and_what_is_added_is_wrong() -> None:
     assert colours.remark == "1 of 4 unreadable: misses"
 
 
+def test_intervals_of_shares_stay_between_0_and_1() -> None:
+    """Of scenes of different sizes a few of whose colours are wrong."""
+    right = [ItemReading.of(item) for item in (RED, BLUE)]
+    wrong = ItemReading(BLUE.place, BLUE.size, "green", BLUE.shape)
+    drawn = []
+    for number in range(60):
+        items = (RED,) if number % 3 == 0 else (RED, BLUE)
+        seen = right[: len(items)]
+        if number % 15 == 1:
+            seen = [right[0], wrong] if number > 1 else []
+        drawn.append(DrawnScene(str(number), items, Reading.of("white", seen)))
+    for bar in bars_of("x", drawn, T2I_AIMS):
+        if bar.estimate.ci95 is not None:
+            low, high = bar.estimate.ci95
+            assert 0 <= low < (bar.estimate.value or 0) < high <= 1, bar.name
+    colours, two, *_ = bars_of("x", drawn, T2I_AIMS)
+    assert colours.estimate.ci95 is not None
+    assert two.estimate.ci95 is not None
+
+
 def test_a_system_is_asked_in_the_words_of_a_run(tmp_path: Path) -> None:
     system = BenchSettings(weights="tiny", out=tmp_path).system("anole")
     assert system.prompt == prompts()

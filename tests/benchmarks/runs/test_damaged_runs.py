@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +74,16 @@ def test_results_of_sound_records_stay_when_a_part_is_damaged_later(
     done = plait(command, str(run), *(given.get(w, w) for w in words))
     assert done.exit_code == 0, done.output
     assert {n: tables(run)[n] for n in NUMBERS} == {n: before[n] for n in NUMBERS}
+
+
+def test_verify_names_a_repair_that_a_shell_reads(run: Path, tmp_path: Path) -> None:
+    root = tmp_path / "my $run's [first]"
+    shutil.copytree(run, root)
+    told = plait("verify", str(root)).output.split("`")[1]
+    program, *words = shlex.split(told)
+    assert (program, words) == ("plait", ["verify", str(root), "--repair"])
+    assert "set aside" in plait(*words).output
+    assert "No part is damaged" in plait("verify", str(root)).output
 
 
 COMPARED = ["--protocol", "creation", "--judge", "openai:none"]

@@ -7,6 +7,7 @@ import math
 import operator
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -406,10 +407,13 @@ def as_published(
 
 def test_results_are_entries_of_a_model_page(run: RunData, tmp_path: Path) -> None:
     known = as_published(run, COMPOSED)
-    said = eval_results.export(known, run.systems, tmp_path, "test=bleu")
+    out = tmp_path / "my results"
+    said = eval_results.export(known, run.systems, out, "test=bleu")
     assert "gt: it has no model" in said
+    command = shlex.split(said.split("`")[1])
+    assert command == ["hf", "upload", MODEL, str(out / MODEL), ".", "--create-pr"]
     (file,) = (path for path in tmp_path.rglob("*") if path.is_file())
-    assert file == tmp_path / MODEL / ".eval_results" / "set.yaml"
+    assert file == out / MODEL / ".eval_results" / "set.yaml"
     content = yaml.safe_load(file.read_text())
     (entry,) = entries = parse_eval_result_entries(content)
     assert eval_result_entries_to_yaml(entries) == content

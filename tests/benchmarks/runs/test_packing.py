@@ -114,7 +114,7 @@ def test_open_run_takes_a_pack_as_the_folder(run, pack, tmp_path, more):
         assert (ours.outcome, ours.notes) == (theirs.outcome, theirs.notes)
         assert ours.document == theirs.document
         for image in theirs.document.images if theirs.document else ():
-            assert other.read(image) == one.read(image)
+            assert other.read(image) == one.read(image) == image.read()
             images += 1
     assert images > 10
     for id, query in one.queries.items():

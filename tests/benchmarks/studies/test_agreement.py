@@ -18,6 +18,7 @@ from plait.benchmarks.results.table import csv_text
 from plait.benchmarks.studies.agreement import (
     AgreementSettings,
     agreement_report,
+    brief_tables,
     compared,
     tables,
 )
@@ -452,6 +453,41 @@ def test_tables_show_the_numbers_and_reasons_once(tmp_path):
         values = [cell.value for cell in judged.rows[0][1:]]
         assert values == [estimate["value"] for estimate in found]
         assert sum("one score to all" in note for note in judged.notes) == told
+
+
+def test_a_brief_table_has_a_row_of_each_judge_and_what_has_an_interval(tmp_path):
+    """Ten answers of one category have an interval, three of another have none."""
+    ids = [f"SA-{i}" for i in range(10)] + [f"PBL-{i}" for i in range(3)]
+    rated = [i % 4 for i in range(13)]
+    people = [
+        row | {"annotator": name}
+        for name, values in {"a": rated, "b": [*rated[:-1], 5]}.items()
+        for row in rows(ids, score=values)
+    ]
+    scores = [
+        row | {"scorer": name}
+        for name, values in {"x": rated[::-1], "y": [*rated[:4], *[None] * 9]}.items()
+        for row in rows(ids, score=values)
+    ]
+    content = both(tmp_path, scores, people)
+    table, alpha = brief_tables(content)
+    shown = [[cell.text for cell in row[:3]] for row in table.rows]
+    assert shown == [
+        ["x", "all categories", "13"],
+        ["x", "SA", "10"],
+        ["y", "all categories", "4"],
+        ["people", "a", "13"],
+        ["people", "b", "13"],
+    ]
+    found = content["judges"][0]["groups"][0]["coefficients"]
+    headings = [column.heading for column in table.columns[3:]]
+    assert headings == ["MAE", "Pearson", "Spearman", "quadratic kappa"]
+    assert [cell.value for cell in table.rows[0][3:]] == [
+        found[name]["value"] for name in ("mae", "pearson", "spearman", "kappa")
+    ]
+    notes = " ".join(table.notes)
+    assert "9 left blank: y" in notes, "what a judge did not score is counted"
+    assert [row[0].text for row in alpha.rows] == ["score"]
 
 
 SCORER, UNSCALED = "comparing_helpers:Pictures", "stages:Constant"

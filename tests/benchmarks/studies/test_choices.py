@@ -20,6 +20,7 @@ from plait.benchmarks.results.leaderboard import leaderboard
 from plait.benchmarks.results.people import agreement_of, read_measured
 from plait.benchmarks.runs.experiment import reopen
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.studies import choices
 from plait.benchmarks.studies.bias import SAME, TO_FIRST, TO_LAST
 from plait.benchmarks.studies.choices import Judged, Pair, Said, choices_report
 from plait.benchmarks.studies.compare import CompareOptions, compare
@@ -133,7 +134,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def content(root: Path, tmp_path: Path) -> dict[str, Any]:
-    done = plait("agreement", str(root), "--out", str(tmp_path / "out.json"))
+    done = plait("agreement", str(root), "--all", "--out", str(tmp_path / "out.json"))
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in ("Longest", "Firstborn", BRIEF, "chameleon"))
     found: dict[str, Any] = json.loads((tmp_path / "out.json").read_text())
@@ -168,6 +169,17 @@ def test_judges_stand_side_by_side(content: dict[str, Any]) -> None:
     published = {(f["name"], f["split"]): f["value"] for f in content["published"]}
     assert published["GPT-5", "interleaved"] == 74.4
     assert {split for _, split in published} == {"edit", "interleaved"}
+
+
+def test_in_brief_groups_without_an_interval_are_counted(content: dict[str, Any]) -> None:
+    overall, *groups = choices.brief_tables(content)
+    shown = {table.title: [row[0].text for row in table.rows] for table in groups}
+    assert shown == {
+        "Accuracy by split": ["interleaved"],
+        "Accuracy by source": ["isgbench"],
+        "Accuracy by generator": ["model-a", "model-b"],
+    }
+    assert any("3 groups too small" in note for note in overall.notes)
 
 
 def test_what_was_measured_stands_on_leaderboards(
