@@ -26,6 +26,7 @@ from plait.generators.source import (
     file_shown,
     is_plain,
     place_of,
+    place_of_class,
     place_of_function,
 )
 
@@ -210,7 +211,7 @@ def _settings_of(instance: Any) -> dict[str, Any]:
         if not isinstance(name, str) or not is_plain(value):
             kind = type(value).__name__
             raise UsageError(
-                f"an instance of {cls.__name__} ({_made_at(cls)}) cannot be told from "
+                f"an instance of {cls.__name__} ({place_of_class(cls)}) cannot be told from "
                 f"others: {where.format(name)} is a value of type {kind}. {_REMEDY}"
             )
     return settings
@@ -230,7 +231,7 @@ def _made_with(instance: Any) -> Iterator[tuple[str, Any]]:
         hides = parameter.kind in _UNBOUND and not name.startswith("_")
         if hides or (parameter.kind not in _UNBOUND and not hasattr(instance, name)):
             raise UsageError(
-                f"an instance of {cls.__name__} ({_made_at(cls)}) cannot be told from "
+                f"an instance of {cls.__name__} ({place_of_class(cls)}) cannot be told from "
                 f"others: it keeps no self.{name}. {_REMEDY}"
             )
         if parameter.kind in _UNBOUND:
@@ -252,10 +253,6 @@ def _parameters(cls: type) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def _made_at(cls: type) -> str:
-    return place_of_function(getattr(cls, "__init__", None)) or place_of(cls)
-
-
 def takes(code: Any, argument: str) -> bool:
     """Return whether the constructor of a class takes an argument of this name."""
     if not isinstance(code, type):
@@ -275,8 +272,9 @@ def refuse_unusable(own: OwnCode, settings: Mapping[str, Any]) -> None:
     call = call_of(own.definition)
     if call is None:
         raise UsageError(
-            f"class {own.name} has no `__call__`: it must have "
-            "`def __call__(self, inputs)`, which returns a list with one result for each"
+            f"class {own.name} ({place_of_class(own.definition)}) has no `__call__`: it "
+            "must have `def __call__(self, inputs)`, which returns a list with one result "
+            "for each"
         )
     if inspect.isfunction(call):
         _refuse_other_calls(f"{own.name}.__call__", call, "list of inputs", bound=1)
@@ -313,7 +311,7 @@ def _refuse_other_arguments(own: OwnCode, settings: Mapping[str, Any]) -> None:
     named = _parameters(own.code)
     if not named and not settings:
         return
-    where = f"{own.name} ({_made_at(own.code)})"
+    where = f"{own.name} ({place_of_class(own.code)})"
     for name in settings:
         if not takes(own.code, name):
             raise unknown(f"setting of {where}", name, named)

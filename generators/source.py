@@ -44,6 +44,19 @@ def place_of_function(function: Any) -> str:
     return "" if code is None else f"{file_shown(code.co_filename)}:{code.co_firstlineno}"
 
 
+def place_of_class(cls: type) -> str:
+    """Return where a class is written, of its constructor if it has one, as `place_of`."""
+    written = vars(cls).get("__init__")
+    code = getattr(written, "__code__", None)
+    if code is not None and code.co_filename != "<string>":  # as a dataclass's is
+        return place_of_function(written)
+    try:
+        file, (_, line) = inspect.getfile(cls), inspect.getsourcelines(cls)
+    except (OSError, TypeError):
+        return place_of(cls)
+    return f"{file_shown(file)}:{line}"
+
+
 def file_shown(filename: str) -> str:
     """Return the name of a file of code as errors show it: that of a cell says nothing."""
     return "notebook cell" if "ipykernel" in filename else Path(filename).name

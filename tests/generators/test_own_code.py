@@ -108,7 +108,7 @@ def test_only_what_no_module_has_is_sent_by_value() -> None:
     [
         (Forgetful(), "self.times"),
         (Open(), "self.options"),
-        (Declared(4, folder=object()), "self.folder is a value of type object"),
+        (Declared(4, folder=object()), r"test_own_code.py:\d+.*self.folder is .* object"),
         (SimpleNamespace(), "SimpleNamespace"),
         (lambda query: ["text"], "lambda"),
         (7, "int"),
@@ -221,7 +221,7 @@ def test_what_cannot_be_called_is_refused_before_anything_runs(
 ) -> None:
     with pytest.raises(UsageError, match=said) as refused:
         spec_of(getattr(Mistakes, name))
-    assert name == "NoCall" or "test_own_code.py:" in str(refused.value)
+    assert "test_own_code.py:" in str(refused.value)
 
 
 @pytest.mark.parametrize(
