@@ -210,18 +210,17 @@ def _settings_of(instance: Any) -> dict[str, Any]:
     for name, value in settings.items():
         if not isinstance(name, str) or not is_plain(value):
             kind = type(value).__name__
-            raise UsageError(
-                f"an instance of {cls.__name__} ({place_of_class(cls)}) cannot be told from "
-                f"others: {where.format(name)} is a value of type {kind}. {_REMEDY}"
-            )
+            raise _untold(cls, f"{where.format(name)} is a value of type {kind}")
     return settings
 
 
-_REMEDY = (
-    "Its results are kept under what it was made with: texts, numbers, and lists and "
-    "tables of these. Give it an attribute `settings` that holds such, as in "
-    '{"model": "v2", "steps": 20}, or pass the class'
-)
+def _untold(cls: type, why: str) -> UsageError:
+    return UsageError(
+        f"an instance of {cls.__name__} ({place_of_class(cls)}) cannot be told from "
+        f"others: {why}. Its results are kept under what it was made with: texts, numbers, "
+        "and lists and tables of these. Give it an attribute `settings` that holds such, "
+        'as in {"model": "v2", "steps": 20}, or pass the class'
+    )
 
 
 def _made_with(instance: Any) -> Iterator[tuple[str, Any]]:
@@ -230,10 +229,7 @@ def _made_with(instance: Any) -> Iterator[tuple[str, Any]]:
     for name, parameter in _parameters(cls).items():
         hides = parameter.kind in _UNBOUND and not name.startswith("_")
         if hides or (parameter.kind not in _UNBOUND and not hasattr(instance, name)):
-            raise UsageError(
-                f"an instance of {cls.__name__} ({place_of_class(cls)}) cannot be told from "
-                f"others: it keeps no self.{name}. {_REMEDY}"
-            )
+            raise _untold(cls, f"it keeps no self.{name}")
         if parameter.kind in _UNBOUND:
             continue
         value = getattr(instance, name)
