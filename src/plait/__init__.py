@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plait.api import (
+        Check,
         ForecastOptions,
         NoDocument,
         RunOptions,
         RunSummary,
+        check,
         open_run,
         plan,
         query,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Candidate",
+    "Check",
     "Document",
     "Draft",
     "Failure",
@@ -79,6 +82,7 @@ __all__ = [
     "Turn",
     "Unscored",
     "UsageError",
+    "check",
     "open_run",
     "plan",
     "query",
