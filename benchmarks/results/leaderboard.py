@@ -18,6 +18,7 @@ import numpy as np
 from plait.benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
 from plait.benchmarks.results.costs import MEASURES
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
+from plait.benchmarks.results.paired import mean_difference
 from plait.benchmarks.results.pairings.comparison import pairings_of
 from plait.benchmarks.results.pairings.tables import AMOUNT, write_pairings
 from plait.benchmarks.results.people import agreement_of
@@ -47,7 +48,7 @@ from plait.generators.files import write_whole
 from plait.scorers.base import Scorer, ends_of
 from plait.scorers.judging.summaries import mmie_summary, opening_summary
 from plait.scorers.statistics.estimate import Estimate
-from plait.scorers.statistics.means import Stratum, mean, of_differences, paired, stratified
+from plait.scorers.statistics.means import Stratum, mean, stratified
 
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
 FIXED, MICRO = "avg_fixed", "avg_micro"
@@ -119,7 +120,7 @@ def differences(board: Board) -> list[dict[str, Any]]:
             "scorer": s.name,
             "a": a,
             "b": b,
-            **mean(paired(x, y), of_differences(ends_of(s.scale))).as_json("mean"),
+            **mean_difference(x, y, s.scale).as_json("mean"),
         }
         | {"scale": s.scale, "direction": s.direction, **board.mark}
         for s in board.scorers
