@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from plait.benchmarks.results.notebook import NotebookDocument
 from plait.benchmarks.runs.experiment import refuse_missing, scorer_named
-from plait.benchmarks.runs.run_data import QueryAnswer, ScorerVerdict, TaskQuery
+from plait.benchmarks.runs.run_data import NoDocument, QueryAnswer, ScorerVerdict, TaskQuery
 from plait.benchmarks.tasks.published import as_asked, unicode_only
 from plait.benchmarks.tasks.reading.rules import shown
 from plait.cluster.loading import load_stage
 from plait.cluster.local import LocalStages
 from plait.cluster.store import BlobReader
 from plait.cluster.walks import drive, together
-from plait.generators.base import Kind, StageSpec, WeightsName
+from plait.generators.base import Kind, Outcome, StageInput, StageSpec, WeightsName
 from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
 from plait.generators.document import Document, Image, Malformed, Query, Text, Turn, changed
-from plait.generators.errors import PlaitError, UsageError
+from plait.generators.errors import UsageError
 from plait.generators.images import encode
 from plait.generators.names import unknown
 from plait.generators.registry import is_custom
@@ -42,10 +42,6 @@ T = TypeVar("T")
 Settings = Mapping[str, Mapping[str, Any]]
 """Settings by the model's name, as `[models.NAME]` of a config."""
 PARTS = ("draft", "condition", "render")
-
-
-class NoDocument(PlaitError, RuntimeError):
-    """A system failed on a query or cannot take it; the message says why."""
 
 
 def question(*parts: "str | PILImage | Image", id: str = "query") -> Query:
@@ -204,7 +200,7 @@ def local_stage(
     models: Settings | None = None,
     gpu_memory_gib: float = 80.0,
     **settings: Any,
-) -> Any:
+) -> "LocalStage":
     """Return the loaded stage of a model: `stage(inputs) -> list of outcomes`, in order.
 
     `name` is an LVLM, a text-to-image model, `module:Class`, or a system of which `part`
@@ -215,17 +211,27 @@ def local_stage(
     asked = Models(
         weights=weights, overrides={**(models or {}), **own}, gpu_gib=gpu_memory_gib
     )
-    return _Checked(load_stage(available(lambda: _spec(name, part, asked), lambda s: (s,))))
+    spec = available(lambda: _spec(name, part, asked), lambda s: (s,))
+    return LocalStage(spec, load_stage(spec))
 
 
 @dataclass(frozen=True)
-class _Checked:
-    """A stage whose inputs come from a user's own code."""
+class LocalStage:
+    """A loaded stage whose inputs come from a user's own code.
 
-    stage: Any
+    Example:
+        >>> paint = plait.stage("sdxl-turbo", weights="tiny")
+        >>> paint.spec.name, paint.spec.kind.value
+    """
 
-    def __call__(self, inputs: Sequence[Any]) -> Any:
-        return self.stage(changed(inputs, str, _checked))
+    spec: StageSpec
+    stage: Any = field(repr=False)
+    """An instance of the stage's class."""
+
+    def __call__(self, inputs: Sequence[StageInput]) -> Sequence[Outcome[Any]]:
+        """Return one outcome per input, in order."""
+        outcomes: Sequence[Outcome[Any]] = self.stage(changed(inputs, str, _checked))
+        return outcomes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stage, name)

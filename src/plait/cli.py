@@ -175,8 +175,8 @@ def submit(
     _console().print(said.rstrip("\n"))
 
 
-@app.command()
-def score(
+@app.command("score")
+def score_command(
     places: RunOrAnswers,
     data: Data = None,
     scorer: Scorers = None,
@@ -205,7 +205,7 @@ def score(
     flags |= {"set": set_ or (), "mode": mode, "rubric": rubric}
     flags |= {"remake": remake, "same_code": same_code}
     flags["changed_data"] = changed_data_of(changed_data)
-    return commands.score(places, scorer or (), flags, _console())
+    return commands.score(places, scorer or (), flags, _console()).exit_status
 
 
 @app.command()

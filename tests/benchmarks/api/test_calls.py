@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from api_helpers import OWN, SCORER, SYSTEM, colour_of, fill, flat
+from api_helpers import OWN, SCORER, SYSTEM, colour_of, flat
 
 import plait
 from plait import api
@@ -27,10 +28,17 @@ def test_run_and_plan_return_values_and_print_nothing(
         True,
     )
     assert not (tmp_path / "run").exists()
-    summary = plait.run(**about)
-    assert (summary.counts["done"], summary.failed, summary.made) == (4, 0, 0)
-    assert summary.results.documents("gt")["Q-1"].document is not None
-    assert "leaderboard" in summary.log
+    run = plait.run(**about)
+    done = run.outcome
+    assert (done.counts["done"], done.failed, done.made, done.interrupted) == (
+        4,
+        0,
+        0,
+        False,
+    )
+    assert run.answer("Q-1", "gt").text == "the truth"
+    assert "leaderboard" in run.log
+    assert plait.open_run(run.root).outcome.counts == done.counts
     assert (tmp_path / "run" / "report.html").exists()
     assert capfd.readouterr().out == ""
     plait.run(**about, quiet=False)
@@ -42,7 +50,7 @@ def test_run_and_plan_return_values_and_print_nothing(
     [
         ({"systems": ["anloe"]}, "did you mean 'anole'"),
         ({"systems": "anole"}, r'give a list of names, such as \["anole"\]'),
-        ({"sed": 1}, "did you mean 'seed'"),
+        ({"models": {"gt": {"steps": 1}}}, "unknown name in models 'gt'"),
         ({"limit": 0}, "limit"),
     ],
 )
@@ -77,11 +85,11 @@ def test_a_users_system_answers_text_and_pictures() -> None:
 
 def test_a_query_of_a_run_is_answered_as_in_the_run(run: RunData) -> None:
     illustrate = plait.system(SYSTEM, weights="tiny")
-    there = run.documents(SYSTEM)
-    for id, made in zip(there, illustrate.answers([*run.queries.values()]), strict=True):
-        assert (made.outcome, made.reason) == (there[id].outcome, there[id].reason)
+    there = run.answers(system=SYSTEM)
+    for old, made in zip(there, illustrate.answers([*run.queries.values()]), strict=True):
+        assert (made.outcome, made.reason) == (old.outcome, old.reason)
         if made.document is not None:
-            assert made.document.plain == there[id].document.plain  # type: ignore[union-attr]
+            assert made.document.plain == old.document.plain  # type: ignore[union-attr]
 
 
 def test_a_system_without_a_document_raises_with_the_reason() -> None:
@@ -94,7 +102,7 @@ def test_a_system_without_a_document_raises_with_the_reason() -> None:
 
 def test_a_scorer_gives_a_score_or_the_reason(run: RunData) -> None:
     count = plait.scorer(SCORER, weights="tiny")
-    answers = run.documents(SYSTEM)
+    answers = {a.query.id: a for a in run.answers(system=SYSTEM)}
     verdict = count(answers["Q-1"].query, answers["Q-1"])
     assert (verdict.outcome, verdict.value, str(verdict)) == ("scored", 2.0, "2")
     lost = count("A question", Document((Text("x"),)))
@@ -135,23 +143,48 @@ def test_a_malformed_query_cannot_be_asked() -> None:
         plait.scorer(SCORER, weights="tiny")(query, Document())
 
 
+def test_a_run_is_scored_again(tmp_path: Path) -> None:
+    about = {**OWN, "systems": ["gt"], "scorers": [], "executor": "local"}
+    run = plait.run(**about, out=tmp_path / "run")
+    changed = {"models": {"bleu": {"lowercase": True}}, "executor": "local"}
+    again = plait.score(run, scorers=["bleu"], **changed)
+    assert (again.root, again.scorers) == (run.root, ("bleu",))
+    assert again.outcome.counts["scored"] == 4
+    assert again.manifest["config"]["models"] == changed["models"]
+    more = plait.score(run.root, scorers=["chrf"], executor="local")
+    assert more.scorers == ("bleu", "chrf")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_answers_made_elsewhere_are_scored(root: Path, tmp_path: Path, named: bool) -> None:
+    about = {"data": OWN["data"], "scorers": ["bleu"], "executor": "local"}
+    given = {"truth": root} if named else [root]
+    run = plait.score(given, **about, out=tmp_path / "run")
+    assert any(name.startswith("truth/") for name in run.systems) is named
+    assert run.outcome.counts["scored"] == sum(
+        answer.scores["bleu"].value is not None for answer in run.answers(outcome="done")
+    )
+    with pytest.raises(plait.UsageError, match="there is no such folder or file"):
+        plait.score(tmp_path / "nothing", **about)
+
+
+def test_no_scorer_is_named_by_an_empty_sequence_of_either_kind(tmp_path: Path) -> None:
+    for none in ((), []):
+        planned = plait.plan(systems=["gt"], scorers=none, weights="tiny", out=tmp_path)
+        assert planned.experiment.config.scorers == ()
+
+
 @pytest.mark.models
 def test_the_example_of_the_module_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    about = {"systems": ["anole"], "scorers": ["clipscore"], "weights": "tiny"}
-    fill(tmp_path / "runs" / "x", **about, limit=3)
     (example,) = re.findall(
         r"^Example:\n(.*)\Z", api.__doc__ or "", re.DOTALL | re.MULTILINE
     )
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(re.sub(r"^    ", "", example, flags=re.MULTILINE), names)
-    out = capsys.readouterr().out
-    assert out.startswith("('anole',) ('clipscore',)\n")
-    summary = names["summary"]
-    assert isinstance(summary, api.RunSummary)
-    assert summary.counts["done"] == 3
-    verdict = names["verdict"]
-    assert getattr(verdict, "outcome") == "scored"  # noqa: B009
-    assert names["picture"].mode == "RGB"  # type: ignore[attr-defined]
+    assert "'done': 8" in capsys.readouterr().out
+    assert names["run"].scorers == ("clipscore", "bleu")
+    assert names["verdict"].outcome == "scored"
+    assert (tmp_path / "sheet.png").exists()
