@@ -48,6 +48,12 @@ def question(*parts: "str | PILImage | Image", id: str = "query") -> Query:
     """Return a query of text and images in order; `id` decides the seeds of its answer.
 
     UsageError where there is nothing, or something that is neither text nor image.
+
+    Example:
+        >>> from PIL import Image
+        >>> asked = plait.query("What is this?", Image.new("RGB", (64, 64), "red"))
+        >>> [type(part).__name__ for part in asked.question]
+        ['Text', 'Image']
     """
     if not parts:
         raise UsageError("a query needs text or an image")
@@ -71,7 +77,14 @@ def _part(part: "str | PILImage | Image") -> Text | Image:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalSystem:
-    """A system whose stages are loaded in this process when they are first asked."""
+    """A system whose stages are loaded in this process when they are first asked.
+
+    Example:
+        >>> illustrate = plait.system("qwen2-vl-7b+sdxl-turbo", weights="tiny")
+        >>> answers = illustrate.answers([plait.query("A cat."), plait.query("A dog.")])
+        >>> [answer.outcome for answer in answers]
+        ['done', 'done']
+    """
 
     system: System
     seed: int = 0
@@ -90,7 +103,25 @@ class LocalSystem:
         prompt: Prompter = as_asked,
         gpu_memory_gib: float = 80.0,
     ) -> "LocalSystem":
-        """The system `name`; UsageError for unknown names, missing weights and keys."""
+        """Return the system `name`, to be called in this process.
+
+        Args:
+            name: As `plait list systems` shows it, or your own `module:Class`.
+            weights: `pretrained`, `mini`, `dummy` or `tiny`.
+            models: Settings by model, such as `{"sdxl-turbo": {"steps": 2}}`.
+            seed: Seed of all sampling and noise.
+            prompt: The wording of queries that bring none of their own.
+            gpu_memory_gib: Memory of one GPU.
+
+        Raises:
+            UsageError: For unknown names, missing weights and keys.
+
+        Example:
+            >>> illustrate = plait.system("qwen2-vl-7b+sdxl-turbo", weights="tiny")
+            >>> document = illustrate("A cat on a mat.")
+            >>> len(document.pictures)
+            1
+        """
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
         system = available(lambda: resolve(name, asked), lambda s: s.stages)
         return cls(system=system, seed=seed, prompt=prompt)
@@ -139,7 +170,12 @@ def _query(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalScorer:
-    """A scorer whose stages are loaded in this process when they are first asked."""
+    """A scorer whose stages are loaded in this process when they are first asked.
+
+    Example:
+        >>> plait.scorer("clipscore", weights="tiny").scale
+        '0-2.5, higher is better'
+    """
 
     scorer: Scorer
     stages: LocalStages = field(default_factory=LocalStages, repr=False)
@@ -154,7 +190,25 @@ class LocalScorer:
         gpu_memory_gib: float = 80.0,
         **settings: Any,
     ) -> "LocalScorer":
-        """The scorer `name` with `settings`; `models` are those of models it asks."""
+        """Return the scorer `name`, to be called in this process.
+
+        Args:
+            name: As `plait list scorers` shows it, or your own `module:Class`.
+            weights: `pretrained`, `mini`, `dummy` or `tiny`.
+            models: Settings of models that it asks, by their names.
+            gpu_memory_gib: Memory of one GPU.
+            **settings: Its own.
+
+        Raises:
+            UsageError: For unknown names, missing weights and keys.
+
+        Example:
+            >>> bleu = plait.scorer("bleu", weights="tiny")
+            >>> run = plait.open_run("runs/quickstart")
+            >>> verdict = bleu(run.queries["SA-0001"], run.answer("SA-0001", "gt"))
+            >>> print(verdict.outcome, verdict)
+            scored 100
+        """
         refuse_mini_lvlm(name, weights)
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
         own = {**asked.of(name), **settings}
@@ -206,6 +260,13 @@ def local_stage(
     `name` is an LVLM, a text-to-image model, `module:Class`, or a system of which `part`
     names the stage (`draft`, `condition` or `render`). UsageError names what is valid, and
     text in an input that is not Unicode.
+
+    Example:
+        >>> paint = plait.stage("sdxl-turbo", weights="tiny")
+        >>> paint.spec.kind.value
+        'render'
+        >>> plait.stage("anole", "draft", weights="tiny").spec.name
+        'anole-draft'
     """
     own = {name: {**(models or {}).get(name, {}), **settings}} if settings else {}
     asked = Models(
@@ -222,6 +283,7 @@ class LocalStage:
     Example:
         >>> paint = plait.stage("sdxl-turbo", weights="tiny")
         >>> paint.spec.name, paint.spec.kind.value
+        ('sdxl-turbo', 'render')
     """
 
     spec: StageSpec

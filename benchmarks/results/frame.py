@@ -35,6 +35,10 @@ class Frame:
         'clipscore'
         >>> frame = scores.to_pandas()
         >>> frame.groupby(["scorer", "system"])["value"].mean().round(2).unstack()
+        system       anole  qwen2-vl-7b+openjourney@outline      gt
+        scorer
+        clipscore     1.87                             1.93    1.92
+        truth:match  96.19                           100.00  100.00
     """
 
     arrow: pa.Table

@@ -24,7 +24,16 @@ def mean_difference(first: Floats, second: Floats, scale: str) -> Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedMeans:
-    """Scores of the queries that both have a score of, one mean over repeats for each."""
+    """Scores of the queries that both have a score of, one mean over repeats for each.
+
+    Example:
+        >>> run = plait.open_run("runs/quickstart")
+        >>> means = run.compare("anole", "gt")["truth:match"]
+        >>> round(means.first.value, 2), means.second.value, means.difference.n
+        (96.19, 100.0, 8)
+        >>> means.higher, means.equal, means.lower
+        (0, 4, 4)
+    """
 
     scale: str
     first: Estimate
@@ -58,14 +67,17 @@ class SystemComparison(Mapping[str, PairedMeans]):
 
     Example:
         >>> run = plait.open_run("runs/quickstart")
-        >>> compared = run.compare("qwen2-vl-7b+openjourney@outline", "anole")
-        >>> compared["truth:match"].difference.value > 0    # the first minus the second
-        True
-        >>> compared["truth:match"].difference.ci95 is None     # an interval, or why not
-        True
-        >>> print(compared["truth:match"].difference.reason)
-        all but 2 values are equal (n=8)
-        >>> print(compared)         # the table; a notebook shows it by itself
+        >>> compared = run.compare("anole", "gt")
+        >>> round(compared["truth:match"].difference.value, 2)  # the first minus the second
+        -3.81
+        >>> [round(end, 2) for end in compared["truth:match"].difference.ci95]
+        [-7.88, 0.27]
+        >>> print(compared)         # a notebook shows the table by itself
+        anole and gt, query by query
+         scorer               anole      gt  difference      95% interval  better on ...
+         clipscore (0-2.5)    1.869   1.919      -0.050  [-0.153, +0.054]          3 ...
+         truth:match (0-100)  96.19  100.00       -3.81    [-7.88, +0.27]          0 ...
+        ...
     """
 
     first: str

@@ -78,11 +78,12 @@ class NoDocument(PlaitError, RuntimeError):
     """A system failed on a query or cannot take it; the message says why.
 
     Example:
-        >>> cat = plait.system("gt")
-        >>> cat("Draw a cat.")
-        Traceback (most recent call last):
-        ...
-        plait.NoDocument: gt: skipped: the query has no ground truth
+        >>> truth = plait.system("gt")
+        >>> try:
+        ...     truth("Draw a cat.")
+        ... except plait.NoDocument as error:
+        ...     print(error)
+        gt: skipped: the sample has no ground truth
     """
 
 
@@ -92,7 +93,10 @@ class TaskQuery:
 
     Example:
         >>> run = plait.open_run("runs/quickstart")
-        >>> print(run.queries["SA-0001"])
+        >>> print(run.queries["MSR-0003"])
+        MSR-0003
+        user: <image>
+        How many squares are there?
     """
 
     id: str
@@ -116,10 +120,12 @@ class ScorerVerdict:
     """What a scorer made of a document.
 
     Example:
-        >>> answer = plait.open_run("runs/quickstart").answer("SA-0001", "anole")
-        >>> verdict = answer.scores["truth:match"]
-        >>> verdict.outcome, verdict.value, verdict.reason
-        >>> print(verdict)
+        >>> run = plait.open_run("runs/quickstart")
+        >>> verdict = run.answer("SA-0001", "anole").scores["truth:match"]
+        >>> verdict.outcome, round(verdict.value, 2), verdict.reason
+        ('scored', 96.97, '')
+        >>> print(run.answer("MSR-0003", "gt").scores["clipscore"])
+        not applicable: the query asks for no images
     """
 
     outcome: str
@@ -142,7 +148,7 @@ class ScorerVerdict:
         elif isinstance(outcome, Unread):
             parts = outcome.parts
         value = score_value(outcome)
-        return cls(outcome=name, value=value, reason=reason, fault=fault, parts=parts)
+        return cls(outcome=str(name), value=value, reason=reason, fault=fault, parts=parts)
 
     def __str__(self) -> str:
         return f"{self.value:.4g}" if self.value is not None else _why(self)
@@ -157,9 +163,11 @@ class QueryAnswer:
         >>> answer.outcome
         'done'
         >>> print(answer.text)
+        Now there is a large green star at the top left, ...
         >>> answer.images[0].size
         (64, 64)
-        >>> answer.scores["clipscore"].value
+        >>> round(answer.scores["clipscore"].value, 3)
+        1.863
     """
 
     system: str
@@ -196,7 +204,7 @@ class QueryAnswer:
             system=system,
             query=query,
             repeat=repeat,
-            outcome=outcome,
+            outcome=str(outcome),
             document=shown,
             reason=reason,
             fault=fault,
@@ -307,6 +315,14 @@ class QueryView:
     Example:
         >>> view = plait.open_run("runs/quickstart").show("SA-0001", systems=["gt"])
         >>> print(view)
+        SA-0001
+        user: <image>
+        There is a large blue star at the top left, ...
+        gt
+        Now there is a large blue star at the top left, ...
+        <image>
+        clipscore: 1.831
+        truth:match: 100
         >>> view._repr_html_().count("<img")    # what a notebook shows
         2
     """
@@ -355,6 +371,12 @@ class RunData:
         >>> run.scorers
         ('clipscore', 'truth:match')
         >>> print(run.leaderboard)
+        12 queries
+                                               clipscore   truth:match
+         system                             (0-2.5), n=8  (0-100), n=8
+         qwen2-vl-7b+openjourney@outline           1.929        100.00
+                                          [1.878, 1.978]
+        ...
     """
 
     root: AnyPath
@@ -446,6 +468,8 @@ class RunData:
             Answers(4: 4 done)
             >>> for answer in run.answers(system="anole", outcome="done")[:2]:
             ...     print(answer.query.id, len(answer.images), answer.scores["clipscore"])
+            SA-0001 1 1.863
+            PBL-0002 2 2.037
         """
         repeats = self.about.repeats
         if repeat is not None and not 1 <= repeat <= repeats:
@@ -486,6 +510,14 @@ class RunData:
         Example:
             >>> run = plait.open_run("runs/quickstart")
             >>> print(run.show("MSR-0003", systems=["anole"]))
+            MSR-0003
+            user: <image>
+            How many squares are there?
+            <BLANKLINE>
+            anole
+            There are two squares.
+            clipscore: not applicable: the query asks for no images
+            truth:match: not applicable: the query asks for no images
         """
         names = systems or [row["system"] for row in ranked(self.board)]
         if query not in self.queries:
@@ -504,6 +536,7 @@ class RunData:
             >>> by.difference.n
             8
             >>> by.higher, by.equal, by.lower       # queries
+            (5, 0, 3)
         """
         scorers = [scorer] if isinstance(scorer, str) else [*scorer] if scorer else None
         return SystemComparison.of(self.board, first, second, scorers)
@@ -531,6 +564,7 @@ class RunData:
         Example:
             >>> sheet = plait.open_run("runs/quickstart").sheet(2, systems=["anole", "gt"])
             >>> sheet.size
+            (664, 460)
             >>> sheet.save("sheet.png")
         """
         columns = _valid_names("system", systems, self.systems)

@@ -66,8 +66,9 @@ from plait.benchmarks.runs.run_data import (
 from plait.benchmarks.tasks.changes import DataChoices
 from plait.cluster.shard import Shard
 from plait.generators.base import WeightsName
-from plait.generators.buckets import any_path
+from plait.generators.buckets import AnyPath, BucketPath, any_path
 from plait.generators.errors import PlaitError, UsageError
+from plait.generators.packs import PackPath
 
 __all__ = [
     "Answers",
@@ -103,7 +104,8 @@ query = question
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Place = str | PathLike[str]
+Place = str | PathLike[str] | AnyPath
+"""A path, or the URL of one in a bucket."""
 SystemLike = str | Callable[..., Any]
 """The name of a system, or your own class, an instance of it, or a function."""
 ChangedData = Literal["remake", "keep", "add"]
@@ -262,8 +264,9 @@ def plan(**arguments: Any) -> RunPlan:
     Example:
         >>> plan = plait.plan(data="sample", systems=["anole"], weights="tiny", limit=4)
         >>> plan.ready(), plan.extent
-        (True, '4 documents: 4 queries (4 of 40, stratified), 1 systems, 1 repeats')
+        (True, '4 documents: 4 queries (4 of 40 queries), 1 systems, 1 repeats')
         >>> [tally.spec.name for tally in plan.counts]
+        ['anole-draft', 'anole-render', 'clip']
     """
     console = _silent(io.StringIO()) if arguments["quiet"] else PlainConsole()
     planned = commands.plan(console=console, **_asked(arguments))
@@ -358,7 +361,7 @@ def _places(
         return [str(answers.root)]
     if isinstance(answers, Mapping):
         return [f"{name}={place}" for name, place in answers.items()]
-    if isinstance(answers, str | PathLike):
+    if isinstance(answers, str | PathLike | BucketPath | PackPath):
         return [str(answers)]
     return [*map(str, answers)]
 

@@ -30,7 +30,9 @@ from typer import Argument, Option
 
 from plait.benchmarks.terminal import console as _console
 from plait.generators.buckets import any_path
-from plait.generators.errors import PlaitError, PlaitWarning, UsageError
+from plait.generators.errors import PlaitError as PlaitError  # exported
+from plait.generators.errors import PlaitWarning
+from plait.generators.errors import UsageError as UsageError  # exported
 from plait.generators.secrets import print_error, without_keys
 from plait.generators.visible import visible
 from plait.options import (
