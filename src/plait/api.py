@@ -107,7 +107,7 @@ T = TypeVar("T")
 Place = str | PathLike[str] | AnyPath
 """A path, or the URL of one in a bucket."""
 SystemLike = str | Callable[..., Any]
-"""The name of a system, or your own class, an instance of it, or a function."""
+"""The name of a system or scorer, or your own class, an instance of it, or a function."""
 ChangedData = Literal["remake", "keep", "add"]
 Table = Mapping[str, Any]
 """Settings by name, as a table of a config file has them."""
@@ -129,10 +129,10 @@ def open_run(root: Place) -> RunData:
 def run(
     config: Place | None = None,
     *,
-    data: str | None = None,
+    data: str | PathLike[str] | None = None,
     systems: Sequence[SystemLike] | None = None,
-    answers: Mapping[str, str] | None = None,
-    scorers: Sequence[str] | None = None,
+    answers: Mapping[str, Place] | None = None,
+    scorers: Sequence[SystemLike] | None = None,
     weights: WeightsName | None = None,
     out: Place | None = None,
     limit: int | None = None,
@@ -140,7 +140,7 @@ def run(
     seed: int | None = None,
     repeats: int | None = None,
     mode: Literal["corrected", "official"] | None = None,
-    rubric: str | None = None,
+    rubric: str | PathLike[str] | None = None,
     executor: Literal["ray", "local"] | None = None,
     address: str | None = None,
     models: Mapping[str, Table] | None = None,
@@ -279,11 +279,11 @@ def score(
     answers: RunData | Place | Sequence[Place] | Mapping[str, Place],
     *,
     scorers: Sequence[str] = (),
-    data: str | None = None,
+    data: str | PathLike[str] | None = None,
     weights: WeightsName | None = None,
     out: Place | None = None,
     mode: Literal["corrected", "official"] | None = None,
-    rubric: str | None = None,
+    rubric: str | PathLike[str] | None = None,
     executor: Literal["ray", "local"] | None = None,
     address: str | None = None,
     models: Mapping[str, Table] | None = None,
@@ -334,11 +334,11 @@ def score(
     """
     printed = io.StringIO()
     flags: dict[str, Any] = {
-        "data": data,
+        "data": _plain(data),
         "weights": weights,
-        "out": None if out is None else str(out),
+        "out": _plain(out),
         "mode": mode,
-        "rubric": rubric,
+        "rubric": _plain(rubric),
         "executor": executor,
         "address": address,
         "models": models,
@@ -368,9 +368,7 @@ def _places(
 
 def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `commands.plan` takes, of the arguments of `run`; UsageError."""
-    values = {name: given[name] for name in RunConfig.model_fields}
-    # The command line has () for what is not named; here it is an empty list.
-    flags = {name: [] if value == () else value for name, value in values.items()}
+    flags = {name: _plain(given[name]) for name in RunConfig.model_fields}
     file = given["config"]
     forecast = {name: given[name] for name in ("on", "budget_hours", "trim")}
     return {
@@ -381,6 +379,16 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
         "forecast": ForecastOptions(**forecast),
         "shard": Shard.of(given["shard"]),
     }
+
+
+def _plain(value: Any) -> Any:
+    """Return an argument as a config has it: paths as texts, sequences as lists."""
+    if isinstance(value, PathLike):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    # The command line has () for what is not named; here it is an empty list.
+    return [*value] if isinstance(value, tuple) else value
 
 
 def _opened(finished: commands.ExecutedRun, printed: io.StringIO) -> RunData:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from api_helpers import OWN, SCORER, SYSTEM, colour_of, flat
+from paths import CHECKOUT
 
 import plait
 from plait import api
@@ -15,6 +16,7 @@ from plait.benchmarks.runs.run_data import RunData, TaskQuery
 from plait.cluster.store import BlobReader
 from plait.generators.document import Document, Malformed, Request, Text, Turn
 
+SAMPLE = CHECKOUT / "benchmarks" / "tasks" / "mmie" / "sample"
 HALF = Request((Turn("user", (Text("half \ud83d"),)),))
 
 
@@ -166,6 +168,14 @@ def test_answers_made_elsewhere_are_scored(root: Path, tmp_path: Path, named: bo
     )
     with pytest.raises(plait.UsageError, match="there is no such folder or file"):
         plait.score(tmp_path / "nothing", **about)
+
+
+def test_places_are_paths_or_texts(tmp_path: Path, root: Path) -> None:
+    about = {"weights": "tiny", "scorers": [], "out": tmp_path / "run"}
+    planned = plait.plan(data=SAMPLE, systems=["gt"], **about)
+    assert planned.experiment.config.data == str(SAMPLE)
+    planned = plait.plan(data=OWN["data"], answers={"theirs": root}, **about)
+    assert planned.experiment.config.answers == {"theirs": str(root)}
 
 
 def test_no_scorer_is_named_by_an_empty_sequence_of_either_kind(tmp_path: Path) -> None:
