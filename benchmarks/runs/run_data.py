@@ -502,7 +502,7 @@ class RunData:
         """
         return self.answers(system=system, query=query, repeat=repeat)[0]
 
-    def show(self, query: str, systems: Sequence[str] | None = None) -> QueryView:
+    def show(self, query: str, systems: Name = None) -> QueryView:
         """Return a query with the first answers of these systems, or of all, to be shown.
 
         UsageError for names that the run does not have.
@@ -519,11 +519,11 @@ class RunData:
             clipscore: not applicable: the query asks for no images
             truth:match: not applicable: the query asks for no images
         """
-        names = systems or [row["system"] for row in ranked(self.board)]
-        if query not in self.queries:
-            raise unknown("query", query, self.queries)
-        answers = [self.answer(query, name) for name in names]
-        return QueryView(self.queries[query], answers)
+        names = _valid_names("system", systems, self.systems)
+        names = names or [row["system"] for row in ranked(self.board)]
+        answers = self.answers(system=names, query=query, repeat=1)
+        by_system = {answer.system: answer for answer in answers}
+        return QueryView(self.queries[query], [by_system[name] for name in names])
 
     def compare(self, first: str, second: str, *, scorer: Name = None) -> SystemComparison:
         """Return how two systems differ by these scorers, or by all, query by query.
@@ -545,7 +545,7 @@ class RunData:
         self,
         queries: int | Sequence[str] = QUERIES,
         *,
-        systems: Sequence[str] | None = None,
+        systems: Name = None,
         scorer: str | None = None,
     ) -> "PILImage":
         """Return a contact sheet: the images of a few queries by system, side by side.
