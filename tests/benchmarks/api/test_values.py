@@ -169,14 +169,14 @@ def test_two_systems_are_compared_on_the_queries_that_both_have_scores_of(
 
 
 def test_lower_scores_are_better_where_the_scorer_says_so() -> None:
-    means = PairedMeans.of(np.array([1.0, 2, 5, np.nan]), np.array([3.0, 2, 1, 0]), "0-9")
-    assert (means.higher, means.equal, means.lower) == (1, 1, 1)
+    means = PairedMeans.of(np.array([1.0, 2, 2, np.nan]), np.array([3.0, 2, 5, 0]), "0-9")
+    assert (means.higher, means.equal, means.lower) == (0, 1, 2)
     compared = SystemComparison("a", "b", {"lpips": means}, {"lpips": "lower"})
     (row,) = compared.table.rows
     texts = {
         c.heading: cell.text for c, cell in zip(compared.table.columns, row, strict=True)
     }
-    assert (texts["a"], texts["b"], texts["better on"]) == ("2.67", "2.00", "1")
+    assert (texts["a"], texts["b"], texts["better on"]) == ("1.67", "3.33", "2")
 
 
 def test_the_sheet_holds_the_images_of_queries_by_system(run: RunData) -> None:
