@@ -14,18 +14,18 @@ from typing import Any, TypeVar
 
 from plait.benchmarks.results.notebook import NotebookDocument
 from plait.benchmarks.runs.experiment import refuse_missing, scorer_named
-from plait.benchmarks.runs.run_data import QueryAnswer, ScorerVerdict, TaskQuery
+from plait.benchmarks.runs.run_data import NoDocument, QueryAnswer, ScorerVerdict, TaskQuery
 from plait.benchmarks.tasks.published import as_asked, unicode_only
 from plait.benchmarks.tasks.reading.rules import shown
 from plait.cluster.loading import load_stage
 from plait.cluster.local import LocalStages
 from plait.cluster.store import BlobReader
 from plait.cluster.walks import drive, together
-from plait.generators.base import Kind, StageSpec, WeightsName
+from plait.generators.base import Kind, Outcome, StageInput, StageSpec, WeightsName
 from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
 from plait.generators.document import Document, Image, Malformed, Query, Text, Turn, changed
-from plait.generators.errors import PlaitError, UsageError
+from plait.generators.errors import UsageError
 from plait.generators.images import PICTURE_FORMS, ImageError, Picture, image_of, is_picture
 from plait.generators.names import unknown
 from plait.generators.own_code import giving
@@ -42,14 +42,16 @@ Settings = Mapping[str, Mapping[str, Any]]
 PARTS = ("draft", "condition", "render")
 
 
-class NoDocument(PlaitError, RuntimeError):
-    """A system failed on a query or cannot take it; the message says why."""
-
-
 def question(*parts: str | Picture, id: str = "query") -> Query:
     """Return a query of text and images in order; `id` decides the seeds of its answer.
 
     UsageError where there is nothing, or something that is neither text nor image.
+
+    Example:
+        >>> from PIL import Image
+        >>> asked = plait.query("What is this?", Image.new("RGB", (64, 64), "red"))
+        >>> [type(part).__name__ for part in asked.question]
+        ['Text', 'Image']
     """
     if not parts:
         raise UsageError("a query needs text or an image")
@@ -73,7 +75,14 @@ def _part(part: str | Picture) -> Text | Image:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalSystem:
-    """A system whose stages are loaded in this process when they are first asked."""
+    """A system whose stages are loaded in this process when they are first asked.
+
+    Example:
+        >>> illustrate = plait.system("qwen2-vl-7b+sdxl-turbo", weights="tiny")
+        >>> answers = illustrate.answers([plait.query("A cat."), plait.query("A dog.")])
+        >>> [answer.outcome for answer in answers]
+        ['done', 'done']
+    """
 
     system: System
     seed: int = 0
@@ -92,9 +101,25 @@ class LocalSystem:
         prompt: Prompter = as_asked,
         gpu_memory_gib: float = 80.0,
     ) -> "LocalSystem":
-        """The system `name`, or a class, an instance or a function of your own.
+        """Return the system `name`, or one of your own, to be called in this process.
 
-        UsageError for unknown names, missing weights and keys.
+        Args:
+            name: As `plait list systems` shows it, `module:Class`, or your own class, an
+                instance of it, or a function.
+            weights: `pretrained`, `mini`, `dummy` or `tiny`.
+            models: Settings by model, such as `{"sdxl-turbo": {"steps": 2}}`.
+            seed: Seed of all sampling and noise.
+            prompt: The wording of queries that bring none of their own.
+            gpu_memory_gib: Memory of one GPU.
+
+        Raises:
+            UsageError: For unknown names, missing weights and keys.
+
+        Example:
+            >>> illustrate = plait.system("qwen2-vl-7b+sdxl-turbo", weights="tiny")
+            >>> document = illustrate("A cat on a mat.")
+            >>> len(document.pictures)
+            1
         """
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
         with giving(name) as (known,):
@@ -143,7 +168,12 @@ def _query(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalScorer:
-    """A scorer whose stages are loaded in this process when they are first asked."""
+    """A scorer whose stages are loaded in this process when they are first asked.
+
+    Example:
+        >>> plait.scorer("clipscore", weights="tiny").scale
+        '0-2.5, higher is better'
+    """
 
     scorer: Scorer
     stages: LocalStages = field(default_factory=LocalStages, repr=False)
@@ -158,9 +188,25 @@ class LocalScorer:
         gpu_memory_gib: float = 80.0,
         **settings: Any,
     ) -> "LocalScorer":
-        """The scorer `name` with `settings`, or one of your own, as of `LocalSystem`.
+        """Return the scorer `name`, or one of your own, to be called in this process.
 
-        `models` are the settings of models that it asks.
+        Args:
+            name: As `plait list scorers` shows it, `module:Class`, or your own class, an
+                instance of it, or a function.
+            weights: `pretrained`, `mini`, `dummy` or `tiny`.
+            models: Settings of models that it asks, by their names.
+            gpu_memory_gib: Memory of one GPU.
+            **settings: Its own.
+
+        Raises:
+            UsageError: For unknown names, missing weights and keys.
+
+        Example:
+            >>> bleu = plait.scorer("bleu", weights="tiny")
+            >>> run = plait.open_run("runs/quickstart")
+            >>> verdict = bleu(run.queries["SA-0001"], run.answer("SA-0001", "gt"))
+            >>> print(verdict.outcome, verdict)
+            scored 100
         """
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
         with giving(name) as (known,):
@@ -216,28 +262,46 @@ def local_stage(
     models: Settings | None = None,
     gpu_memory_gib: float = 80.0,
     **settings: Any,
-) -> Any:
+) -> "LocalStage":
     """Return the loaded stage of a model: `stage(inputs) -> list of outcomes`, in order.
 
     `name` is an LVLM, a text-to-image model, `module:Class`, or a system of which `part`
     names the stage (`draft`, `condition` or `render`). UsageError names what is valid, and
     text in an input that is not Unicode.
+
+    Example:
+        >>> paint = plait.stage("sdxl-turbo", weights="tiny")
+        >>> paint.spec.kind.value
+        'render'
+        >>> plait.stage("anole", "draft", weights="tiny").spec.name
+        'anole-draft'
     """
     own = {name: {**(models or {}).get(name, {}), **settings}} if settings else {}
     asked = Models(
         weights=weights, overrides={**(models or {}), **own}, gpu_gib=gpu_memory_gib
     )
-    return _Checked(load_stage(available(lambda: _spec(name, part, asked), lambda s: (s,))))
+    spec = available(lambda: _spec(name, part, asked), lambda s: (s,))
+    return LocalStage(spec, load_stage(spec))
 
 
 @dataclass(frozen=True)
-class _Checked:
-    """A stage whose inputs come from a user's own code."""
+class LocalStage:
+    """A loaded stage whose inputs come from a user's own code.
 
-    stage: Any
+    Example:
+        >>> paint = plait.stage("sdxl-turbo", weights="tiny")
+        >>> paint.spec.name, paint.spec.kind.value
+        ('sdxl-turbo', 'render')
+    """
 
-    def __call__(self, inputs: Sequence[Any]) -> Any:
-        return self.stage(changed(inputs, str, _checked))
+    spec: StageSpec
+    stage: Any = field(repr=False)
+    """An instance of the stage's class."""
+
+    def __call__(self, inputs: Sequence[StageInput]) -> Sequence[Outcome[Any]]:
+        """Return one outcome per input, in order."""
+        outcomes: Sequence[Outcome[Any]] = self.stage(changed(inputs, str, _checked))
+        return outcomes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stage, name)

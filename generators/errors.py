@@ -12,7 +12,15 @@ from typing import Any, ClassVar
 
 
 class PlaitError(Exception):
-    """A failure that users can fix: the message says what is wrong and what is valid."""
+    """A failure that users can fix: the message says what is wrong and what is valid.
+
+    Example:
+        >>> try:
+        ...     plait.open_run("runs/quickstart").answer("SA-0001", "anole", repeat=2)
+        ... except plait.PlaitError as error:
+        ...     print(error, error.exit_status)
+        repeat 2 is not from 1 to 1 2
+    """
 
     exit_status: ClassVar[int] = 1
     """Exit status of the command line: 2 for wrong use, 1 for what stopped a run."""
@@ -25,7 +33,15 @@ class PlaitWarning(UserWarning):
 
 
 class UsageError(PlaitError, ValueError):
-    """Something the user named does not exist or is not allowed."""
+    """Something the user named does not exist or is not allowed.
+
+    Example:
+        >>> try:
+        ...     plait.system("anloe")
+        ... except plait.UsageError as error:
+        ...     print(error)
+        unknown system 'anloe'; did you mean 'anole'? ...
+    """
 
     exit_status = 2
 

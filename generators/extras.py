@@ -12,13 +12,12 @@ _EXTRAS = {
     "mlflow": "mlflow",
     "mlperf_loadgen": "loadgen",
     "obstore": "buckets",
-    "pandas": "mlflow",
     "tiktoken": "tiktoken",
     "trackio": "trackio",
     "wandb": "wandb",
 }
 """Extras of plait (pyproject.toml), by the modules that come with them."""
-_PACKAGES = {"json_repair": "json-repair"}
+_PACKAGES = {"json_repair": "json-repair", "pandas": "pandas", "polars": "polars"}
 """Packages that no extra has."""
 
 

@@ -78,7 +78,7 @@ class BenchSettings:
         say(f"run {folder}: {', '.join(named)} on {self.queries} queries")
         for name, reason in absent.items():
             say(f"left out: {name}: {reason}")
-        summary = plait.run(
+        run = plait.run(
             data=f"miniature:{self.queries}",
             systems=named,
             scorers=[name for name in scorers if name not in absent],
@@ -88,8 +88,8 @@ class BenchSettings:
             seed=self.seed,
             out=self.out / folder,
         )
-        say(f"{summary.made:,} records made in {summary.seconds:.0f} s")
-        return summary.results
+        say(f"{run.outcome.made:,} records made in {run.outcome.seconds:.0f} s")
+        return run
 
     def _absent(self, systems: Sequence[str], scorers: Sequence[str]) -> dict[str, str]:
         """Return why systems and scorers are not to be had, where they are not."""

@@ -118,6 +118,10 @@ class Names(NamedTuple):
         wanted = set(names)
         return np.isin(self.codes, [i for i, n in enumerate(self.names) if n in wanted])
 
+    def names_of(self, where: Mask) -> set[str]:
+        """Return the names that some rows have."""
+        return {self.names[code] for code in np.unique(self.codes[where]) if code >= 0}
+
     def recoded(self, names: Sequence[str]) -> Codes:
         """Return by row the position of its name in `names`; -1 for others and for none."""
         place = {name: i for i, name in enumerate(names)}

@@ -18,6 +18,7 @@ import numpy as np
 from plait.benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
 from plait.benchmarks.results.costs import MEASURES
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
+from plait.benchmarks.results.paired import mean_difference
 from plait.benchmarks.results.pairings.comparison import pairings_of
 from plait.benchmarks.results.pairings.tables import AMOUNT, write_pairings
 from plait.benchmarks.results.people import agreement_of
@@ -51,8 +52,6 @@ from plait.scorers.statistics.means import (
     Stratum,
     mean,
     mean_by_question,
-    of_differences,
-    paired,
     stratified,
 )
 
@@ -126,7 +125,7 @@ def differences(board: Board) -> list[dict[str, Any]]:
             "scorer": s.name,
             "a": a,
             "b": b,
-            **mean(paired(x, y), of_differences(ends_of(s.scale))).as_json("mean"),
+            **mean_difference(x, y, s.scale).as_json("mean"),
         }
         | {"scale": s.scale, "direction": s.direction, **board.mark}
         for s in board.scorers

@@ -1,7 +1,7 @@
 """A table of results as one value, with its renderers.
 
     table = ResultTable.of("Bias", ["judge", "value"], [["a", "0.5"], ["b", "0.7"]])
-    table.rich      # a terminal
+    table.rich      # a terminal; print(table) too
     table.markdown  # a page of Markdown, under a heading
     table.latex     # a paper: booktabs
     table.csv       # another program
@@ -41,6 +41,8 @@ _BREAK = re.compile(r"(?<=[+@:/_-])(?=[^\W\d])|(?<= )")
 """Where a name may be broken: behind its separators, never inside a word."""
 _LEAST_TEXT = 24
 """Characters to a line of a column of text that a terminal has no room for."""
+_TEXT_WIDTH = 120
+"""Characters to a line where a table is printed as text from Python."""
 _FORMULA = re.compile(r"[=+\-@\t]")
 """How a cell begins that a spreadsheet would compute."""
 _FIGURE = re.compile(r"(-|[+-]?[\d.,]+(e[+-]?\d+)?%?)( \[[\d.,+ -]+\])?( n=[\d,]+)?")
@@ -280,6 +282,15 @@ class ResultTable:
 
     def __html__(self) -> str:
         return self._html(linked=True)
+
+    def __str__(self) -> str:
+        file = io.StringIO()
+        # In a notebook a console would print into the cell, whatever its file.
+        plain = Console(
+            file=file, width=_TEXT_WIDTH, force_terminal=False, force_jupyter=False
+        )
+        plain.print(self)
+        return "\n".join(map(str.rstrip, file.getvalue().rstrip().splitlines()))
 
     def _repr_html_(self) -> str:
         return self.html

@@ -98,7 +98,7 @@ def export_documents(
     """
     if form not in FORMATS:
         raise unknown("format", form, FORMATS)
-    answers = [a for n in repeats for a in run.documents(system, n).values()]
+    answers = [a for n in repeats for a in run.answers(system=system, repeat=n)]
     if all(answer.document is None for answer in answers):
         counts = Counter(answer.outcome for answer in answers)
         outcomes = ", ".join(f"{n:,} {name}" for name, n in counts.items())

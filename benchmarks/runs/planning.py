@@ -61,7 +61,15 @@ NO_OPTIONS = ForecastOptions()
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """What `run` would do. Nothing was started or written."""
+    """What `run` would do. Nothing was started or written.
+
+    Example:
+        >>> plan = plait.plan(data="sample", systems=["gpt-4o+sdxl-turbo"], weights="tiny")
+        >>> plan.ready()
+        False
+        >>> print(plan.missing[0])
+        gpt-4o needs the environment variable OPENAI_API_KEY
+    """
 
     experiment: Experiment = field(repr=False)
     """The run with all names resolved, of fewer queries where they were trimmed."""

@@ -1,27 +1,32 @@
 """A finished or interrupted run as values, for notebooks and other programs.
 
     run = RunData.at(Path("runs/x"))
-    run.documents("anole")["SA-1"]      # query, document or reason, scores
+    run.answer("SA-1", "anole")         # query, document or reason, scores
+    run.answers(outcome="done")         # as many as there are, read in blocks
 
-Records are read when they are asked for. What failed, was skipped or is not made yet
-keeps its place everywhere, with its reason; none of it becomes a number.
+What failed, was skipped or is not made yet keeps its place everywhere, with its reason;
+none of it becomes a number.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from plait.benchmarks.results.board import Board, outcome_of, score_value
+from plait.benchmarks.results.contact_sheet import QUERIES, draw_sheet, sheet_of_systems
 from plait.benchmarks.results.files.about import RunAbout
 from plait.benchmarks.results.files.reading import RunResults
+from plait.benchmarks.results.frame import Frame
 from plait.benchmarks.results.headline import furthest_apart, headline_table, outcomes_note
 from plait.benchmarks.results.leaderboard import ranked, reasons_of
 from plait.benchmarks.results.notebook import (
@@ -33,13 +38,16 @@ from plait.benchmarks.results.notebook import (
     missing_note,
     query_html,
 )
+from plait.benchmarks.results.paired import SystemComparison
 from plait.benchmarks.results.reasons import reasons_table
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.runs.run_directory import read_manifest
 from plait.benchmarks.tasks.published import Answer
+from plait.cluster.run import RunResult
 from plait.cluster.store import BlobReader
 from plait.generators.base import (
+    DOCUMENT_OUTCOMES,
     VALUED,
     Failure,
     Outcome,
@@ -49,20 +57,47 @@ from plait.generators.base import (
     Unread,
 )
 from plait.generators.buckets import AnyPath
+from plait.generators.content import marked
 from plait.generators.document import Document, Malformed, Query, Score, key_of
-from plait.generators.errors import UsageError
+from plait.generators.errors import PlaitError, UsageError
 from plait.generators.names import unknown
 from plait.generators.system import Prompter
 
+if TYPE_CHECKING:
+    from PIL.Image import Image as PILImage
+
+Name = str | Iterable[str] | None
+"""One name, several, or all."""
 _AT_ONCE = 512
 """Answers that are read together, since reading one alone takes as long."""
 _MOST_WITH_NOTES = 20_000
 """Notes of stages are read where the run has at most this many answers."""
 
 
+class NoDocument(PlaitError, RuntimeError):
+    """A system failed on a query or cannot take it; the message says why.
+
+    Example:
+        >>> truth = plait.system("gt")
+        >>> try:
+        ...     truth("Draw a cat.")
+        ... except plait.NoDocument as error:
+        ...     print(error)
+        gt: skipped: the sample has no ground truth
+    """
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskQuery:
-    """One query of a run, with the wording that its systems were asked in."""
+    """One query of a run, with the wording that its systems were asked in.
+
+    Example:
+        >>> run = plait.open_run("runs/quickstart")
+        >>> print(run.queries["MSR-0003"])
+        MSR-0003
+        user: <image>
+        How many squares are there?
+    """
 
     id: str
     """The sample's id; of a malformed row also its number, since ids may repeat."""
@@ -70,13 +105,28 @@ class TaskQuery:
     prompt: Prompter = field(repr=False)
     read: BlobReader = field(repr=False, compare=False)
 
+    def __str__(self) -> str:
+        if isinstance(self.sample, Malformed):
+            return f"{self.id}\nmalformed: {self.sample.reason}"
+        turns = (f"{turn.role}: {marked(turn.content)}" for turn in self.sample.turns)
+        return "\n".join([self.id, *turns])
+
     def _repr_html_(self) -> str:
         return box(heading(self.id), query_html(self.sample, self.read))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScorerVerdict:
-    """What a scorer made of a document."""
+    """What a scorer made of a document.
+
+    Example:
+        >>> run = plait.open_run("runs/quickstart")
+        >>> verdict = run.answer("SA-0001", "anole").scores["truth:match"]
+        >>> verdict.outcome, round(verdict.value, 2), verdict.reason
+        ('scored', 96.97, '')
+        >>> print(run.answer("MSR-0003", "gt").scores["clipscore"])
+        not applicable: the query asks for no images
+    """
 
     outcome: str
     """`scored`, `unscored`, `not_applicable`, `failed`, `skipped` or `missing`."""
@@ -98,7 +148,7 @@ class ScorerVerdict:
         elif isinstance(outcome, Unread):
             parts = outcome.parts
         value = score_value(outcome)
-        return cls(outcome=name, value=value, reason=reason, fault=fault, parts=parts)
+        return cls(outcome=str(name), value=value, reason=reason, fault=fault, parts=parts)
 
     def __str__(self) -> str:
         return f"{self.value:.4g}" if self.value is not None else _why(self)
@@ -106,7 +156,19 @@ class ScorerVerdict:
 
 @dataclass(frozen=True, kw_only=True)
 class QueryAnswer:
-    """What one system made of one query."""
+    """What one system made of one query.
+
+    Example:
+        >>> answer = plait.open_run("runs/quickstart").answer("SA-0001", "anole")
+        >>> answer.outcome
+        'done'
+        >>> print(answer.text)
+        Now there is a large green star at the top left, ...
+        >>> answer.images[0].size
+        (64, 64)
+        >>> round(answer.scores["clipscore"].value, 3)
+        1.863
+    """
 
     system: str
     query: TaskQuery
@@ -142,7 +204,7 @@ class QueryAnswer:
             system=system,
             query=query,
             repeat=repeat,
-            outcome=outcome,
+            outcome=str(outcome),
             document=shown,
             reason=reason,
             fault=fault,
@@ -150,14 +212,43 @@ class QueryAnswer:
             notes=getattr(document, "notes", {}),
         )
 
+    @property
+    def text(self) -> str:
+        """The text, one segment a line; NoDocument where there is no answer."""
+        return self._document.text
+
+    @property
+    def images(self) -> "list[PILImage]":
+        """The images, decoded, in order; NoDocument where there is no answer.
+
+        DamagedPart, StoreError, OSError or ImageError for one that cannot be read.
+        """
+        return self._document.pictures
+
+    @property
+    def _document(self) -> NotebookDocument:
+        if self.document is None:
+            raise NoDocument(
+                f"{self.query.id} has no answer of {self.system}: {_why(self)}"
+            )
+        return self.document
+
+    def __str__(self) -> str:
+        content = marked(self.document.segments) if self.document else _why(self)
+        scores = (f"{name}: {verdict}" for name, verdict in self.scores.items())
+        return "\n".join([self._name, content, *scores])
+
+    @property
+    def _name(self) -> str:
+        return f"{self.system}, repeat {self.repeat}" if self.repeat > 1 else self.system
+
     def _repr_html_(self) -> str:
         return box(self.query._repr_html_(), self.html)
 
     @property
     def html(self) -> str:
         """The answer without its query."""
-        repeat = f", repeat {self.repeat}" if self.repeat > 1 else ""
-        name = heading(f"{self.system}{repeat}")
+        name = heading(self._name)
         if self.document is None:
             return name + missing_note(_why(self))
         content = content_html(self.document.segments, self.document.read)
@@ -172,37 +263,81 @@ def _why(answer: ScorerVerdict | QueryAnswer) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SystemAnswers(Mapping[str, QueryAnswer]):
-    """One system's answers by query id, in the run's order, read when they are asked for.
+class Answers(Sequence[QueryAnswer]):
+    """Answers of a run by system, repeat and query, read when they are asked for.
 
     They are read some hundred at a time, which stay at hand until others are asked for.
+
+    Example:
+        >>> run = plait.open_run("runs/quickstart")
+        >>> answers = run.answers(system=["anole", "gt"], category="PBL")
+        >>> answers
+        Answers(8: 8 done)
+        >>> [answer.query.id for answer in answers[:2]]
+        ['PBL-0002', 'PBL-0005']
     """
 
     run: "RunData"
-    system: str
-    repeat: int = 1
-    _near: dict[str, QueryAnswer] = field(default_factory=dict, init=False)
+    rows: npt.NDArray[np.int64]
+    """Where they stand in the table of the run."""
+    _near: dict[int, QueryAnswer] = field(default_factory=dict, init=False)
 
-    def __getitem__(self, id: str) -> QueryAnswer:
-        if id not in self.run.queries:
-            raise KeyError(str(unknown("query", id, self.run.queries)))
-        if id not in self._near:
+    @overload
+    def __getitem__(self, at: int) -> QueryAnswer: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "Answers": ...
+
+    def __getitem__(self, at: int | slice) -> "QueryAnswer | Answers":
+        if isinstance(at, slice):
+            return Answers(self.run, self.rows[at])
+        place = range(len(self))[at]
+        if place not in self._near:
+            start = place // _AT_ONCE * _AT_ONCE
             self._near.clear()
-            self._near.update(self.run._answers_near(id, self.system, self.repeat))
-        return self._near[id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.run.queries)
+            read = self.run._read_answers(self.rows[start : start + _AT_ONCE])
+            self._near.update(enumerate(read, start))
+        return self._near[place]
 
     def __len__(self) -> int:
-        return len(self.run.queries)
+        return len(self.rows)
 
     def __repr__(self) -> str:
-        among = {"system": [self.system]}
-        rows = self.run.results.rows("answers", ["repeat", "outcome"], among)
-        counted = Counter(r["outcome"] for r in rows if r["repeat"] == self.repeat)
+        counted = Counter(self.run._column("outcome", self.rows))
         outcomes = ", ".join(f"{n:,} {name}" for name, n in counted.items())
-        return f"{self.system}: {len(self):,} answers ({outcomes})"
+        return f"Answers({len(self):,}: {outcomes})" if counted else "Answers(0)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class QueryView:
+    """One query and what systems answered to it: HTML in a notebook, text where printed.
+
+    Example:
+        >>> view = plait.open_run("runs/quickstart").show("SA-0001", systems=["gt"])
+        >>> print(view)
+        SA-0001
+        user: <image>
+        There is a large blue star at the top left, ...
+        gt
+        Now there is a large blue star at the top left, ...
+        <image>
+        clipscore: 1.831
+        truth:match: 100
+        >>> view._repr_html_().count("<img")    # what a notebook shows
+        2
+    """
+
+    query: TaskQuery
+    answers: Sequence[QueryAnswer]
+
+    def __repr__(self) -> str:
+        return f"QueryView({self.query.id!r}: {len(self.answers)} answers)"
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, [self.query, *self.answers]))
+
+    def _repr_html_(self) -> str:
+        return self.query._repr_html_() + beside(*(a.html for a in self.answers))
 
 
 def read_answers(
@@ -227,18 +362,55 @@ def read_answers(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunData:
-    """A run, opened for reading: its results, from files that are read when needed."""
+    """A run, opened for reading: its results, from files that are read when needed.
+
+    Example:
+        >>> run = plait.open_run("runs/quickstart")
+        >>> run.systems
+        ('anole', 'qwen2-vl-7b+openjourney@outline', 'gt')
+        >>> run.scorers
+        ('clipscore', 'truth:match')
+        >>> print(run.leaderboard)
+        12 queries
+                                               clipscore   truth:match
+         system                             (0-2.5), n=8  (0-100), n=8
+         qwen2-vl-7b+openjourney@outline           1.929        100.00
+                                          [1.878, 1.978]
+        ...
+    """
 
     root: AnyPath
     results: RunResults
     read: BlobReader = field(default_factory=BlobReader)
     """Reads images, and remembers which parts it found damaged."""
+    call: RunResult | None = None
+    """What the call of `plait.run` or `plait.score` did that returned this."""
+    log: str = ""
+    """What the command would have printed, of a quiet call."""
 
     @classmethod
     def at(cls, root: AnyPath) -> "RunData":
         """Return the run in `root`; UsageError where there is none."""
         root = root.expanduser().resolve()
         return cls(root, open_results(root, strict=False))
+
+    @property
+    def outcome(self) -> RunResult:
+        """Counts, failures, records made, seconds, whether it was interrupted.
+
+        Of the call that returned this; of a run that was opened, the counts that its last
+        command has left, with nothing made.
+
+        Example:
+            >>> outcome = plait.open_run("runs/quickstart").outcome
+            >>> outcome.counts["done"], outcome.failed, outcome.made
+            (36, 0, 0)
+        """
+        if self.call is not None:
+            return self.call
+        counts: dict[str, int] = self.manifest.get("counts", {})
+        failed = counts.get("failed", 0) + counts.get("failed_scores", 0)
+        return RunResult(counts, failed=failed, made=0, seconds=0.0)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -269,49 +441,174 @@ class RunData:
             for id, sample in self.results.queries.items()
         }
 
-    def documents(self, system: str, repeat: int = 1) -> SystemAnswers:
-        """Return what `system` made of every query; `repeat` counts from 1. UsageError."""
-        if system not in self.systems:
-            raise unknown("system", system, self.systems)
-        if not 1 <= repeat <= self.about.repeats:
-            raise UsageError(f"repeat {repeat} is not from 1 to {self.about.repeats}")
-        return SystemAnswers(self, system, repeat)
+    def answers(
+        self,
+        *,
+        system: Name = None,
+        query: Name = None,
+        category: Name = None,
+        outcome: Name = None,
+        repeat: int | None = None,
+    ) -> Answers:
+        """Return the answers by system, repeat and query.
+
+        Args:
+            system: Only these systems.
+            query: Only these queries, by id.
+            category: Only queries of these categories.
+            outcome: Only `done`, `failed`, `skipped` or `missing` answers.
+            repeat: Only this repeat, counted from 1.
+
+        Raises:
+            UsageError: For names that the run does not have.
+
+        Example:
+            >>> run = plait.open_run("runs/quickstart")
+            >>> run.answers(system="anole", category="SA")
+            Answers(4: 4 done)
+            >>> for answer in run.answers(system="anole", outcome="done")[:2]:
+            ...     print(answer.query.id, len(answer.images), answer.scores["clipscore"])
+            SA-0001 1 1.863
+            PBL-0002 2 2.037
+        """
+        repeats = self.about.repeats
+        if repeat is not None and not 1 <= repeat <= repeats:
+            raise UsageError(f"repeat {repeat} is not from 1 to {repeats}")
+        asked = {
+            "system": _valid_names("system", system, self.systems),
+            "query": _valid_names("query", query, self.queries),
+            "category": _valid_names("category", category, self.board.category_names),
+            "outcome": _valid_names("outcome", outcome, DOCUMENT_OUTCOMES),
+        }
+        numbers = self.board.table.column("repeat").to_numpy()
+        wanted = self.board.is_answer
+        for column, names in asked.items():
+            if names is not None:
+                wanted = wanted & self.board.column[column].is_(*names)
+        if repeat is not None:
+            wanted = wanted & (numbers == repeat)
+        rows = np.flatnonzero(wanted)
+        by_system = self.board.column["system"].recoded(self.systems)[rows]
+        by_query = self.board.column["query"].recoded([*self.queries])[rows]
+        return Answers(self, rows[np.lexsort((by_query, numbers[rows], by_system))])
+
+    def answer(self, query: str, system: str, repeat: int = 1) -> QueryAnswer:
+        """Return what `system` made of a query; `repeat` counts from 1. UsageError.
+
+        Example:
+            >>> answer = plait.open_run("runs/quickstart").answer("SA-0001", "gt")
+            >>> answer.scores["truth:match"].value
+            100.0
+        """
+        return self.answers(system=system, query=query, repeat=repeat)[0]
+
+    def show(self, query: str, systems: Name = None) -> QueryView:
+        """Return a query with the first answers of these systems, or of all, to be shown.
+
+        UsageError for names that the run does not have.
+
+        Example:
+            >>> run = plait.open_run("runs/quickstart")
+            >>> print(run.show("MSR-0003", systems=["anole"]))
+            MSR-0003
+            user: <image>
+            How many squares are there?
+            <BLANKLINE>
+            anole
+            There are two squares.
+            clipscore: not applicable: the query asks for no images
+            truth:match: not applicable: the query asks for no images
+        """
+        names = _valid_names("system", systems, self.systems)
+        names = names or [row["system"] for row in ranked(self.board)]
+        answers = self.answers(system=names, query=query, repeat=1)
+        by_system = {answer.system: answer for answer in answers}
+        return QueryView(self.queries[query], [by_system[name] for name in names])
+
+    def compare(self, first: str, second: str, *, scorer: Name = None) -> SystemComparison:
+        """Return how two systems differ by these scorers, or by all, query by query.
+
+        UsageError for names that the run does not have, and for scorers of sets of images.
+
+        Example:
+            >>> run = plait.open_run("runs/quickstart")
+            >>> by = run.compare("gt", "anole", scorer="clipscore")["clipscore"]
+            >>> by.difference.n
+            8
+            >>> by.higher, by.equal, by.lower       # queries
+            (5, 0, 3)
+        """
+        scorers = [scorer] if isinstance(scorer, str) else [*scorer] if scorer else None
+        return SystemComparison.of(self.board, first, second, scorers)
+
+    def sheet(
+        self,
+        queries: int | Sequence[str] = QUERIES,
+        *,
+        systems: Name = None,
+        scorer: str | None = None,
+    ) -> "PILImage":
+        """Return a contact sheet: the images of a few queries by system, side by side.
+
+        Args:
+            queries: Their ids, or how many: as many of each category as there are, those
+                first that the scorer sets the systems furthest apart on.
+            systems: Its columns; by default all, the best first.
+            scorer: Whose scores stand below the images, means over repeats; by default the
+                first one that has scores of single queries.
+
+        Raises:
+            UsageError: For names that the run does not have, or no query.
+            ImageError: Where an image cannot be read.
+
+        Example:
+            >>> sheet = plait.open_run("runs/quickstart").sheet(2, systems=["anole", "gt"])
+            >>> sheet.size
+            (664, 460)
+            >>> sheet.save("sheet.png")
+        """
+        columns = _valid_names("system", systems, self.systems)
+        columns = columns or [row["system"] for row in ranked(self.board)]
+        single = {s.name: s for s in self.board.scorers if not s.of_sets}
+        named = _valid_names("scorer", scorer, single) or [*single][:1]
+        chosen = queries
+        if not isinstance(queries, int):
+            chosen = _valid_names("query", queries, self.queries) or []
+        if not chosen or (isinstance(chosen, int) and chosen < 1):
+            raise UsageError(f"{queries!r} names no query: give ids, or a number from 1")
+        by = single[named[0]] if named else None
+        sheet = sheet_of_systems(self.board, columns, chosen, by)
+        if not sheet.queries:
+            raise UsageError(f"no answer of {', '.join(columns)} holds an image")
+        return draw_sheet(sheet, self.read)
 
     @property
-    def answers(self) -> Iterator[QueryAnswer]:
-        """Every answer of every system and repeat."""
-        for system in self.systems:
-            for repeat in range(1, self.about.repeats + 1):
-                yield from self.documents(system, repeat).values()
-
-    @property
-    def table(self) -> pa.Table:
+    def table(self) -> Frame:
         """The one table of the run: a row for every answer, score and criterion.
 
-        Its columns are those of `plait.benchmarks.results.board.SCHEMA`; `.to_pandas()`
-        makes a data frame of it where pandas is installed.
+        Its columns are those of `plait.benchmarks.results.board.SCHEMA`.
         """
-        return self.board.table
+        return Frame(self.board.table)
 
     @property
-    def scores(self) -> pa.Table:
+    def scores(self) -> Frame:
         """The rows of `table` that are judgements, whatever came of them.
 
         `value` is null unless `outcome` is `scored`; where there is no document the
         outcome is `no_document` and the reason is the document's.
         """
         judged = ~self.board.is_answer & (self.board.column["criterion"].codes < 0)
-        return self.table.filter(pa.array(judged))
+        return Frame(self.board.table.filter(pa.array(judged)))
 
     @property
-    def failures(self) -> pa.Table:
+    def failures(self) -> Frame:
         """The rows of `table` for answers and judgements without a value, with reasons.
 
         Those that are not made yet are among them; that a scorer does not apply is no
         failure.
         """
         valued = self.board.column["outcome"].is_(*VALUED, OutcomeName.NO_DOCUMENT)
-        return self.table.filter(pa.array(~valued))
+        return Frame(self.board.table.filter(pa.array(~valued)))
 
     @cached_property
     def board(self) -> Board:
@@ -353,23 +650,37 @@ class RunData:
         id = apart.query if apart else next(iter(self.queries), None)
         if id is None:
             return ""
-        names = (row["system"] for row in ranked(self.board))
-        answers = (self.documents(name)[id].html for name in names)
-        return self.queries[id]._repr_html_() + beside(*answers)
+        return self.show(id)._repr_html_()
 
-    def _answers_near(
-        self, id: str, system: str, repeat: int
-    ) -> Iterator[tuple[str, QueryAnswer]]:
-        """Yield the answers to the query `id` and to those that are read with it."""
-        ids = [*self.queries]
-        start = ids.index(id) // _AT_ONCE * _AT_ONCE
+    def _column(self, name: str, rows: npt.NDArray[np.int64]) -> list[Any]:
+        """Return a column of some rows of the table."""
+        values: list[Any] = self.board.table.column(name).take(pa.array(rows)).to_pylist()
+        return values
+
+    def _read_answers(self, rows: npt.NDArray[np.int64]) -> Iterator[QueryAnswer]:
+        """Yield the answers at some rows of the table, which are read together."""
+        columns = (self._column(name, rows) for name in ("system", "query", "repeat"))
+        places = [*zip(*columns, strict=True)]
+        repeats = {repeat for *_, repeat in places}
         found = self.results.evaluations(
-            ids[start : start + _AT_ONCE],
-            systems=[system],
-            repeat=repeat,
+            {key for _, key, _ in places},
+            systems={system for system, *_ in places},
+            repeat=repeats.pop() if len(repeats) == 1 else None,
             notes=self.results.answers <= _MOST_WITH_NOTES,
         )
-        for e in found:
-            key = key_of(e.sample)
+        read = {(e.system, key_of(e.sample), e.repeat + 1): e for e in found}
+        for system, key, repeat in places:
+            e = read[system, key, repeat]
             query = self.queries[key]
-            yield key, QueryAnswer.of(system, query, e.document, repeat, e.scores)
+            yield QueryAnswer.of(system, query, e.document, repeat, e.scores)
+
+
+def _valid_names(what: str, names: Name, valid: Collection[str]) -> list[str] | None:
+    """Return the names as a list, None for all; UsageError for one that is not valid."""
+    if names is None:
+        return None
+    asked = [names] if isinstance(names, str) else [*names]
+    for name in asked:
+        if name not in valid:
+            raise unknown(what, name, valid)
+    return asked

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.paired import PairedMeans
 from plait.benchmarks.results.table import ResultTable, TableColumn
 from plait.benchmarks.runs.opening import open_results
 from plait.cluster.store import read_blob
@@ -35,8 +36,6 @@ from plait.generators.errors import UsageError
 from plait.generators.images import ImageError, decode
 from plait.generators.names import unknown
 from plait.generators.system import System
-from plait.scorers.base import ends_of
-from plait.scorers.statistics.means import mean, of_differences, paired
 
 Answer = Outcome[Document] | None
 _AT_ONCE = 512
@@ -198,9 +197,8 @@ def _scores(
     keys, alone = sorted(same & first.keys() & second.keys()), _alone(first, second)
     one, other = (np.array([scores[key] for key in keys]) for scores in (first, second))
     scale = runs[0].scorers[scorer]
-    ends = ends_of(scale)
-    before, after = mean(one, ends), mean(other, ends)
-    gap = mean(paired(other, one), of_differences(ends))
+    means = PairedMeans.of(other, one, scale)
+    before, after, gap = means.second, means.first, means.difference
     form, signed = NumberForm.of(scale), NumberForm.of(scale, signed=True)
     content = {
         "scorer": scorer,

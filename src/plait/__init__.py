@@ -7,9 +7,8 @@ needs few of them, starts at once.
 Example:
     import plait
 
-    plait.run(systems=["gt"], scorers=[], weights="tiny", limit=3, out="runs/gt")
-    run = plait.open_run("runs/gt")         # any run directory, as values
-    print(run.systems, run.leaderboard.markdown)
+    run = plait.run(systems=["gt"], scorers=["bleu"], weights="tiny", limit=3, out="runs/gt")
+    print(run.systems, run.leaderboard)     # again later: plait.open_run("runs/gt")
 """
 
 from __future__ import annotations
@@ -20,16 +19,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plait.api import (
+        Answers,
         Check,
-        ForecastOptions,
+        Frame,
+        LocalScorer,
+        LocalStage,
+        LocalSystem,
         NoDocument,
-        RunOptions,
-        RunSummary,
+        PairedMeans,
+        QueryAnswer,
+        QueryView,
+        RunData,
+        RunPlan,
+        ScorerVerdict,
+        SystemComparison,
+        TaskQuery,
         check,
         open_run,
         plan,
         query,
         run,
+        score,
         scorer,
         stage,
         system,
@@ -58,25 +68,35 @@ if TYPE_CHECKING:
     from plait.generators.errors import PlaitError, UsageError
 
 __all__ = [
+    "Answers",
     "Candidate",
     "Check",
     "Document",
     "Draft",
     "Failure",
-    "ForecastOptions",
+    "Frame",
     "Image",
     "ImageRequest",
+    "LocalScorer",
+    "LocalStage",
+    "LocalSystem",
     "NoDocument",
     "NotApplicable",
+    "PairedMeans",
     "PlaitError",
     "Query",
+    "QueryAnswer",
+    "QueryView",
     "Request",
     "Result",
-    "RunOptions",
-    "RunSummary",
+    "RunData",
+    "RunPlan",
     "Score",
+    "ScorerVerdict",
     "Skip",
     "Stage",
+    "SystemComparison",
+    "TaskQuery",
     "TaskSet",
     "Text",
     "Turn",
@@ -87,6 +107,7 @@ __all__ = [
     "plan",
     "query",
     "run",
+    "score",
     "scorer",
     "stage",
     "system",

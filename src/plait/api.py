@@ -7,79 +7,96 @@ root of all errors that people can fix.
 Example:
     import plait
 
-    run = plait.open_run("runs/x")          # a run that is there, as values
-    print(run.systems, run.scorers)
-    run.leaderboard                         # a notebook shows the table
-    for id, answer in run.documents("anole").items():
-        if answer.document is None:         # failed, skipped or missing: with the reason
-            print(id, answer.outcome, answer.reason)
-        else:                               # in a notebook, `answer` shows its images
-            print(id, len(answer.document.images), answer.scores["clipscore"].value)
-    run.table                               # all of it, as one pyarrow.Table
-    run.scores.to_pandas()                  # the judgements; pandas has to be installed
-    run.failures.to_pylist()                # everything without a value, and why
+    run = plait.run(                            # quiet; called again, it resumes
+        data="sample", systems=["anole", "gt"], scorers=["clipscore"],
+        weights="tiny", limit=4, executor="local", out="runs/first",
+    )
+    print(run.outcome.counts, run.leaderboard)  # a notebook shows a run by itself
+    for answer in run.answers(system="anole"):
+        print(answer.query.id, answer.outcome, answer.reason)
+    answer = run.answers(outcome="done")[0]
+    answer.text, answer.images, answer.scores["clipscore"].value
+    run.show(answer.query.id)                   # side by side, in a notebook
+    run.compare("anole", "gt")                  # paired differences with intervals
+    run.sheet(2).save("sheet.png")
+    run.scores.to_pandas()                      # or to_polars(), to_pylist(), .arrow
 
-    print(plait.check("sample"))            # or a file of your own: what is understood
-
-    options = {"systems": ["gt"], "scorers": [], "weights": "tiny", "limit": 3}
-    planned = plait.plan(**options)         # the options of the command, as in a config
-    planned.forecast_table              # wall time, GPU-hours, tokens, costs and disk
-    if planned.ready():
-        summary = plait.run(**options)      # quiet; called again, it resumes
-        print(summary.counts["done"], summary.results.root)
+    run = plait.open_run("runs/first")          # later
+    run = plait.score(run, scorers=["bleu"])    # nothing is answered again
 
     illustrate = plait.system("qwen2-vl-7b+sdxl-turbo", weights="tiny")
-    document = illustrate("A cat on a mat.")    # text, PIL pictures, or run.queries[id]
-    picture = document.pictures[0]
+    document = illustrate("A cat on a mat.")    # text, PIL images, or run.queries[id]
     judge = plait.scorer("clipscore", weights="tiny")
     verdict = judge("A cat on a mat.", document)
-    print(verdict.outcome, verdict.value, verdict.reason)
-    paint = plait.stage("sdxl-turbo", weights="tiny")
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from plait import commands
 from plait.benchmarks.checking import Check, check_answers, check_data
 from plait.benchmarks.local import (
     LocalScorer,
+    LocalStage,
     LocalSystem,
-    NoDocument,
     local_stage,
     question,
 )
 from plait.benchmarks.plain_console import PlainConsole
-from plait.benchmarks.runs.config import load_config
-from plait.benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
-from plait.benchmarks.runs.run_data import RunData
+from plait.benchmarks.results.frame import Frame
+from plait.benchmarks.results.paired import PairedMeans, SystemComparison
+from plait.benchmarks.runs.config import RunConfig, load_config
+from plait.benchmarks.runs.planning import ForecastOptions, RunPlan
+from plait.benchmarks.runs.run_data import (
+    Answers,
+    NoDocument,
+    QueryAnswer,
+    QueryView,
+    RunData,
+    ScorerVerdict,
+    TaskQuery,
+)
 from plait.benchmarks.tasks.changes import DataChoices
 from plait.cluster.shard import Shard
 from plait.generators.base import WeightsName
-from plait.generators.buckets import any_path
+from plait.generators.buckets import AnyPath, BucketPath, any_path
 from plait.generators.errors import PlaitError, UsageError
 from plait.generators.own_code import giving
+from plait.generators.packs import PackPath
 
 __all__ = [
+    "Answers",
     "Check",
-    "ForecastOptions",
+    "Frame",
+    "LocalScorer",
+    "LocalStage",
+    "LocalSystem",
     "NoDocument",
+    "PairedMeans",
     "PlaitError",
-    "RunOptions",
-    "RunSummary",
+    "QueryAnswer",
+    "QueryView",
+    "RunData",
+    "RunPlan",
+    "ScorerVerdict",
+    "SystemComparison",
+    "TaskQuery",
     "UsageError",
     "check",
     "open_run",
     "plan",
     "query",
     "run",
+    "score",
     "scorer",
     "stage",
     "system",
@@ -90,158 +107,261 @@ scorer = LocalScorer.named
 stage = local_stage
 query = question
 
-
+P = ParamSpec("P")
+T = TypeVar("T")
+Place = str | PathLike[str] | AnyPath
+"""A path, or the URL of one in a bucket."""
+SystemLike = str | Callable[..., Any]
+"""The name of a system or scorer, or your own class, an instance of it, or a function."""
 ChangedData = Literal["remake", "keep", "add"]
+Table = Mapping[str, Any]
+"""Settings by name, as a table of a config file has them."""
 
 
-OwnSystem = Callable[[Any], Any]
-"""Of your own: a class, an instance of one, or a function `answer(query)`."""
-OwnScorer = Callable[[Any], Any]
-"""Of your own: a class, an instance of one, or a function `score(candidate)`."""
+def open_run(root: Place) -> RunData:
+    """Return the run in the directory `root`, or in a pack of it; UsageError for neither.
 
-
-class RunOptions(TypedDict, total=False):
-    """What `run` and `plan` take, by the names that a config file has for them."""
-
-    data: str | Mapping[str, Any]
-    systems: Sequence[str | OwnSystem]
-    answers: Mapping[str, str]
-    scorers: Sequence[str | OwnScorer]
-    weights: WeightsName
-    out: str | PathLike[str]
-    limit: int
-    ids: str | PathLike[str]
-    seed: int
-    repeats: int
-    mode: str
-    rubric: str
-    executor: Literal["ray", "local"]
-    address: str
-    models: Mapping[str, Mapping[str, Any]]
-    servers: Mapping[str, Mapping[str, Any]]
-    prompts: Mapping[str, Mapping[str, str]]
-    composition: Mapping[str, Any]
-    engine: Mapping[str, Any]
-    report: Mapping[str, Any]
-    cluster: Mapping[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSummary:
-    """What a call of `run` did."""
-
-    results: RunData
-    """The run directory, opened."""
-    counts: Mapping[str, int]
-    """Documents planned, done, failed, skipped, missing; judgements scored, unscored ..."""
-    failed: int
-    """Documents and judgements that failed."""
-    made: int
-    """Records that this call made."""
-    seconds: float
-    interrupted: bool = False
-    """Stopped before its end; the same call goes on from there."""
-    log: str = field(default="", repr=False)
-    """What the command would have printed."""
-
-    def _repr_html_(self) -> str:
-        return self.results._repr_html_()
-
-
-def open_run(root: str | PathLike[str]) -> RunData:
-    """Return the run directory `root` as values; UsageError where there is no run."""
+    Example:
+        >>> run = plait.open_run("runs/quickstart")
+        >>> run.systems
+        ('anole', 'qwen2-vl-7b+openjourney@outline', 'gt')
+        >>> len(run.queries)
+        12
+    """
     return RunData.at(any_path(root))
 
 
 def run(
-    config: str | PathLike[str] | None = None,
+    config: Place | None = None,
     *,
+    data: str | PathLike[str] | Table | None = None,
+    systems: Sequence[SystemLike] | None = None,
+    answers: Mapping[str, Place] | None = None,
+    scorers: Sequence[SystemLike] | None = None,
+    weights: WeightsName | None = None,
+    out: Place | None = None,
+    limit: int | None = None,
+    ids: Place | None = None,
+    seed: int | None = None,
+    repeats: int | None = None,
+    mode: Literal["corrected", "official"] | None = None,
+    rubric: str | PathLike[str] | None = None,
+    executor: Literal["ray", "local"] | None = None,
+    address: str | None = None,
+    models: Mapping[str, Table] | None = None,
+    servers: Mapping[str, Table] | None = None,
+    prompts: Mapping[str, Mapping[str, str]] | None = None,
+    composition: Table | None = None,
+    engine: Table | None = None,
+    report: Table | None = None,
+    cluster: Table | None = None,
     remake: bool = False,
     same_code: bool = False,
-    quiet: bool = True,
-    forecast: ForecastOptions = NO_OPTIONS,
-    shard: str | None = None,
     changed_data: Sequence[ChangedData] = (),
-    **options: Unpack[RunOptions],
-) -> RunSummary:
+    on: str | None = None,
+    budget_hours: float | None = None,
+    trim: bool = False,
+    shard: str | None = None,
+    quiet: bool = True,
+) -> RunData:
     """Answer queries with systems and score the answers, as `plait run` does.
 
+    Called again with the same arguments, it makes what is missing and nothing else.
+
     Args:
-        config: TOML file; `options` override it.
+        config: TOML file; the arguments override it.
+        data: What `plait list data` shows: a name, a file or folder, `hf:ID@REVISION`; or
+            a table of `place`, `columns` and others, as `[data]` of a config.
+        systems: Names as `plait list systems` shows them, or your own classes, instances of
+            them, and functions of a query.
+        answers: Answers made elsewhere, `[FORMAT:]PLACE` by the name of their system.
+        scorers: Names as `plait list scorers` shows them, or your own classes, instances of
+            them, and functions of a candidate; an empty list for none.
+        weights: `pretrained`, `mini`, `dummy` or `tiny`; by default `pretrained` where a
+            system or a config is named.
+        out: Run directory, new or to be resumed or extended, or the URL of one in a bucket;
+            by default `runs/NAME-DIGEST`.
+        limit: At most this many queries, stratified by category.
+        ids: File with one sample id a line: answer only these.
+        seed: Seed of all sampling and noise; by default 0.
+        repeats: Answers per query; by default 1.
+        mode: How judges ask and read: `official` is the released program's way.
+        rubric: The judges' rubric.
+        executor: `local`, as threads of this process without Ray, or `ray` (by default).
+        address: Address of a Ray cluster; by default this machine's own.
+        models: Settings by model, such as `{"sdxl-turbo": {"steps": 2}}`.
+        servers: Servers that plait starts, by the name that models give them.
+        prompts: Your own wording of the task's prompts, by category and variant.
+        composition: How LVLM and text-to-image model work together, such as
+            `{"max_images": 2}`.
+        engine: How the engine runs, such as `{"gpu_memory_gib": 40}`; changes no result.
+        report: What the page shows, such as `{"queries": "all"}`.
+        cluster: What `plait submit` asks a cluster for.
         remake: Make records of an earlier version of a stage again, and answers that hold
             a thought.
         same_code: Keep records of your own classes whose source was edited, since its
             results are the same.
-        quiet: Print nothing; otherwise what the command prints.
-        forecast: Machines that it is for, and a budget.
-        shard: `K/N`, to answer only this part of the queries.
         changed_data: Where the data have changed since the run was made: `remake` answers
             and scores queries that have anew and leaves out those that are gone, `keep`
             goes on with them as they were, `add` takes in rows that are new.
-        **options: As in a config file; `systems` and `scorers` may hold classes, instances
-            and functions of your own.
+        on: Machines that the forecast is for, such as `8xH100`; by default this one.
+        budget_hours: Refuse where the forecast exceeds so many GPU-hours, or hours of wall
+            time where no stage takes a GPU.
+        trim: With `budget_hours`: answer as many queries as fit.
+        shard: `K/N`, to answer only this part of the queries.
+        quiet: Print nothing, and keep it as `log`; else print what the command prints.
+
+    Returns:
+        The run, opened. `outcome` says what this call did: counts, records made, failures,
+        seconds, and whether it was interrupted.
 
     Raises:
         UsageError: Where the command would end with exit status 2.
+
+    Example:
+        >>> run = plait.run(
+        ...     data="sample", systems=["gt"], scorers=["bleu"], weights="tiny", limit=4,
+        ...     executor="local", out="runs/truth",
+        ... )
+        >>> run.outcome.counts["done"], run.outcome.failed, run.outcome.interrupted
+        (4, 0, False)
+        >>> run.leaderboard.rows[0][0].text
+        'gt'
     """
-    printed = io.StringIO()
-    console = _silent(printed) if quiet else PlainConsole()
-    with _own_by_name(options) as named:
-        asked = load_config(None if config is None else Path(config), named)
-        finished = commands.run(
-            asked,
-            console,
-            remake=remake,
-            same_code=same_code,
-            forecast=forecast,
-            shard=Shard.of(shard),
-            changed_data=DataChoices.of(changed_data),
+    with _own_by_name(locals()) as given:
+        printed = io.StringIO()
+        console = _silent(printed) if quiet else PlainConsole()
+        finished = commands.run(console=console, **_asked(given))
+    return _opened(finished, printed)
+
+
+def _with_parameters_of(
+    declared: Callable[P, Any],
+) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Give a function the parameters of another; it is called with all, by name."""
+    signature = inspect.signature(declared)
+
+    def changed(function: Callable[..., T]) -> Callable[P, T]:
+        @wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> T:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            return function(**given.arguments)
+
+        called.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            return_annotation=inspect.signature(function).return_annotation
         )
-    result = finished.result
-    return RunSummary(
-        results=RunData.at(asked.root),
-        counts=dict(result.counts),
-        failed=result.failed,
-        made=result.made,
-        seconds=result.seconds,
-        interrupted=result.interrupted,
-        log=printed.getvalue(),
-    )
+        return called
+
+    return changed
 
 
-def plan(
-    config: str | PathLike[str] | None = None,
+@_with_parameters_of(run)
+def plan(**arguments: Any) -> RunPlan:
+    """What `run` would do with the same arguments. Starts nothing and writes nothing.
+
+    Args:
+        **arguments: Those of `run`, with the same meaning. Not `quiet`: shows the plan.
+
+    Returns:
+        Jobs by stage, what is missing, and the forecast; a notebook shows it by itself.
+
+    Raises:
+        UsageError: Where the command would end with exit status 2, but for missing keys
+            and weights, which `missing` names.
+
+    Example:
+        >>> plan = plait.plan(data="sample", systems=["anole"], weights="tiny", limit=4)
+        >>> plan.ready(), plan.extent
+        (True, '4 documents: 4 queries (4 of 40 queries), 1 systems, 1 repeats')
+        >>> [tally.spec.name for tally in plan.counts]
+        ['anole-draft', 'anole-render', 'clip']
+    """
+    console = _silent(io.StringIO()) if arguments["quiet"] else PlainConsole()
+    with _own_by_name(arguments) as given:
+        planned = commands.plan(console=console, **_asked(given))
+    if not arguments["quiet"]:
+        planned.show(console)
+    return planned
+
+
+def score(
+    answers: RunData | Place | Sequence[Place] | Mapping[str, Place],
     *,
+    scorers: Sequence[SystemLike] = (),
+    data: str | PathLike[str] | None = None,
+    weights: WeightsName | None = None,
+    out: Place | None = None,
+    mode: Literal["corrected", "official"] | None = None,
+    rubric: str | PathLike[str] | None = None,
+    executor: Literal["ray", "local"] | None = None,
+    address: str | None = None,
+    models: Mapping[str, Table] | None = None,
+    servers: Mapping[str, Table] | None = None,
     remake: bool = False,
     same_code: bool = False,
-    forecast: ForecastOptions = NO_OPTIONS,
-    shard: str | None = None,
     changed_data: Sequence[ChangedData] = (),
-    **options: Unpack[RunOptions],
-) -> RunPlan:
-    """What `run` would do with the same arguments. Starts nothing and writes nothing."""
-    with _own_by_name(options) as named:
-        asked = load_config(None if config is None else Path(config), named)
-        return commands.plan(
-            asked,
-            _silent(io.StringIO()),
-            remake=remake,
-            same_code=same_code,
-            forecast=forecast,
-            shard=Shard.of(shard),
-            changed_data=DataChoices.of(changed_data),
-        )
+    quiet: bool = True,
+) -> RunData:
+    """Score a run's documents, or anybody's answers to queries, as `plait score` does.
 
+    No system is run: queries that a run has not answered stay missing.
 
-@contextlib.contextmanager
-def _own_by_name(options: RunOptions) -> Iterator[dict[str, Any]]:
-    """Yield options in which names stand, within, for what was given itself."""
-    named: dict[str, Any] = {**options}
-    with contextlib.ExitStack() as stack:
-        for option in ("systems", "scorers"):
-            if isinstance(given := named.get(option), list | tuple):
-                named[option] = list(stack.enter_context(giving(*given)))
-        yield named
+    Args:
+        answers: A run, or its directory, which the scores are added to; or files or folders
+            of answers, `[FORMAT:]PLACE`, alone, as a list, or by the name of their system.
+        scorers: Names as `plait list scorers` shows them, beside those of the run.
+        data: The queries; by default those of the run, or that come with the answers.
+        weights: Of the scorers; a run keeps its own.
+        out: Run directory for answers made elsewhere; a run is scored in its own.
+        mode: How judges ask and read: `official` is the released program's way.
+        rubric: The judges' rubric.
+        executor: `local`, as threads of this process without Ray, or `ray` (by default).
+        address: Address of a Ray cluster; by default this machine's own.
+        models: Settings by scorer or model, such as `{"clipscore": {"aggregate": "max"}}`.
+        servers: Servers that plait starts, by the name that models give them.
+        remake: Score again with today's version of the scorers that are named.
+        same_code: Keep records of your own classes whose source was edited.
+        changed_data: As in `run`.
+        quiet: Print nothing, and keep it as `log`; else print what the command prints.
+
+    Returns:
+        The run, opened, with `outcome`: what this call did.
+
+    Raises:
+        UsageError: Where the command would end with exit status 2.
+
+    Example:
+        >>> run = plait.run(
+        ...     data="sample", systems=["gt"], scorers=[], weights="tiny", limit=4,
+        ...     executor="local", out="runs/scored",
+        ... )
+        >>> run = plait.score(run, scorers=["bleu"], executor="local")
+        >>> run.scorers
+        ('bleu',)
+        >>> [round(row["value"]) for row in run.scores.to_pylist()]
+        [100, 100, 100, 100]
+    """
+    printed = io.StringIO()
+    flags: dict[str, Any] = {
+        "data": _plain(data),
+        "weights": weights,
+        "out": _plain(out),
+        "mode": mode,
+        "rubric": _plain(rubric),
+        "executor": executor,
+        "address": address,
+        "models": models,
+        "servers": servers,
+        "set": (),
+        "remake": remake,
+        "same_code": same_code,
+        "changed_data": DataChoices.of(changed_data),
+    }
+    console = _silent(printed) if quiet else PlainConsole()
+    with giving(*scorers) as named:
+        finished = commands.score(_places(answers), named, flags, console)
+    return _opened(finished, printed)
 
 
 def check(
@@ -269,12 +389,71 @@ def check(
     Raises:
         UsageError: For a column that is not there.
         PlaitError: Where nothing can be read.
+
+    Example:
+        >>> check = plait.check("miniature:12")
+        >>> check.ok, check.refused
+        (True, [])
     """
     table: dict[str, Any] = {"place": str(place if data is None else data)}
     table |= {"columns": dict(columns or {}), "answer_columns": dict(answer_columns or {})}
     table |= {"files": files, "image_hosts": tuple(image_hosts)}
     config = load_config(None, {"data": table})
     return check_data(config) if data is None else check_answers(str(place), config)
+
+
+def _places(
+    answers: RunData | Place | Sequence[Place] | Mapping[str, Place],
+) -> list[str]:
+    """Return where answers are, as the command line takes it."""
+    if isinstance(answers, RunData):
+        return [str(answers.root)]
+    if isinstance(answers, Mapping):
+        return [f"{name}={place}" for name, place in answers.items()]
+    if isinstance(answers, str | PathLike | BucketPath | PackPath):
+        return [str(answers)]
+    return [*map(str, answers)]
+
+
+@contextlib.contextmanager
+def _own_by_name(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield arguments in which names stand, within, for what was given itself."""
+    named = {**arguments}
+    with contextlib.ExitStack() as stack:
+        for name in ("systems", "scorers"):
+            if isinstance(given := named.get(name), list | tuple):
+                named[name] = list(stack.enter_context(giving(*given)))
+        yield named
+
+
+def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `commands.plan` takes, of the arguments of `run`; UsageError."""
+    flags = {name: _plain(given[name]) for name in RunConfig.model_fields if name in given}
+    file = given["config"]
+    forecast = {name: given[name] for name in ("on", "budget_hours", "trim")}
+    return {
+        "config": load_config(None if file is None else Path(file), flags),
+        "remake": given["remake"],
+        "same_code": given["same_code"],
+        "changed_data": DataChoices.of(given["changed_data"]),
+        "forecast": ForecastOptions(**forecast),
+        "shard": Shard.of(given["shard"]),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return an argument as a config has it: paths as texts, sequences as lists."""
+    if isinstance(value, PathLike):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    # The command line has () for what is not named; here it is an empty list.
+    return [*value] if isinstance(value, tuple) else value
+
+
+def _opened(finished: commands.ExecutedRun, printed: io.StringIO) -> RunData:
+    opened = RunData.at(finished.root)
+    return replace(opened, call=finished.result, log=printed.getvalue())
 
 
 def _silent(file: io.StringIO) -> PlainConsole:

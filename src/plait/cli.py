@@ -27,7 +27,9 @@ from typer import Argument, Option
 
 from plait.benchmarks.terminal import console as _console
 from plait.generators.buckets import any_path
-from plait.generators.errors import PlaitError, PlaitWarning, UsageError
+from plait.generators.errors import PlaitError as PlaitError  # exported
+from plait.generators.errors import PlaitWarning
+from plait.generators.errors import UsageError as UsageError  # exported
 from plait.generators.secrets import print_error, without_keys
 from plait.generators.visible import visible
 from plait.options import (
@@ -169,8 +171,8 @@ def submit(
     _console().print(said.rstrip("\n"))
 
 
-@app.command()
-def score(
+@app.command("score")
+def score_command(
     places: RunOrAnswers,
     data: Data = None,
     scorer: Scorers = None,
@@ -199,7 +201,7 @@ def score(
     flags |= {"set": set_ or (), "mode": mode, "rubric": rubric}
     flags |= {"remake": remake, "same_code": same_code}
     flags["changed_data"] = changed_data_of(changed_data)
-    return commands.score(places, scorer or (), flags, _console())
+    return commands.score(places, scorer or (), flags, _console()).exit_status
 
 
 @app.command("check")

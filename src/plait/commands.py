@@ -27,6 +27,7 @@ from plait.benchmarks.runs.config import (
     RunConfig,
     is_run,
     load_config,
+    merged,
     with_settings,
 )
 from plait.benchmarks.runs.display import Display
@@ -83,6 +84,8 @@ _STOPPED = "Stopped. Run the same command again to continue."
 class ExecutedRun:
     """What a command that executed a plan did."""
 
+    root: AnyPath
+    """The run directory."""
     result: RunResult
     board: Board | None
     """What tables and page were made of; None where other shards are still to do that."""
@@ -147,12 +150,12 @@ def score(
     scorers: Sequence[str],
     flags: Mapping[str, Any],
     console: Console,
-) -> int:
+) -> ExecutedRun:
     """Score existing documents: a run's, or answers at `places`, `[NAME=][FORMAT:]PLACE`.
 
-    `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set`,
-    `remake`, `same_code` and `changed_data`; a run keeps its data, weights, directory and
-    former scorers.
+    `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `models`,
+    `servers`, `set`, `remake`, `same_code` and `changed_data`; a run keeps its data,
+    weights, directory and former scorers.
     """
     named = answers.named_places(places)
     first, *others = named.values()
@@ -181,7 +184,7 @@ def score(
             "scorer and add --remake to score all documents with today's"
         )
     planned.refuse_edited()
-    return _execute(planned, console, only_scorers=True).exit_status
+    return _execute(planned, console, only_scorers=True)
 
 
 def _queries_of(
@@ -223,6 +226,8 @@ def _to_score_again(
     current = scorers if flags["remake"] else ()
     changes |= {"address": flags["address"], "executor": flags.get("executor")}
     changes |= _judge_changes(former, scorers, flags)
+    tables = {name: flags.get(name) or {} for name in ("models", "servers")}
+    changes = merged(changes, {name: own for name, own in tables.items() if own})
     changes = with_settings(changes, flags["set"])
     choices = flags.get("changed_data", NO_CHOICES)
     experiment = reopen(root, changes, current=current, choices=choices)
@@ -289,7 +294,7 @@ def _execute_whole(
     _conclude(board, experiment.config, result, console)
     if took:
         console.print(took)
-    return ExecutedRun(result, board)
+    return ExecutedRun(root, result, board)
 
 
 def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
@@ -318,8 +323,8 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     elif result.made or read_manifest(root).get("status") != "finished":
         with suppress(RunInUse):  # by another shard that does this, or that has just begun
             whole = _execute_whole(plan, console, makes=False)
-            return ExecutedRun(result, whole.board)
-    return ExecutedRun(result, None)
+            return ExecutedRun(root, result, whole.board)
+    return ExecutedRun(root, result, None)
 
 
 def _import_for_tables() -> None:

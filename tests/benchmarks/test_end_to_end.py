@@ -130,7 +130,8 @@ def test_scoring_again_writes_and_draws_nothing(finished: Path) -> None:
     names = ("weights", "out", "executor", "address", "mode", "rubric")
     flags: dict[str, Any] = dict.fromkeys(names)
     flags |= {"set": ["models.clipscore.processor=transformers"], "remake": False}
-    status = commands.score([str(finished)], [], flags, PlainConsole(file=said, width=200))
+    console = PlainConsole(file=said, width=200)
+    status = commands.score([str(finished)], [], flags, console).exit_status
     assert status == 0, said.getvalue()
     after = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
     new = set(after) - set(folders)

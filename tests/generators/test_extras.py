@@ -8,9 +8,11 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from paths import CHECKOUT
 
+from plait.benchmarks.results.frame import Frame
 from plait.benchmarks.runs.exporters import mlflow_runs, tracked, trackio_runs, wandb_runs
 from plait.benchmarks.speed import loadgen
 from plait.generators import buckets, extras
@@ -33,6 +35,8 @@ USES: list[tuple[str, Callable[[], object]]] = [
     ("tiktoken", gpt_tokens),
     ("mlperf_loadgen", loadgen.require),
     ("json_repair", repaired_json),
+    ("pandas", lambda: Frame(pa.table({})).to_pandas()),
+    ("polars", lambda: Frame(pa.table({})).to_polars()),
     ("wandb", lambda: tracked.require("wandb", wandb_runs.CLIENT.modules)),
     ("mlflow", lambda: tracked.require("mlflow", mlflow_runs.CLIENT.modules)),
     ("pandas", lambda: tracked.require("mlflow", mlflow_runs.CLIENT.modules)),
@@ -79,6 +83,8 @@ ELSEWHERE = {
     "generators/diffusion": {"xformers"},
     # After `import_extra`, for exceptions and types.
     "generators": {"obstore"},
+    # The types of what a method returns after `import_extra`.
+    "benchmarks/results": {"pandas", "polars"},
 }
 
 

@@ -103,6 +103,13 @@ class Illustrator:
         return Result(Draft(parts), {"tokens": 1}, {"prompt": text})
 
 
+class Terse(Illustrator):
+    """Answers every query with one red image."""
+
+    def _draft(self, request: Request) -> Outcome[Draft]:
+        return Result(Draft((as_png(flat("red")),)))
+
+
 class PictureCount:
     """Images of an answer; one without any is a failure of the scorer."""
 

@@ -86,7 +86,7 @@ def outputs(name: str, folder: Path) -> dict[str, str]:
     _copy_run(name, folder)
     recorded, places = _contents(folder), {folder: HERE}
     run = api.open_run(folder / "run")
-    found = {"open_run.jsonl": _rounded(_lines(run.table))}
+    found = {"open_run.jsonl": _rounded(_lines(run.table.arrow))}
     about = {"COLUMNS": _WIDE, "XDG_CACHE_HOME": str(folder / "cache")}
     for label, words in (*_commands(run), *_own_commands(name)):
         done = plait(*_words_in(folder, words), **about)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.contact_sheet import Read
 from plait.benchmarks.results.costs import MEASURES
 from plait.benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, drawn
 from plait.benchmarks.results.page_files import PageFiles
@@ -16,12 +17,7 @@ from plait.benchmarks.results.pairings.comparison import (
     PairingScores,
     pairings_of,
 )
-from plait.benchmarks.results.pairings.sheet import (
-    Read,
-    sheet_markup,
-    sheet_of,
-    write_images,
-)
+from plait.benchmarks.results.pairings.sheet import sheet_markup, sheet_of, write_images
 from plait.benchmarks.results.pairings.tables import (
     agreement_tables,
     cost_table,

@@ -246,9 +246,10 @@ def _of_queries(run: RunData) -> str:
 
 def _shown_answers(run: RunData, system: str) -> Iterator[QueryAnswer]:
     repeats = range(1, run.manifest["config"]["repeats"] + 1)
-    answers = [run.documents(system, repeat) for repeat in repeats]
-    for query in islice(run.queries, MOST_QUERIES):
-        yield from (own[query] for own in answers)
+    queries = [*islice(run.queries, MOST_QUERIES)]
+    answers = [run.answers(system=system, query=queries, repeat=n) for n in repeats]
+    for of_query in zip(*answers, strict=True):
+        yield from of_query
 
 
 def _table_row(run: RunData, answer: QueryAnswer, images: ImageFiles) -> Row:

@@ -120,7 +120,7 @@ def careful(data: Path, out: Path) -> None:
 def answers_of_run(root: Path) -> Answers:
     """Read the answers that `plait run` has stored."""
     run, answers = RunData.at(root), Answers()
-    for answer in run.answers:
+    for answer in run.answers():
         if answer.document is None:
             continue
         names = (*answer.system.split("+"), answer.query.id)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_helpers import OWN, SCORER, SYSTEM, colour_of, fill, flat
+from api_helpers import OWN, SCORER, SYSTEM, colour_of, flat
 from cli_helpers import invoke
+from paths import CHECKOUT
 
 import plait
 from plait import api
@@ -18,6 +19,7 @@ from plait.benchmarks.runs.run_data import RunData, TaskQuery
 from plait.cluster.store import BlobReader
 from plait.generators.document import Candidate, Document, Malformed, Request, Text, Turn
 
+SAMPLE = CHECKOUT / "benchmarks" / "tasks" / "mmie" / "sample"
 HALF = Request((Turn("user", (Text("half \ud83d"),)),))
 
 
@@ -31,10 +33,17 @@ def test_run_and_plan_return_values_and_print_nothing(
         True,
     )
     assert not (tmp_path / "run").exists()
-    summary = plait.run(**about)
-    assert (summary.counts["done"], summary.failed, summary.made) == (4, 0, 0)
-    assert summary.results.documents("gt")["Q-1"].document is not None
-    assert "leaderboard" in summary.log
+    run = plait.run(**about)
+    done = run.outcome
+    assert (done.counts["done"], done.failed, done.made, done.interrupted) == (
+        4,
+        0,
+        0,
+        False,
+    )
+    assert run.answer("Q-1", "gt").text == "the truth"
+    assert "leaderboard" in run.log
+    assert plait.open_run(run.root).outcome.counts == done.counts
     assert (tmp_path / "run" / "report.html").exists()
     assert capfd.readouterr().out == ""
     plait.run(**about, quiet=False)
@@ -46,7 +55,7 @@ def test_run_and_plan_return_values_and_print_nothing(
     [
         ({"systems": ["anloe"]}, "did you mean 'anole'"),
         ({"systems": "anole"}, r'give a list of names, such as \["anole"\]'),
-        ({"sed": 1}, "did you mean 'seed'"),
+        ({"models": {"gt": {"steps": 1}}}, "unknown name in models 'gt'"),
         ({"limit": 0}, "limit"),
     ],
 )
@@ -81,11 +90,11 @@ def test_a_users_system_answers_text_and_pictures() -> None:
 
 def test_a_query_of_a_run_is_answered_as_in_the_run(run: RunData) -> None:
     illustrate = plait.system(SYSTEM, weights="tiny")
-    there = run.documents(SYSTEM)
-    for id, made in zip(there, illustrate.answers([*run.queries.values()]), strict=True):
-        assert (made.outcome, made.reason) == (there[id].outcome, there[id].reason)
+    there = run.answers(system=SYSTEM)
+    for old, made in zip(there, illustrate.answers([*run.queries.values()]), strict=True):
+        assert (made.outcome, made.reason) == (old.outcome, old.reason)
         if made.document is not None:
-            assert made.document.plain == there[id].document.plain  # type: ignore[union-attr]
+            assert made.document.plain == old.document.plain  # type: ignore[union-attr]
 
 
 def test_a_system_without_a_document_raises_with_the_reason() -> None:
@@ -98,7 +107,7 @@ def test_a_system_without_a_document_raises_with_the_reason() -> None:
 
 def test_a_scorer_gives_a_score_or_the_reason(run: RunData) -> None:
     count = plait.scorer(SCORER, weights="tiny")
-    answers = run.documents(SYSTEM)
+    answers = {a.query.id: a for a in run.answers(system=SYSTEM)}
     verdict = count(answers["Q-1"].query, answers["Q-1"])
     assert (verdict.outcome, verdict.value, str(verdict)) == ("scored", 2.0, "2")
     lost = count("A question", Document((Text("x"),)))
@@ -139,26 +148,59 @@ def test_a_malformed_query_cannot_be_asked() -> None:
         plait.scorer(SCORER, weights="tiny")(query, Document())
 
 
+def test_a_run_is_scored_again(tmp_path: Path) -> None:
+    about = {**OWN, "systems": ["gt"], "scorers": [], "executor": "local"}
+    run = plait.run(**about, out=tmp_path / "run")
+    changed = {"models": {"bleu": {"lowercase": True}}, "executor": "local"}
+    again = plait.score(run, scorers=["bleu"], **changed)
+    assert (again.root, again.scorers) == (run.root, ("bleu",))
+    assert (again.outcome.counts["scored"], again.outcome.made) == (4, 1)
+    assert again.manifest["config"]["models"] == changed["models"]
+    more = plait.score(run.root, scorers=["chrf"], executor="local")
+    assert more.scorers == ("bleu", "chrf")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_answers_made_elsewhere_are_scored(root: Path, tmp_path: Path, named: bool) -> None:
+    about = {"data": OWN["data"], "scorers": ["bleu"], "executor": "local"}
+    given = {"truth": root} if named else [root]
+    run = plait.score(given, **about, out=tmp_path / "run")
+    assert any(name.startswith("truth/") for name in run.systems) is named
+    assert run.outcome.counts["scored"] == sum(
+        answer.scores["bleu"].value is not None for answer in run.answers(outcome="done")
+    )
+    with pytest.raises(plait.UsageError, match="there is no such folder or file"):
+        plait.score(tmp_path / "nothing", **about)
+
+
+def test_places_are_paths_or_texts(tmp_path: Path, root: Path) -> None:
+    about = {"weights": "tiny", "scorers": [], "out": tmp_path / "run"}
+    planned = plait.plan(data=SAMPLE, systems=["gt"], **about)
+    assert planned.experiment.config.data == str(SAMPLE)
+    planned = plait.plan(data=OWN["data"], answers={"theirs": root}, **about)
+    assert planned.experiment.config.answers == {"theirs": str(root)}
+
+
+def test_no_scorer_is_named_by_an_empty_sequence_of_either_kind(tmp_path: Path) -> None:
+    for none in ((), []):
+        planned = plait.plan(systems=["gt"], scorers=none, weights="tiny", out=tmp_path)
+        assert planned.experiment.config.scorers == ()
+
+
 @pytest.mark.models
 def test_the_example_of_the_module_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    about = {"systems": ["anole"], "scorers": ["clipscore"], "weights": "tiny"}
-    fill(tmp_path / "runs" / "x", **about, limit=3)
     (example,) = re.findall(
         r"^Example:\n(.*)\Z", api.__doc__ or "", re.DOTALL | re.MULTILINE
     )
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(re.sub(r"^    ", "", example, flags=re.MULTILINE), names)
-    out = capsys.readouterr().out
-    assert out.startswith("('anole',) ('clipscore',)\n")
-    summary = names["summary"]
-    assert isinstance(summary, api.RunSummary)
-    assert summary.counts["done"] == 3
-    verdict = names["verdict"]
-    assert getattr(verdict, "outcome") == "scored"  # noqa: B009
-    assert names["picture"].mode == "RGB"  # type: ignore[attr-defined]
+    assert "'done': 8" in capsys.readouterr().out
+    assert names["run"].scorers == ("clipscore", "bleu")
+    assert names["verdict"].outcome == "scored"
+    assert (tmp_path / "sheet.png").exists()
 
 
 class Echo:
@@ -201,27 +243,27 @@ def given(tmp_path: Path, *systems: Any, **options: Any) -> dict[str, Any]:
 def test_a_run_of_a_class_an_instance_and_a_function(tmp_path: Path) -> None:
     echo = Echo(times=2)
     options = given(tmp_path, Echo, echo, paint)
-    summary = plait.run(**options)
+    run = plait.run(**options)
     names = [f"{__name__}:{name}" for name in ("Echo", "Echo(times=2)", "paint")]
-    assert list(summary.results.systems) == names
-    assert (summary.counts["done"], summary.counts["scored"]) == (12, 24)
-    answer = summary.results.documents(names[1])["Q-1"]
+    assert list(run.systems) == names
+    assert (run.outcome.counts["done"], run.outcome.counts["scored"]) == (12, 24)
+    answer = run.answer("Q-1", names[1])
     assert answer.document is not None
     assert [colour_of(p) for p in answer.document.pictures] == ["red"]
     assert answer.scores[f"{__name__}:pictures"].value == 1
-    assert (plait.run(**options).made, echo.closed) == (0, 0)
+    assert (plait.run(**options).outcome.made, echo.closed) == (0, 0)
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["config"]["systems"] == names
 
 
 def test_a_function_that_is_edited_is_another(tmp_path: Path, monkeypatch) -> None:
-    assert plait.run(**given(tmp_path, paint)).made == 12
+    assert plait.run(**given(tmp_path, paint)).outcome.made == 12
     monkeypatch.setattr(f"{__name__}.COLOUR", "blue")
     planned = plait.plan(**given(tmp_path, paint))
     assert (len(planned.made_again), planned.ready()) == (1, False)
     with pytest.raises(plait.UsageError, match="remake=True"):
         plait.run(**given(tmp_path, paint))
-    assert plait.run(**given(tmp_path, paint), remake=True).made == 12
+    assert plait.run(**given(tmp_path, paint), remake=True).outcome.made == 12
 
 
 def test_the_command_line_reads_what_python_ran_and_does_not_run_it(
@@ -230,7 +272,7 @@ def test_the_command_line_reads_what_python_ran_and_does_not_run_it(
     monkeypatch.setitem(sys.modules, "__main__", sys.modules[__name__])
     local = type("Local", (Echo,), {"__module__": "__main__"})
     monkeypatch.setattr(sys.modules[__name__], "Local", local, raising=False)
-    root = plait.run(**given(tmp_path, local, Echo(times=2))).results.root
+    root = plait.run(**given(tmp_path, local, Echo(times=2))).root
     monkeypatch.undo()
     assert invoke("report", str(root)).exit_code == 0
     assert "Echo(times=2)" in plait.open_run(root).leaderboard.markdown
@@ -253,7 +295,7 @@ def test_a_stage_that_answers_for_one_of_two_fails_both(tmp_path: Path) -> None:
         def __call__(self, requests: list[Request]) -> list[Any]:
             return super().__call__(requests[:1])
 
-    summary = plait.run(**given(tmp_path, First(), scorers=[]))
-    assert (summary.counts["done"], summary.failed) == (0, 4)
-    (reason,) = {row["reason"] for row in summary.results.failures.to_pylist()}
+    run = plait.run(**given(tmp_path, First(), scorers=[]))
+    assert (run.outcome.counts["done"], run.outcome.failed) == (0, 4)
+    (reason,) = {row["reason"] for row in run.failures.to_pylist()}
     assert "First (test_calls.py:" in reason

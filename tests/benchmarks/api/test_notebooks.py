@@ -46,7 +46,7 @@ class _Parts(HTMLParser):
 
 
 def test_an_answer_shows_text_escaped_and_pictures_in_order(run: RunData) -> None:
-    shown = _Parts(run.documents(SYSTEM)["Q-1"]._repr_html_())
+    shown = _Parts(run.answer("Q-1", SYSTEM)._repr_html_())
     assert set(shown.tags) == {"div", "b", "img"}
     assert shown.parts == [
         "Q-1",
@@ -62,25 +62,48 @@ def test_an_answer_shows_text_escaped_and_pictures_in_order(run: RunData) -> Non
     ]
 
 
+def test_a_query_is_shown_with_the_answers_of_some_systems(run: RunData) -> None:
+    view = run.show("Q-1", systems=[SYSTEM])
+    assert str(view) == str(run.queries["Q-1"]) + "\n\n" + str(run.answer("Q-1", SYSTEM))
+    assert str(view).splitlines() == [
+        *("Q-1", "user: Tell <b>all</b> & show & tell", "<image>", "", SYSTEM),
+        *("<i>first</i>", "then", "<image>", "Tell <b>all</b> & show & tell; last, 1"),
+        *("<image>", f"{SCORER}: 2"),
+    ]
+    assert _Parts(view._repr_html_()).parts.count("red") == 1
+    everyone = _Parts(run.show("Q-3")._repr_html_()).parts
+    assert [part for part in everyone if part in run.systems] == [SYSTEM, "gt"]
+    assert "failed (refused): the model refused" in everyone
+    assert "the truth" in everyone
+
+
+def test_scores_are_shown_as_a_table_of_the_first_rows(run: RunData) -> None:
+    shown = _Parts(run.table._repr_html_()).parts
+    assert shown[0] == "16 rows"
+    assert shown.count("Q-1") == 4
+    assert shown.count("Q-4") == 0
+    assert "6 more rows" in shown
+
+
 def test_damaged_images_are_named_in_their_places(tmp_path: Path) -> None:
     experiment = fill(tmp_path, **OWN)
     run = plait.open_run(tmp_path)
-    before = _Parts(run.documents(SYSTEM)["Q-1"]._repr_html_()).parts
+    before = _Parts(run.answer("Q-1", SYSTEM)._repr_html_()).parts
     (draft,) = (s for s in experiment.plan.stages if s.kind is Kind.DRAFT)
-    answer = run.documents(SYSTEM)["Q-1"]
+    answer = run.answer("Q-1", SYSTEM)
     assert answer.document is not None
     part = Path(str(answer.document.images[0].place).partition("#")[0])
     assert part in Store(tmp_path).parts(draft)
     damage(part, "images.list.element.bytes")
     again = plait.open_run(tmp_path)
-    shown = _Parts(again.documents(SYSTEM)["Q-1"]._repr_html_()).parts
+    shown = _Parts(again.answer("Q-1", SYSTEM)._repr_html_()).parts
     drawn = [i for i, text in enumerate(before) if text in ("red", "blue")][-2:]
     for place, (text, now) in enumerate(zip(before, shown, strict=True)):
         damaged = re.match(r"\[image \d cannot be read: .*damaged", now)
         assert damaged if place in drawn else now == text
     assert any(part.name in text for text in again.damage)
     with pytest.raises(Exception, match="damaged"):
-        again.documents(SYSTEM)["Q-1"].document.pictures  # type: ignore[union-attr]  # noqa: B018
+        again.answer("Q-1", SYSTEM).document.pictures  # type: ignore[union-attr]  # noqa: B018
 
 
 def test_a_picture_file_that_is_gone_or_changed_is_named(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_changed_data_are_refused_or_taken_as_the_user_says(
                 invoke(command, *RUN, *flags)
         assert state(root) == before
         return
-    former = plait.open_run(root).documents(POET)
+    former = {a.query.id: a for a in plait.open_run(root).answers(system=POET)}
     assert invoke("plan", *RUN, *flags, *larger).exit_code == 0
     assert state(root) == before
     assert invoke("run", *RUN, *flags, *larger).exit_code < 2
@@ -176,7 +176,7 @@ def test_changed_data_are_refused_or_taken_as_the_user_says(
     run = plait.open_run(root)
     ids = CHANGES["unchanged"].ids if kept else change.ids
     assert sorted(query.sample.id for query in run.queries.values()) == sorted(ids)
-    answers = run.documents(POET)
+    answers = {a.query.id: a for a in run.answers(system=POET)}
     if name == "reworded":
         document = answers["SA-2"].document
         assert document is not None
@@ -284,11 +284,11 @@ def test_what_is_kept_is_asked_of_new_systems_as_it_was(
     added = ["--system", "users_own:Looker@text", "--scorer", "users_own:Others"]
     assert invoke("run", *RUN, *added, "--changed-data", "keep").exit_code < 2
     run = plait.open_run(root)
-    document = run.documents("users_own:Looker@text")["PBL-1"].document
+    document = run.answer("PBL-1", "users_own:Looker@text").document
     assert document is not None
     assert document.text == f"I saw {hashlib.sha256(flat()).hexdigest()}"
     assert run.queries["PBL-1"].sample == former
-    poem = run.documents(POET)["SA-2"]
+    poem = run.answer("SA-2", POET)
     assert poem.document is not None
     assert "Where?" in poem.document.text
     assert poem.scores["users_own:Others"].value == 3
@@ -317,7 +317,7 @@ def test_further_scorers_score_what_is_stored_or_what_is_made_anew(
     drafts, scores = records(root)
     assert invoke(*words, "--changed-data", choice).exit_code < 2
     run = plait.open_run(root)
-    new = [a.scores["users_own:Others"] for a in run.answers if a.scores]
+    new = [a.scores["users_own:Others"] for a in run.answers() if a.scores]
     assert records(root)[0] == drafts
     again = records(root)[1] - scores
     assert len(new) + again == made
@@ -392,7 +392,7 @@ def test_answers_that_the_data_hold_are_noticed_too(
         with pytest.raises(UsageError, match=r"answers of theirs in data .* have changed"):
             invoke("plan", *words, *flags)
     assert invoke("run", *words, "--changed-data", "remake").exit_code == 0
-    document = plait.open_run("run").documents("theirs")["SA-2"].document
+    document = plait.open_run("run").answer("SA-2", "theirs").document
     assert document is not None
     assert document.text == "Hence."
 

@@ -117,9 +117,10 @@ def test_a_config_names_models_and_settings_and_no_place(
 def test_a_table_of_answers_has_images_scores_and_reasons(
     run: RunData, of_native: TrackedSystem
 ) -> None:
-    answers = run.documents(NATIVE)
-    assert [row["query"] for row in of_native.rows] == list(answers)
-    for row, answer in zip(of_native.rows, answers.values(), strict=True):
+    answers = run.answers(system=NATIVE)
+    asked = [answer.query.id for answer in answers]
+    assert [row["query"] for row in of_native.rows] == asked
+    for row, answer in zip(of_native.rows, answers, strict=True):
         assert (row["outcome"], row["reason"]) == (answer.outcome, answer.reason)
         drawn = [] if answer.document is None else answer.document.pictures
         shown = [Pillow.open(path) for path in row["images"]]

@@ -198,7 +198,7 @@ def test_a_parquet_export_holds_all_repeats_with_questions_and_scores(
     assert len(set(rows["seed"])) == 4
     assert rows["question"] == [told.question[0].text, sample(1).question[0].text] * 2
     assert rows["reference"][0] == "So.\n<image>\nYes."
-    for scores, answer in zip(rows["scores"], run.answers, strict=False):
+    for scores, answer in zip(rows["scores"], run.answers(), strict=False):
         assert scores[0].pop("value") == answer.scores["measure"].value
         assert scores == [{"scorer": "measure", "outcome": "scored", "reason": ""}]
     assert export_documents(run, "deep", "mmie", tmp_path / "second", (2,)) == 2
@@ -264,7 +264,7 @@ def test_results_are_exported_for_a_commons(
     assert {line["evaluation_result_id"] for line in lines} == {
         average["evaluation_result_id"]
     }
-    own = [answer.scores for answer in run.answers if answer.system == "deep"]
+    own = [answer.scores for answer in run.answers(system="deep")]
     known = [scores["measure"].value for scores in own if scores]
     assert [line["evaluation"]["score"] for line in lines] == known
     assert [line["evaluation"]["is_correct"] for line in lines] == [v == 1 for v in known]
@@ -286,7 +286,7 @@ def test_text_of_older_records_that_is_no_unicode_is_judged_and_exported(
     assert r"\ud800" in older
     store.commit(job.spec, table.set_column(i, table.schema.field(i), [[older]]))
     run = RunData(store.root, results_of(made, store))
-    (document,) = (answer.document for answer in run.documents("deep").values())
+    (document,) = (answer.document for answer in run.answers(system="deep"))
     assert document is not None
     assert document.plain.text == "a\ufffdb"
     own = Document((Text("of a user \ud83d"), Image.of(b"ab")))

@@ -168,7 +168,7 @@ def test_who_reads_a_run_is_told_which_scorer_had_a_fault(
     again |= {"set": (), "remake": True}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert commands.score([str(root)], ["bleu"], again, console) == 0
+        assert commands.score([str(root)], ["bleu"], again, console).exit_status == 0
         assert open_results(root).scorers[0].stage.version == 3
         assert commands.report(root, console) == 0
     assert "which lied" not in (root / "leaderboard.md").read_text()
@@ -213,7 +213,9 @@ def test_run_stops_before_it_makes_records_again(
         commands.run(config, console)
     again = {"weights": None, "out": None, "address": None, "set": ()}
     again |= {"mode": None, "rubric": None, "remake": False}
-    assert commands.score([str(tmp_path / "run")], ["bleu"], again, console) == 0
+    assert (
+        commands.score([str(tmp_path / "run")], ["bleu"], again, console).exit_status == 0
+    )
     assert (tmp_path / "run" / "leaderboard.json").read_bytes() == leaderboard
     assert commands.run(config, console, remake=True).exit_status == 0
     assert len(list((tmp_path / "run" / "stages").glob("bleu-*"))) == 2

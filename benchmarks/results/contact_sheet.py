@@ -1,0 +1,222 @@
+"""The contact sheet: images of a few queries by several systems, side by side.
+
+    sheet = sheet_of_systems(board, ["anole", "gt"], 6)
+    draw_sheet(sheet, BlobReader())         # one image
+
+Of a matrix of LVLMs and text-to-image models, `pairings/sheet.py` makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+
+import numpy as np
+from PIL import Image as Pillow
+from PIL import ImageDraw, ImageFont, ImageOps
+
+from plait.benchmarks.results.board import Board, outcome_of
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.table import printable
+from plait.generators.base import Result
+from plait.generators.document import Image, Query, Text, key_of
+from plait.generators.images import decode
+from plait.scorers.base import Scorer
+from plait.scorers.statistics.estimate import Floats
+
+Read = Callable[[Image], bytes]
+QUERIES = 6
+_IMAGES = 4
+"""Of an answer, at most."""
+_TILE, _GAP, _LINE, _MARGIN = 160, 8, 18, 180
+"""Of the one image, in pixels: an image's side, the room between two, a line of text, and
+what stands left of the images where rows have names."""
+
+
+@dataclass(frozen=True, slots=True)
+class SheetCell:
+    """What one system has made of a query."""
+
+    score: str
+    images: Sequence[Image]
+    missing: str = "no image"
+    """What stands where images would, where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SheetQuery:
+    """One query, with its cells by the name of a row and, in each row, by column."""
+
+    key: str
+    category: str
+    text: str
+    rows: Mapping[str, Sequence[SheetCell]]
+
+
+@dataclass(frozen=True)
+class ContactSheet:
+    """Answers to the same queries, with a column for each system.
+
+    Of a matrix, a row for each LVLM and a column for each text-to-image model; else one row
+    without a name.
+    """
+
+    scorer: str
+    """Whose scores stand below the images; empty for none."""
+    columns: Sequence[str]
+    queries: Sequence[SheetQuery]
+
+    @property
+    def cells(self) -> list[SheetCell]:
+        """All of them, from left to right and from top to bottom."""
+        rows = (row for query in self.queries for row in query.rows.values())
+        return [cell for row in rows for cell in row]
+
+    @property
+    def images(self) -> dict[str, Image]:
+        """All images by digest."""
+        return {i.digest: i for cell in self.cells for i in cell.images}
+
+    @cached_property
+    def margin(self) -> int:
+        """Pixels left of the images: room for the names of rows, where these have some."""
+        return _MARGIN if any(self.queries[0].rows) else _GAP
+
+    @cached_property
+    def column_width(self) -> int:
+        """Pixels of one column."""
+        return max(1, *(len(cell.images) for cell in self.cells)) * _TILE + _GAP
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the whole as one image, in pixels."""
+        rows = sum(len(query.rows) for query in self.queries)
+        height = len(self.queries) * _HEAD + rows * _ROW
+        return self.margin + len(self.columns) * self.column_width, height
+
+
+_HEAD, _ROW = 2 * _LINE + _GAP, _TILE + _LINE + _GAP
+"""Height of what stands above a query's images, and of one row of these, in pixels."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstAnswers:
+    """The texts of some queries, and what systems answered to them at first."""
+
+    texts: Mapping[str, str]
+    """By the query's key."""
+    images: Mapping[tuple[str, str], Sequence[Image]]
+    """By key and system."""
+    outcomes: Mapping[tuple[str, str], str]
+
+    @classmethod
+    def of(cls, board: Board, keys: Collection[str]) -> FirstAnswers:
+        """Return those of the queries with these keys."""
+        images, outcomes, texts = {}, {}, {}
+        for e in board.reading(keys):
+            if e.repeat != 0:
+                continue
+            place = key_of(e.sample), e.system
+            done = e.document.value.images if isinstance(e.document, Result) else ()
+            images[place] = done[:_IMAGES]
+            outcomes[place] = outcome_of(e.document)[0]
+            if isinstance(e.sample, Query):
+                said = (part.text for part in e.sample.question if isinstance(part, Text))
+                texts[e.sample.id] = " ".join(said)
+        return cls(texts, images, outcomes)
+
+
+def sheet_of_systems(
+    board: Board,
+    systems: Sequence[str],
+    queries: int | Sequence[str] = QUERIES,
+    scorer: Scorer | None = None,
+) -> ContactSheet:
+    """Return a sheet with a column for each of `systems`.
+
+    Of the queries with these keys; or of so many that one of them has drawn for, as many of
+    each category as there are: those that `scorer` sets the systems furthest apart on, else
+    the first ones.
+    """
+    places = [[s.name for s in board.systems].index(name) for name in systems]
+    values = np.full((len(board.keys), len(systems)), np.nan)
+    form = NumberForm()
+    if scorer is not None:
+        values = board.values[scorer.name][:, places]
+        form = NumberForm.of(scorer.scale)
+    own = dict(zip(board.keys, values, strict=True))
+    category = {query.key: query.category for query in board.queries}
+    if isinstance(queries, int):
+        drawn = board.table.column("images").to_numpy() > 0
+        wanted = board.column["query"].names_of(
+            drawn & board.column["system"].is_(*systems)
+        )
+        asked = [query.key for query in board.queries if query.key in wanted]
+        order = {key: np.nan_to_num(own[key]) for key in asked}
+        chosen = [*furthest_apart(board, order, queries)]
+    else:
+        chosen = [*queries]
+    answers = FirstAnswers.of(board, chosen)
+
+    def cell(key: str, name: str, value: float) -> SheetCell:
+        score = "" if scorer is None or np.isnan(value) else form.number(value)
+        outcome = answers.outcomes.get((key, name), "")
+        missing = "no image" if outcome == "done" else outcome
+        return SheetCell(score, answers.images.get((key, name), ()), missing)
+
+    made = []
+    for key in chosen:
+        named = zip(systems, map(float, own[key]), strict=True)
+        row = [cell(key, name, value) for name, value in named]
+        text = answers.texts.get(key, "")
+        made.append(SheetQuery(key, category[key], text, {"": row}))
+    return ContactSheet(scorer.name if scorer else "", systems, made)
+
+
+def furthest_apart(
+    board: Board, values: Mapping[str, Floats], most: int = QUERIES
+) -> dict[str, str]:
+    """Return at most so many of the queries, with the category of each, by category."""
+    groups: dict[str, list[str]] = {name: [] for name in board.category_names}
+    category = {q.key: q.category for q in board.queries}
+    for key in sorted(values, key=lambda key: -np.ptp(values[key])):
+        groups[category[key]].append(key)
+    turns = zip_longest(*groups.values())
+    chosen = set([key for keys in turns for key in keys if key][:most])
+    return {key: name for name, own in groups.items() for key in own if key in chosen}
+
+
+def draw_sheet(sheet: ContactSheet, read: Read) -> Pillow.Image:
+    """Return the whole sheet as one image; ImageError where one of it cannot be read."""
+    width, height = sheet.size
+    canvas, font = Pillow.new("RGB", (width, height), "white"), ImageFont.load_default(14)
+    draw, column = ImageDraw.Draw(canvas), sheet.column_width
+
+    def write(x: int, y: int, text: str, room: int, colour: str = "black") -> None:
+        text = printable(text)
+        while text and font.getlength(text) > room:
+            text = f"{text[:-2].rstrip()}…"
+        draw.text((x, y), text, colour, font)
+
+    y = 0
+    for query in sheet.queries:
+        write(_GAP, y, f"{query.key} ({query.category}): {query.text}", width - 2 * _GAP)
+        for i, name in enumerate(sheet.columns):
+            x = sheet.margin + i * column
+            write(x, y + _LINE, name, column - _GAP, "dimgrey")
+        y += _HEAD
+        for name, own in query.rows.items():
+            write(_GAP, y, name, _MARGIN - 2 * _GAP, "dimgrey")
+            for i, cell in enumerate(own):
+                x = sheet.margin + i * column
+                for k, image in enumerate(cell.images):
+                    tile = ImageOps.contain(decode(read(image)), (_TILE - _GAP, _TILE))
+                    canvas.paste(tile, (x + k * _TILE, y))
+                if not cell.images:
+                    write(x, y + _TILE // 2, cell.missing, column - _GAP, "dimgrey")
+                if cell.score:
+                    write(x, y + _TILE, f"{sheet.scorer} {cell.score}", column - _GAP)
+            y += _ROW
+    return canvas
