@@ -7,8 +7,8 @@ needs few of them, starts at once.
 Example:
     import plait
 
-    run = plait.run(systems=["gt"], scorers=["bleu"], weights="tiny", limit=3, out="runs/gt")
-    print(run.systems, run.leaderboard)     # again later: plait.open_run("runs/gt")
+    run = plait.run(systems=["gt"], scorers=["bleu"], weights="tiny", limit=3, out="gt")
+    print(run.systems, run.leaderboard)     # again later: plait.open_run("gt")
 """
 
 from __future__ import annotations
