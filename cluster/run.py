@@ -233,8 +233,8 @@ def executor_of(options: EngineOptions) -> ExecutorName | AbstractContextManager
     """
     if options.executor is not None:
         return options.executor
-    asked = None if options.address else os.environ.get(EXECUTOR_VARIABLE)
-    if asked is None:
+    asked = "" if options.address else os.environ.get(EXECUTOR_VARIABLE)
+    if not asked:
         return "ray" if is_installed("ray") or not is_local(options.address) else "local"
     if asked not in get_args(ExecutorName):
         valid = ", ".join(get_args(ExecutorName))
