@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -90,10 +91,9 @@ def require_extra(extra: Extra, purpose: str) -> None:
 
 def is_installed(module: str) -> bool:
     """Return whether a module can be found, without importing it."""
-    try:
-        spec = find_spec(module)
-    except ValueError:  # made by a program, without a file
+    if sys.modules.get(module) is not None:
         return True
+    spec = find_spec(module)
     # A folder of that name, such as the one that wandb writes, is found without an origin.
     return spec is not None and spec.origin is not None
 
