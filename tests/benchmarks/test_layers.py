@@ -22,6 +22,9 @@ from paths import CHECKOUT
 
 from plait.generators.extras import MODULES
 from plait.generators.settings import StageSettings
+from plait.pipelines.chat.settings import EngineChatSettings
+from plait.scorers.ssim import SsimSettings
+from plait.scorers.texts import RougeSettings
 
 ORDER = ["generators", "pipelines", "scorers", "cluster", "benchmarks", "plait"]
 MAY_IMPORT = {
@@ -300,7 +303,7 @@ def test_planning_imports_no_model_code(tmp_path: Path) -> None:
     assert "Forecast for 8 x H100" in done.stdout
 
 
-ASKING = {"import_extra", "require_extra", "is_installed"}
+REFUSING = {"import_extra", "require_extra"}
 ONLY_LOADED = {
     "plait.generators.loading.files",
     "plait.generators.loading.llama",
@@ -338,9 +341,9 @@ class Imports(NamedTuple):
 def runtime_imports(path: Path) -> Imports:
     """What a file imports, by the whole name where that is a module."""
     tree, found = ast.parse(path.read_text()), Imports(set(), set())
-    asking = ASKING | {
-        f.name for f in tree.body if isinstance(f, ast.FunctionDef) and calls(f, ASKING)
-    }
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    asking = {function.name for function in functions if calls(function, REFUSING)}
+    asking |= REFUSING | {"is_installed"}
 
     def walk(node: ast.AST, asked: bool | None) -> None:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -480,6 +483,8 @@ def test_stages_declare_the_extra_of_what_they_import() -> None:
             stages.add(module)
             needs = found.needed_by(module)
             assert needs <= {*MODULES.get(kind.extra, ())}, kind
+    for kind in (SsimSettings, RougeSettings, EngineChatSettings):  # import in methods
+        assert kind.extra == "models"
     assert len(stages) > 20
     paths = paths_of_modules()
     targets = {target for name in found.of for target in found_in(paths[name])[1]}

@@ -6,10 +6,19 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 from endpoint_helpers import MODEL, Answer, completion, serving
 from paths import CHECKOUT, HELPERS
+from trial import writer
+
+from plait.benchmarks.runs.experiment import package_problems
+from plait.cluster.executors.base import ClusterError
+from plait.cluster.plan import EngineOptions
+from plait.cluster.run import EXECUTOR_VARIABLE, executor_of
 
 SAMPLE = ("--data", "sample", "--limit", "3")
 ASKED = ("run", *SAMPLE, "--system", f"openai:{MODEL}@text", "--out", "asked")
@@ -45,24 +54,19 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
 """Commands that name the extra, the first word of the label."""
 
 
-class Said(tuple[int, str, str]):
-    """Exit status, output and errors of a command."""
+class Said(NamedTuple):
+    """What a command returned and printed."""
 
-    @property
-    def status(self) -> int:
-        return self[0]
+    status: int
+    output: str
+    errors: str
 
-    @property
-    def output(self) -> str:
-        return self[1]
 
-    @property
-    def errors(self) -> str:
-        return self[2]
+Everything = Mapping[tuple[str, ...], Said]
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, ...], Said]:
+def said(tmp_path_factory: pytest.TempPathFactory) -> Everything:
     """By command, what it does where no package of an extra is found."""
     folder = tmp_path_factory.mktemp("light")
     commands = [*SERVED.values(), *PLANNED.values(), *REFUSED.values()]
@@ -80,11 +84,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, ...], S
             check=False,
         )
     assert not done.returncode, done.stderr
-    answers = map(Said, json.loads(done.stdout))
-    return dict(zip(map(tuple, commands), answers, strict=True))
-
-
-Everything = Mapping[tuple[str, ...], Said]
+    answers = [Said(*answer) for answer in json.loads(done.stdout)]
+    return dict(zip(commands, answers, strict=True))
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -114,3 +115,56 @@ def test_a_missing_extra_is_one_line_that_names_it(said: Everything, label: str)
     assert found.status == 2, found
     assert f"'plait[{label.split()[0]}]'" in found.errors
     assert len(found.errors.splitlines()) == 1
+
+
+ADDRESS = "RAY_ADDRESS"
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "ray", "chosen"),
+    [
+        ({}, {}, True, "ray"),
+        ({}, {}, False, "local"),
+        ({}, {EXECUTOR_VARIABLE: "local"}, True, "local"),
+        ({}, {EXECUTOR_VARIABLE: "ray"}, False, "ray"),
+        ({}, {ADDRESS: "10.0.0.1:6379"}, False, "ray"),
+        ({"address": "auto"}, {EXECUTOR_VARIABLE: "local"}, False, "ray"),
+        ({"executor": "local"}, {ADDRESS: "10.0.0.1:6379"}, True, "local"),
+        ({"executor": "ray"}, {EXECUTOR_VARIABLE: "local"}, False, "ray"),
+    ],
+)
+def test_the_default_executor_is_ray_where_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    variables: dict[str, str],
+    ray: bool,
+    chosen: str,
+) -> None:
+    for name in (EXECUTOR_VARIABLE, ADDRESS):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray") if ray else None)
+    assert executor_of(EngineOptions(**options)) == chosen
+
+
+def test_an_executor_of_no_such_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(EXECUTOR_VARIABLE, "threads")
+    with pytest.raises(ClusterError, match="valid: ray, local"):
+        executor_of(EngineOptions())
+
+
+@pytest.mark.parametrize(
+    ("options", "problems"),
+    [({"executor": "local"}, 1), ({"executor": "ray"}, 1), ({"address": "auto"}, 0)],
+)
+def test_nodes_of_a_cluster_need_the_packages_and_not_the_driver(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], problems: int
+) -> None:
+    monkeypatch.delenv(ADDRESS, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    stages = [replace(writer(), name=name, extra="models") for name in ("one", "two")]
+    found = package_problems(stages, EngineOptions(**options))
+    assert len(found) == problems
+    assert all("one, two need torch: " in line for line in found)
+    assert package_problems([], EngineOptions(**options)) == []
