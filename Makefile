@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 WITH_TESTS := .[dev,xformers]
-PINNED := dev xformers
+PINNED := dev quantization xformers
 # Half of the time tests wait for processes, machines and a browser: more run than there are
 # cores. tests/conftest.py puts the files in order.
 IN_PROCESSES := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder

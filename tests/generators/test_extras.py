@@ -133,7 +133,7 @@ def test_an_extra_installs_its_modules(extra: Extra) -> None:
 
 
 def test_all_has_what_users_need_and_dev_what_is_tested() -> None:
-    whole = {"models", "ray", "serve", "buckets", "datasets", "quantization"}
+    whole = {"models", "ray", "serve", "buckets", "datasets", "tiktoken", "energy"}
     for extra in whole:
         assert names_of(extra) <= names_of("all")
     assert not names_of("all") & {"wandb", "mlflow-skinny", "trackio", "xformers"}
