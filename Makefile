@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 WITH_TESTS := .[dev,docs,xformers]
-PINNED := xformers datasets tiktoken quantization serve energy buckets loadgen wandb dev docs
+PINNED := dev docs quantization xformers
 # Half of the time tests wait for processes, machines and a browser: more run than there are
 # cores. tests/conftest.py puts the files in order.
 IN_PROCESSES := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -62,7 +62,7 @@ constraints: $(VENV)/.installed  ## pin the newest versions that fit pyproject.t
 		--constraint constraints-base.txt --no-header --upgrade --quiet -o constraints.txt
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	$(call install,.)
+	$(call install,.[all])
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt

@@ -19,6 +19,7 @@ from plait.benchmarks.tasks.published import as_asked, unicode_only
 from plait.benchmarks.tasks.reading.rules import shown
 from plait.cluster.loading import load_stage
 from plait.cluster.local import LocalStages
+from plait.cluster.plan import EngineOptions
 from plait.cluster.store import BlobReader
 from plait.cluster.walks import drive, together
 from plait.generators.base import Kind, Outcome, StageInput, StageSpec, WeightsName
@@ -338,5 +339,5 @@ def available(make: Callable[[], T], stages: Callable[[T], Sequence[StageSpec]])
     """What `make` gives; UsageError names weights and API keys that are not to be had."""
     with pinning({}) as pins:
         made = make()
-    refuse_missing(stages(made), pins.missing)
+    refuse_missing(stages(made), pins.missing, EngineOptions(executor="local"))
     return made

@@ -20,6 +20,7 @@ from plait.cluster.server_process import (
 )
 from plait.generators.base import ServerCommand, StageSpec, imported
 from plait.generators.checkpoints import on_this_machine
+from plait.generators.extras import require_extra
 from plait.generators.own_code import stage_of
 from plait.generators.secrets import know, without_keys
 from plait.generators.source import file_shown
@@ -49,6 +50,8 @@ def load_stage(spec: StageSpec, **options: Any) -> Any:
     A server of its own is started, unless `options` name one, and ends with this process.
     """
     know(spec.secrets)
+    if spec.extra is not None:
+        require_extra(spec.extra, spec.name)
     code = load_class(spec.target) if spec.given is None else spec.given
     if spec.placement.server is not None and "base_url" not in options:
         options["base_url"] = _server_url(spec.placement.server)

@@ -207,7 +207,7 @@ class EngineOptions:
 
     executor: ExecutorName | AbstractContextManager[Executor] | None = None
     """Where workers run: a name, or an executor of the caller's own; None for Ray where
-    there is an address, else for PLAIT_EXECUTOR, else for Ray."""
+    there is an address, else for PLAIT_EXECUTOR, else for Ray where it is installed."""
     address: str | None = None
     """Ray address; on Ray, None for a local one that lives as long as the command."""
     placement_timeout_s: float = 600.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import FrameType
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from plait.cluster.control import Control, Request
 from plait.cluster.counts import count, totals_of
@@ -49,11 +49,16 @@ from plait.cluster.usage import usage_of
 from plait.cluster.watcher import FAILURES, RunLog, RunProgress, Watcher
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import WriteError
+from plait.generators.extras import is_installed, require_extra
 
 MANIFEST = "manifest.json"
 RUN_DIGEST = "run_digest"
 """The manifest's entry that tells whether two commands make the same run."""
 EXECUTOR_VARIABLE = "PLAIT_EXECUTOR"
+_WITHOUT_RAY = (
+    "Ray is not installed, so this process does all the work, as with --executor local; "
+    "pip install 'plait[ray]' for a process per model and for clusters"
+)
 MADE_VARIABLE = "PLAIT_MADE_FILE"
 """Names a file that a run, when it ends or is stopped, tells how many records it made."""
 Reading = Callable[[Iterator[Evaluation], Store], Iterator[Evaluation]]
@@ -221,24 +226,38 @@ def _records(store: Store, plan: Plan, former: Mapping[str, int]) -> dict[str, i
     return others | {name: n for name, n in counts.items() if n}
 
 
+def executor_of(options: EngineOptions) -> ExecutorName | AbstractContextManager[Executor]:
+    """Return where workers run: as asked, else on Ray where it is installed; ClusterError.
+
+    Where a cluster is named, on Ray all the same.
+    """
+    if options.executor is not None:
+        return options.executor
+    asked = "" if options.address else os.environ.get(EXECUTOR_VARIABLE)
+    if not asked:
+        return "ray" if is_installed("ray") or not is_local(options.address) else "local"
+    if asked not in get_args(ExecutorName):
+        valid = ", ".join(get_args(ExecutorName))
+        raise ClusterError(f"{EXECUTOR_VARIABLE} is {asked!r}; valid: {valid}")
+    return cast(ExecutorName, asked)
+
+
 def open_executor(
     options: EngineOptions, notice: Callable[[str], None]
 ) -> AbstractContextManager[Executor]:
     """Return the executor of a run, for as long as it lasts; ClusterError."""
-    chosen: str | AbstractContextManager[Executor] | None = options.executor
-    if chosen is None and not options.address:
-        chosen, valid = os.environ.get(EXECUTOR_VARIABLE, "ray"), get_args(ExecutorName)
-        if chosen not in valid:
-            names = ", ".join(valid)
-            raise ClusterError(f"{EXECUTOR_VARIABLE} is {chosen!r}; valid: {names}")
-    if not isinstance(chosen, str | None):
+    chosen = executor_of(options)
+    if not isinstance(chosen, str):
         return chosen
     if chosen == "local":
         if options.address:
             raise ClusterError("--executor local joins no cluster; leave out --address")
+        if not (options.executor or os.environ.get(EXECUTOR_VARIABLE)):
+            notice(_WITHOUT_RAY)
         from plait.cluster.executors import local
 
         return local.running()
+    require_extra("ray", "--executor ray")
     address = options.address
     joins = not (is_local(address) or is_inside_job())
     # What Ray sends is settled when it is imported.

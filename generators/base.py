@@ -18,6 +18,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from plait.generators.document import Candidate, Embedding, ImageRequest, Request
 from plait.generators.errors import UsageError
+from plait.generators.extras import Extra
 from plait.generators.files import safe_name
 from plait.generators.former import import_to_write
 from plait.generators.keys import canonical_text, digest, digest_of_texts
@@ -266,6 +267,8 @@ class StageSpec:
     kind: Kind
     target: str
     """`module:Class`, imported only where the stage is hosted."""
+    extra: Extra | None = None
+    """Extra of plait with the packages that the class imports; no part of the key."""
     stage: str = ""
     """Declared name of a built-in stage in result keys, so that its class may move or be
     renamed. A user's stage declares none: its `module:Class` is its name."""

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from plait.generators.base import Kind, Placement, StageSpec, Weights
 from plait.generators.checkpoints import identity, with_revision
+from plait.generators.extras import Extra
 from plait.generators.work import SCORED, FigureRange, Work, written
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -35,6 +36,8 @@ class StageSettings(BaseModel):
     """Name of the stage in result keys: it never changes, even if its class moves."""
     target: ClassVar[str]
     """`module:Class` of the stage; its constructor takes these fields by name."""
+    extra: ClassVar[Extra | None] = None
+    """Extra of plait with the packages that the class imports."""
     version: ClassVar[int] = 1
     """Bumped by hand when the stage's results change."""
     superseded: ClassVar[Mapping[int, str]] = {}
@@ -124,6 +127,7 @@ class StageSettings(BaseModel):
             kind=self.kind,
             stage=self.stage,
             target=self.target,
+            extra=self.extra,
             version=self.results_version(),
             superseded=self.former_faults(),
             identity=self.identity(weights),
@@ -154,6 +158,8 @@ class WeightlessSettings(StageSettings):
 
 class ModelSettings(StageSettings):
     """Settings of a stage that loads published weights."""
+
+    extra: ClassVar[Extra | None] = "models"
 
     model: str = unkeyed(...)
     """Hub id or local folder."""

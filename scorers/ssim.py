@@ -29,6 +29,7 @@ from plait.generators.base import (
     Weights,
 )
 from plait.generators.document import Candidate, Document, Image, Query, Score
+from plait.generators.extras import Extra
 from plait.generators.settings import unkeyed
 from plait.generators.work import FigureRange
 from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer
@@ -48,6 +49,7 @@ class SsimSettings(DocumentSettings):
 
     stage: ClassVar[str] = "ssim"
     target: ClassVar[str] = "plait.scorers.ssim:Ssim"
+    extra: ClassVar[Extra | None] = "models"
     cpu_s: ClassVar[FigureRange] = FigureRange.between(0.1, 2.0)
     """Measured: 0.1 s at 256 x 256 pixels, 2 s at `longest_side` on a busy machine."""
 

@@ -31,6 +31,7 @@ from pydantic import Field, model_validator
 
 from plait.generators.base import Kind, NotApplicable, Outcome, Result, Unscored, Weights
 from plait.generators.document import Candidate, Document, Query, Score, Text
+from plait.generators.extras import Extra
 from plait.generators.settings import unkeyed
 from plait.generators.work import SCORED, FigureRange, Work
 from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer, SmallModelSettings
@@ -81,6 +82,7 @@ class RougeSettings(DocumentSettings):
 
     stage: ClassVar[str] = "rouge"
     target: ClassVar[str] = "plait.scorers.texts:Rouge"
+    extra: ClassVar[Extra | None] = "models"
 
 
 LAYERS: Mapping[str, int] = {

@@ -33,6 +33,7 @@ from plait.benchmarks.results.table import markdown_page
 from plait.benchmarks.runs.config import with_settings
 from plait.generators.base import WeightsName
 from plait.generators.errors import PlaitError
+from plait.generators.extras import require_extra
 from plait.generators.names import unknown
 
 CAVEAT = (
@@ -70,6 +71,7 @@ def miniature(
 ) -> None:
     """Whether the mini models, scorers and judges reach their bars on known truth."""
     _, console = context.find_root().obj
+    require_extra("models", "plait bench miniature")
     wrong = [name for name in only or () if name not in PARTS]
     if wrong:
         raise unknown("part", wrong[0], PARTS)

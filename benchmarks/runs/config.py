@@ -155,7 +155,7 @@ class RunConfig(_Section):
     with your copy of MMIE's prompts.py."""
     executor: ExecutorName | None = None
     """Where workers run: on `ray`, or `local`, as threads of the command itself. By default
-    PLAIT_EXECUTOR, else `ray`."""
+    PLAIT_EXECUTOR, else `ray` where it is installed."""
     address: str | None = None
     """Ray address; by default RAY_ADDRESS, else the command starts its own Ray. Not with
     `local`."""

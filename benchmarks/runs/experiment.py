@@ -49,9 +49,10 @@ from plait.benchmarks.tasks.mmie import official
 from plait.benchmarks.tasks.published import is_published, published
 from plait.benchmarks.tasks.task_set import TaskSet, load
 from plait.benchmarks.terminal import command_text
+from plait.cluster.executors.probe import is_local
 from plait.cluster.manifest import environment, read_entries
 from plait.cluster.plan import EngineOptions, Plan
-from plait.cluster.run import MANIFEST, RUN_DIGEST
+from plait.cluster.run import MANIFEST, RUN_DIGEST, executor_of
 from plait.cluster.store import Store
 from plait.generators.base import Kind, StageSpec
 from plait.generators.buckets import AnyPath, matching
@@ -59,6 +60,7 @@ from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
 from plait.generators.document import Malformed, Query
 from plait.generators.errors import PlaitWarning, UsageError
+from plait.generators.extras import Extra, extra_problem
 from plait.generators.keys import digest
 from plait.generators.mini.table import ABOUT
 from plait.generators.names import unknown, with_overrides
@@ -318,9 +320,31 @@ def key_problems(stages: Iterable[StageSpec]) -> list[str]:
     return problems
 
 
-def refuse_missing(stages: Iterable[StageSpec], weights: Sequence[str]) -> None:
-    """UsageError that names missing and unusable keys, and `weights` that are missing."""
-    if lines := [*key_problems(stages), *weights]:
+def package_problems(stages: Sequence[StageSpec], options: EngineOptions) -> list[str]:
+    """Return which packages are not installed that stages need, a line for each extra.
+
+    Those of models are looked for where this machine does the work: nodes of a cluster say
+    so themselves.
+    """
+    if not stages:
+        return []
+    executor = executor_of(options)
+    problems = [extra_problem("ray", "--executor ray") if executor == "ray" else ""]
+    if executor != "ray" or is_local(options.address):
+        needed = defaultdict[Extra, list[str]](list)
+        for stage in stages:
+            if stage.extra is not None:
+                needed[stage.extra].append(stage.name)
+        problems += [extra_problem(extra, *names) for extra, names in needed.items()]
+    return [problem for problem in problems if problem]
+
+
+def refuse_missing(
+    stages: Sequence[StageSpec], weights: Sequence[str], options: EngineOptions
+) -> None:
+    """UsageError that names missing packages and `weights`, and keys of no use."""
+    lines = [*package_problems(stages, options), *key_problems(stages), *weights]
+    if lines:
         raise UsageError("\n".join(lines))
 
 

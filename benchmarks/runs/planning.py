@@ -14,7 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 from plait.benchmarks.results.table import ResultTable, TableColumn
-from plait.benchmarks.runs.experiment import Experiment, key_problems, superseded
+from plait.benchmarks.runs.experiment import (
+    Experiment,
+    engine_options,
+    key_problems,
+    package_problems,
+    superseded,
+)
 from plait.benchmarks.runs.forecast.forecast import Forecast, time_text
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Sources
@@ -78,7 +84,7 @@ class RunPlan:
     forecast: Forecast
     """What the run will take."""
     missing: Sequence[str] = ()
-    """API keys and weights without which `run` would refuse to start."""
+    """Packages, API keys and weights without which `run` would refuse to start."""
     made_again: Sequence[str] = ()
     """Records of earlier versions of stages, which `run` refuses to make again unasked."""
     remake: bool = False
@@ -142,7 +148,11 @@ class RunPlan:
         weights = experiment.missing_weights if left else ()
         return replace(
             plan,
-            missing=[*key_problems(left), *weights],
+            missing=[
+                *package_problems(left, engine_options(config)),
+                *key_problems(left),
+                *weights,
+            ],
             made_again=[str(change) for change in superseded(experiment, store)],
             remake=remake,
             sources=sources_of(_making(experiment.plan, only_scorers), store),

@@ -24,6 +24,7 @@ from plait.benchmarks.speed.loadgen import Scenario
 from plait.benchmarks.tasks.controls import CONTROLS
 from plait.benchmarks.terminal import console
 from plait.generators.base import WeightsName
+from plait.generators.extras import require_extra
 
 Part = Literal["draft", "condition", "render"]
 
@@ -90,7 +91,8 @@ def stage(
     named = [n for n in (name, system, scorer) if n is not None]
     if len(named) != 1:
         raise typer.BadParameter("name either a --system or a --scorer", ctx=context)
-    from plait.benchmarks.speed.measurement import StageRequest
+    require_extra("models", "plait bench stage")
+    from plait.benchmarks.speed.measurement import StageRequest, taken
 
     request = StageRequest(
         system=name or system,
@@ -109,13 +111,11 @@ def stage(
         min_duration_s=min_duration,
     )
     command = context.find_root().obj or []
-    raise typer.Exit(_report(request, out or (), command))
+    raise typer.Exit(_report(taken(request, command), out or ()))
 
 
-def _report(request: Any, outs: Sequence[Path], command: Sequence[str]) -> int:
-    from plait.benchmarks.speed.measurement import taken
-
-    measurement, out = taken(request, command), console()
+def _report(measurement: Any, outs: Sequence[Path]) -> int:
+    out = console()
     for line in measurement.conditions[1:]:
         out.print(line, soft_wrap=True)
     for table in measurement.tables:

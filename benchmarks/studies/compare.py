@@ -234,8 +234,8 @@ def _made(
         raise match.unloadable
     address = match.options.address or match.config.address
     with RunLock(match.results.root):
-        refuse_missing([match.chat], match.missing_weights)
         options = engine_options(match.config, address=address)
+        refuse_missing([match.chat], match.missing_weights, options)
         return execute(plan, place, options, match.about, display)
 
 

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +32,7 @@ from plait.generators.buckets import AnyPath
 from plait.generators.checkpoints import looks_like_path
 from plait.generators.document import Document, Image, Malformed, Query, Text, key_of
 from plait.generators.errors import UsageError
+from plait.generators.extras import is_installed
 from plait.generators.images import ImageError, decode
 from plait.generators.names import unknown
 from plait.generators.system import System
@@ -297,7 +297,7 @@ def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
     path = _torch_hub() / "checkpoints" / _ALEXNET
     if not path.exists():
         return None, f"without LPIPS: torchvision's weights of AlexNet are not at {path}"
-    if absent := [name for name in _OF_LPIPS if find_spec(name) is None]:
+    if absent := [name for name in _OF_LPIPS if not is_installed(name)]:
         return None, f"without LPIPS: it needs {' and '.join(absent)}"
     import torch
     from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
@@ -346,7 +346,7 @@ def splitter_of(stages: Iterable[StageSpec | None]) -> Splitter:
     the file is broken.
     """
     path = next(filter(None, map(_tokenizer_file, stages)), None)
-    if path is None or find_spec("tokenizers") is None:
+    if path is None or not is_installed("tokenizers"):
         return WORDS
     from plait.generators.loading.files import read_tokenizer
 

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 
 from plait.generators.checkpoints import first_line, looks_like_path
 from plait.generators.errors import CheckpointError
+from plait.generators.extras import require_extra
 from plait.generators.loading.soundness import (
     refuse_adapter,
     refuse_broken,
@@ -90,6 +91,7 @@ def weights_file(model: str) -> Path:
     """
     if "://" not in model:
         return Path(model).expanduser()
+    require_extra("models", model)
     import torch
 
     path = Path(torch.hub.get_dir()) / "checkpoints" / model.rpartition("/")[2]

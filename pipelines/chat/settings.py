@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from plait.generators.base import Kind, Placement, StageSpec, Weights
+from plait.generators.extras import Extra
 from plait.generators.settings import ModelSettings, StageSettings, unkeyed
 from plait.generators.work import PROMPT_TOKENS, Work, answer_tokens, written
 from plait.pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
@@ -325,6 +326,7 @@ class EngineChatSettings(EndpointSettings):
 
     stage: ClassVar[str] = "chat-engine"
     target: ClassVar[str] = "plait.pipelines.endpoints.chat:EngineChat"
+    extra: ClassVar[Extra | None] = "models"
 
     checkpoint: str = unkeyed("")
     """Folder or Hub id: its processor tells which tokens are the chat template's."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from plait.generators.document import Embedding
+from plait.generators.extras import require_extra
 from plait.scorers.embeddings.records import vectors
 from plait.scorers.statistics.estimate import (
     Estimate,
@@ -71,6 +72,7 @@ def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
     size = min(SUBSET_SIZE, len(own), len(true))
     if size < 2:
         return Estimate(None, n=len(queries), reason=TOO_FEW)
+    require_extra("models", "KID")
     import torch
     from torchmetrics.image.kid import KernelInceptionDistance
 

@@ -18,7 +18,6 @@ import signal
 import sys
 import threading
 import warnings
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,9 +26,8 @@ from typer import Argument, Option
 
 from plait.benchmarks.terminal import console as _console
 from plait.generators.buckets import any_path
-from plait.generators.errors import PlaitError as PlaitError  # exported
-from plait.generators.errors import PlaitWarning
-from plait.generators.errors import UsageError as UsageError  # exported
+from plait.generators.errors import PlaitError, PlaitWarning, UsageError
+from plait.generators.extras import require_extra
 from plait.generators.secrets import print_error, without_keys
 from plait.generators.visible import visible
 from plait.options import (
@@ -61,8 +59,6 @@ from plait.options import (
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the machine when files cannot be written: not defects of plait."""
-_OF_SERVE = ("fastapi", "prometheus_client", "uvicorn")
-"""What the extra `serve` installs."""
 
 
 def _end(status: int | None, **_: Any) -> None:
@@ -710,11 +706,7 @@ def serve(
 
     One model in one process, on this machine. Ctrl-C stops it.
     """
-    if missing := [name for name in _OF_SERVE if find_spec(name) is None]:
-        raise UsageError(
-            f"plait serve needs {', '.join(missing)}: pip install 'plait[serve]' "
-            "(in a checkout: pip install -e '.[serve]')"
-        )
+    require_extra("serve", "plait serve")
     from plait.benchmarks.serving import gate, server
 
     limits = gate.ServingLimits(

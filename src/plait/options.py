@@ -72,7 +72,8 @@ OutFolder = Annotated[
 ExecutorOption = Annotated[
     Literal["ray", "local"] | None,
     Option(
-        help="Where workers run: ray (by default), or local: in this process, without Ray."
+        help="Where workers run: ray (by default where it is installed), or local: in this "
+        "process, without Ray."
     ),
 ]
 Address = Annotated[

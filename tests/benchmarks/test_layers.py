@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import metadata
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from paths import CHECKOUT, SOURCE
+
+from plait.generators.extras import MODULES
+from plait.generators.settings import StageSettings
+from plait.pipelines.chat.settings import EngineChatSettings
+from plait.scorers.ssim import SsimSettings
+from plait.scorers.texts import RougeSettings
 
 ORDER = ["generators", "pipelines", "scorers", "cluster", "benchmarks", "plait"]
 MAY_IMPORT = {
@@ -62,6 +74,7 @@ ONLY_CONTRACTS = {
     "checkpoints",
     "document",
     "errors",
+    "extras",
     "files",
     "former",
     "images",
@@ -235,12 +248,16 @@ def parents(name: str) -> list[str]:
     return [".".join(parts[:i]) for i in range(1, len(parts))]
 
 
-def test_no_imports_run_in_a_circle() -> None:
+def paths_of_modules() -> dict[str, Path]:
     paths = {}
     for _, path in modules():
         paths[module_of(path)] = path
     del paths["plait"]  # it imports a name when it is asked for it
-    graph = arrows(paths)
+    return paths
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    graph = arrows(paths_of_modules())
     assert sum(map(len, graph.values())) > 1000
     TopologicalSorter(graph).prepare()
 
@@ -262,8 +279,6 @@ def test_values_need_only_the_standard_library() -> None:
 
 
 def test_every_package_is_installed_except_scripts() -> None:
-    import tomllib
-
     from setuptools import find_packages
 
     settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
@@ -304,3 +319,192 @@ def test_planning_imports_no_model_code(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Forecast for 8 x H100" in done.stdout
+
+
+REFUSING = {"import_extra", "require_extra"}
+ONLY_LOADED = {
+    "plait.generators.loading.files",
+    "plait.generators.loading.llama",
+    "plait.pipelines.endpoints.chat",
+    "plait.scorers.ssim",
+    "plait.scorers.texts",
+}
+"""What they import lazily, stages do that `load_stage` has asked for their extra."""
+TRIED = {
+    "plait.cluster.energy": {"pynvml"},  # a reading that is left out, with its reason
+    "plait.cluster.executors.probe": {"grpc"},  # comes with Ray, which is asked for before
+    "plait.generators.diffusion.placing": {"xformers"},  # else PyTorch's own attention
+}
+"""Optional packages that do without the helper."""
+OF_OTHER_STAGES = {"plait.pipelines.vlm.answers", "plait.benchmarks.speed.upstream"}
+"""Targets without settings of their own: an LVLM's, and those of `plait bench stage`."""
+
+
+class LazyImport(NamedTuple):
+    """An import within a function."""
+
+    name: str
+    asked: bool
+    """Whether the function looks for the package first."""
+
+
+class Imports(NamedTuple):
+    """What a file imports at run time."""
+
+    at_once: set[str]
+    lazily: set[LazyImport]
+
+
+@cache
+def runtime_imports(path: Path) -> Imports:
+    """What a file imports, by the whole name where that is a module."""
+    tree, found = ast.parse(path.read_text()), Imports(set(), set())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    asking = {function.name for function in functions if calls(function, REFUSING)}
+    asking |= REFUSING | {"is_installed"}
+
+    def walk(node: ast.AST, asked: bool | None) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            asked = bool(asked) or calls(node, asking)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {n for a in node.names for n in names_of(node, a)}
+            if asked is None:
+                found.at_once.update(names)
+            else:
+                found.lazily.update(LazyImport(name, asked) for name in names)
+        for child in ast.iter_child_nodes(node):
+            walk(child, asked)
+
+    walk(tree, None)
+    return found
+
+
+def names_of(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name}
+    return {f"{node.module}.{alias.name}", node.module or ""}
+
+
+def calls(function: ast.AST, names: set[str]) -> bool:
+    made = (n.func for n in ast.walk(function) if isinstance(n, ast.Call))
+    return any(isinstance(f, ast.Name) and f.id in names for f in made)
+
+
+@cache
+def always_there() -> set[str]:
+    """Modules of Python, of plait, and of what `pip install plait` brings."""
+    settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    left, names = list(settings["project"]["dependencies"]), set[str]()
+    while left:
+        one = Requirement(left.pop())
+        name = canonicalize_name(one.name)
+        if name not in names and (one.marker is None or one.marker.evaluate({"extra": ""})):
+            names.add(name)
+            left += metadata.requires(name) or []
+    brought = {
+        module
+        for module, owners in metadata.packages_distributions().items()
+        if any(canonicalize_name(owner) in names for owner in owners)
+    }
+    return brought | sys.stdlib_module_names | {*ORDER, "tests"}
+
+
+class OptionalImports:
+    """Which modules of plait need packages that `pip install plait` does not bring."""
+
+    def __init__(self) -> None:
+        paths = paths_of_modules()
+        scripts = tuple(SCRIPTS)
+        self._needed = dict[str, set[str]]()
+        self.of = {
+            name: runtime_imports(path)
+            for name, path in paths.items()
+            if not name.startswith(scripts)
+        }
+
+    def needed_by(self, first: str) -> set[str]:
+        """The optional packages that come with the import of a module or package."""
+        if first in self._needed:
+            return self._needed[first]
+        left, seen, found = [first], set[str](), set[str]()
+        while left:
+            for each in {*parents(name := left.pop()), name} - seen:
+                seen.add(each)
+                if each in self.of:
+                    left += self.of[each].at_once
+            top = name.partition(".")[0]
+            if top not in always_there():
+                found.add(top)
+        self._needed[first] = found
+        return found
+
+
+@cache
+def optional_imports() -> OptionalImports:
+    return OptionalImports()
+
+
+def unasked(found: OptionalImports) -> dict[str, set[str]]:
+    """By module, the optional packages that it imports in a function without asking."""
+    wrong = dict[str, set[str]]()
+    for module, imported in found.of.items():
+        if found.needed_by(module) or module in ONLY_LOADED:
+            continue
+        for lazy in imported.lazily:
+            needs = found.needed_by(lazy.name) - TRIED.get(module, set())
+            if needs and not lazy.asked:
+                wrong[module] = wrong.get(module, set()) | needs
+    return wrong
+
+
+def test_optional_packages_are_reached_through_the_helper() -> None:
+    found = optional_imports()
+    assert unasked(found) == {}
+    for name in ("plait", "plait.api", "plait.commands", "plait.cluster.run"):
+        assert found.needed_by(name) == set()
+    assert found.needed_by("plait.pipelines.vlm.stage") >= {"torch", "transformers"}
+    assert found.needed_by("plait.cluster.executors.on_ray") == {"ray"}
+
+
+@pytest.mark.parametrize(
+    ("code", "asked"),
+    [
+        ("def f():\n    import torch", False),
+        ("def f():\n    from plait.scorers.bertscore import BertScore", False),
+        ("def f():\n    require_extra('models', 'it')\n    import torch", True),
+        ("def g(): import_extra('x', 'it')\ndef f():\n    g()\n    import torch", True),
+    ],
+)
+def test_a_planted_lazy_import_is_found(tmp_path: Path, code: str, asked: bool) -> None:
+    (tmp_path / "planted.py").write_text(code)
+    found = OptionalImports()
+    found.of["benchmarks.planted"] = runtime_imports(tmp_path / "planted.py")
+    assert bool(unasked(found)) is not asked
+
+
+def settings_classes(of: type[StageSettings] = StageSettings) -> Iterator[Any]:
+    for kind in of.__subclasses__():
+        yield kind
+        yield from settings_classes(kind)
+
+
+def test_stages_declare_the_extra_of_what_they_import() -> None:
+    found, stages = optional_imports(), set[str]()
+    for name in found.of:
+        if not found.needed_by(name):
+            importlib.import_module(name)  # with all settings
+    for kind in settings_classes():
+        module = getattr(kind, "target", "").partition(":")[0]
+        if module in found.of:
+            stages.add(module)
+            needs = found.needed_by(module)
+            assert needs <= {*MODULES.get(kind.extra, ())}, kind
+    for kind in (SsimSettings, RougeSettings, EngineChatSettings):  # import in methods
+        assert kind.extra == "models"
+    assert len(stages) > 20
+    paths = paths_of_modules()
+    targets = {target for name in found.of for target in found_in(paths[name])[1]}
+    heavy = {t for t in targets if t in found.of and found.needed_by(t)}
+    assert heavy <= stages | OF_OTHER_STAGES

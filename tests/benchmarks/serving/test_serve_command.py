@@ -120,8 +120,8 @@ def test_settings_and_configs_apply(tmp_path: Path) -> None:
 def test_missing_packages_are_named_with_their_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(plait, "_OF_SERVE", ("no_such_package", "uvicorn"))
-    with pytest.raises(UsageError, match="no_such_package: pip install"):
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    with pytest.raises(UsageError, match=r"fastapi: pip install 'plait\[serve\]'"):
         plait.serve("anole")
 
 
