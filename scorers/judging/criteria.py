@@ -19,6 +19,7 @@ from plait.generators.buckets import AnyPath
 from plait.generators.content import filled
 from plait.generators.document import Content, Document, Query, Score, Text, Turn
 from plait.generators.replies import as_bool, is_unsure
+from plait.scorers.base import NoScore
 from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
 from plait.scorers.judging.replies import Unreadable, object_schema, read_key
@@ -73,6 +74,12 @@ def criteria_of(query: Query) -> tuple[tuple[About, str], ...]:
     return tuple((about, text) for about, texts in lists.items() for text in texts)
 
 
+def without_criteria(query: Query) -> NotApplicable | None:
+    """Return why a query without criteria is not judged; None where it has some."""
+    has_some = bool(criteria_of(query))
+    return None if has_some else NotApplicable("the query has no criteria of its own")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CriteriaJudge(QuestionsJudge[bool]):
     """Asks about each criterion of a query by itself; the share that is met."""
@@ -114,11 +121,13 @@ class CriteriaJudge(QuestionsJudge[bool]):
         """Return how many criteria the query has."""
         return len(criteria_of(query))
 
-    def judge(self, query: Query, document: Document) -> Walk[Score]:
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs criteria of the query."""
+        return without_criteria(query)
+
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Ask about all criteria at once, and score the rulings."""
         criteria = criteria_of(query)
-        if not criteria:
-            return NotApplicable("the query has no criteria of its own")
         ask = self._as_released if self.official else self._corrected
         asked = [Question(c[0], ask(query, document, *c)) for c in criteria]
         replies = yield from self.readings(query, asked)
