@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
@@ -14,10 +15,12 @@ from rich.console import Console
 from rich.text import Text
 
 from plait.benchmarks.results.table import ResultTable, TableColumn
+from plait.benchmarks.runs.config import is_run
 from plait.benchmarks.runs.experiment import Experiment, key_problems, superseded
 from plait.benchmarks.runs.forecast.forecast import Forecast, time_text
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Sources
+from plait.benchmarks.runs.run_directory import read_manifest
 from plait.cluster.counts import StageCount, count
 from plait.cluster.plan import Plan, thinking_drafts
 from plait.cluster.shard import Shard
@@ -25,9 +28,16 @@ from plait.cluster.sources import StageSource, sources_of
 from plait.cluster.store import Store
 from plait.generators.base import StageSpec
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Image, Query
+from plait.generators.document import Image, Malformed, Query
 from plait.generators.errors import UsageError
+from plait.generators.system import System
 from plait.pipelines.presets import retirements
+from plait.scorers.applicability import (
+    Applicability,
+    PlannedAnswers,
+    applicability,
+    grouped,
+)
 
 _COUNTS = ("asked", "shared", "there", "to run", "then up to", "batch")
 """Headings of the numbers of `_row`."""
@@ -81,6 +91,10 @@ class RunPlan:
     """Whether records of stages whose source has changed are kept."""
     retired: Sequence[str] = ()
     """Models that their makers no longer serve."""
+    applicability: Sequence[Applicability] = ()
+    """How many of the answers each scorer can score."""
+    recorded_scorers: Collection[str] = ()
+    """Names of those that the run directory has already."""
     trimmed: str = ""
     """That queries were left out to fit a budget; empty where none were."""
     over_budget: str = ""
@@ -131,6 +145,7 @@ class RunPlan:
         with store.without(again):
             plan = _within_budget(limited_to, experiment, options)
         left = [c.spec for c in plan.counts if c.to_run]
+        former = read_manifest(config.root) if is_run(config.root) else {}
         weights = experiment.missing_weights if left else ()
         return replace(
             plan,
@@ -140,6 +155,13 @@ class RunPlan:
             sources=sources_of(_making(experiment.plan, only_scorers), store),
             same_code=same_code,
             retired=list(retirements(experiment.plan.stages, date.today())),
+            applicability=applicability(
+                plan.experiment.scorers,
+                planned_answers(
+                    plan.experiment.systems, plan.experiment.samples, config.repeats
+                ),
+            ),
+            recorded_scorers=former.get("scorers", ()),
         )
 
     @property
@@ -182,6 +204,20 @@ class RunPlan:
         ]
 
     @property
+    def useless_scorers(self) -> Sequence[str]:
+        """Scorers that can score no answer, each with what could; `run` refuses them.
+
+        Those that the run directory has already stay in it.
+        """
+        new = (a for a in self.applicability if a.scorer not in self.recorded_scorers)
+        return [applies.refused for applies in new if applies.refused]
+
+    @property
+    def partly_scored(self) -> Sequence[str]:
+        """Scorers that can score a part of the answers: how many, and why not all."""
+        return grouped(applies for applies in self.applicability if applies.scorable)
+
+    @property
     def kept_images(self) -> str:
         """How many images of the data the run's results will hold copies of."""
         valid = (query for query in self.experiment.samples if isinstance(query, Query))
@@ -214,7 +250,7 @@ class RunPlan:
 
     def ready(self) -> bool:
         """Return whether `run` would start."""
-        if self.missing or self.over_budget:
+        if self.missing or self.useless_scorers or self.over_budget:
             return False
         if self.made_again and not self.remake:
             return False
@@ -227,13 +263,15 @@ class RunPlan:
         head = ("stage", "kind", *_COUNTS, need)
         notes = [f"{what}: {text}" for what, _, text in self._remarks]
         rows = [_row(tally) for tally in self.counts]
-        return ResultTable.of(self.extent, head, rows, (*notes, *self.shared))
+        notes += [*self.partly_scored, *self.shared]
+        return ResultTable.of(self.extent, head, rows, notes)
 
     @property
     def _remarks(self) -> Iterator[tuple[str, str, str]]:
         """Yield what needs attention: its heading, a colour and the text."""
         for heading, colour, texts in (
             ("missing", "red", self.missing),
+            ("useless", "red", self.useless_scorers),
             ("would be made again", "yellow", self.made_again),
             ("edited since its records were made", "yellow", self.edited),
             ("retired model", "yellow", self.retired),
@@ -249,7 +287,7 @@ class RunPlan:
         console.print(replace(self.table, notes=()).rich)
         for heading, colour, text in self._remarks:
             console.print(Text(heading, colour), text)
-        for line in self.shared:
+        for line in (*self.partly_scored, *self.shared):
             console.print(line)
         if self.kept_images:
             console.print(f"copied into its results: {self.kept_images}")
@@ -296,6 +334,23 @@ def _need(tally: StageCount) -> str:
 def _making(plan: Plan, only_scorers: bool) -> Sequence[StageSpec]:
     """The stages that may make records."""
     return replace(plan, systems=()).stages if only_scorers else plan.stages
+
+
+def planned_answers(
+    systems: Sequence[System], queries: Iterable[Query | Malformed], repeats: int = 1
+) -> list[PlannedAnswers]:
+    """Return what the systems' answers may hold; rows without a query have none."""
+    planned = []
+    for query in queries:
+        if isinstance(query, Malformed):
+            continue
+        forms = Counter(system.answer_form(query) for system in systems)
+        planned += [
+            PlannedAnswers(query, form, number * repeats)
+            for form, number in forms.items()
+            if form is not None
+        ]
+    return planned
 
 
 # ------------------------------------------------------------------------------ budget

@@ -248,7 +248,8 @@ def _judge_changes(
 
 
 def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> ExecutedRun:
-    if refusals := [*plan.missing, *filter(None, [plan.over_budget])]:
+    over_budget = filter(None, [plan.over_budget])
+    if refusals := [*plan.missing, *plan.useless_scorers, *over_budget]:
         raise UsageError("\n".join(refusals))
     experiment, root = plan.experiment, plan.root
     refuse_unless_writable(root)
@@ -261,6 +262,8 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         console.print(Text("retired model", "yellow"), text)
     if plan.trimmed:
         console.print(Text("trimmed", "yellow"), plan.trimmed)
+    for line in plan.partly_scored:
+        console.print(line)
     if plan.forecast.stages:
         console.print(f"forecast: {plan.forecast.headline}")
     if plan.shard is not None:
