@@ -189,7 +189,9 @@ def test_judges_of_criteria_hear_them(
     own = {name: {"mode": "corrected", "rubric": "own"}}
     both = {"scorers": (name, JUDGE), "models": own}
     assert "corrected" in manner(mode="official", rubric="official:prompts.py", **both)
-    # And in a run that is scored again.
+    # And in a run that is scored again, of queries that have criteria.
+    monkeypatch.setattr(criteria, "criteria_of", lambda query: (("text", "Is it good?"),))
+    name = "criteria:judging_helpers:Halves"
     words = ["--mode", "official", "--rubric", "official:ueval_eval.py"]
     shutil.copytree(truth, place / "run")
     plait("score", "run", "--scorer", name, *words)
