@@ -21,6 +21,7 @@ from plait.benchmarks.runs.forecast.forecast import Forecast, time_text
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Sources
 from plait.benchmarks.runs.run_directory import read_manifest
+from plait.benchmarks.wording import quantity
 from plait.cluster.counts import StageCount, count
 from plait.cluster.plan import Plan, thinking_drafts
 from plait.cluster.shard import Shard
@@ -39,7 +40,7 @@ from plait.scorers.applicability import (
     grouped,
 )
 
-_COUNTS = ("asked", "shared", "there", "to run", "then up to", "batch")
+_COUNTS = ("requests", "shared", "done", "to run", "later (max)", "batch")
 """Headings of the numbers of `_row`."""
 _OF_ALL = 200
 """Trimming is exact to one part in so many of the queries."""
@@ -112,10 +113,12 @@ class RunPlan:
         shard: Shard | None = None,
         remake: bool = False,
         same_code: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> RunPlan:
         """Return what running `experiment` would do, trimmed where the options say so.
 
-        With a shard, what running that part of it would do.
+        With a shard, what running that part of it would do. `on_progress` is told how many
+        queries were counted, of about how many: trimming counts them several times.
         UsageError for options that cannot be used; a budget that is exceeded is stated.
         """
         if shard is not None and options.trim:
@@ -126,9 +129,13 @@ class RunPlan:
         sources = Sources.at(config.root, Machine.of(options.on), config.address)
         store = Store(config.root)  # read once, however many numbers of queries are tried
 
+        most, counted = len(experiment.samples), 0
+        # Trimming halves the numbers of queries that may fit until one is left.
+        in_all = most * (1 + _OF_ALL.bit_length() // 2)
+
         @cache
         def limited_to(queries: int) -> RunPlan:
-            most = len(experiment.samples)
+            nonlocal counted
             made = experiment if queries == most else experiment.limited_to(queries)
             part = made.plan.part(shard)
             counts = count(part, store, only_scorers=only_scorers)
@@ -138,7 +145,11 @@ class RunPlan:
                 sources,
                 max_cost=max_cost,
                 price_per_gpu_hour=config.engine.price_per_gpu_hour,
+                currency=config.engine.currency,
             )
+            counted += queries
+            if on_progress is not None:
+                on_progress(counted, max(counted, in_all))
             return cls(experiment=made, counts=counts, forecast=forecast, shard=shard)
 
         again = thinking_drafts(experiment.plan.part(shard), store) if remake else ()
@@ -181,9 +192,11 @@ class RunPlan:
         selection = f" ({made.selection})" if made.selection else ""
         if self.shard is not None:
             selection = f" (shard {self.shard} of {len(made.samples):,})"
+        queries = quantity(len(plan.samples), "query", "queries")
         return (
-            f"{len(plan):,} documents: {len(plan.samples):,} queries{selection}, "
-            f"{len(made.systems)} systems, {made.config.repeats} repeats"
+            f"{quantity(len(plan), 'document')}: {queries}{selection}, "
+            f"{quantity(len(made.systems), 'system')}, "
+            f"{quantity(made.config.repeats, 'repeat')}"
         )
 
     @property
@@ -191,14 +204,14 @@ class RunPlan:
         """Rows of the task set that count as failed."""
         broken: dict[str, Any] = dict(self.experiment.task.about).get("malformed") or {}
         rules = ", ".join(f"{n:,} {rule}" for rule, n in broken.items())
-        return [f"{rules}; they count as failed"] if broken else []
+        return [f"{rules}; these rows count as failed"] if broken else []
 
     @property
     def shared(self) -> Sequence[str]:
         """Stages whose records serve several systems."""
         return [
-            f"{tally.spec.name}: asked for {tally.requests:,} times, made once each "
-            f"({tally.distinct:,} records)"
+            f"{tally.spec.name}: {tally.requests:,} requests share {tally.distinct:,} "
+            "records, each made once"
             for tally in self.counts
             if tally.requests > tally.distinct
         ]
@@ -271,7 +284,7 @@ class RunPlan:
         """Yield what needs attention: its heading, a colour and the text."""
         for heading, colour, texts in (
             ("missing", "red", self.missing),
-            ("useless", "red", self.useless_scorers),
+            ("cannot score", "red", self.useless_scorers),
             ("would be made again", "yellow", self.made_again),
             ("edited since its records were made", "yellow", self.edited),
             ("retired model", "yellow", self.retired),
@@ -282,18 +295,20 @@ class RunPlan:
             yield from ((heading, colour, text) for text in texts if text)
 
     def show(self, console: Console) -> None:
-        """Print all of it."""
-        console.print(f"run directory {self.root}")
-        console.print(replace(self.table, notes=()).rich)
+        """Print all of it: first what it takes, and what is in the way."""
+        console.print(f"forecast: {self.forecast.headline}")
         for heading, colour, text in self._remarks:
             console.print(Text(heading, colour), text)
+        console.print(f"run directory {self.root}")
+        console.print(replace(self.table, notes=()).rich)
         for line in (*self.partly_scored, *self.shared):
             console.print(line)
         if self.kept_images:
             console.print(f"copied into its results: {self.kept_images}")
         if self.forecast.stages:
+            table = self.forecast_table
             console.print()
-            console.print(self.forecast_table.rich)
+            console.print(replace(table, notes=table.notes[1:]).rich)
 
     @property
     def forecast_table(self) -> ResultTable:
@@ -377,7 +392,7 @@ def _within_budget(
     )
     if not fitting:
         mean = limited_to(least).forecast.hours.mean
-        queries = "1 query" if least == 1 else f"{least:,} queries"
+        queries = quantity(least, "query", "queries")
         excess = f"{_excess(whole.forecast, hours)}; even {queries} would take {mean:.3g}"
         return replace(whole, over_budget=excess)
     kept = sizes[fitting - 1]
@@ -392,15 +407,16 @@ def over_budget(forecast: Forecast, hours: float, *, trim: bool = False) -> str:
     """Say why a run is not within a budget; empty where it is, or is to be trimmed."""
     if unknown := ", ".join(forecast.missing):
         return (
-            f"--budget-hours {hours:g} cannot be checked, since no source knows {unknown}. "
-            "Run a few queries (--limit 8) into a folder beside this run first."
+            f"--budget-hours {hours:g} cannot be checked: the {unknown} "
+            "have not been measured. Run a few queries first (--limit 8) into a folder "
+            "next to this run."
         )
     if trim or forecast.hours.mean <= hours:
         return ""
     busiest = sorted(forecast.stages, key=lambda s: s.busy_s, reverse=True)[:3]
     parts = ", ".join(f"{s.spec.name} {time_text(s.busy_s)}" for s in busiest)
     return (
-        f"{_excess(forecast, hours)}; most of it computes {parts}. Add --trim to answer as "
+        f"{_excess(forecast, hours)}; most of that is {parts}. Add --trim to answer as "
         "many queries as fit, or lower --limit."
     )
 

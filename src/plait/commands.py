@@ -441,8 +441,11 @@ def plan(
 ) -> RunPlan:
     """Return what `run` would do. Starts nothing and writes nothing."""
     experiment = _opened(config, console, remake=remake, choices=changed_data)
-    asked = {"remake": remake, "same_code": same_code}
-    return RunPlan.of(experiment, forecast, shard=shard, **asked)
+    asked: dict[str, Any] = {"shard": shard, "remake": remake, "same_code": same_code}
+    if not forecast.trim:
+        return RunPlan.of(experiment, forecast, **asked)
+    with progress(console, "finding how many queries fit the budget") as show:
+        return RunPlan.of(experiment, forecast, on_progress=show, **asked)
 
 
 # ------------------------------------------------------------- report and export
