@@ -33,8 +33,8 @@ from plait.scorers.statistics.estimate import (
 _STRONGEST = 40
 """Share of colour behind a correlation of 1 on the page, in percent."""
 ABOUT_CORRELATIONS = (
-    "1: both put the systems in the same order, the better first; -1: in the opposite one. "
-    "95% intervals by query; the systems are taken as they are."
+    "1: both rank the systems in the same order; -1: in the opposite order. 95% "
+    "intervals by query, for these systems."
 )
 
 
@@ -124,7 +124,9 @@ class Rankings:
         for (i, j), n in sizes.items():
             with np.errstate(invalid="ignore", divide="ignore"):
                 rho = (centred[i] * centred[j]).sum(axis=1) / (spread[i] * spread[j])
-            found[i, j] = _estimate(rho, n, "one of both gives all systems the same rank")
+            found[i, j] = _estimate(
+                rho, n, ("one of the two gives all systems the same rank")
+            )
         return found
 
     def tables(self) -> Iterator[ResultTable]:

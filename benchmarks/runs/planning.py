@@ -64,7 +64,7 @@ class ForecastOptions:
                 "more than 0"
             )
         if self.trim and self.budget_hours is None:
-            raise UsageError("--trim needs --budget-hours, which it trims to")
+            raise UsageError("--trim needs --budget-hours")
 
 
 NO_OPTIONS = ForecastOptions()
@@ -122,7 +122,9 @@ class RunPlan:
         UsageError for options that cannot be used; a budget that is exceeded is stated.
         """
         if shard is not None and options.trim:
-            raise UsageError("--trim is for a whole run: leave it out, or --shard")
+            raise UsageError(
+                "--trim applies to a whole run: leave out either --trim or --shard"
+            )
         config = experiment.config
         most_cost = config.engine.max_cost
         max_cost = shard.share(most_cost) if shard else most_cost

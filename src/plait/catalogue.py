@@ -125,7 +125,7 @@ def _systems() -> Iterator[ResultTable]:
     remarks = (
         "LVLM+T2I[@mmie|outline|outline-edit|critic[=LVLM]|text]: the default is mmie, "
         "one image made from the whole text.",
-        "'?' is not known here. Compared, on tiny weights, with",
+        "?: not known. Compared on tiny weights with:",
         *_places(),
         f"Controls: {', '.join(CONTROLS)}.",
     )

@@ -430,7 +430,7 @@ LIMITED = {"selection": "3 of 7 queries"}
 @pytest.mark.parametrize(
     ("systems", "about", "task", "why"),
     [
-        ([COMPOSED], LIMITED, "test=bleu", "a part of the queries"),
+        ([COMPOSED], LIMITED, "test=bleu", "only part of the queries"),
         ([COMPOSED], {}, None, r"needs --task ID=SCORER: .* me/set, .* bleu, "),
         ([COMPOSED], {}, "test=", "needs --task ID=SCORER"),
         ([COMPOSED], {}, "test=blue", "unknown scorer 'blue'; did you mean 'bleu'"),
@@ -438,7 +438,12 @@ LIMITED = {"selection": "3 of 7 queries"}
         ([COMPOSED, CRITIC], {}, "test=bleu", "are both org/model, which has"),
         ([NATIVE], {}, "test=bleu", f"{NATIVE}: it has no mean: no scored query in MSR"),
         ([COMPOSED], {"weights": "mini"}, "test=bleu", "not the published ones .mini"),
-        ([], {}, "test=bleu", "no system has a model's page. gt: it has no model"),
+        (
+            [],
+            {},
+            "test=bleu",
+            "no system corresponds to a model on the Hub. gt: it has no model",
+        ),
     ],
 )
 def test_what_no_model_page_can_say_is_refused(
@@ -467,7 +472,7 @@ def test_data_of_a_folder_are_no_benchmark_of_the_hub(run: RunData, tmp_path: Pa
     ("words", "why"),
     [
         (("--format", "mmie"), "--format mmie needs --system, one of gt, "),
-        (("--format", "wandb", "--repeat", "1"), "--repeat picks documents"),
+        (("--format", "wandb", "--repeat", "1"), "--repeat selects documents"),
         (("--format", "mlflow", "--task", "a=b"), "--task is for --format eval-results"),
         (("--format", "trackio", "--system", "gtt"), "did you mean 'gt'"),
         (("--format", "eval-results"), "no data set of the Hub"),

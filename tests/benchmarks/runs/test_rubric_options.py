@@ -227,7 +227,7 @@ def test_a_rubric_is_not_meant_for_two_kinds_of_judges(place: Path, others: str)
 
 @pytest.mark.parametrize("option", [("--mode", "corrected"), ("--rubric", "own")])
 def test_options_that_no_judge_hears_are_told(place: Path, option: tuple[str, str]) -> None:
-    told = "Warning: mode and rubric are settings of judges, and no judge is named."
+    told = "Warning: mode and rubric have no effect, as no judge is named."
     words = ["--system", "gt", "--weights", "tiny", "--limit", "3", "--out", "none"]
     assert told in plait("plan", *words, "--scorer", "bleu", *option).output
     assert told not in plait("plan", *words, "--scorer", "bleu").output
