@@ -56,7 +56,7 @@ _NAMED = {"planned": "answers", "missing": "not made"}
 HEADINGS = {
     name: _NAMED.get(name, name.replace("_", " ")) for name in COUNTS if name != "scored"
 }
-ABOUT_FAILURES = f"Every answer and judgement without a value is named in {FAILURES}."
+ABOUT_FAILURES = f"Every answer and judgement without a value is listed in {FAILURES}."
 ABOUT_CONTROLS = (
     "Answers made worse on purpose from the ground truth. A scorer can be trusted where "
     "it ranks the ground truth above them (order right: the whole interval of the "

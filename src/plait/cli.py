@@ -83,7 +83,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 bench = typer.Typer(
-    help=("Measure speed, compare pairings, and test models against known answers.")
+    help="Measure speed, compare pairings, and test models against known answers."
 )
 app.add_typer(bench, name="bench")
 
@@ -152,7 +152,7 @@ def plan_command(options: dict[str, Any]) -> int:
 @app.command()
 def submit(
     config: Annotated[
-        Path, Argument(help=("TOML file whose [cluster] table describes the job."))
+        Path, Argument(help="TOML file whose [cluster] table describes the job.")
     ],
     to: Annotated[Literal["slurm", "kuberay"], Option(help="The cluster's scheduler.")],
     set_: Settings = None,
@@ -166,7 +166,7 @@ def submit(
     ] = None,
     dry_run: Annotated[
         bool,
-        Option("--dry-run", help=("Print the script or manifest without submitting it.")),
+        Option("--dry-run", help="Print the script or manifest without submitting it."),
     ] = False,
 ) -> None:
     """Run a config as a batch job of a cluster.
@@ -221,7 +221,7 @@ def report(
     queries: Queries = None,
     damaged: Annotated[
         bool,
-        Option("--damaged", help=("Rebuild results without the records of damaged parts.")),
+        Option("--damaged", help="Rebuild results without the records of damaged parts."),
     ] = False,
     out: OutFolder = None,
     show: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
@@ -247,7 +247,7 @@ def pack(
     ] = None,
     html: Annotated[
         bool,
-        Option("--html", help=("Write only the page, as one self-contained HTML file.")),
+        Option("--html", help="Write only the page, as one self-contained HTML file."),
     ] = False,
     queries: Queries = None,
     max_mb: Annotated[
@@ -311,10 +311,8 @@ def export(
     system: Annotated[
         str | None,
         Option(
-            help=(
-                "Only this system; required unless the format is wandb, mlflow, "
-                "trackio or eval-results."
-            )
+            help="Only this system; required unless the format is wandb, mlflow, "
+            "trackio or eval-results."
         ),
     ] = None,
     format: Annotated[
@@ -329,28 +327,22 @@ def export(
             "eval-results",
         ],
         Option(
-            help=(
-                "An evaluator's format, a Parquet table, a shared format of "
-                "results, or an experiment tracker."
-            )
+            help="An evaluator's format, a Parquet table, a shared format of "
+            "results, or an experiment tracker."
         ),
     ] = "mmie",
     repeat: Annotated[
         int | None,
         Option(
             min=1,
-            help=(
-                "Only this repeat; by default all, or the first where a format holds one."
-            ),
+            help="Only this repeat; by default all, or the first where a format holds one.",
         ),
     ] = None,
     task: Annotated[
         str | None,
         Option(
-            help=(
-                "For eval-results: ID=SCORER, the benchmark's task and the "
-                "scorer that is its metric."
-            )
+            help="For eval-results: ID=SCORER, the benchmark's task and the "
+            "scorer that is its metric."
         ),
     ] = None,
 ) -> int:
@@ -382,7 +374,7 @@ def verify(
         bool,
         Option(
             "--repair",
-            help=("Set damaged parts aside, so that their records are made again."),
+            help="Set damaged parts aside, so that their records are made again.",
         ),
     ] = False,
 ) -> int:
@@ -490,9 +482,7 @@ def annotate(
         list[Path] | None,
         Argument(
             metavar="[ANSWERS]...",
-            help=(
-                "With --collect: the raters' files; by default those that --serve wrote."
-            ),
+            help="With --collect: the raters' files; by default those that --serve wrote.",
         ),
     ] = None,
     collect: Annotated[
@@ -504,19 +494,19 @@ def annotate(
     ] = None,
     pairs: Annotated[
         bool,
-        Option("--pairs", help=("Show two answers to compare instead of one to rate.")),
+        Option("--pairs", help="Show two answers to compare instead of one to rate."),
     ] = False,
     items: Annotated[int, Option(min=1, help="Number of items, drawn at random.")] = 50,
     repeated: Annotated[
         int | None,
         Option(
             min=0,
-            help=("How many of them each rater sees twice; by default 5, at most a third."),
+            help="How many of them each rater sees twice; by default 5, at most a third.",
         ),
     ] = None,
     gold: Annotated[
         Path | None,
-        Option(help=("Annotations known to be correct, to check raters against.")),
+        Option(help="Annotations known to be correct, to check raters against."),
     ] = None,
     system: Systems = None,
     seed: Annotated[int, Option(help="Seed of the random draw.")] = 0,
@@ -558,10 +548,8 @@ def compare(
     baseline: Annotated[
         str | None,
         Option(
-            help=(
-                "Compare with this one (a system, gt or "
-                "published:NAME); by default all pairs."
-            )
+            help="Compare with this one (a system, gt or "
+            "published:NAME); by default all pairs."
         ),
     ] = None,
     system: Systems = None,
@@ -610,9 +598,7 @@ def diff(
         int | None,
         Option(
             min=0,
-            help=(
-                "Compare texts and images for at most this many queries; scores for all."
-            ),
+            help="Compare texts and images for at most this many queries; scores for all.",
         ),
     ] = None,
     out: JsonFile = None,
@@ -687,17 +673,15 @@ def serve(
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 for a free one.")] = 8000,
     api_key_env: Annotated[
         str | None,
-        Option(help=("Environment variable that holds the key clients must send.")),
+        Option(help="Environment variable that holds the key clients must send."),
     ] = None,
     queue: Annotated[
         int,
-        Option(
-            min=1, help=("Most requests accepted at once; further ones get status 429.")
-        ),
+        Option(min=1, help="Most requests accepted at once; further ones get status 429."),
     ] = 128,
     timeout: Annotated[
         float,
-        Option(min=0.1, help=("Time limit of a request in seconds; then status 504.")),
+        Option(min=0.1, help="Time limit of a request in seconds; then status 504."),
     ] = 600.0,
     batch_wait: Annotated[
         float, Option(min=0, help="Milliseconds a batch waits for more requests.")

@@ -408,9 +408,10 @@ def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Conso
 
     console.print(f"report      {page}")
     if apart := furthest_apart(board, keys_shown(board.keys, limit_of(queries))):
-        ends = " and ".join(f"{name} ({score})" for name, score in apart.ends.items())
+        ends = ", ".join(f"{name} ({score})" for name, score in apart.ends.items())
         console.print(
-            f"look at     {apart.query}: the largest difference by {apart.scorer}, {ends}"
+            f"look at     {apart.query}, with the largest difference in {apart.scorer}: "
+            f"{ends}"
         )
 
 

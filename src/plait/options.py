@@ -38,10 +38,8 @@ Scorers = Annotated[
 Mode = Annotated[
     Literal["corrected", "official"] | None,
     Option(
-        help=(
-            "How judges ask and read replies: corrected, or exactly as the "
-            "released program (official)."
-        )
+        help="How judges ask and read replies: corrected, or exactly as the "
+        "released program (official)."
     ),
 ]
 Rubric = Annotated[
@@ -244,10 +242,8 @@ def pairing_options(
         Path | None,
         Option(
             metavar="FILE",
-            help=(
-                "Write a contact sheet, .png or .webp: a few queries answered by "
-                "every pairing."
-            ),
+            help="Write a contact sheet, .png or .webp: a few queries answered by "
+            "every pairing.",
         ),
     ] = None,
     shard: None = None,
