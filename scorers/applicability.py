@@ -71,11 +71,10 @@ class Applicability:
         """Why it is of no use in the run, and what is; empty where it can score answers."""
         if self.scorable or not self.answers:
             return ""
-        named = ", ".join(self.instead)
         return (
             f"{self.scorer} can score none of the {self.answers:,} answers "
-            f"({', '.join(self.refusals)}). Leave it out"
-            + (f", or use {named}" if named else "")
+            f"({', '.join(self.refusals)}). Use {' or '.join(self.instead)} instead, or "
+            "leave it out (with no scorer at all: --set scorers=[])"
         )
 
 

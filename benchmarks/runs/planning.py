@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
@@ -94,8 +94,9 @@ class RunPlan:
     """Models that their makers no longer serve."""
     applicability: Sequence[Applicability] = ()
     """How many of the answers each scorer can score."""
-    recorded_scorers: Collection[str] = ()
-    """Names of those that the run directory has already."""
+    useless_scorers: Sequence[str] = ()
+    """Scorers that can score no answer to any query of the data, each with what could;
+    `run` refuses them. Those that the run directory has already stay in it."""
     trimmed: str = ""
     """That queries were left out to fit a budget; empty where none were."""
     over_budget: str = ""
@@ -158,7 +159,9 @@ class RunPlan:
         with store.without(again):
             plan = _within_budget(limited_to, experiment, options)
         left = [c.spec for c in plan.counts if c.to_run]
-        former = read_manifest(config.root) if is_run(config.root) else {}
+        made = plan.experiment
+        planned = planned_answers(made.systems, made.samples, config.repeats)
+        found = applicability(made.scorers, planned)
         weights = experiment.missing_weights if left else ()
         return replace(
             plan,
@@ -168,13 +171,8 @@ class RunPlan:
             sources=sources_of(_making(experiment.plan, only_scorers), store),
             same_code=same_code,
             retired=list(retirements(experiment.plan.stages, date.today())),
-            applicability=applicability(
-                plan.experiment.scorers,
-                planned_answers(
-                    plan.experiment.systems, plan.experiment.samples, config.repeats
-                ),
-            ),
-            recorded_scorers=former.get("scorers", ()),
+            applicability=found,
+            useless_scorers=_useless_scorers(made, found),
         )
 
     @property
@@ -219,18 +217,9 @@ class RunPlan:
         ]
 
     @property
-    def useless_scorers(self) -> Sequence[str]:
-        """Scorers that can score no answer, each with what could; `run` refuses them.
-
-        Those that the run directory has already stay in it.
-        """
-        new = (a for a in self.applicability if a.scorer not in self.recorded_scorers)
-        return [applies.refused for applies in new if applies.refused]
-
-    @property
     def partly_scored(self) -> Sequence[str]:
-        """Scorers that can score a part of the answers: how many, and why not all."""
-        return grouped(applies for applies in self.applicability if applies.scorable)
+        """Scorers that cannot score all of the answers: how many they can, and why."""
+        return () if self.useless_scorers else grouped(self.applicability)
 
     @property
     def kept_images(self) -> str:
@@ -351,6 +340,22 @@ def _need(tally: StageCount) -> str:
 def _making(plan: Plan, only_scorers: bool) -> Sequence[StageSpec]:
     """The stages that may make records."""
     return replace(plan, systems=()).stages if only_scorers else plan.stages
+
+
+def _useless_scorers(made: Experiment, found: Iterable[Applicability]) -> list[str]:
+    """Say which new scorers can score no answer, whichever queries of the data are asked.
+
+    Of a few queries, a scorer may suit none by chance.
+    """
+    root = made.config.root
+    former = read_manifest(root).get("scorers", ()) if is_run(root) else ()
+    idle = {a.scorer for a in found if a.answers and not a.scorable}.difference(former)
+    if not idle:
+        return []
+    planned = planned_answers(made.systems, made.task.samples, made.config.repeats)
+    scorers = [scorer for scorer in made.scorers if scorer.name in idle]
+    applies = applicability(scorers, planned)
+    return [a.refused for a in applies if a.refused]
 
 
 def planned_answers(

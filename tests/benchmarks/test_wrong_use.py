@@ -220,7 +220,7 @@ def test_modules_in_the_current_folder_are_found(here: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "1 documents: 1 queries" in done.stdout
+    assert "1 document: 1 query" in done.stdout
     assert "own_tasks-queries-" in done.stdout
 
 
@@ -295,6 +295,10 @@ def test_a_scorer_of_a_part_is_told(here: Path) -> None:
     planned = plait("plan", *words, "--weights", "tiny", "--out", "run")
     assert planned.exit_code == 0
     assert "clipscore can score 6 of 8 answers" in planned.output
+    (here / "ids.txt").write_text("MSR-0003\n")
+    some = plait("plan", *words, "--weights", "tiny", "--ids", "ids.txt")
+    assert some.exit_code == 0, "other queries of the data suit it"
+    assert "clipscore can score 0 of 1 answers" in some.output
 
 
 def test_a_scorer_that_a_run_has_already_stays_in_it(here: Path) -> None:
