@@ -199,7 +199,7 @@ def refuse_pack(root: AnyPath) -> None:
     """UsageError where a pack would be changed."""
     if isinstance(root, PackPath):
         raise UsageError(
-            f"{root} is a packed run, which is read-only: name the run's own directory"
+            f"{root} is a packed run, which is only read: name the run's own directory"
         )
 
 

@@ -461,7 +461,7 @@ def test_what_no_model_page_can_say_is_refused(
 
 
 def test_data_of_a_folder_are_no_benchmark_of_the_hub(run: RunData, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no data set of the Hub"):
+    with pytest.raises(UsageError, match="not a data set on the Hub"):
         eval_results.export(run, run.systems, tmp_path, "test=bleu")
 
 
@@ -475,7 +475,7 @@ def test_data_of_a_folder_are_no_benchmark_of_the_hub(run: RunData, tmp_path: Pa
         (("--format", "wandb", "--repeat", "1"), "--repeat selects documents"),
         (("--format", "mlflow", "--task", "a=b"), "--task is for --format eval-results"),
         (("--format", "trackio", "--system", "gtt"), "did you mean 'gt'"),
-        (("--format", "eval-results"), "no data set of the Hub"),
+        (("--format", "eval-results"), "not a data set on the Hub"),
     ],
 )
 def test_options_that_say_nothing_of_a_format_are_refused(

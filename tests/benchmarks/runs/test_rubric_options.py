@@ -139,7 +139,7 @@ def test_a_new_judge_s_options_leave_other_judges_alone(place: Path) -> None:
     # Named again, a judge is asked anew, and it alone.
     assert plait("score", str(root), "--scorer", JUDGE, *AS_RELEASED).exit_code == 0
     assert judged(root) == expected(official_texts(), 4)
-    with pytest.raises(UsageError, match="no scorer here takes --mode"):
+    with pytest.raises(UsageError, match="none of the scorers takes --mode"):
         plait("score", str(root), "--scorer", "bleu", "--mode", "corrected")
 
 
