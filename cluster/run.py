@@ -167,7 +167,7 @@ def execute(
         store.sweep()
         known = read_entries(root / MANIFEST)
         if known.get(RUN_DIGEST, "") not in ("", options.joins, about.get(RUN_DIGEST)):
-            raise RunInUse(f"{root} has changed since this command began; give it again")
+            raise RunInUse(f"{root} has changed since this command began; run it again")
         keep_sources(root, options.sources if options.makes else ())
         if shard is not None and known.get(RUN_DIGEST) != about[RUN_DIGEST]:
             # All shards share it: the lock admits only those that write the same.

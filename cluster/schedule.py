@@ -112,7 +112,7 @@ class Scheduler(Engine):
         failure = Failure(_UNREAD, Fault.UNREAD)
         unread = [(queue, queue.unread()) for queue in self._queues.values()]
         for name in (queue.spec.name for queue, jobs in unread if jobs):
-            self._pool.notice(f"{name} is not asked any more: {_UNREAD}")
+            self._pool.notice(f"{name} is no longer asked: {_UNREAD}")
         return [(queue, [(job, failure) for job in jobs]) for queue, jobs in unread]
 
     def _finish_in_flight(self) -> None:
@@ -176,7 +176,7 @@ class Scheduler(Engine):
             place = spec.placement
             useful = 1 if place.remote else self._executor.most_workers(place)
             if useful is not None and most > useful:
-                raise UsageError(f"{name} can have {useful} worker here, not {most}")
+                raise UsageError(f"{name} can use {useful} worker here, not {most}")
             queue = self._queue_of(spec)
             queue.asked_workers, queue.max_workers = most, useful
         return f"{name} has at most {most:,} workers"

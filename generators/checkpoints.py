@@ -51,8 +51,9 @@ class UnavailableWeights(CheckpointError):
     def __init__(self, names: Sequence[str], cause: Exception) -> None:
         self.names, self.cause = names, cause
         super().__init__(
-            f"not in the Hub cache: {', '.join(names)} - `plait fetch` them or a TOML file "
-            f"where there is a network, or name a folder ({first_line(cause)})"
+            f"not in the Hub cache: {', '.join(names)}. Download with `plait fetch "
+            "NAME` or `plait fetch CONFIG.toml` where there is a network, or name a "
+            f"folder instead ({first_line(cause)})"
         )
 
 

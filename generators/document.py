@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
@@ -123,6 +124,16 @@ class Draft:
         return tuple(s for s in self.segments if isinstance(s, Image))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerForm:
+    """What an answer holds; of one that is still to be made, the most it may hold."""
+
+    text: bool = True
+    """Whether it holds text besides white space."""
+    images: float = math.inf
+    """How many images it holds; infinite where no upper bound is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """An interleaved answer: text and images in order."""
@@ -158,6 +169,11 @@ class Document:
     def images(self) -> tuple[Image, ...]:
         """The images, in order."""
         return tuple(s for s in self.segments if isinstance(s, Image))
+
+    @property
+    def form(self) -> AnswerForm:
+        """Whether it holds text, and how many images."""
+        return AnswerForm(text=bool(self.text.strip()), images=len(self.images))
 
 
 @dataclass(frozen=True, slots=True)

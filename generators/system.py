@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 
 from plait.generators.base import Failure, Job, Outcome, Result, Skip, StageSpec, Walk
 from plait.generators.document import (
+    AnswerForm,
     Content,
     Document,
     Draft,
@@ -126,6 +127,23 @@ class System:
         """Whether what was drawn may have the stages after the first asked again."""
         tries = 1 if self.review is None else self.review.tries
         return self.input_images > 0 or tries > 1
+
+    def answer_form(self, sample: Query) -> AnswerForm | None:
+        """Return what its answer to `sample` may hold; None where it gives none.
+
+        Known before anything is made. A native model, a server that draws, or a user's
+        class may hold text and any number of images.
+        """
+        if self.is_given:
+            given = _given_document(self, sample)
+            return given.value.form if isinstance(given, Result) else None
+        images = any(isinstance(segment, Image) for segment in sample.question)
+        if self.draft is None and _reason_not_to_draw(sample, images=images):
+            return None
+        if self.t2i is None:
+            return AnswerForm()
+        most = self.max_images * len(sample.openings)
+        return AnswerForm(text=self.draft is not None, images=most)
 
     @property
     def opening(self) -> tuple[Any, ...]:
@@ -348,11 +366,18 @@ def _for(stage: StageSpec, request: ImageRequest) -> ImageRequest:
     return request if stage.seeded else replace(request, seed=None)
 
 
-def _as_prompt(sample: Query, request: Request) -> Outcome[Draft]:
+def _reason_not_to_draw(sample: Query, *, images: bool) -> str:
+    """Say why a text-to-image model alone skips a query, with `images` or without."""
     if not sample.wants_images:
-        return Skip("a text-to-image model alone draws, and the query asks for text")
-    if request.images:
-        return Skip("a text-to-image model alone reads text; the query has images")
+        return "a text-to-image model alone draws, and the query asks for text"
+    if images:
+        return "a text-to-image model alone reads text; the query has images"
+    return ""
+
+
+def _as_prompt(sample: Query, request: Request) -> Outcome[Draft]:
+    if reason := _reason_not_to_draw(sample, images=bool(request.images)):
+        return Skip(reason)
     texts = (s.text for s in request.turns[-1].content if isinstance(s, Text))
     return Result(Draft((ImageRequest(prompt="".join(texts).strip()),)))
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Weights
 from plait.generators.document import Candidate, Document, Query, Score, Text
 from plait.generators.thoughts import UNFINISHED, separate
-from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer
+from plait.scorers.base import NO_TRUTH, DocumentSettings, NoScore, Preset, Presets, Scorer
 from plait.scorers.judging.isg import LAST, NEVER_JUDGED, structure
 from plait.scorers.judging.replies import Unreadable
 from plait.scorers.judging.sources import Mode
@@ -118,16 +118,18 @@ class KnownAnswerScorer(Scorer):
             "options, 0.25 of four and 0.5 of two"
         )
 
-    def candidate(
-        self, query: Query, document: Document
-    ) -> Candidate | Unscored | NotApplicable:
+    def candidate(self, query: Query, document: Document) -> Candidate | NoScore:
         """Return the text without a thought, and what is known."""
-        if (known := query.metadata.get(KNOWN)) is None:
-            return NotApplicable("no answer that can be compared is known of the query")
         reply = separate(document.text)
         if reply.unfinished and self.stage.settings["mode"] == "corrected":
             return Unscored(f"the answer {UNFINISHED}")
-        return Candidate(Document((Text(reply.text),)), criteria=known)
+        return Candidate(Document((Text(reply.text),)), criteria=query.metadata[KNOWN])
+
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs an answer that is known."""
+        if KNOWN in query.metadata:
+            return None
+        return NotApplicable("no answer that can be compared is known of the query")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +144,22 @@ class StructureScorer(Scorer):
         """Which mode."""
         return f"{self.stage.settings['mode']} mode"
 
-    def candidate(
-        self, query: Query, document: Document
-    ) -> Candidate | Unscored | NotApplicable:
+    def candidate(self, query: Query, document: Document) -> Candidate | NoScore:
         """Return the order of both as text."""
         mode: Mode = self.stage.settings["mode"]
-        if query.reference is None:
-            return NotApplicable("the query has no ground truth")
-        if mode == "official" and LAST in query.metadata:
-            return NEVER_JUDGED
+        assert query.reference is not None
         if mode == "corrected" and not document.segments:
             return Unscored("the document is empty")
         own, true = (structure(d.segments, mode) for d in (document, query.reference))
         known = json.dumps({"form": ORDER, "truth": true})
         return Candidate(Document((Text(own),)), criteria=known)
+
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs a ground truth; the released program leaves out one query of a file."""
+        if query.reference is None:
+            return NotApplicable(NO_TRUTH)
+        last = self.stage.settings["mode"] == "official" and LAST in query.metadata
+        return NEVER_JUDGED if last else None
 
 
 # ------------------------------------------------------------------------------ readers

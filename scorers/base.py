@@ -23,7 +23,7 @@ from plait.generators.base import (
     Walk,
     Weights,
 )
-from plait.generators.document import Candidate, Document, Query, Score
+from plait.generators.document import AnswerForm, Candidate, Document, Query, Score
 from plait.generators.names import with_overrides
 from plait.generators.settings import (
     ModelSettings,
@@ -44,6 +44,12 @@ ReleasedSummary = Literal["", "mmie", "opening"]
 """Which released program's summary stands beside a scorer's means; mostly none."""
 MEMBER = "is of whole sets of images"
 """How the reason ends why a document that adds to a figure has no value."""
+NO_IMAGE = "the document holds no image"
+NO_TRUTH = "the query has no ground truth"
+NO_TRUE_IMAGE = "the ground truth holds no image"
+NO_QUESTION = "the question holds no text"
+NoScore = NotApplicable | Unscored
+"""Why a document has no score, where no stage has to look at it."""
 _ENDS = re.compile(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)")
 _ROUNDING = 1e-6
 """Part of a scale by which a value may exceed its ends: cosines in float32 do."""
@@ -112,6 +118,12 @@ class Scorer:
     presets: ClassVar[Presets]
     declared_parts: ClassVar[PartTable] = NO_PARTS
     """What the numbers among a score's `parts` are."""
+    least_images: ClassVar[int] = 1
+    """An answer with fewer images has no score, of scorers of `images_only`."""
+    too_few_images: ClassVar[str] = NO_IMAGE
+    """Why it has none."""
+    no_text: ClassVar[str] = ""
+    """Why an answer without text has no score; empty where it may have one."""
     former: ClassVar[str] = ""
     """The stage that gave it one record for each document in earlier versions of plait.
     Runs of these are read: such a stage is of kind SCORE, today's is not."""
@@ -209,9 +221,7 @@ class Scorer:
         """Return the most jobs of one round for an answer of so many images."""
         return 1
 
-    def candidate(
-        self, query: Query, document: Document
-    ) -> Candidate | Unscored | NotApplicable:
+    def candidate(self, query: Query, document: Document) -> Candidate | NoScore:
         """Return what the stage scores, or why there is nothing to score."""
         raise NotImplementedError
 
@@ -223,14 +233,31 @@ class Scorer:
         """Walk to the score in the one record of a document."""
         return self.read((yield [Job(self.stage, Candidate(document), query.id)])[0])
 
-    def judge(self, query: Query, document: Document) -> Walk[Score]:
-        """Walk to the score of one document: pure functions between the stages' jobs."""
+    def refusal(self, query: Query, form: AnswerForm) -> NoScore | None:
+        """Return why no answer to `query` of this form has a score; None where one may.
+
+        A plan asks it of what a system's answers may hold at most, `judge` of an answer.
+        """
         if self.images_only and not query.wants_images:
             return NotApplicable("the query asks for no images")
+        if (refused := self.query_refusal(query)) is not None:
+            return refused
+        if self.images_only and form.images < self.least_images:
+            return Unscored(self.too_few_images)
+        return Unscored(self.no_text) if self.no_text and not form.text else None
+
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """Return why no answer to `query` has a score, whatever it holds."""
+        return None
+
+    def judge(self, query: Query, document: Document) -> Walk[Score]:
+        """Walk to the score of one document: pure functions between the stages' jobs."""
+        if (refused := self.refusal(query, document.form)) is not None:
+            return refused
         return (yield from self.walk(query, document))
 
     def walk(self, query: Query, document: Document) -> Walk[Score]:
-        """Walk to the score of a document that is not told apart by its query alone."""
+        """Walk to the score of a document that is not refused."""
         candidate = self.candidate(query, document)
         if not isinstance(candidate, Candidate):
             return candidate

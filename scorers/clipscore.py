@@ -24,7 +24,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from plait.generators.base import Job, Kind, Outcome, Result, Unscored, Walk, Weights
+from plait.generators.base import (
+    Job,
+    Kind,
+    NotApplicable,
+    Outcome,
+    Result,
+    Unscored,
+    Walk,
+    Weights,
+)
 from plait.generators.document import (
     Candidate,
     Document,
@@ -35,7 +44,7 @@ from plait.generators.document import (
     Text,
 )
 from plait.generators.settings import unkeyed
-from plait.scorers.base import Preset, Presets, Scorer
+from plait.scorers.base import NO_QUESTION, NoScore, Preset, Presets, Scorer
 from plait.scorers.embeddings.records import alone, directions, values_of, vectors
 from plait.scorers.embeddings.settings import ClipSettings, DinoSettings
 from plait.scorers.parts import PartScale, PartTable
@@ -44,7 +53,6 @@ if TYPE_CHECKING:
     from plait.scorers.embeddings.records import Vectors
 
 LongText = Literal["truncate", "mean", "max"]
-NO_IMAGE = "the document holds no image"
 HESSEL_WEIGHT = 2.5
 """w of CLIP-S = w * max(cos, 0): Hessel et al. 2021, section 3."""
 EXCERPT = 100
@@ -128,6 +136,7 @@ class ClipScorer(Scorer):
         PartScale("pairs/*/cosine_100", "100 * cosine", "-100-100"),
     )
     former = "clipscore"
+    no_text: ClassVar[str] = "the document holds no text to compare its images with"
     scale: str = "0-2.5"
     unit: str = "2.5 * cosine"
     licence: str = "MIT"
@@ -152,15 +161,13 @@ class ClipScorer(Scorer):
 
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over the pairs with text."""
-        if not document.images:
-            return Unscored(NO_IMAGE)
         compared = self.compared(query, document)
         if self.stage.kind is Kind.SCORE:
             return (yield from self.whole(query, compared))
         pairs = pairs_of(compared, cleaned)
         scored = [pair for pair in pairs if pair.text]
         if not scored:
-            return Unscored("the document holds no text to compare its images with")
+            return Unscored(ClipScorer.no_text)
         texts = list(dict.fromkeys(pair.text for pair in scored))
         inputs = [*map(self._asked, texts), *(alone(pair.image) for pair in scored)]
         made = yield from values_of([Job(self.stage, i, query.id) for i in inputs])
@@ -186,6 +193,12 @@ class ClipScorer(Scorer):
         return float(mean @ image / (mean @ mean) ** 0.5)
 
 
+def refusal_of_blank(query: Query) -> NoScore | None:
+    """Return why a question without text is not compared with images; None with text."""
+    blank = not Document(query.question).text.strip()
+    return NotApplicable(NO_QUESTION) if blank else None
+
+
 @dataclass(frozen=True, slots=True)
 class PromptClipScorer(ClipScorer):
     """Scores the images of a document against the question that asked for them."""
@@ -193,6 +206,12 @@ class PromptClipScorer(ClipScorer):
     presets: ClassVar[Presets] = {
         "clipscore-prompt": Preset(ClipScoreSettings(), stage="clip")
     }
+
+    no_text: ClassVar[str] = ""
+
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs the text of the question."""
+        return refusal_of_blank(query)
 
     def compared(self, query: Query, document: Document) -> Document:
         """Return the text of the question with the images of the document."""
@@ -208,6 +227,8 @@ class ConsistencyScorer(Scorer):
         "consistency-dino": Preset(DinoSettings(), {"licence": "Apache-2.0"}, "dinov2"),
     }
     declared_parts: ClassVar[PartTable] = PartTable.of(PartScale("images", "images"))
+    least_images: ClassVar[int] = 2
+    too_few_images: ClassVar[str] = "the document holds fewer than two images"
     former = "clipscore"
     scale: str = "-1-1"
     unit: str = "cosine"
@@ -228,8 +249,7 @@ class ConsistencyScorer(Scorer):
 
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over pairs of images."""
-        if (n := len(document.images)) < 2:
-            return Unscored("the document holds fewer than two images")
+        n = len(document.images)
         if self.stage.kind is Kind.SCORE:
             return (yield from self.whole(query, document))
         jobs = [Job(self.stage, alone(image), query.id) for image in document.images]

@@ -38,10 +38,8 @@ from plait.generators.base import (
     Failure,
     Job,
     Kind,
-    NotApplicable,
     Result,
     StageSpec,
-    Unscored,
     Walk,
     Weights,
 )
@@ -57,8 +55,8 @@ from plait.generators.document import (
 )
 from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.work import SCORED, FigureRange, Work
-from plait.scorers.base import Preset, Presets, Scorer
-from plait.scorers.clipscore import NO_IMAGE
+from plait.scorers.base import NoScore, Preset, Presets, Scorer
+from plait.scorers.clipscore import refusal_of_blank
 from plait.scorers.embeddings.records import alone, directions, values_of, vectors
 from plait.scorers.embeddings.settings import (
     EMBEDDED,
@@ -181,13 +179,13 @@ class PromptScorer(Scorer):
         """Return one for each image, and one for the question."""
         return images + 1
 
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs the text of the question."""
+        return refusal_of_blank(query)
+
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over the images; `parts` holds the value of each."""
         asked = Document(query.question).text
-        if not asked.strip():
-            return NotApplicable("the question holds no text")
-        if not document.images:
-            return Unscored(NO_IMAGE)
         inputs = self.inputs(asked, document.images)
         made = yield from values_of([Job(self.stage, i, query.id) for i in inputs])
         if not isinstance(made, list):
@@ -298,8 +296,6 @@ class AestheticScorer(Scorer):
 
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over the images; `parts` holds the value of each."""
-        if not document.images:
-            return Unscored(NO_IMAGE)
         jobs = [Job(self.head, Candidate(Document()), query.id)]
         jobs += [Job(self.stage, alone(image), query.id) for image in document.images]
         made = yield from values_of(jobs)

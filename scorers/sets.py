@@ -19,10 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from plait.generators.base import Job, NotApplicable, SetMember, Unscored, Walk
-from plait.generators.document import Document, Query, Score
-from plait.scorers.base import MEMBER, Preset, Presets, Scorer
-from plait.scorers.clipscore import NO_IMAGE
+from plait.generators.base import Job, NotApplicable, SetMember, Walk
+from plait.generators.document import Document, Image, Query, Score
+from plait.scorers.base import MEMBER, NO_TRUE_IMAGE, NoScore, Preset, Presets, Scorer
 from plait.scorers.embeddings.records import alone, values_of
 from plait.scorers.embeddings.settings import ClipSettings, InceptionSettings
 
@@ -59,14 +58,19 @@ class SetScorer(Scorer):
         """Return one for each image of the answer and of the ground truth."""
         return images + (len(query.reference.images) if query.reference else 0)
 
+    def _truth(self, query: Query) -> tuple[Image, ...]:
+        """Return the images of the ground truth, where it compares with them."""
+        compares = self.name != "diversity"
+        return query.reference.images if query.reference and compares else ()
+
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """All but the diversity need images of the ground truth."""
+        lacking = self.name != "diversity" and not self._truth(query)
+        return NotApplicable(NO_TRUE_IMAGE) if lacking else None
+
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to what the document adds to the sets."""
-        if not document.images:
-            return Unscored(NO_IMAGE)
-        compares = self.name != "diversity"
-        truth = query.reference.images if query.reference and compares else ()
-        if compares and not truth:
-            return NotApplicable("the ground truth holds no image")
+        truth = self._truth(query)
         images = (*truth, *document.images)
         made = yield from values_of([Job(self.stage, alone(i), query.id) for i in images])
         if not isinstance(made, list):

@@ -32,7 +32,16 @@ from plait.generators.document import Candidate, Document, Image, Query, Score
 from plait.generators.extras import Extra
 from plait.generators.settings import unkeyed
 from plait.generators.work import FigureRange
-from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer
+from plait.scorers.base import (
+    NO_IMAGE,
+    NO_TRUE_IMAGE,
+    NO_TRUTH,
+    DocumentSettings,
+    NoScore,
+    Preset,
+    Presets,
+    Scorer,
+)
 from plait.scorers.embeddings.settings import ImageModelSettings
 from plait.scorers.parts import PartScale, PartTable
 
@@ -190,16 +199,19 @@ def pixels_of(image: Pillow, size: tuple[int, int]) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 
 
+def _without_images(truth: Document | None) -> NotApplicable | None:
+    """Return why there is nothing to compare images with; None where there is."""
+    if truth is None:
+        return NotApplicable(NO_TRUTH)
+    return None if truth.images else NotApplicable(NO_TRUE_IMAGE)
+
+
 def _images(
     document: Document, truth: Document | None
-) -> tuple[tuple[Image, ...], tuple[Image, ...]] | Unscored | NotApplicable:
-    if truth is None:
-        return NotApplicable("the query has no ground truth")
-    if not truth.images:
-        return NotApplicable("the ground truth holds no image")
-    if not document.images:
-        return Unscored("the document holds no image")
-    return tuple(document.images), tuple(truth.images)
+) -> tuple[tuple[Image, ...], tuple[Image, ...]] | NoScore:
+    if truth is None or not truth.images:
+        return _without_images(truth) or NotApplicable(NO_TRUE_IMAGE)
+    return (document.images, truth.images) if document.images else Unscored(NO_IMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +233,14 @@ class PairedScorer(Scorer):
     )
     images_only: bool = True
 
-    def candidate(
-        self, query: Query, document: Document
-    ) -> Candidate | Unscored | NotApplicable:
+    def candidate(self, query: Query, document: Document) -> Candidate | NoScore:
         """Return the images alone: systems with other text beside them share the record."""
         images = _images(document, query.reference)
         if not isinstance(images, tuple):
             return images
         answer, reference = (Document(each) for each in images)
         return Candidate(answer, reference=reference)
+
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs images of the ground truth."""
+        return _without_images(query.reference)

@@ -34,7 +34,15 @@ from plait.generators.document import Candidate, Document, Query, Score, Text
 from plait.generators.extras import Extra
 from plait.generators.settings import unkeyed
 from plait.generators.work import SCORED, FigureRange, Work
-from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer, SmallModelSettings
+from plait.scorers.base import (
+    NO_TRUTH,
+    DocumentSettings,
+    NoScore,
+    Preset,
+    Presets,
+    Scorer,
+    SmallModelSettings,
+)
 from plait.scorers.parts import PartScale, PartTable
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
@@ -43,6 +51,7 @@ ORDER = 4
 """The longest n-grams that BLEU counts (Papineni et al. 2002, section 2.3)."""
 ROUGE = {"rouge1": 1, "rouge2": 2, "rougeL": 1}
 """Variant -> the fewest words that it compares."""
+_NO_TEXT = "the document holds no text"
 _WORD = re.compile("[a-z0-9]+")
 
 
@@ -230,19 +239,24 @@ class Rouge(TextStage):
         return Score(parts["rougeL"]["f1"], parts)
 
 
-def texts_of(
-    document: Document, truth: Document | None
-) -> tuple[str, str] | Unscored | NotApplicable:
+def texts_of(document: Document, truth: Document | None) -> tuple[str, str] | NoScore:
     """Return both texts on one line each, or why there is nothing to compare.
 
     Line breaks and boundaries of segments do not count.
     """
+    true = _true_text(truth)
+    if not isinstance(true, str):
+        return true
+    own = " ".join(document.text.split())
+    return (own, true) if own else Unscored(_NO_TEXT)
+
+
+def _true_text(truth: Document | None) -> str | NotApplicable:
+    """Return the ground truth's text on one line, or why there is none."""
     if truth is None:
-        return NotApplicable("the query has no ground truth")
-    own, true = (" ".join(d.text.split()) for d in (document, truth))
-    if not true:
-        return NotApplicable("the ground truth holds no text")
-    return (own, true) if own else Unscored("the document holds no text")
+        return NotApplicable(NO_TRUTH)
+    true = " ".join(truth.text.split())
+    return true or NotApplicable("the ground truth holds no text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +284,14 @@ class TextScorer(Scorer):
         PartScale("reference_words", "words"),
     )
 
-    def candidate(
-        self, query: Query, document: Document
-    ) -> Candidate | Unscored | NotApplicable:
+    no_text: ClassVar[str] = _NO_TEXT
+
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs text of the ground truth."""
+        true = _true_text(query.reference)
+        return None if isinstance(true, str) else true
+
+    def candidate(self, query: Query, document: Document) -> Candidate | NoScore:
         """Return the texts alone: systems that draw other images to them share it."""
         texts = texts_of(document, query.reference)
         if not isinstance(texts, tuple):

@@ -62,7 +62,7 @@ _NAMED = {"planned": "answers", "missing": "not made"}
 HEADINGS = {
     name: _NAMED.get(name, name.replace("_", " ")) for name in COUNTS if name != "scored"
 }
-ABOUT_FAILURES = f"Every answer and judgement without a value is named in {FAILURES}."
+ABOUT_FAILURES = f"Every answer and judgement without a value is listed in {FAILURES}."
 ABOUT_CONTROLS = (
     "Answers made worse on purpose from the ground truth. A scorer can be trusted where "
     "it ranks the ground truth above them (order right: the whole interval of the "
@@ -70,10 +70,10 @@ ABOUT_CONTROLS = (
     "what the control changes."
 )
 ABOUT_SPENT = (
-    "Seconds are those that stages were busy. A record counts once in a row, however many "
-    "answers or judgements are made of it, and in the row of each system or scorer that it "
-    "serves. Money is told where an endpoint has prices. Images that a critic discarded "
-    "count with what they took."
+    "Seconds are those in which stages were busy. A record counts once in a row, "
+    "however many answers or judgements it serves, and in the row of each system or "
+    "scorer that uses it. Costs are shown where an endpoint has prices. Images that "
+    "a critic discarded are included."
 )
 _SPENT = {**MEASURES, "discarded": "images discarded"}
 LeaderboardRow = Mapping[str, Any]

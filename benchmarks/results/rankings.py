@@ -33,8 +33,8 @@ from plait.scorers.statistics.estimate import (
 _STRONGEST = 40
 """Share of colour behind a correlation of 1 on the page, in percent."""
 ABOUT_CORRELATIONS = (
-    "1: both put the systems in the same order, the better first; -1: in the opposite one. "
-    "95% intervals by query; the systems are taken as they are."
+    "1: both rank the systems in the same order; -1: in the opposite order. 95% "
+    "intervals by query, for these systems."
 )
 
 
@@ -116,7 +116,10 @@ class Rankings:
         pairs = [*combinations(range(len(self.series)), 2)]
         sizes = {(i, j): min(self.series[i].n, self.series[j].n) for i, j in pairs}
         if (many := len(self.systems)) < LEAST:
-            reason = f"{many} systems have a score by all, fewer than {LEAST}"
+            reason = (
+                f"too few systems with a score from every scorer ({many}, fewer than "
+                f"{LEAST})"
+            )
             return {pair: Estimate(None, None, n, reason) for pair, n in sizes.items()}
         centred = self._ranks - self._ranks.mean(axis=2, keepdims=True)
         spread = np.sqrt((centred**2).sum(axis=2))
@@ -124,7 +127,9 @@ class Rankings:
         for (i, j), n in sizes.items():
             with np.errstate(invalid="ignore", divide="ignore"):
                 rho = (centred[i] * centred[j]).sum(axis=1) / (spread[i] * spread[j])
-            found[i, j] = _estimate(rho, n, "one of both gives all systems the same rank")
+            found[i, j] = _estimate(
+                rho, n, "one of the two gives all systems the same rank"
+            )
         return found
 
     def tables(self) -> Iterator[ResultTable]:
@@ -144,8 +149,8 @@ class Rankings:
             for s in order
         ]
         notes = [
-            "Over the systems that have a score by all; 1 is the best. No interval: the "
-            "rank is the same whichever queries are drawn."
+            "Among the systems with a score from every scorer; 1 is the best. No "
+            "interval: the rank is the same whichever queries are drawn."
         ]
         columns = [TableColumn(name, numeric=True) for name in names]
         return ResultTable.of("Ranks", ["system", *columns], rows, notes)

@@ -158,7 +158,7 @@ def most_frequent(
     kinds = sum(reason.get("kinds", 1) for _, reason in ranked[_IN_TERMINAL:])
     more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; " if kinds else ""
     shown = ((name, [reason]) for name, reason in ranked[:_IN_TERMINAL])
-    return reasons_table(who, shown, [f"{more}each one is named in {file}"])
+    return reasons_table(who, shown, [f"{more}each one is listed in {file}"])
 
 
 def _texts(reason: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -30,8 +30,8 @@ MOST_LANES = 24
 _COLUMNS = 300
 _LEAST_SHARE, _MOST_NAMED = 0.01, 4
 _PARTS = {
-    "load_bound_s": "with nothing to do but load models",
-    "wait_bound_s": "without work for any worker",
+    "load_bound_s": "waiting for models to load",
+    "wait_bound_s": "with no work for any worker",
     "start_ray_s": "starting Ray",
     "driver_s": "stopping, counting, compacting and reading results",
 }
@@ -70,7 +70,7 @@ def show_times(root: AnyPath, console: Console) -> None:
     """Print what the last session of a run waited for, or that it has no trace."""
     sessions = read_sessions(root)
     if not sessions:
-        console.print("The run has no trace of its time: it was made without one.")
+        console.print("The run has no timing trace: none was recorded.")
     for session in sessions[-1:]:
         for text in words_of(summarise(session)):
             console.print(text, soft_wrap=True)
@@ -95,9 +95,9 @@ def words_of(summary: Mapping[str, Any]) -> list[str]:
     idle, loading = summary["idle_hours"], summary["load_hours"]
     return [
         time,
-        f"Workers held {held:,.3g} {summary['hours_unit']}-hours, of which {idle:,.3g} "
-        f"({idle / held:.0%}) computed nothing; starting and loading took "
-        f"{loading / held:.0%}.",
+        f"Workers held {held:,.3g} {summary['hours_unit']}-hours, of which "
+        f"{idle:,.3g} ({idle / held:.0%}) were not spent computing; starting and "
+        f"loading took {loading / held:.0%}.",
     ]
 
 

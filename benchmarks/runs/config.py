@@ -80,6 +80,10 @@ RunPlace = Annotated[AnyPath, PlainValidator(_place), PlainSerializer(str)]
 PageQueries = Annotated[int | Literal["all"] | None, BeforeValidator(_number_or_all)]
 
 
+USD = "USD"
+"""The currency of prices where a config names none."""
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -94,10 +98,13 @@ class EngineConfig(_Section):
     grace_s: float = Field(default=10.0, ge=0)
     """How long Ctrl-C waits for batches in flight."""
     price_per_gpu_hour: float | None = Field(default=None, ge=0)
-    """For the forecast alone, in the unit of the endpoints' prices."""
+    """For the forecast alone."""
     max_cost: float | None = Field(default=None, gt=0)
-    """What all endpoints of the run may cost together, in the unit of their prices, over
-    all commands on its directory; requests in flight when it is reached are still paid."""
+    """What all endpoints of the run may cost together, over all commands on its directory;
+    requests in flight when it is reached are still paid."""
+    currency: str = Field(default=USD, min_length=1)
+    """Of every price and cost in the config, such as EUR: shown beside amounts of money,
+    and nothing is converted."""
 
 
 class CompositionConfig(_Section):

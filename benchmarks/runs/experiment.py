@@ -457,8 +457,8 @@ class NameResolver:
             ]
         if both := {system.name for system in given} & systems.keys():
             raise UsageError(
-                f"{', '.join(sorted(both))} is a system's name and that of given answers; "
-                "give the answers another"
+                f"{', '.join(sorted(both))} names both a system and given answers; "
+                "give the answers another name"
             )
         return ResolvedNames(
             systems=(*given, *named),
@@ -604,8 +604,8 @@ def reopen(
     task, given = read_task(config)
     if lines := [*answers.changed_answers(manifest.get("data"), task.about)]:
         raise UsageError(
-            f"{'; '.join(lines)} since the run in {root} was made: put the former ones "
-            "back, or score today's into another directory with --out"
+            f"{'; '.join(lines)} since the run in {root} was made: restore the former "
+            "ones, or score the current ones into another directory with --out"
         )
     if changes:
         run = f"the run in {root}"
@@ -650,7 +650,7 @@ def warn_of_faults(root: AnyPath, scorers: Iterable[Scorer]) -> None:
             again = command_text(
                 "plait", "score", root, "--scorer", scorer.name, "--remake"
             )
-            told = f"{scorer.name} was made by {faults}; `{again}` makes it again"
+            told = f"{scorer.name} was made by {faults}; `{again}` scores again"
             warnings.warn(told, PlaitWarning, stacklevel=2)
 
 
@@ -668,8 +668,8 @@ def other_given_answers(
         if then[name] != now[name]:
             yield (
                 f"the answers of {name} in data {experiment.config.data} have changed "
-                "since the run was made: put the former ones back, or take today's with "
-                "--changed-data remake"
+                "since the run was made: restore the former ones, or use the current "
+                "ones with --changed-data remake"
             )
 
 

@@ -62,14 +62,14 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
 
 def _damaged_results(root: AnyPath) -> list[str]:
     """Return what is wrong with the files of the results, a line for each."""
-    again = f"`{command_text('plait', 'report', root)}` makes it anew from the records"
+    again = f"`{command_text('plait', 'report', root)}` rebuilds it from the records"
     try:
         files = RunResults.at(root).damage(images=True)
     except NoResults:
         return []
     except ResultsError as error:
         return [str(error)]
-    return [f"{file}: it is gone or its bytes have changed; {again}" for file in files]
+    return [f"{file}: it is missing or has changed; {again}" for file in files]
 
 
 def _damaged_members(pack: PackPath) -> list[str]:
@@ -105,8 +105,9 @@ def _remarks(
             yield Text.assemble(("damaged", "red"), f" {check.part}: {check.damage}")
         if stage.missing:
             text = (
-                f" {stage.missing:,} of {stage.noted:,} records of {stage.name}, in parts "
-                "that are gone or set aside; the run's command makes them again"
+                f" {stage.missing:,} of {stage.noted:,} records of {stage.name}, in "
+                "parts that are missing or set aside; running the command of the run "
+                "again makes them"
             )
             yield Text.assemble(("missing", "red"), text)
         if keys := stage.undecodable:
@@ -119,19 +120,26 @@ def _remarks(
             "payloads were compared with their digests, text was only read."
         )
     if RECORDS not in read_entries(root / MANIFEST):
-        yield "How many records there should be was not noted: the run's command tells."
+        yield (
+            "The run has not noted how many records there should be; its command "
+            "shows what is missing."
+        )
     if not any(stage.damaged for stage in stages):
         yield "No part is damaged."
         return
     lost = sum(stage.lost for stage in stages)
     uncounted = sum(stage.uncounted for stage in stages)
-    more = f", and those of {uncounted:,} parts that cannot be counted" if uncounted else ""
-    yield f"A repair makes {lost:,} records again{more}."
+    more = (
+        f", and an unknown number in {uncounted:,} parts that cannot be read"
+        if uncounted
+        else ""
+    )
+    yield f"A repair would make {lost:,} records again{more}."
     if not repair:
         repairing = command_text("plait", "verify", root, "--repair")
         yield (
-            f"Nothing was changed. `{repairing}` sets the damaged parts aside; then run "
-            "the run's command again."
+            f"Nothing was changed. `{repairing}` sets the damaged parts aside; then "
+            "run the command of the run again."
         )
 
 
@@ -142,6 +150,6 @@ def _set_aside(root: AnyPath, stages: Sequence[StageCheck], console: Console) ->
             store = Store(root, repairs=True, on_notice=lambda _: None)
             count = store.set_aside(damaged)
         console.print(
-            f"{count:,} part{'s' * (count != 1)} set aside as *.unreadable. Run the run's "
-            "command again to make their records again."
+            f"{count:,} part{'s' * (count != 1)} set aside as *.unreadable. Run the "
+            "command of the run again to make their records again."
         )

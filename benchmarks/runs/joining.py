@@ -213,7 +213,7 @@ def _other_stages(
     name: str, there: System | Scorer, here: System | Scorer
 ) -> Iterator[str]:
     if len(there.stages) != len(here.stages):
-        yield f"{name} has other stages than in the run"
+        yield f"{name} has different stages than in the run"
         return
     for then, now in zip(there.stages, here.stages, strict=True):
         if then.digest != now.digest:

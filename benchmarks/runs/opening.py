@@ -65,8 +65,8 @@ def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
         _refuse_other_run(results, noted)
         if remakes and (files := results.damage()):
             raise ResultsError(
-                f"{results.folder / files[0]} is damaged; the results are made anew from "
-                "the run's records, where its data and modules are there"
+                f"{results.folder / files[0]} is damaged; the results are rebuilt "
+                "from the run's records if its data and modules are available"
             )
     except NoResults:
         manifest = read_manifest(root)
@@ -83,7 +83,7 @@ def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
             return make_results(root, strict=strict)
         except _NOT_MADE as missing:
             if is_gone(missing):
-                told = f"{error}. They are not there: {missing}"
+                told = f"{error}. They are not available: {missing}"
                 raise ResultsError(told) from missing
             raise
     lack = ""
@@ -100,7 +100,7 @@ def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
     except (StoreError, WriteError):
         raise
     except (*_NOT_MADE, AttributeError) as error:
-        told = f"the results of {root} lack {lack}, and cannot be made anew"
+        told = f"the results of {root} lack {lack}, and cannot be rebuilt"
         warnings.warn(f"{told}: {error}", PlaitWarning, stacklevel=3)
         return results
 
@@ -132,9 +132,9 @@ def _refuse_other_run(results: RunResults, noted: Mapping[str, Any]) -> None:
     )
     if not all(stays):
         raise ResultsError(
-            f"{results.folder / ABOUT} is of another run than {results.root / MANIFEST}; "
-            "`plait report` makes the results anew from the run's records, where its data "
-            "and modules are there"
+            f"{results.folder / ABOUT} belongs to another run than "
+            f"{results.root / MANIFEST}; `plait report` rebuilds the results from the "
+            "run's records if its data and modules are available"
         )
 
 

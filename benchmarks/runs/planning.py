@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import cache
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from plait.benchmarks.results.table import ResultTable, TableColumn
+from plait.benchmarks.runs.config import is_run
 from plait.benchmarks.runs.experiment import (
     Experiment,
     engine_options,
@@ -24,6 +26,8 @@ from plait.benchmarks.runs.experiment import (
 from plait.benchmarks.runs.forecast.forecast import Forecast, time_text
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Sources
+from plait.benchmarks.runs.run_directory import read_manifest
+from plait.benchmarks.wording import quantity
 from plait.cluster.counts import StageCount, count
 from plait.cluster.plan import Plan, thinking_drafts
 from plait.cluster.shard import Shard
@@ -31,11 +35,18 @@ from plait.cluster.sources import StageSource, sources_of
 from plait.cluster.store import Store
 from plait.generators.base import StageSpec
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Image, Query
+from plait.generators.document import Image, Malformed, Query
 from plait.generators.errors import UsageError
+from plait.generators.system import System
 from plait.pipelines.presets import retirements
+from plait.scorers.applicability import (
+    Applicability,
+    PlannedAnswers,
+    applicability,
+    grouped,
+)
 
-_COUNTS = ("asked", "shared", "there", "to run", "then up to", "batch")
+_COUNTS = ("requests", "shared", "done", "to run", "later (max)", "batch")
 """Headings of the numbers of `_row`."""
 _OF_ALL = 200
 """Trimming is exact to one part in so many of the queries."""
@@ -59,7 +70,7 @@ class ForecastOptions:
                 "more than 0"
             )
         if self.trim and self.budget_hours is None:
-            raise UsageError("--trim needs --budget-hours, which it trims to")
+            raise UsageError("--trim needs --budget-hours")
 
 
 NO_OPTIONS = ForecastOptions()
@@ -95,6 +106,11 @@ class RunPlan:
     """Whether records of stages whose source has changed are kept."""
     retired: Sequence[str] = ()
     """Models that their makers no longer serve."""
+    applicability: Sequence[Applicability] = ()
+    """How many of the answers each scorer can score."""
+    useless_scorers: Sequence[str] = ()
+    """Scorers that can score no answer to any query of the data, each with what could;
+    `run` refuses them. Those that the run directory has already stay in it."""
     trimmed: str = ""
     """That queries were left out to fit a budget; empty where none were."""
     over_budget: str = ""
@@ -112,23 +128,31 @@ class RunPlan:
         shard: Shard | None = None,
         remake: bool = False,
         same_code: bool = False,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> RunPlan:
         """Return what running `experiment` would do, trimmed where the options say so.
 
-        With a shard, what running that part of it would do.
+        With a shard, what running that part of it would do. `on_progress` is told how many
+        queries were counted, of about how many: trimming counts them several times.
         UsageError for options that cannot be used; a budget that is exceeded is stated.
         """
         if shard is not None and options.trim:
-            raise UsageError("--trim is for a whole run: leave it out, or --shard")
+            raise UsageError(
+                "--trim applies to a whole run: leave out either --trim or --shard"
+            )
         config = experiment.config
         most_cost = config.engine.max_cost
         max_cost = shard.share(most_cost) if shard else most_cost
         sources = Sources.at(config.root, Machine.of(options.on), config.address)
         store = Store(config.root)  # read once, however many numbers of queries are tried
 
+        most, counted = len(experiment.samples), 0
+        # Trimming halves the numbers of queries that may fit until one is left.
+        in_all = most * (1 + _OF_ALL.bit_length() // 2)
+
         @cache
         def limited_to(queries: int) -> RunPlan:
-            most = len(experiment.samples)
+            nonlocal counted
             made = experiment if queries == most else experiment.limited_to(queries)
             part = made.plan.part(shard)
             counts = count(part, store, only_scorers=only_scorers)
@@ -138,13 +162,20 @@ class RunPlan:
                 sources,
                 max_cost=max_cost,
                 price_per_gpu_hour=config.engine.price_per_gpu_hour,
+                currency=config.engine.currency,
             )
+            counted += queries
+            if on_progress is not None:
+                on_progress(counted, max(counted, in_all))
             return cls(experiment=made, counts=counts, forecast=forecast, shard=shard)
 
         again = thinking_drafts(experiment.plan.part(shard), store) if remake else ()
         with store.without(again):
             plan = _within_budget(limited_to, experiment, options)
         left = [c.spec for c in plan.counts if c.to_run]
+        made = plan.experiment
+        planned = planned_answers(made.systems, made.samples, config.repeats)
+        found = applicability(made.scorers, planned)
         weights = experiment.missing_weights if left else ()
         return replace(
             plan,
@@ -158,6 +189,8 @@ class RunPlan:
             sources=sources_of(_making(experiment.plan, only_scorers), store),
             same_code=same_code,
             retired=list(retirements(experiment.plan.stages, date.today())),
+            applicability=found,
+            useless_scorers=_useless_scorers(made, found),
         )
 
     @property
@@ -177,9 +210,11 @@ class RunPlan:
         selection = f" ({made.selection})" if made.selection else ""
         if self.shard is not None:
             selection = f" (shard {self.shard} of {len(made.samples):,})"
+        queries = quantity(len(plan.samples), "query", "queries")
         return (
-            f"{len(plan):,} documents: {len(plan.samples):,} queries{selection}, "
-            f"{len(made.systems)} systems, {made.config.repeats} repeats"
+            f"{quantity(len(plan), 'document')}: {queries}{selection}, "
+            f"{quantity(len(made.systems), 'system')}, "
+            f"{quantity(made.config.repeats, 'repeat')}"
         )
 
     @property
@@ -187,17 +222,22 @@ class RunPlan:
         """Rows of the task set that count as failed."""
         broken: dict[str, Any] = dict(self.experiment.task.about).get("malformed") or {}
         rules = ", ".join(f"{n:,} {rule}" for rule, n in broken.items())
-        return [f"{rules}; they count as failed"] if broken else []
+        return [f"{rules}; these rows count as failed"] if broken else []
 
     @property
     def shared(self) -> Sequence[str]:
         """Stages whose records serve several systems."""
         return [
-            f"{tally.spec.name}: asked for {tally.requests:,} times, made once each "
-            f"({tally.distinct:,} records)"
+            f"{tally.spec.name}: {tally.requests:,} requests share {tally.distinct:,} "
+            "records, each made once"
             for tally in self.counts
             if tally.requests > tally.distinct
         ]
+
+    @property
+    def partly_scored(self) -> Sequence[str]:
+        """Scorers that cannot score all of the answers: how many they can, and why."""
+        return () if self.useless_scorers else grouped(self.applicability)
 
     @property
     def kept_images(self) -> str:
@@ -232,7 +272,7 @@ class RunPlan:
 
     def ready(self) -> bool:
         """Return whether `run` would start."""
-        if self.missing or self.over_budget:
+        if self.missing or self.useless_scorers or self.over_budget:
             return False
         if self.made_again and not self.remake:
             return False
@@ -245,13 +285,15 @@ class RunPlan:
         head = ("stage", "kind", *_COUNTS, need)
         notes = [f"{what}: {text}" for what, _, text in self._remarks]
         rows = [_row(tally) for tally in self.counts]
-        return ResultTable.of(self.extent, head, rows, (*notes, *self.shared))
+        notes += [*self.partly_scored, *self.shared]
+        return ResultTable.of(self.extent, head, rows, notes)
 
     @property
     def _remarks(self) -> Iterator[tuple[str, str, str]]:
         """Yield what needs attention: its heading, a colour and the text."""
         for heading, colour, texts in (
             ("missing", "red", self.missing),
+            ("cannot score", "red", self.useless_scorers),
             ("would be made again", "yellow", self.made_again),
             ("edited since its records were made", "yellow", self.edited),
             ("retired model", "yellow", self.retired),
@@ -262,18 +304,20 @@ class RunPlan:
             yield from ((heading, colour, text) for text in texts if text)
 
     def show(self, console: Console) -> None:
-        """Print all of it."""
-        console.print(f"run directory {self.root}")
-        console.print(replace(self.table, notes=()).rich)
+        """Print all of it: first what it takes, and what is in the way."""
+        console.print(f"forecast: {self.forecast.headline}")
         for heading, colour, text in self._remarks:
             console.print(Text(heading, colour), text)
-        for line in self.shared:
+        console.print(f"run directory {self.root}")
+        console.print(replace(self.table, notes=()).rich)
+        for line in (*self.partly_scored, *self.shared):
             console.print(line)
         if self.kept_images:
             console.print(f"copied into its results: {self.kept_images}")
         if self.forecast.stages:
+            table = self.forecast_table
             console.print()
-            console.print(self.forecast_table.rich)
+            console.print(replace(table, notes=table.notes[1:]).rich)
 
     @property
     def forecast_table(self) -> ResultTable:
@@ -316,6 +360,39 @@ def _making(plan: Plan, only_scorers: bool) -> Sequence[StageSpec]:
     return replace(plan, systems=()).stages if only_scorers else plan.stages
 
 
+def _useless_scorers(made: Experiment, found: Iterable[Applicability]) -> list[str]:
+    """Say which new scorers can score no answer, whichever queries of the data are asked.
+
+    Of a few queries, a scorer may suit none by chance.
+    """
+    root = made.config.root
+    former = read_manifest(root).get("scorers", ()) if is_run(root) else ()
+    idle = {a.scorer for a in found if a.answers and not a.scorable}.difference(former)
+    if not idle:
+        return []
+    planned = planned_answers(made.systems, made.task.samples, made.config.repeats)
+    scorers = [scorer for scorer in made.scorers if scorer.name in idle]
+    applies = applicability(scorers, planned)
+    return [a.refused for a in applies if a.refused]
+
+
+def planned_answers(
+    systems: Sequence[System], queries: Iterable[Query | Malformed], repeats: int = 1
+) -> list[PlannedAnswers]:
+    """Return what the systems' answers may hold; rows without a query have none."""
+    planned = []
+    for query in queries:
+        if isinstance(query, Malformed):
+            continue
+        forms = Counter(system.answer_form(query) for system in systems)
+        planned += [
+            PlannedAnswers(query, form, number * repeats)
+            for form, number in forms.items()
+            if form is not None
+        ]
+    return planned
+
+
 # ------------------------------------------------------------------------------ budget
 
 
@@ -340,7 +417,7 @@ def _within_budget(
     )
     if not fitting:
         mean = limited_to(least).forecast.hours.mean
-        queries = "1 query" if least == 1 else f"{least:,} queries"
+        queries = quantity(least, "query", "queries")
         excess = f"{_excess(whole.forecast, hours)}; even {queries} would take {mean:.3g}"
         return replace(whole, over_budget=excess)
     kept = sizes[fitting - 1]
@@ -355,15 +432,16 @@ def over_budget(forecast: Forecast, hours: float, *, trim: bool = False) -> str:
     """Say why a run is not within a budget; empty where it is, or is to be trimmed."""
     if unknown := ", ".join(forecast.missing):
         return (
-            f"--budget-hours {hours:g} cannot be checked, since no source knows {unknown}. "
-            "Run a few queries (--limit 8) into a folder beside this run first."
+            f"--budget-hours {hours:g} cannot be checked: the {unknown} "
+            "have not been measured. Run a few queries first (--limit 8) into a folder "
+            "next to this run."
         )
     if trim or forecast.hours.mean <= hours:
         return ""
     busiest = sorted(forecast.stages, key=lambda s: s.busy_s, reverse=True)[:3]
     parts = ", ".join(f"{s.spec.name} {time_text(s.busy_s)}" for s in busiest)
     return (
-        f"{_excess(forecast, hours)}; most of it computes {parts}. Add --trim to answer as "
+        f"{_excess(forecast, hours)}; most of that is {parts}. Add --trim to answer as "
         "many queries as fit, or lower --limit."
     )
 

@@ -96,12 +96,12 @@ def settle_data(
         now |= {id: stored.rows[id] for id in kept}
         remarks.append(f"{changes}: kept as they were")
     elif changes and choices.remake:
-        remarks.append(f"{changes}: made anew, or left out where gone")
+        remarks.append(f"{changes}: remade, or left out if gone")
     elif changes:
         refusals.append(
-            f"{since}: {changes}. --changed-data remake answers and scores anew what has "
-            "changed and leaves out what is gone; --changed-data keep goes on with all of "
-            "them as they were"
+            f"{since}: {changes}. --changed-data remake answers and scores the "
+            "changed queries again and leaves out those that are gone; "
+            "--changed-data keep goes on with all of them as they were"
         )
     left = None if ids is None else [id for id in ids if id not in gone]
     samples = selection(config, task, left)
@@ -112,7 +112,7 @@ def settle_data(
         if choices.add:
             remarks.append(f"{rows}: added")
         else:
-            refusals.append(f"{since}: {rows}. --changed-data add takes them in")
+            refusals.append(f"{since}: {rows}. --changed-data add includes them")
     if refusals and before.data != config.data:
         refusals.insert(0, _other_name(before, config))
     former = [id for id in asked if id not in gone]
@@ -155,7 +155,7 @@ def data_as_made(
     if difference := other_data(config, config, manifest, task, now):
         raise UsageError(
             f"data {config.data} has changed since the run in {root} was made "
-            f"({difference}): put the former data back"
+            f"({difference}): restore the former data"
         )
     samples = selection(config, task, ids)
     if stored:
@@ -178,9 +178,9 @@ def _as_a_whole(
     refusals = list[str]()
     if difference and not (choices.remake and choices.add):
         refusals.append(
-            f"data {config.data} has changed since {run} was made ({difference}), and in "
-            "which queries is not known: --changed-data remake with --changed-data add "
-            "takes all as they are"
+            f"data {config.data} has changed since {run} was made ({difference}), and "
+            "it is not known in which queries: --changed-data remake with "
+            "--changed-data add takes all of them as they are now"
         )
         if before.data != config.data:
             refusals = [_other_name(before, config)]
@@ -223,7 +223,7 @@ def other_data(
         return ""
     if then and here and then != here:
         return f"SHA-256 {then[:12]} then, {here[:12]} now"
-    return "queries or their pictures are others"
+    return "queries or their images differ"
 
 
 def _other_name(before: RunConfig, config: RunConfig) -> str:
@@ -254,9 +254,9 @@ def refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSe
         difference = str(changes) if changes else ""
     if difference:
         raise UsageError(
-            f"data {manifest['config']['data']} has changed since the run in {root} was "
-            f"made ({difference}): put the former data back or, where its questions are "
-            "the same, name it with --data"
+            f"data {manifest['config']['data']} has changed since the run in {root} "
+            f"was made ({difference}): restore the former data or, if its questions "
+            "are the same, name it with --data"
         )
 
 

@@ -44,10 +44,10 @@ class RecordsOnly(UsageError):
     def of(cls, root: AnyPath, manifest: Mapping[str, Any], why: Exception) -> RecordsOnly:
         """Return the error for the run in `root`, with tables of its records."""
         error = cls(
-            f"{root} has no results, and its records alone do not make them: "
-            f"{' '.join(str(why).split())}. Without that there are no texts of queries, no "
-            "references and no answers given elsewhere, only the records above; once it is "
-            "back, `plait report` makes the results"
+            f"{root} has no results, and they cannot be built from its records alone: "
+            f"{' '.join(str(why).split())}. Without that, only the records above are "
+            "available, and no texts of queries, references or given answers; once "
+            "it is back, `plait report` builds the results"
         )
         error.tables = record_tables(root, manifest)
         return error
@@ -79,8 +79,8 @@ def record_tables(root: AnyPath, manifest: Mapping[str, Any]) -> list[ResultTabl
     notes = [
         f"systems: {', '.join(manifest.get('systems', ())) or 'none'}",
         f"scorers: {', '.join(manifest.get('scorers', ())) or 'none'}",
-        "Means are over all systems, on scales of scorers which the records do not tell; "
-        "what embeds or replies gives no values.",
+        "Means are over all systems; the records do not tell the scorers' scales. "
+        "Stages that embed or reply have no values.",
     ]
     if (weights := manifest.get("weights")) in RANDOM:
         notes.append(f"Warning: random weights ({weights}): the numbers mean nothing.")

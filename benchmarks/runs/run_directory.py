@@ -200,7 +200,7 @@ def refuse_pack(root: AnyPath) -> None:
     """UsageError where a pack would be changed."""
     if isinstance(root, PackPath):
         raise UsageError(
-            f"{root} is a pack of a run, which is only read: name the run's own directory"
+            f"{root} is a packed run, which is only read: name the run's own directory"
         )
 
 

@@ -193,7 +193,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     code = kinds.get(errors[0]["type"], "invalid_value")
     places = [".".join(str(p) for p in e["loc"] if p != "body") for e in errors]
     texts = [e["msg"].removeprefix("Value error, ") for e in errors]
-    texts = [t.replace(_EXTRA, "this field is not known here") for t in texts]
+    texts = [t.replace(_EXTRA, "this field is not supported") for t in texts]
     lines = [f"{p}: {t}" if p else t for p, t in zip(places, texts, strict=True)]
     message = "; ".join(dict.fromkeys(lines[:_SHOWN_ERRORS]))
     return RequestRefused(code, message, places[0] or None).reply

@@ -59,7 +59,7 @@ class RequestRoom:
     async def place(self) -> AsyncIterator[Callable[[RequestRefused], None]]:
         """Give a request a place, and what ends it; RequestRefused without room or time."""
         if len(self._open) >= self.limits.queue:
-            reason = f"{len(self._open)} requests wait, as many as the server takes"
+            reason = f"the queue is full: {len(self._open)} requests are waiting"
             wait = self._until_there_is_room()
             raise RequestRefused("queue_full", reason, retry_after_s=wait)
         self._loop, most_s = asyncio.get_running_loop(), self.limits.timeout_s
@@ -144,7 +144,7 @@ class RequestGate:
 
     def _check_length(self, length: int) -> None:
         if length > (most := self._room.limits.body_bytes):
-            reason = f"the body is longer than {most / 2**20:g} MiB, the most that is read"
+            reason = f"the request exceeds the limit of {most / 2**20:g} MiB"
             raise RequestRefused("body_too_large", reason)
 
     async def _computed(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -79,7 +79,9 @@ def served(name: str, models: Models) -> ServedModel:
     if system.draft is None and single:
         return own(t2i=system.render, t2i_name=system.t2i or "")
     if system.is_given:
-        raise UsageError(f"system {name!r} has its answers from a task set: not served")
+        raise UsageError(
+            f"system {name!r} cannot be served: its answers come from a task set"
+        )
     t2i = parts_of(name).t2i if single else None
     return own(
         system=system,

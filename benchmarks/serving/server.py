@@ -108,7 +108,7 @@ def _bound(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise UsageError(f"cannot listen at {host} port {port}: {reason}") from None
+        raise UsageError(f"cannot listen on {host} port {port}: {reason}") from None
 
 
 def _ended(engine: ServingEngine, console: Console) -> int:

@@ -141,7 +141,7 @@ def _with_truth(
         )
     others = (set(scorers) or ratings.raters) - {name}
     if not others:
-        raise UsageError(f"{path} has no other scorer to set beside {name!r}")
+        raise UsageError(f"{path} has no other scorer to compare with {name!r}")
     settings = replace(settings, human_scale=ratings.scales[name])
     measures = compared(ratings.by(sorted(others)), ratings.by([name]), settings)
     return {"scores": str(path), "truth": name} | measures
@@ -401,7 +401,7 @@ def tables(content: Mapping[str, Any]) -> list[ResultTable]:
         return choices.tables(content)
     shown = [_judge(judge, content) for judge in content["judges"]]
     if content["people"]:
-        title = "people: each with the mean of the others"
+        title = "people: each against the mean of the others"
         if content["form"] == "vote":
             title = "people: every two"
         people = ((TableCell(who), cells) for who, cells in content["people"].items())
@@ -417,7 +417,7 @@ def _alphas(alphas: Mapping[str, Mapping[str, Any]]) -> ResultTable:
         alpha = TableCell.of(estimate_of(plain, "value"), form)
         rows.append([TableCell(name, plain["level"]), alpha, TableCell(f"{plain['n']:,}")])
     reasons = dict.fromkeys(f"- {p['reason']}" for p in alphas.values() if "reason" in p)
-    title = "people among themselves: Krippendorff's alpha"
+    title = "agreement among people: Krippendorff's alpha"
     return ResultTable.of(title, ["", "alpha", "rated by several"], rows, [*reasons])
 
 

@@ -205,7 +205,11 @@ def _contents(board: Board, units: Sequence[Unit]) -> dict[Unit, tuple[Query, Co
 
 def _form(name: str) -> dict[str, Any]:
     if name == _PAIR:
-        keys = {"1": "the left one", "2": "neither", "3": "the right one"}
+        keys = {
+            "1": "the left one",
+            "2": "equally good or equally bad",
+            "3": "the right one",
+        }
         asked = [_question("vote", "Which answer is better?", keys)]
         return {"task": "", "questions": asked}
     if name == _WHOLE:

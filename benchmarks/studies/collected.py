@@ -58,14 +58,17 @@ def collected(
     key = read_key(folder)
     paths = list(files) or sorted((folder / ANSWERS).glob("*.json"))
     if not paths:
-        raise UsageError(f"no rater's file is named, and {folder / ANSWERS} holds none")
+        raise UsageError(f"no rater's file is named, and {folder / ANSWERS} contains none")
     places: dict[str, Path] = {}
     rows: list[dict[str, Any]] = []
     raters = []
     for path in paths:
         rater, rated = _read(path, key)
         if rater in places:
-            raise UsageError(f"{path} and {places[rater]} are both of {rater!r}; name one")
+            raise UsageError(
+                f"{path} and {places[rater]} both hold answers of "
+                f"{rater!r}; name one of them"
+            )
         places[rater] = path
         raters.append(_rater(rater, rated, key))
         checks = ("gold", "again")
@@ -74,8 +77,8 @@ def collected(
     head = ["rater", "answered", "cannot say", "gold %", "repeated %"]
     head += ["left %", "median s"] if pairs else ["median s"]
     notes = [
-        "Gold: answers to questions that are as the gold file says. Repeated: second "
-        "answers that are like the first. With 95% intervals by query; n counts queries."
+        "Gold: share of answers that match the gold file. Repeated: share of second "
+        "answers that match the first. With 95% intervals by query; n counts queries."
     ]
     columns = [TableColumn(name, numeric=i > 0) for i, name in enumerate(head)]
     return rows, ResultTable.of("Raters", columns, raters, notes)

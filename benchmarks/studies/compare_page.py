@@ -69,7 +69,7 @@ def report(
     shown, remarks = list(tables(table)), list(_remarks(about, judged, stages))
     overall = [one for one in shown if one.columns[0].heading != "group"]
     if why:
-        named = [f"each one is named in {failures}"]
+        named = [f"each one is listed in {failures}"]
         shown.append(reasons_table("pair", why.items(), named))
         overall.append(most_frequent("pair", why.items(), failures))
     against = f" against {about['baseline']}" if about["baseline"] else ""

@@ -331,8 +331,8 @@ def changed_answers(
         before = former.get(label, {}).get("digest", about["digest"])
         if before != about["digest"]:
             yield (
-                f"the answers of {label} at {about['place']} have changed, or two are "
-                "to one query: these are a failure by now, or one where they are the same"
+                f"the answers of {label} at {about['place']} have changed, or contain "
+                "two answers to one query (now a failure, unless both are the same)"
             )
 
 

@@ -58,6 +58,6 @@ def submit(job: BatchJob, config: str) -> str:
     return (
         f"RayJob {job.name} in {job.settings.namespace}\n"
         f"follow  kubectl logs {here} {pods} --all-containers -f\n"
-        f"stop    kubectl delete rayjob {here} {job.name}   (what is done is kept)\n"
-        "resume  delete it, and give this command again"
+        f"stop    kubectl delete rayjob {here} {job.name}   (finished work is kept)\n"
+        "resume  delete it, and run this command again"
     )

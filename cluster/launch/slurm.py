@@ -55,13 +55,15 @@ def submit(job: BatchJob) -> str:
         follow += "\ncpus    the site's default; cluster.cpus_per_node asks for more"
     if job.array is None:
         return (
-            f"job {number}: {path}\n{follow}\n"
-            f"stop    scancel {number}   (what is done is kept)\n"
+            f"job {number}: {path}\n"
+            f"{follow}\n"
+            f"stop    scancel {number}   (finished work is kept)\n"
             f"resume  sbatch {file}"
         )
     return (
-        f"job {number} of {job.array} shards: {path}\n{follow}\n"
-        f"stop    scancel {number}   ({number}_1 is shard 1; what is done is kept)\n"
+        f"job {number} of {job.array} shards: {path}\n"
+        f"{follow}\n"
+        f"stop    scancel {number}   ({number}_1 is shard 1; finished work is kept)\n"
         f"resume  sbatch {file}   (shard 1 alone: sbatch --array=1 {file})\n"
         f"tables  by the shard that ends last, or by plait report {root}"
     )

@@ -138,7 +138,7 @@ class AspectsJudge(QuestionsJudge[Scores]):
         """The chat stage, in official mode after the one that squeezes images."""
         return (SQUEEZED, self.stage) if self.official else (self.stage,)
 
-    def judge(self, query: Query, document: Document) -> Walk[Score]:
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Ask, read, and ask again where the reply cannot be read; then Unread."""
         if self.official:
             content = yield from self._as_released(query, document)

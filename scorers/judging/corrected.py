@@ -34,12 +34,19 @@ class Corrected:
     rubrics: Mapping[str, Rubric]
     max_images: int | None = None
 
-    def ask(self, query: Query, document: Document) -> RubricQuestion | NotApplicable:
-        """Return the question about one document; queries outside the rubrics have none."""
+    def rubric_of(self, query: Query) -> Rubric | NotApplicable:
+        """Return the rubric of a query; queries outside the rubrics have none."""
         rubric = self.rubrics.get(query.metadata.get(RUBRIC, query.category))
         if rubric is None:
             valid = ", ".join(self.rubrics)
             return NotApplicable(f"there are rubrics for {valid}, not {query.category!r}")
+        return rubric
+
+    def ask(self, query: Query, document: Document) -> RubricQuestion | NotApplicable:
+        """Return the question about one document; queries outside the rubrics have none."""
+        rubric = self.rubric_of(query)
+        if isinstance(rubric, NotApplicable):
+            return rubric
         pages = Pages(self.max_images)
         fields = {
             "question": pages.written(query.question),

@@ -19,6 +19,7 @@ from plait.generators.buckets import AnyPath
 from plait.generators.content import filled
 from plait.generators.document import Content, Document, Query, Score, Text, Turn
 from plait.generators.replies import as_bool, is_unsure
+from plait.scorers.base import NoScore
 from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
 from plait.scorers.judging.replies import Unreadable, object_schema, read_key
@@ -98,6 +99,12 @@ def _own_criteria(query: Query) -> Iterator[tuple[About, str]]:
             yield known, criterion["criterion"]
 
 
+def without_criteria(query: Query) -> NotApplicable | None:
+    """Return why a query without criteria is not judged; None where it has some."""
+    has_some = bool(criteria_of(query))
+    return None if has_some else NotApplicable("the query has no criteria of its own")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CriteriaJudge(QuestionsJudge[bool]):
     """Asks about each criterion of a query by itself; the share that is met."""
@@ -139,11 +146,13 @@ class CriteriaJudge(QuestionsJudge[bool]):
         """Return how many criteria the query has."""
         return len(criteria_of(query))
 
-    def judge(self, query: Query, document: Document) -> Walk[Score]:
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs criteria of the query."""
+        return without_criteria(query)
+
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Ask about all criteria at once, and score the rulings."""
         criteria = criteria_of(query)
-        if not criteria:
-            return NotApplicable("the query has no criteria of its own")
         if self.official and any(about == WHOLE for about, _ in criteria):
             return NotApplicable("the released program knows none about a whole answer")
         ask = self._as_released if self.official else self._corrected

@@ -20,7 +20,7 @@ from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscor
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Content, Document, Image, Query, Score, Text
 from plait.generators.replies import as_bool, as_number, stated
-from plait.scorers.base import UNBOUNDED
+from plait.scorers.base import UNBOUNDED, NoScore
 from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
 from plait.scorers.judging.replies import Unreadable, object_schema, read_key
@@ -184,7 +184,17 @@ class IsgJudge(QuestionsJudge[Any]):
         own = len(_questions(query, BLOCK)) if self.level == "block" else 1
         return own + images * self.official
 
-    def judge(self, query: Query, document: Document) -> Walk[Score]:
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs the questions of ISG-Bench; the released program leaves out a query."""
+        if BLOCK not in query.metadata or query.reference is None:
+            return NotApplicable("the query is none of ISG-Bench")
+        if self.official:
+            return NEVER_JUDGED if LAST in query.metadata else None
+        if self.level == "holistic" or self._own(query):
+            return None
+        return NotApplicable(f"the query has no questions of the {self.level} level")
+
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Ask all questions of the level at once, and count the verdicts."""
         if (known := self._known(query, document)) is not None:
             return known
@@ -231,10 +241,6 @@ class IsgJudge(QuestionsJudge[Any]):
         return value, {a: number for a, number in rated.items() if number is not None}
 
     def _known(self, query: Query, document: Document) -> Outcome[Score] | None:
-        if BLOCK not in query.metadata or query.reference is None:
-            return NotApplicable("the query is none of ISG-Bench")
-        if self.official and LAST in query.metadata:
-            return NEVER_JUDGED
         if not self.official and not document.segments:
             return Unscored("the document is empty")
         floor = self._result(None)
@@ -242,8 +248,6 @@ class IsgJudge(QuestionsJudge[Any]):
             # The first text of an answer that is empty stands for the whole answer.
             empty = not document.segments or document.segments[0] == Text("")
             return floor if self.official and empty else None
-        if not self._own(query) and not self.official:
-            return NotApplicable(f"the query has no questions of the {self.level} level")
         return None if self._holds(query, document) else floor
 
     def _own(self, query: Query) -> list[_Item]:

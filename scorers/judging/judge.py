@@ -13,11 +13,11 @@ from plait.generators.content import followed_up
 from plait.generators.document import Content, Document, Draft, Query, Request, Score, Turn
 from plait.generators.keys import derived_seed
 from plait.generators.thoughts import UNFINISHED
-from plait.scorers.base import ReleasedSummary, Scorer
+from plait.scorers.base import NoScore, ReleasedSummary, Scorer
 from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.released import Released
 from plait.scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
-from plait.scorers.judging.rubrics import TOP
+from plait.scorers.judging.rubrics import TOP, Rubric
 from plait.scorers.judging.sources import Mode
 from plait.scorers.parts import PartScale, PartTable
 
@@ -256,7 +256,12 @@ class RubricJudge(ChatJudge):
         rubrics = self.examiner.rubrics.values()
         return {rubric.id: rubric.sha256 for rubric in rubrics}
 
-    def judge(self, query: Query, document: Document) -> Walk[Score]:
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs a rubric for the query."""
+        rubric = self.examiner.rubric_of(query)
+        return None if isinstance(rubric, Rubric) else rubric
+
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Ask, read, and ask again where the reply cannot be read; then Unread."""
         question = self.examiner.ask(query, document)
         if not isinstance(question, RubricQuestion):

@@ -83,17 +83,23 @@ class Released:
 
     rubrics: Mapping[str, Rubric]
 
+    def rubric_of(self, query: Query) -> Rubric | Unscored:
+        """Return the rubric of a query, which the released program tells by its id."""
+        kind = query.metadata.get(RUBRIC) or kind_of(query.id)
+        if kind is None:
+            return Unscored("the released scorer stops at ids without SA, PBL or MSR")
+        return self.rubrics[kind]
+
     def ask(self, query: Query, document: Document) -> RubricQuestion | Unscored:
         """Return the question about one document, or why the released program has none."""
+        rubric = self.rubric_of(query)
+        if isinstance(rubric, Unscored):
+            return rubric
         flat = flattened(query.question, document.segments)
         if len(flat.images) > MOST_IMAGES:
             return Unscored(
                 f"the released scorer drops queries with more than {MOST_IMAGES} images"
             )
-        kind = query.metadata.get(RUBRIC) or kind_of(query.id)
-        if kind is None:
-            return Unscored("the released scorer stops at ids without SA, PBL or MSR")
-        rubric = self.rubrics[kind]
         prompt = rubric.template.format(
             question=flat.question, answer=flat.answer, gt_answer=_truth(query)
         )

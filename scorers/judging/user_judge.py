@@ -88,18 +88,28 @@ class UserRubricJudge(ChatJudge):
         except ValueError:
             return 0
 
-    def judge(self, query: Query, document: Document) -> Walk[Score]:
-        """Ask, read, and ask again where a reply cannot be read; then Unread."""
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs criteria: the rubric's for the category, or the query's own."""
         if (own := self.rubric.of(query)) is None:
             valid = ", ".join(self.rubric.categories)
             return NotApplicable(f"the rubric is for {valid}, not {query.category!r}")
         try:
             asked = self.examiner.asked_criteria(own, query)
+        except ValueError:  # a failure of the query, with its reason
+            return None
+        if not asked:
+            return NotApplicable("neither the rubric nor the query has criteria")
+        return None
+
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
+        """Ask, read, and ask again where a reply cannot be read; then Unread."""
+        own = self.rubric.of(query)
+        assert own is not None
+        try:
+            asked = self.examiner.asked_criteria(own, query)
         except ValueError as error:
             reason = f"the criteria of query {query.id} are not valid: {error}"
             return Failure(reason, Fault.BAD_INPUT)
-        if not asked:
-            return NotApplicable("neither the rubric nor the query has criteria")
         examiner = self.examiner
         pages = [Pages(examiner.max_images) for _ in asked]
         questions = [

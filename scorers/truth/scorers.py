@@ -12,18 +12,35 @@ Unscored. An attribute that is not clear is missed, and never wrong.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from plait.generators.base import NotApplicable, Outcome, Result, Unscored
 from plait.generators.document import Candidate, Document, Query, Score
 from plait.generators.settings import unkeyed
-from plait.scorers.base import DocumentSettings, Preset, Presets, Scorer
+from plait.scorers.base import (
+    NO_TRUE_IMAGE,
+    NO_TRUTH,
+    DocumentSettings,
+    NoScore,
+    Preset,
+    Presets,
+    Scorer,
+)
 from plait.scorers.parts import PartScale, PartTable
+from plait.scorers.truth.text_reader import read_text, reason_without_truth
 
 NOT_APPLICABLE, UNSCORED = "not_applicable", "unscored"
 """Names in the stage's `parts` of a reason that stands in place of a value."""
+OTHER_WORLD = "the ground truth is not of the miniature world"
 SHOWN = "shown"
 """Name in `parts` of what each image of the document shows, in words."""
+
+
+@lru_cache(maxsize=1024)
+def _reason_without_truth(text: str) -> str:
+    """`reason_without_truth` of a text that is read for every answer to a query."""
+    return reason_without_truth(read_text(text))
 
 
 class TruthSettings(DocumentSettings):
@@ -56,6 +73,17 @@ class TruthScorer(Scorer):
     def part(self) -> str:
         """`text`, `image`, `match` or `answer`."""
         return self.name.removeprefix("truth:")
+
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """All but the match need a ground truth that can be read."""
+        if self.part == "match":
+            return None
+        if query.reference is None:
+            return NotApplicable(NO_TRUTH)
+        if why := _reason_without_truth(query.reference.text):
+            return NotApplicable(f"{OTHER_WORLD}: {why}")
+        lacking = self.part == "image" and not query.reference.images
+        return NotApplicable(NO_TRUE_IMAGE) if lacking else None
 
     def candidate(self, query: Query, document: Document) -> Candidate:
         """Return the document and the ground truth, the same for all scorers of truth."""

@@ -12,7 +12,8 @@ from typing import Any
 from plait.generators.base import Failure, Outcome, Result, Unscored, Weights
 from plait.generators.document import Candidate, Document, Score
 from plait.generators.images import ImageError, decode
-from plait.scorers.clipscore import NO_IMAGE, pairs_of
+from plait.scorers.base import NO_IMAGE, NO_TRUE_IMAGE, NO_TRUTH
+from plait.scorers.clipscore import pairs_of
 from plait.scorers.truth.comparison import (
     AttributeCounts,
     scene_compared,
@@ -21,8 +22,14 @@ from plait.scorers.truth.comparison import (
 )
 from plait.scorers.truth.image_reader import read_image
 from plait.scorers.truth.reading import Illegible, Reading
-from plait.scorers.truth.scorers import NOT_APPLICABLE, SHOWN, UNSCORED, TruthSettings
-from plait.scorers.truth.text_reader import TextReading, read_text
+from plait.scorers.truth.scorers import (
+    NOT_APPLICABLE,
+    OTHER_WORLD,
+    SHOWN,
+    UNSCORED,
+    TruthSettings,
+)
+from plait.scorers.truth.text_reader import TextReading, read_text, reason_without_truth
 
 
 class _NoValue(Exception):
@@ -103,14 +110,10 @@ def _readable(number: int, image: Reading | Illegible) -> Reading:
 
 def _of_world(true: _Readings | None) -> _Readings:
     if true is None:
-        raise _NoValue(NOT_APPLICABLE, "the query has no ground truth")
-    texts = true.text
-    silent = isinstance(texts, TextReading) and not (texts.scenes or texts.facts)
-    unread = [r for r in (texts, *true.images) if isinstance(r, Illegible)]
-    if unread or silent:
-        why = unread[0].reason if unread else "its text describes no scene"
-        reason = f"the ground truth is not of the miniature world: {why}"
-        raise _NoValue(NOT_APPLICABLE, reason)
+        raise _NoValue(NOT_APPLICABLE, NO_TRUTH)
+    unread = [image.reason for image in true.images if isinstance(image, Illegible)]
+    if why := next(iter(unread), "") or reason_without_truth(true.text):
+        raise _NoValue(NOT_APPLICABLE, f"{OTHER_WORLD}: {why}")
     return true
 
 
@@ -124,7 +127,7 @@ def _text(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
 def _image(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
     known = _of_world(true)
     if not known.images:
-        raise _NoValue(NOT_APPLICABLE, "the ground truth holds no image")
+        raise _NoValue(NOT_APPLICABLE, NO_TRUE_IMAGE)
     if not own.images:
         raise _NoValue(UNSCORED, NO_IMAGE)
     return scenes_compared(own.readable_images(), known.readable_images())

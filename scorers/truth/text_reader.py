@@ -52,6 +52,13 @@ class TextReading:
     facts: tuple[Fact, ...] = ()
 
 
+def reason_without_truth(text: TextReading | Illegible) -> str:
+    """Say why an answer cannot be compared with a ground truth of this text, or nothing."""
+    if isinstance(text, Illegible):
+        return text.reason
+    return "" if text.scenes or text.facts else "its text describes no scene"
+
+
 def _one(*phrases: str, name: str = "") -> str:
     """A pattern of one of these phrases, the longest first, and the space after it."""
     ordered = "|".join(sorted(phrases, key=len, reverse=True))

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar
 
-from plait.generators.base import NotApplicable, Result, Unread, Walk
+from plait.generators.base import Result, Unread, Walk
 from plait.generators.document import Document, Query, Score, Text
+from plait.scorers.base import NoScore
 from plait.scorers.judging.corrected import Pages
-from plait.scorers.judging.criteria import CLOSED, WHOLE, About, criteria_of
+from plait.scorers.judging.criteria import (
+    CLOSED,
+    WHOLE,
+    About,
+    criteria_of,
+    without_criteria,
+)
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.vqa.questions import (
     NO,
@@ -55,10 +62,13 @@ class CriteriaScorer(QuestionScorer):
         """Return how many criteria the query has."""
         return len(criteria_of(query))
 
-    def judge(self, query: Query, document: Document) -> Walk[Score]:
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs criteria of the query."""
+        return without_criteria(query)
+
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Ask about all criteria at once."""
-        if not (criteria := criteria_of(query)):
-            return NotApplicable("the query has no criteria of its own")
+        criteria = criteria_of(query)
         asked = []
         for about, criterion in criteria:
             asked_about = self.options.question

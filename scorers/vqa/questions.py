@@ -10,20 +10,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from plait.generators.base import (
-    Job,
-    NotApplicable,
-    Outcome,
-    Result,
-    StageSpec,
-    Unscored,
-    Walk,
-)
+from plait.generators.base import Job, NotApplicable, Outcome, Result, StageSpec, Walk
 from plait.generators.document import Candidate, Document, Query, Score, Text
 from plait.generators.keys import digest
 from plait.generators.names import with_overrides
-from plait.scorers.base import Scorer
-from plait.scorers.clipscore import NO_IMAGE
+from plait.scorers.base import NoScore, Scorer
 from plait.scorers.judging.sources import DEFAULT_MODE, Mode
 from plait.scorers.parts import PartScale, PartTable
 
@@ -154,17 +145,18 @@ class QuestionScorer(Scorer):
         """Return how many questions are asked about an image."""
         return len(self.questions(query))
 
-    def judge(self, query: Query, document: Document) -> Walk[Score]:
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs questions about the query."""
+        if self.questions(query):
+            return None
+        return NotApplicable("the query has no questions of this benchmark")
+
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Ask all questions about all images at once.
 
         What the stage fails or skips is returned as it is.
         """
-        if not query.wants_images:
-            return NotApplicable("the query asks for no images")
-        if not (questions := self.questions(query)):
-            return NotApplicable("the query has no questions of this benchmark")
-        if not document.images:
-            return Unscored(NO_IMAGE)
+        questions = self.questions(query)
         shown = [Document((image,)) for image in document.images]
         asked = [(image, question) for image in shown for question in questions]
         records = yield from self.records(query, asked)

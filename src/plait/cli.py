@@ -74,7 +74,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-bench = typer.Typer(help="Measure speed, pairings, and models whose truth is known.")
+bench = typer.Typer(
+    help="Measure speed, compare pairings, and test models against known answers."
+)
 app.add_typer(bench, name="bench")
 
 
@@ -109,10 +111,11 @@ def run_command(options: dict[str, Any]) -> int:
 
     Without arguments: queries about a miniature world, answered and judged by the small
     models that come with plait (mini weights). With --data and no system: tiny random
-    weights. The same command again resumes. With --out of an existing run, further
-    systems, scorers, queries and repeats are added to it; other seed, weights, prompts or
-    settings are refused, and changed data without --changed-data. With --shard, tables
-    and page are written by the shard that ends last.
+    weights. Running the same command again resumes the run. With --out of an existing
+    run, further systems, scorers, queries and repeats are added to it; a different seed,
+    weights, prompts or settings are refused, and so are changed data without
+    --changed-data. A scorer that can score none of the answers is refused. With --shard,
+    the shard that ends last writes the tables and the page.
     """
     from plait import commands
 
@@ -124,10 +127,11 @@ def run_command(options: dict[str, Any]) -> int:
 def plan_command(options: dict[str, Any]) -> int:
     """Show what `run` would do, what it needs and what it will take.
 
-    Jobs by stage, with those that are shared or done; GPUs and memory; missing API keys
-    and weights. Wall time, GPU-hours, tokens, costs and disk are forecast from rates that
-    this run and those beside it measured, else from models' sizes and the GPU's published
-    peak. Nothing is started or written. Exit status 2 where `run` would refuse to start.
+    First the forecast of wall time, GPU-hours, money, disk and tokens, from rates measured
+    in this run and in runs next to it, else from model sizes and the GPU's published peak.
+    Then missing API keys and weights, how many answers each scorer can score, jobs by
+    stage, GPUs and memory. Nothing is started or written. Exit status 2 where `run` would
+    refuse to start.
     """
     from plait import commands
 
@@ -139,19 +143,22 @@ def plan_command(options: dict[str, Any]) -> int:
 
 @app.command()
 def submit(
-    config: Annotated[Path, Argument(help="TOML file; its [cluster] says what for.")],
-    to: Annotated[Literal["slurm", "kuberay"], Option(help="The cluster's system.")],
+    config: Annotated[
+        Path, Argument(help="TOML file whose [cluster] table describes the job.")
+    ],
+    to: Annotated[Literal["slurm", "kuberay"], Option(help="The cluster's scheduler.")],
     set_: Settings = None,
     array: Annotated[
         int | None,
         Option(
             min=1,
             metavar="N",
-            help="On Slurm: N jobs of one node each, which are shards of one run.",
+            help="Slurm only: an array of N one-node jobs, each a shard of the run.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Print script or manifest; change nothing.")
+        bool,
+        Option("--dry-run", help="Print the script or manifest without submitting it."),
     ] = False,
 ) -> None:
     """Run a config as a batch job of a cluster.
@@ -231,7 +238,8 @@ def report(
     run: Run,
     queries: Queries = None,
     damaged: Annotated[
-        bool, Option("--damaged", help="Make results without records of damaged parts.")
+        bool,
+        Option("--damaged", help="Rebuild results without the records of damaged parts."),
     ] = False,
     out: OutFolder = None,
     show: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
@@ -256,14 +264,15 @@ def pack(
         Argument(help="File to write; by default RUN.zip, or RUN.html, in this folder."),
     ] = None,
     html: Annotated[
-        bool, Option("--html", help="Only the page, as one file that opens alone.")
+        bool,
+        Option("--html", help="Write only the page, as one self-contained HTML file."),
     ] = False,
     queries: Queries = None,
     max_mb: Annotated[
-        float, Option(min=0.1, help="Of --html: refuse a larger page, in million bytes.")
+        float, Option(min=0.1, help="With --html: the largest page allowed, in MB.")
     ] = 50,
     everything: Annotated[
-        bool, Option("--all", help="With the records of all stages.")
+        bool, Option("--all", help="Include the records of all stages.")
     ] = False,
 ) -> int:
     """Write a run as one file, to be sent or archived.
@@ -276,7 +285,10 @@ def pack(
     from plait.generators.names import validated
 
     if html and everything:
-        raise UsageError("a page holds no records: give --html or --all")
+        raise UsageError(
+            "--html writes only the page, which holds no records; use "
+            "either --html or --all"
+        )
     asked = validated(ReportConfig, {"queries": queries}, "report").queries
     root, console = any_path(run), _console()
     if html:
@@ -295,7 +307,7 @@ def forget(
     ] = None,
     prune: Annotated[
         bool,
-        Option("--prune", help="Remove records that nothing in the run uses any more."),
+        Option("--prune", help="Delete records that the run no longer uses."),
     ] = False,
 ) -> int:
     """Take systems or scorers out of a run, its tables and its page.
@@ -313,11 +325,12 @@ def forget(
 @app.command()
 def export(
     run: Run,
-    out: Annotated[Path, Option(help="Folder to write, new or empty.")],
+    out: Annotated[Path, Option(help="Output folder, new or empty.")],
     system: Annotated[
         str | None,
         Option(
-            help="Only this system; needed but for wandb, mlflow, trackio, eval-results."
+            help="Only this system; required unless the format is wandb, mlflow, "
+            "trackio or eval-results."
         ),
     ] = None,
     format: Annotated[
@@ -331,14 +344,24 @@ def export(
             "trackio",
             "eval-results",
         ],
-        Option(help="Of an evaluator, a Parquet table, a commons of results, a tracker."),
+        Option(
+            help="An evaluator's format, a Parquet table, a shared format of "
+            "results, or an experiment tracker."
+        ),
     ] = "mmie",
     repeat: Annotated[
-        int | None, Option(min=1, help="Only this repeat; by default all, or the first.")
+        int | None,
+        Option(
+            min=1,
+            help="Only this repeat; by default all, or the first where a format holds one.",
+        ),
     ] = None,
     task: Annotated[
         str | None,
-        Option(help="ID=SCORER of eval-results: the benchmark's task and its metric."),
+        Option(
+            help="For eval-results: ID=SCORER, the benchmark's task and the "
+            "scorer that is its metric."
+        ),
     ] = None,
 ) -> int:
     """Write documents of a system, or results of all, for other programs."""
@@ -366,7 +389,11 @@ def show(
 def verify(
     run: Run,
     repair: Annotated[
-        bool, Option("--repair", help="Set damaged parts aside, to be made again.")
+        bool,
+        Option(
+            "--repair",
+            help="Set damaged parts aside, so that their records are made again.",
+        ),
     ] = False,
 ) -> int:
     """Check every part and image of a run.
@@ -407,18 +434,20 @@ def ctl(
             help="pause, resume, stop, budget AMOUNT, or workers STAGE NUMBER.",
         ),
     ] = None,
-    wait: Annotated[float, Option(min=0, help="Seconds to wait for the job.")] = 10.0,
+    wait: Annotated[
+        float, Option(min=0, help="Seconds to wait for the job's answer.")
+    ] = 10.0,
     shard: Annotated[
         str | None, Option(metavar="K/N", help="Only this shard; by default all.")
     ] = None,
     as_json: Annotated[
-        bool, Option("--json", help="The states of all drivers as JSON.")
+        bool, Option("--json", help="Print the state of every driver as JSON.")
     ] = False,
 ) -> int:
     """Show or control a running job.
 
-    From any machine that sees the run directory. `stop` ends the job as TERM does. What is
-    asked holds until the job ends: the next one goes by its config again.
+    From any machine that sees the run directory. `stop` ends the job as TERM does. A
+    request applies until the job ends; the next job follows its config again.
     """
     from plait import control
     from plait.cluster.shard import Shard
@@ -456,8 +485,9 @@ def agreement(
         Path | None,
         Argument(
             metavar="[HUMAN]",
-            help="People's annotations, CSV or JSON; or known truth: truth:match. By "
-            "default the choices that came with the data of the run (mmrb2:PLACE).",
+            help="Human annotations (CSV or JSON), or known truth (truth:match). By "
+            "default the human choices that come with the run's data "
+            "(mmrb2:PLACE).",
         ),
     ] = None,
     scorer: Scorers = None,
@@ -470,10 +500,10 @@ def agreement(
     ] = None,
     scale: Annotated[
         str | None,
-        Option(help="Scale of people's scores; by default 0-6, or the criterion's."),
+        Option(help="Scale of the human scores; by default 0-6, or the criterion's."),
     ] = None,
     rescale: Annotated[
-        bool, Option(help="Map judges' scores to people's scale first.")
+        bool, Option(help="Map the judges' scores to the human scale first.")
     ] = True,
     everything: Annotated[
         bool, Option("--all", help="Show every measure of every group, however small.")
@@ -504,41 +534,44 @@ def annotate(
         list[Path] | None,
         Argument(
             metavar="[ANSWERS]...",
-            help="With --collect: raters' files; by default those that --serve wrote.",
+            help="With --collect: the raters' files; by default those that --serve wrote.",
         ),
     ] = None,
     collect: Annotated[
-        bool, Option("--collect", help="Write the answers as annotations.csv.")
+        bool, Option("--collect", help="Write the raters' answers to annotations.csv.")
     ] = False,
     serve: Annotated[
         int | None,
         Option(min=0, max=65535, metavar="PORT", help="Serve the page on 127.0.0.1."),
     ] = None,
     pairs: Annotated[
-        bool, Option("--pairs", help="Have two answers compared, not one rated.")
+        bool,
+        Option("--pairs", help="Show two answers to compare instead of one to rate."),
     ] = False,
-    items: Annotated[int, Option(min=1, help="Items to draw at random.")] = 50,
+    items: Annotated[int, Option(min=1, help="Number of items, drawn at random.")] = 50,
     repeated: Annotated[
         int | None,
         Option(
-            min=0, help="How many of them raters see twice; by default 5, at most a third."
+            min=0,
+            help="How many of them each rater sees twice; by default 5, at most a third.",
         ),
     ] = None,
     gold: Annotated[
-        Path | None, Option(help="Annotations known to be right, to test raters with.")
+        Path | None,
+        Option(help="Annotations known to be correct, to check raters against."),
     ] = None,
     system: Systems = None,
-    seed: Annotated[int, Option(help="Which items are drawn.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the random draw.")] = 0,
     out: Annotated[
         Path | None,
-        Option(file_okay=False, help="Folder; by default annotate in the run's."),
+        Option(file_okay=False, help="Output folder; by default RUN/annotate."),
     ] = None,
 ) -> int:
     """Have people rate a run's answers, or compare two, blind.
 
-    Writes a page that opens from disk, with the rubrics' criteria and without names of
-    systems; hand out the folder page, and collect the files that raters send back. Served,
-    it keeps their answers itself. `plait agreement` reads what is collected.
+    Writes a page that opens from disk, with the rubrics' criteria and without the names of
+    systems. Give raters the folder `page` and collect the files that they send back; with
+    --serve, their answers are saved here. `plait agreement` reads what is collected.
     """
     from plait import commands
     from plait.benchmarks.studies.annotate import AnnotateOptions
@@ -565,23 +598,27 @@ def compare(
         str, Option(help="Such as mmie-score, gpt-6.1-sol, hf:ORG/NAME or openai:MODEL.")
     ],
     baseline: Annotated[
-        str | None, Option(help="A system, gt or published:NAME; by default all pairs.")
+        str | None,
+        Option(
+            help="Compare with this one (a system, gt or "
+            "published:NAME); by default all pairs."
+        ),
     ] = None,
     system: Systems = None,
     mode: Mode = None,
     rubric: Rubric = None,
     weights: WeightsKind = None,
     judgings: Annotated[
-        int, Option(min=1, help="How often to ask a judge that samples, per pair.")
+        int, Option(min=1, help="Judgements per pair, for a judge that samples.")
     ] = 1,
     address: Address = None,
     set_: Settings = None,
     out: OutFolder = None,
 ) -> int:
-    """Have pairs of a run's documents judged.
+    """Judge pairs of a run's answers.
 
-    By a published protocol, in both orders. No document is made, and pairs that are judged
-    already are not asked about again.
+    By a published protocol, in both orders. No new answers are made, and pairs that have
+    been judged are not judged again.
     """
     from plait.benchmarks.studies import compare as pairwise
     from plait.scorers.judging.sources import parse_mode, parse_rubric
@@ -613,7 +650,7 @@ def diff(
         int | None,
         Option(
             min=0,
-            help="Compare texts and images of at most this many queries; scores of all.",
+            help="Compare texts and images for at most this many queries; scores for all.",
         ),
     ] = None,
     out: JsonFile = None,
@@ -683,23 +720,26 @@ def serve(
     weights: WeightsKind = None,
     set_: Settings = None,
     host: Annotated[
-        str, Option(help="Address to listen at; 0.0.0.0 for all.")
+        str, Option(help="Address to listen on; 0.0.0.0 for all interfaces.")
     ] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 for a free one.")] = 8000,
     api_key_env: Annotated[
-        str | None, Option(help="Environment variable with the key to ask for.")
+        str | None,
+        Option(help="Environment variable that holds the key clients must send."),
     ] = None,
     queue: Annotated[
-        int, Option(min=1, help="Requests taken on at a time; then status 429.")
+        int,
+        Option(min=1, help="Most requests accepted at once; further ones get status 429."),
     ] = 128,
     timeout: Annotated[
-        float, Option(min=0.1, help="Seconds for one request; then status 504.")
+        float,
+        Option(min=0.1, help="Time limit of a request in seconds; then status 504."),
     ] = 600.0,
     batch_wait: Annotated[
         float, Option(min=0, help="Milliseconds a batch waits for more requests.")
     ] = 5.0,
     max_body: Annotated[
-        int, Option(min=1, help="MiB of one request; then status 413.")
+        int, Option(min=1, help="Largest request in MiB; larger ones get status 413.")
     ] = 64,
 ) -> int:
     """Serve a system or model over HTTP, in OpenAI's formats.

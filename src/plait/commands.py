@@ -204,8 +204,8 @@ def _queries_of(
             names = ("data", "limit", "ids", "seed")
             return {name: getattr(config, name) for name in names}, root
     raise UsageError(
-        "the answers hold no questions: name the data that they answer with --data, such "
-        "as --data ueval:PLACE"
+        "the answers come without their questions: name the data that they answer "
+        "with --data, such as --data ueval:PLACE"
     )
 
 
@@ -215,7 +215,10 @@ def _to_score_again(
     refuse_pack(root)
     former = former_config(root, read_manifest(root))
     if flags["weights"] not in (None, former.weights):
-        raise UsageError(f"{root} was made with {former.weights} weights and keeps them")
+        raise UsageError(
+            f"{root} was made with {former.weights} weights and can only "
+            "be scored with those"
+        )
     if flags["out"] is not None:
         raise UsageError(
             "--out is for answers of another tool; a run is scored in its own directory"
@@ -249,12 +252,15 @@ def _judge_changes(
     models = {n: {k: v for k, v in values.items() if takes(n, k)} for n in names}
     for key in values:
         if not any(key in own for own in models.values()):
-            raise UsageError(f"no scorer here takes --{key}; name one with --scorer")
+            raise UsageError(
+                f"none of the scorers takes --{key}; name one that does with --scorer"
+            )
     return {"models": models} if values else {}
 
 
 def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> ExecutedRun:
-    if refusals := [*plan.missing, *filter(None, [plan.over_budget])]:
+    over_budget = filter(None, [plan.over_budget])
+    if refusals := [*plan.missing, *plan.useless_scorers, *over_budget]:
         raise UsageError("\n".join(refusals))
     experiment, root = plan.experiment, plan.root
     refuse_unless_writable(root)
@@ -267,6 +273,8 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         console.print(Text("retired model", "yellow"), text)
     if plan.trimmed:
         console.print(Text("trimmed", "yellow"), plan.trimmed)
+    for line in plan.partly_scored:
+        console.print(line)
     if plan.forecast.stages:
         console.print(f"forecast: {plan.forecast.headline}")
     if plan.shard is not None:
@@ -314,11 +322,12 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     if result.interrupted:
         console.print(_STOPPED)
     elif others := drivers_of(root):
-        console.print(f"at work on others: {', '.join(others)}")
+        console.print(f"other shards still running: {', '.join(others)}")
     elif left := totals_of(evaluations(experiment.plan, Store(root)))["missing"]:
         console.print(
-            f"{left:,} documents of other shards are missing. The last shard to end writes "
-            f"tables and page; `{command_text('plait', 'report', root)}` does at any time."
+            f"{left:,} documents of other shards are still missing. The last shard to "
+            "end writes the tables and the page; "
+            f"`{command_text('plait', 'report', root)}` writes them at any time."
         )
     elif result.made or read_manifest(root).get("status") != "finished":
         with suppress(RunInUse):  # by another shard that does this, or that has just begun
@@ -345,8 +354,8 @@ def _conclude(board: Board, config: RunConfig, result: RunResult, console: Conso
         )
     if final := sum(Fault(name).final for name in board.faults):
         console.print(
-            f"{final:,} of {result.failed:,} failures are final: bad input or refused. "
-            "Running the command again does not try them again."
+            f"{final:,} of {result.failed:,} failures are final (bad input or "
+            "refused): running the command again does not retry them."
         )
     if result.interrupted:
         console.print(_STOPPED)
@@ -389,7 +398,7 @@ def write_page(
             page = write_report(board, root, manifest, read, queries, show, out)
     except (KeyboardInterrupt, SystemExit):
         console.print(
-            "The page is not finished, all tables are; "
+            "The tables are written, the page is not; "
             f"`{command_text('plait', 'report', root)}` writes it."
         )
         raise
@@ -405,9 +414,10 @@ def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Conso
 
     console.print(f"report      {page}")
     if apart := furthest_apart(board, keys_shown(board.keys, limit_of(queries))):
-        ends = " and ".join(f"{name} ({score})" for name, score in apart.ends.items())
+        ends = ", ".join(f"{name} ({score})" for name, score in apart.ends.items())
         console.print(
-            f"look at     {apart.query}, where {apart.scorer} sets {ends} furthest apart"
+            f"look at     {apart.query}, with the largest difference in {apart.scorer}: "
+            f"{ends}"
         )
 
 
@@ -423,9 +433,7 @@ def _opened(
     if (config.mode or config.rubric) and not any(
         name.startswith(JUDGE) for name in experiment.config.scorers
     ):
-        console.print(
-            "Warning: mode and rubric are settings of judges, and no judge is named."
-        )
+        console.print("Warning: mode and rubric have no effect, as no judge is named.")
     for line in run.changes:
         console.print(f"changed data: {line}")
     if run.added:
@@ -445,8 +453,11 @@ def plan(
 ) -> RunPlan:
     """Return what `run` would do. Starts nothing and writes nothing."""
     experiment = _opened(config, console, remake=remake, choices=changed_data)
-    asked = {"remake": remake, "same_code": same_code}
-    return RunPlan.of(experiment, forecast, shard=shard, **asked)
+    asked: dict[str, Any] = {"shard": shard, "remake": remake, "same_code": same_code}
+    if not forecast.trim:
+        return RunPlan.of(experiment, forecast, **asked)
+    with progress(console, "finding how many queries fit the budget") as show:
+        return RunPlan.of(experiment, forecast, on_progress=show, **asked)
 
 
 # ------------------------------------------------------------- report and export
@@ -477,8 +488,8 @@ def report(
         results = open_results(root, strict=not damaged, remakes=True)
     except DamagedPart as damage:
         raise StoreError(
-            f"{damage}. Tables and page are left as they are; --damaged writes them "
-            "without what is lost, and says so in each"
+            f"{damage}. The tables and the page are unchanged; --damaged writes them "
+            "without the lost records and says so in each"
         ) from damage
     board = results.board
     _show_changes(root, board, console)
@@ -533,7 +544,7 @@ def forget(
     from plait.benchmarks.runs import forgetting
 
     if not (systems or scorers or prune):
-        raise UsageError("name what is to be forgotten with --system or --scorer")
+        raise UsageError("name what to forget with --system or --scorer")
     pruned = forgetting.forget(root, systems, scorers, prune=prune)
     for name in (*systems, *scorers):
         console.print(Text.assemble("forgotten   ", name))
@@ -562,7 +573,9 @@ def export(
 
     of_run = form in exports.RUN_FORMATS
     if of_run and repeat is not None:
-        raise UsageError(f"--repeat picks documents; --format {form} holds means of all")
+        raise UsageError(
+            f"--repeat selects documents, but --format {form} holds means over all repeats"
+        )
     if task is not None and form not in exports.WITH_TASK:
         raise UsageError(f"--task is for --format {', '.join(exports.WITH_TASK)}")
     run = RunData(root, open_results(root))
@@ -604,12 +617,12 @@ def annotate(
         page = folder / study.PAGE / "index.html"
         console.print(f"page        {page}")
         console.print(
-            f"Hand out the folder {page.parent}, and nothing else of {folder}. Put the "
-            f"files that come back into {folder / study.ANSWERS}; then this reads them:"
+            f"Give raters the folder {page.parent} and nothing else from {folder}. "
+            f"Put the files that they return into {folder / study.ANSWERS}, then run:"
         )
         console.print(collecting)
         return FINISHED
-    console.print("This reads the answers that raters have given:")
+    console.print("To collect the raters' answers, run:")
     console.print(collecting)
     from plait.benchmarks.studies import annotation_server
 
@@ -637,7 +650,9 @@ def _annotated(root: AnyPath, out: Path | None) -> Path:
     if out is not None:
         return out
     if not isinstance(root, Path):
-        raise UsageError(f"{root} is no folder; name one for the page with --out")
+        raise UsageError(
+            f"{root} is not a folder on this machine; name one for the page with --out"
+        )
     return root / "annotate"
 
 

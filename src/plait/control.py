@@ -54,7 +54,7 @@ def control(
         status = read_manifest(root).get("status")
         where = f"{root}, shard {shard}" if shard else root
         raise ControlError(
-            f"{where}: no records are being made; the status of the run is {status!r}"
+            f"{where}: nothing is running; the status of the run is {status!r}"
         )
     with ThreadPoolExecutor(len(folders)) as pool:
         heard = list(pool.map(lambda folder: _hear(folder, request, wait_s), folders))
@@ -103,7 +103,7 @@ def request_of(words: Sequence[str]) -> Request:
     names = _VALUES[action]
     if len(values) != len(names):
         needed = " ".join([action, *map(str.upper, names)])
-        raise UsageError(f"{action} is asked as `{needed}`; got `{' '.join(words)}`")
+        raise UsageError(f"{action} takes the form `{needed}`; got `{' '.join(words)}`")
     return validated(
         Request, {"action": action, **dict(zip(names, values, strict=True))}, ""
     )

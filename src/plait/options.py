@@ -39,7 +39,10 @@ Scorers = Annotated[
 ]
 Mode = Annotated[
     Literal["corrected", "official"] | None,
-    Option(help="How judges ask and read replies; official is the released program's way."),
+    Option(
+        help="How judges ask and read replies: corrected, or exactly as the "
+        "released program (official)."
+    ),
 ]
 Rubric = Annotated[
     str | None,
@@ -61,13 +64,13 @@ Out = Annotated[
     str | None,
     Option(
         metavar="PATH",
-        help="Run directory, new or to be resumed or extended: a folder, or the URL of one "
-        "in a bucket, such as s3://bucket/run.",
+        help="Run directory, new or existing (to resume or extend it): a folder, or "
+        "a URL in a bucket, such as s3://bucket/run.",
     ),
 ]
 OutFolder = Annotated[
     Path | None,
-    Option(file_okay=False, help="Folder for the files, where it is not the run's."),
+    Option(file_okay=False, help="Output folder; by default the run directory."),
 ]
 ExecutorOption = Annotated[
     Literal["ray", "local"] | None,
@@ -108,24 +111,24 @@ Remake = Annotated[
     bool,
     Option(
         "--remake",
-        help="Make records of an earlier version of a stage again, and where answers are "
-        "made, those that hold a model's thought.",
+        help="Remake records of an earlier version of a stage and, when answering, "
+        "answers that contain a model's thoughts.",
     ),
 ]
 SameCode = Annotated[
     bool,
     Option(
         "--same-code",
-        help="Keep records of your own classes whose source was edited: its results are "
-        "the same.",
+        help="Keep the records of your own classes although their source was edited: "
+        "their results are the same.",
     ),
 ]
 ChangedData = Annotated[
     list[str] | None,
     Option(
         metavar="remake|keep|add",
-        help="Where the data have changed since the run was made: remake or keep its "
-        "queries that have, add rows that are new; may be repeated.",
+        help="If the data have changed since the run was made: remake the changed "
+        "queries or keep them as they were; add new rows. May be repeated.",
     ),
 ]
 Run = Annotated[str, Argument(help="A run directory, or its URL.")]
@@ -133,8 +136,8 @@ RunOrAnswers = Annotated[
     list[str],
     Argument(
         metavar="RUN|[NAME=][FORMAT:]ANSWERS...",
-        help="A run directory; or folders or files of answers, whose format is told by "
-        "what they hold, to be compared as systems.",
+        help="A run directory; or folders or files of answers, whose format is "
+        "detected, to compare as systems.",
     ),
 ]
 Queries = Annotated[
@@ -179,8 +182,8 @@ def run_options(
     budget_hours: Annotated[
         float | None,
         Option(
-            help="Refuse where the forecast exceeds so many GPU-hours; hours of wall time "
-            "where no stage takes a GPU."
+            help="Refuse to start if the forecast exceeds this many GPU-hours (hours "
+            "of wall time if no stage uses a GPU)."
         ),
     ] = None,
     trim: Annotated[
@@ -195,8 +198,9 @@ def run_options(
         str | None,
         Option(
             metavar="K/N",
-            help="Answer only part K of N, from 1, of the queries, such as 3/16, beside "
-            "commands for the other parts in the same run directory.",
+            help="Answer only part K of N (from 1) of the queries, such as 3/16, "
+            "while other commands answer the other parts in the same run "
+            "directory.",
         ),
     ] = None,
 ) -> None:
@@ -208,7 +212,7 @@ def pairing_options(
         str | None,
         Argument(
             metavar="RUN",
-            help="A run directory, to show its pairings; or a TOML file, as of `run`.",
+            help="A run directory, to show its pairings; or a TOML file, as for `run`.",
         ),
     ] = None,
     system: None = None,
@@ -222,29 +226,30 @@ def pairing_options(
     protocol: Annotated[
         Literal["mmie", "outline", "outline-edit"] | None,
         Option(
-            help="How texts become documents; mmie, or outline where mini models are taken "
-            "without names."
+            help="How texts become documents; by default mmie, or outline for the "
+            "default mini models."
         ),
     ] = None,
     metrics: Annotated[
         list[str] | None,
         Option(
             metavar="NAME,...",
-            help="Show these scorers alone, in this order; may be repeated.",
+            help="Show only these scorers, in this order; may be repeated.",
         ),
     ] = None,
     human: Annotated[
         Path | None,
         Option(
-            help="People's scores, such as annotations.csv of `plait annotate`: how far "
-            "scorers agree with them on the pairings."
+            help="Human scores, such as annotations.csv of `plait annotate`: shows "
+            "how well scorers agree with them on the pairings."
         ),
     ] = None,
     sheet: Annotated[
         Path | None,
         Option(
             metavar="FILE",
-            help="Write a contact sheet, .png or .webp: a few queries by every pairing.",
+            help="Write a contact sheet, .png or .webp: a few queries answered by "
+            "every pairing.",
         ),
     ] = None,
     shard: None = None,

@@ -111,8 +111,8 @@ def _refuse_options(options: Mapping[str, Any], root: AnyPath) -> None:
     if given:
         names = ", ".join(f"--{name.rstrip('_').replace('_', '-')}" for name in given)
         raise UsageError(
-            f"{root} is an existing run, whose tables are shown without options of a run "
-            f"({names} given); to add models to it, name it with --out"
+            f"{root} is an existing run: its tables are shown without options of a "
+            f"run ({names} given); to add models to it, name it with --out"
         )
 
 
@@ -172,8 +172,8 @@ def _refuse_half(lvlms: Sequence[str], t2is: Sequence[str]) -> None:
         )
     if len(set(lvlms)) * len(set(t2is)) < 2:
         raise UsageError(
-            f"{lvlms[0]} with {t2is[0]} is a single pairing, which there is nothing "
-            "to compare with; name another --lvlm or --t2i"
+            f"{lvlms[0]} with {t2is[0]} is a single pairing, with nothing to compare "
+            "it with; name another --lvlm or --t2i"
         )
 
 
@@ -214,6 +214,8 @@ def _show(
     if (file := options["sheet"]) is not None:
         sheet = sheet_of(board, pairings[0], keys_shown(board.keys, limit_of(None)))
         if sheet is None:
-            raise UsageError("no query with an image has a score of every pairing")
+            raise UsageError(
+                "no contact sheet: no query with an image has a score for every pairing"
+            )
         write_sheet(sheet, file, BlobReader())
         console.print(f"sheet       {file}", soft_wrap=True)

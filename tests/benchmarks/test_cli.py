@@ -73,7 +73,7 @@ def test_plan_shows_shared_text_once_and_writes_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     row = next(x for x in done.stdout.splitlines() if x.startswith(" qwen2-vl-72b"))
     assert row.split()[:6] == ["qwen2-vl-72b", "draft", "120", "80", "0", "40"]
-    assert "asked for 120 times, made once each (40 records)" in done.stdout
+    assert "120 requests share 40 records" in done.stdout
     assert not (tmp_path / "run").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -219,7 +220,7 @@ def test_modules_in_the_current_folder_are_found(here: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "1 documents: 1 queries" in done.stdout
+    assert "1 document: 1 query" in done.stdout
     assert "own_tasks-queries-" in done.stdout
 
 
@@ -269,3 +270,47 @@ def test_what_an_error_names_is_shown_and_not_obeyed() -> None:
     done = process("report", "\x1b[2J\x07")
     assert (done.returncode, "\x1b" in done.stderr) == (2, False)
     assert r"\x1b[2J\x07 is not a run directory" in done.stderr
+
+
+DRAWING = ("--data", "prompts:cats.txt", "--system", "sdxl-turbo@t2i", "--weights", "tiny")
+
+
+def test_a_scorer_that_can_score_nothing_is_refused_before_anything_is_made(
+    here: Path,
+) -> None:
+    (here / "cats.txt").write_text("a red cat\na blue cat\n")
+    words = (*DRAWING, "--scorer", "clipscore", "--scorer", "siglip2", "--out", "run")
+    said = refusal("run", *words)
+    assert "clipscore can score none of the 2 answers" in said
+    assert "clipscore-prompt" in said
+    assert "siglip2" not in said
+    assert not (here / "run").exists()
+    planned = plait("plan", *words)
+    assert planned.exit_code == 2
+    assert "clipscore-prompt" in planned.output
+
+
+def test_a_scorer_of_a_part_is_told(here: Path) -> None:
+    words = ("--data", "miniature:8", "--system", "anole", "--scorer", "clipscore")
+    planned = plait("plan", *words, "--weights", "tiny", "--out", "run")
+    assert planned.exit_code == 0
+    assert "clipscore can score 6 of 8 answers" in planned.output
+    (here / "ids.txt").write_text("MSR-0003\n")
+    some = plait("plan", *words, "--weights", "tiny", "--ids", "ids.txt")
+    assert some.exit_code == 0, "other queries of the data suit it"
+    assert "clipscore can score 0 of 1 answers" in some.output
+
+
+def test_a_scorer_that_a_run_has_already_stays_in_it(here: Path) -> None:
+    (here / "cats.txt").write_text("a red cat\n")
+    out = ("--out", "run", "--set", "engine.grace_s=1")
+    done = process("run", *DRAWING, *out, "--set", "scorers=[]", folder=here)
+    assert done.returncode == 0, done.stderr
+    made = json.loads((here / "run" / "manifest.json").read_text())
+    for about in (made, made["config"]):
+        about["scorers"] = ["clipscore"]
+    (here / "run" / "manifest.json").write_text(json.dumps(made))
+    planned = plait("plan", *DRAWING, "--scorer", "bleu", *out)
+    assert planned.exit_code == 2
+    assert "bleu can score none" in planned.output
+    assert "clipscore can score none" not in planned.output

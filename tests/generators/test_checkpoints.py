@@ -79,7 +79,7 @@ def test_missing_weights_are_named_in_a_line_for_each_cause(
         pins.missing,
         strict=True,
     ):
-        found = re.search(r"cache: (.+) - |'(.+)':", line)
+        found = re.search(r"cache: (.+)\. Download|'(.+)':", line)
         assert next(filter(None, found.groups())).split(", ") == names
 
 

@@ -261,6 +261,6 @@ def _damaged(path: AnyPath, error: Exception) -> ResultsError:
     if isinstance(error, LookupError):
         reason = f"it lacks {error}"
     return ResultsError(
-        f"{path} cannot be read ({reason}); `plait report` makes the results anew from the "
-        "run's records, where its data and modules are there"
+        f"{path} cannot be read ({reason}); `plait report` rebuilds the results from "
+        "the run's records if its data and modules are available"
     )

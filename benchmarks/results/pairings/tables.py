@@ -50,9 +50,9 @@ ABOUT_INTERACTION = (
     "cells and less the effects of its LVLM and its text-to-image model."
 )
 ABOUT_SHARES = (
-    "Of a random query answered by a random pairing of this matrix. What chance adds is "
-    "taken off, so a share that is truly 0 comes out below 0 as often as above, and the "
-    "further the fewer queries there are."
+    "For a random query answered by a random pairing of this matrix. The share due "
+    "to chance is subtracted, so a share whose true value is 0 is estimated below 0 "
+    "as often as above, and farther from 0 with fewer queries."
 )
 ABOUT_COST = (
     "Mean per document, with its 95% interval by query, of what it takes to make it alone: "
@@ -182,8 +182,7 @@ def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
     if matrix.left_aside:
         aside = ", ".join(matrix.left_aside)
         notes.append(
-            "The largest part of the matrix that has every cell is shown; left aside: "
-            f"{aside}."
+            f"The largest complete part of the matrix is shown; left out: {aside}."
         )
     return [*notes, f"{ABOUT_EFFECTS} The last cell: mean of all cells."]
 

@@ -82,7 +82,9 @@ def export(run: RunData, systems: Sequence[str], out: Path, task: str | None) ->
         else:
             models[model] = system
     if not models:
-        raise UsageError(f"no system has a model's page. {'; '.join(refused)}")
+        raise UsageError(
+            f"no system corresponds to a model on the Hub. {'; '.join(refused)}"
+        )
     claim(out)
     for model, system in models.items():
         entry = _entry(run, system, measured)
@@ -103,13 +105,13 @@ def hub_task(about: Mapping[str, Any], task: str | None, scorers: Sequence[str])
     dataset = place.partition("@")[0]
     if not of_hub:
         raise UsageError(
-            f"--format eval-results: the data of the run ({data['name']}) are no data set "
-            "of the Hub (hf:ORG/NAME), so that no leaderboard there is theirs"
+            f"--format eval-results: the data of the run ({data['name']}) are not a "
+            "data set on the Hub (hf:ORG/NAME), so no leaderboard there covers them"
         )
     if about["selection"] or about["config"]["limit"] or about["config"]["ids"]:
         raise UsageError(
-            "--format eval-results: the run answers a part of the queries, and a "
-            "benchmark's value is of all of them"
+            "--format eval-results: the run answers only part of the queries, and a "
+            "benchmark's result is over all of them"
         )
     id, _, scorer = (task or "").partition("=")
     if not (id and scorer):

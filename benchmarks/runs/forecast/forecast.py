@@ -13,7 +13,7 @@ from typing import Any, get_args
 from plait.benchmarks.durations import in_words
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.table import ResultTable
-from plait.benchmarks.runs.config import is_run
+from plait.benchmarks.runs.config import USD, is_run
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.prior import ASSUMED, GPUS, gpu_of
 from plait.benchmarks.runs.forecast.rates import IMAGES, Origin, Sources, StageRates
@@ -39,12 +39,13 @@ _PRICES = (
     ("price_per_million_output", "output_tokens", 1e-6),
     ("price_per_image", "images", 1.0),
 )
-_MEASURE = "to measure it, run a few queries (--limit 8) into a folder beside it"
-_TOTALS = ("input_tokens", "output_tokens", "disk_bytes", "money")
-_HEAD = (
-    *("stage", "records", "s each", "load s", "workers", "tokens in", "tokens out"),
-    *("disk", "cost", "from"),
+_MEASURE = (
+    "To measure it, run a few queries first (--limit 8) into a folder next to this one"
 )
+_TOTALS = ("input_tokens", "output_tokens", "disk_bytes", "money")
+_WORTH_COMPARING_S = 60
+"""A run is compared with its forecast where either takes as long: in seconds, what starts
+and ends a process decides."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +64,7 @@ class StageForecast(StageWork):
     def used(self, name: str) -> FigureRange | None:
         """Return how much of a name of `_TOTALS` it uses; None where it is not known.
 
-        Money is in the unit of its prices, and 0 without an endpoint.
+        Money is in the currency of the config, and 0 without an endpoint.
         """
         usage = self.rates.usage
         each = _money(self.spec, usage) if name == "money" else usage.get(name)
@@ -126,6 +127,8 @@ class Forecast:
     gpu_hours: FigureRange
     """Held by workers, loading and idling included."""
     price_per_gpu_hour: float | None = None
+    currency: str = USD
+    """Of all prices."""
     notes: Sequence[str] = ()
 
     @classmethod
@@ -137,6 +140,7 @@ class Forecast:
         *,
         max_cost: float | None = None,
         price_per_gpu_hour: float | None = None,
+        currency: str = USD,
     ) -> Forecast:
         """Forecast running `plan`, whose jobs are `counts`.
 
@@ -165,7 +169,11 @@ class Forecast:
             seconds=seconds + sources.overhead_s if work else NOTHING,
             gpu_hours=gpu_seconds * (1 / 3600),
             price_per_gpu_hour=price_per_gpu_hour,
-            notes=[*_notes(stages, sources, mean), *_ceilings(stages, max_cost)],
+            currency=currency,
+            notes=[
+                *_notes(stages, sources, mean),
+                *_notes_on_costs(stages, max_cost, currency),
+            ],
         )
 
     @property
@@ -212,37 +220,43 @@ class Forecast:
 
     @property
     def headline(self) -> str:
-        """The totals on one line."""
-        if self.stages and all(s.rates.origin is Origin.UNKNOWN for s in self.stages):
-            return "none yet, as nothing of this run was measured here before"
+        """The totals on one line: time, GPU-hours, money, disk and tokens."""
+        if not self.stages:
+            return "nothing to compute"
+        if all(s.rates.origin is Origin.UNKNOWN for s in self.stages):
+            return "not available: none of these stages has been measured on this machine"
         (read, written, disk, money), known = zip(*map(self.total, _TOTALS), strict=True)
         timed = not self.missing
         tokens = f"{_amount(read)} tokens read and {_amount(written)} written"
         parts = (
             (True, timed, _amount(self.seconds, time_text)),
             (self.on_gpus, timed, f"{_amount(self.gpu_hours)} GPU-hours"),
+            (money.mean or not known[3], known[3], f"{_amount(money)} {self.currency}"),
+            (disk.mean or known[2], known[2], f"{_amount(disk, _bytes_text)} on disk"),
             (read.mean or written.mean or known[0], known[0], tokens),
-            (disk.mean or known[2], known[2], f"{_amount(disk, _bytes_text)} of records"),
-            (
-                money.mean or not known[3],
-                known[3],
-                f"{_amount(money)} in units of the prices",
-            ),
         )
         told = ((whole, text) for shown, whole, text in parts if shown)
         return "; ".join(text if whole else f"at least {text}" for whole, text in told)
+
+    @property
+    def _head(self) -> tuple[str, ...]:
+        return (
+            *("stage", "records", "s each", "load s", "workers", "tokens in"),
+            *("tokens out", "disk", f"cost ({self.currency})", "source"),
+        )
 
     @property
     def table(self) -> ResultTable:
         """One row per stage with work; the totals and what is not known below."""
         notes = [self.headline]
         if self.missing:
-            notes.append(f"not known, so not counted: {', '.join(self.missing)}")
-            notes.append(_MEASURE)
+            notes.append(f"Unknown, and not included: {', '.join(self.missing)}")
         if any(s.rates.origin is Origin.PRIOR for s in self.stages):
-            notes.append(f"{Origin.PRIOR}: {ASSUMED}; {_MEASURE}")
+            notes.append(f"{Origin.PRIOR}: {ASSUMED}")
+        if len(notes) > 1:
+            notes.append(_MEASURE)
         title, rows = f"Forecast for {self.machine}", [stage.row for stage in self.stages]
-        return ResultTable.of(title, _HEAD, rows, [*notes, *self.notes])
+        return ResultTable.of(title, self._head, rows, [*notes, *self.notes])
 
 
 def _notes(
@@ -250,46 +264,52 @@ def _notes(
 ) -> Iterator[str]:
     if names := [stage.spec.name for stage in stages if stage.bound]:
         yield (
-            f"no run tells how many records follow for {', '.join(names)}: their most "
-            "are counted"
+            f"How many records {', '.join(names)} will need depends on answers that do not "
+            "exist yet; the forecast assumes the maximum"
         )
     if sources.address is not None and not sources.machine.described:
         yield (
-            f"the cluster at {sources.address} was not asked for its size: this is for "
-            f"{sources.machine}; describe it with --on, such as --on 2x8xH100"
+            f"The size of the cluster at {sources.address} is not known, so this forecast "
+            f"is for {sources.machine}; describe the cluster with --on, such as --on "
+            "2x8xH100"
         )
     gpu = gpu_of(sources.machine)
     if sources.machine.gpus and gpu is None:
         yield (
-            f"no figures of a GPU {sources.machine.gpu!r} are known here (of "
-            f"{', '.join(known.name for known in GPUS)} they are): what no run has "
-            "measured on it is not forecast"
+            f"plait has no published figures for the GPU {sources.machine.gpu!r} (it has "
+            f"them for {', '.join(known.name for known in GPUS)}), so stages that have not "
+            "been measured on it have no forecast"
         )
     for spec in (stage.spec for stage in stages):
         need, gpus = spec.placement.gpu_memory_gib, spec.placement.num_gpus
         if gpu and gpus >= 1 and need > gpus * gpu.memory_gib:
             yield (
-                f"{spec.name} needs about {need:.0f} GiB, more than {gpus:g} {gpu.name} "
-                f"hold: set engine.gpu_memory_gib = {gpu.memory_gib:g}"
+                f"{spec.name} needs about {need:.0f} GiB, more than the memory of "
+                f"{gpus:g} {gpu.name}: set engine.gpu_memory_gib = {gpu.memory_gib:g}"
             )
     for name in run.unplaced:
-        yield f"{name} fits on no node of {sources.machine}, and is not counted"
+        yield f"{name} fits on no node of {sources.machine} and is not included"
 
 
-def _ceilings(stages: Sequence[StageForecast], most: float | None) -> Iterator[str]:
+def _notes_on_costs(
+    stages: Sequence[StageForecast], most: float | None, currency: str
+) -> Iterator[str]:
     costs = {stage: stage.used("money") for stage in stages}
     money = sum(cost.mean for cost in costs.values() if cost)
     if most is not None and money > most:
         yield (
-            f"costs of {money:.4g} are more than engine.max_cost {most:g}: once it is "
-            "reached, what still waits for a paid stage fails"
+            f"The expected cost of {money:.4g} {currency} exceeds engine.max_cost = "
+            f"{most:g}: once that is spent, the remaining requests to paid endpoints fail"
         )
     for spec, cost in ((stage.spec, cost) for stage, cost in costs.items()):
         own = spec.options.get("max_cost")
         if cost is None:
-            yield f"{spec.name}: prices or its tokens per record are unknown"
+            yield f"{spec.name}: cost unknown, as its prices or its tokens per record are"
         elif own is not None and cost.mean > own:
-            yield f"{spec.name}: costs of {cost.mean:.4g} exceed its max_cost {own:g}"
+            yield (
+                f"{spec.name}: the expected cost of {cost.mean:.4g} {currency} exceeds its "
+                f"max_cost = {own:g}"
+            )
 
 
 # -------------------------------------------------------------------------- the manifest
@@ -310,16 +330,17 @@ def kept_forecast(forecast: Forecast | None, root: AnyPath) -> dict[str, Any]:
 def concluded(root: AnyPath, forecast: Forecast, result: RunResult, board: Board) -> str:
     """Add what the run took to the manifest; it beside the forecast, in words.
 
-    Without words where rates were not known.
+    Without words where rates were not known, and for runs of less than a minute.
     """
     manifest, line, seconds = read_manifest(root), "", result.seconds
     manifest[IMAGES] = board.images_per_document
     if result.made and forecast.stages and not result.interrupted:
-        if not forecast.missing:
+        longest = max(seconds, forecast.seconds.mean)
+        if not forecast.missing and longest >= _WORTH_COMPARING_S:
             share = seconds / forecast.seconds.mean - 1
             more = "longer" if share > 0 else "shorter"
             planned, took = _amount(forecast.seconds, time_text), time_text(seconds)
-            line = f"planned {planned}, took {took} ({abs(share):.0%} {more})"
+            line = f"forecast {planned}, took {took} ({abs(share):.0%} {more})"
         manifest[OUTCOME] = {"seconds": round(seconds, 3), "lines": [line]}
     write_json(root / MANIFEST, manifest)
     return line

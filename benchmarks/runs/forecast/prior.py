@@ -53,7 +53,8 @@ DISK_BYTES = FigureRange.between(0.3e9, 3e9)
 PROCESS_S = FigureRange.between(5.0, 60.0)
 """Seconds until a process has started and imported its libraries; of Ray's nodes, too."""
 ASSUMED = (
-    "from models' sizes and the GPU's published peak, for prompts of "
+    "not measured, but computed from model sizes and the GPU's published peak, for "
+    "prompts of "
     f"{PROMPT_TOKENS.low:,.0f} to {PROMPT_TOKENS.high:,.0f} tokens, and weights loaded at "
     f"{DISK_BYTES.low / 1e9:g} to {DISK_BYTES.high / 1e9:g} GB/s"
 )

@@ -49,8 +49,8 @@ class Origin(StrEnum):
     """Where a rate comes from, the best source first."""
 
     OWN = "this run"
-    BESIDE = "runs beside it"
-    PRIOR = "prior, nothing measured"
+    BESIDE = "runs next to it"
+    PRIOR = "estimate"
     UNKNOWN = "unknown"
 
 

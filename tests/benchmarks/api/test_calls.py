@@ -29,7 +29,7 @@ def test_run_and_plan_return_values_and_print_nothing(
     about = {**OWN, "systems": ["gt"], "scorers": [], "out": tmp_path / "run"}
     planned = plait.plan(**about)
     assert (planned.extent, planned.ready()) == (
-        "4 documents: 4 queries, 1 systems, 1 repeats",
+        "4 documents: 4 queries, 1 system, 1 repeat",
         True,
     )
     assert not (tmp_path / "run").exists()

@@ -277,7 +277,7 @@ def test_every_loss_is_named_in_a_file_that_the_tables_name(tmp_path):
     assert len(lines) == len(WORDS) + 1
     assert "failures.csv" in (tmp_path / "leaderboard.md").read_text()
     words = " ".join(shown(made, 200).split())
-    assert f"and {len(WORDS) - 4} more kinds; each one is named in failures.csv" in words
+    assert f"and {len(WORDS) - 4} more kinds; each one is listed in failures.csv" in words
 
 
 def test_the_tables_of_a_scorer_begin_with_its_best():

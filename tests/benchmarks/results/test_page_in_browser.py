@@ -481,7 +481,7 @@ def test_missing_folder_is_explained(session, page, tmp_path):
     shutil.copy(page, tmp_path / "report.html")
     session.open(tmp_path / "report.html")
     loading = "document.querySelector('#loading').textContent"
-    session.wait(f"{loading}.includes('must be beside')")
+    session.wait(f"{loading}.includes('must be next to')")
     assert "Outcomes" in text_of(session, "main")
     session.logs("browser")
 

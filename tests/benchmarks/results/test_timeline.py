@@ -28,8 +28,8 @@ def two_stages(root: Path):
 def test_the_words_name_the_limit_and_what_was_idle(tmp_path: Path) -> None:
     time, idle = words_of(summarise(two_stages(tmp_path)))
     assert time.startswith("Time: 1 min 40 s, of which 1 min 20 s (80%) limited by artist")
-    assert "10 s (10%) with nothing to do but load models" in time
-    assert "held 0.0556 GPU-hours, of which 0.0167 (30%) computed nothing" in idle
+    assert "10 s (10%) waiting for models to load" in time
+    assert "held 0.0556 GPU-hours, of which 0.0167 (30%) were not spent computing" in idle
 
 
 @pytest.mark.parametrize(

@@ -435,7 +435,7 @@ LIMITED = {"selection": "3 of 7 queries"}
 @pytest.mark.parametrize(
     ("systems", "about", "task", "why"),
     [
-        ([COMPOSED], LIMITED, "test=bleu", "a part of the queries"),
+        ([COMPOSED], LIMITED, "test=bleu", "only part of the queries"),
         ([COMPOSED], {}, None, r"needs --task ID=SCORER: .* me/set, .* bleu, "),
         ([COMPOSED], {}, "test=", "needs --task ID=SCORER"),
         ([COMPOSED], {}, "test=blue", "unknown scorer 'blue'; did you mean 'bleu'"),
@@ -443,7 +443,12 @@ LIMITED = {"selection": "3 of 7 queries"}
         ([COMPOSED, CRITIC], {}, "test=bleu", "are both org/model, which has"),
         ([NATIVE], {}, "test=bleu", f"{NATIVE}: it has no mean: no scored query in MSR"),
         ([COMPOSED], {"weights": "mini"}, "test=bleu", "not the published ones .mini"),
-        ([], {}, "test=bleu", "no system has a model's page. gt: it has no model"),
+        (
+            [],
+            {},
+            "test=bleu",
+            "no system corresponds to a model on the Hub. gt: it has no model",
+        ),
     ],
 )
 def test_what_no_model_page_can_say_is_refused(
@@ -461,7 +466,7 @@ def test_what_no_model_page_can_say_is_refused(
 
 
 def test_data_of_a_folder_are_no_benchmark_of_the_hub(run: RunData, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no data set of the Hub"):
+    with pytest.raises(UsageError, match="not a data set on the Hub"):
         eval_results.export(run, run.systems, tmp_path, "test=bleu")
 
 
@@ -472,10 +477,10 @@ def test_data_of_a_folder_are_no_benchmark_of_the_hub(run: RunData, tmp_path: Pa
     ("words", "why"),
     [
         (("--format", "mmie"), "--format mmie needs --system, one of gt, "),
-        (("--format", "wandb", "--repeat", "1"), "--repeat picks documents"),
+        (("--format", "wandb", "--repeat", "1"), "--repeat selects documents"),
         (("--format", "mlflow", "--task", "a=b"), "--task is for --format eval-results"),
         (("--format", "trackio", "--system", "gtt"), "did you mean 'gt'"),
-        (("--format", "eval-results"), "no data set of the Hub"),
+        (("--format", "eval-results"), "not a data set on the Hub"),
     ],
 )
 def test_options_that_say_nothing_of_a_format_are_refused(

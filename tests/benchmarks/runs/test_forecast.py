@@ -21,6 +21,7 @@ from forecast_helpers import (
     write_manifest,
     writing,
 )
+from report_helpers import board_of
 from scipy import stats
 from trial import Witness, filled, painter, plan_of, reviewed, run, sample, writer
 
@@ -30,6 +31,7 @@ from plait.benchmarks.runs.experiment import Experiment, open_experiment
 from plait.benchmarks.runs.forecast.forecast import (
     Forecast,
     StageForecast,
+    concluded,
 )
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Batches, Origin, Sources, StageRates
@@ -46,6 +48,7 @@ from plait.cluster.executors.simulated import Speeds, World
 from plait.cluster.placement import Node, Resources
 from plait.cluster.plan import Plan
 from plait.cluster.records import encode
+from plait.cluster.run import RunResult
 from plait.cluster.store import Store
 from plait.cluster.watcher import RunProgress
 from plait.generators.base import Failure, Kind, Placement, StageSpec
@@ -386,6 +389,23 @@ def test_prices_of_the_config_make_money(runs: Path) -> None:
     assert (money.mean, known) == (pytest.approx(0.3), True)
     assert len([note for note in forecast.notes if "max_cost" in note]) == 2
     assert forecast_of(writing(asked, 9), runs / "new").total("money")[1] is False
+    assert "0.3 USD" in forecast.headline
+    euros = forecast_of(writing(paid, 100), runs / "new", currency="EUR")
+    assert "0.3 EUR" in euros.headline
+    assert "cost (EUR)" in [column.heading for column in euros.table.columns]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(2.0, False), (59.0, False), (60.0, True), (90.0, True)]
+)
+def test_a_run_of_a_minute_is_compared_with_its_forecast(
+    tmp_path: Path, seconds: float, told: bool
+) -> None:
+    made = replace(forecast(0), seconds=FigureRange.exact(40.0))
+    (tmp_path / "manifest.json").write_text('{"plait": 1, "config": {}}')
+    result = RunResult(counts={}, failed=0, made=4, seconds=seconds)
+    line = concluded(tmp_path, made, result, board_of({"a": [1.0]}))
+    assert bool(line) is told
 
 
 # ----------------------------------------------------------------------------- budgets
@@ -444,7 +464,15 @@ def test_trimming_takes_what_limit_would_take(
     kept: int | None,
 ) -> None:
     monkeypatch.setattr(Experiment, "recorded_queries", property(lambda _: recorded))
-    planned = RunPlan.of(experiment, ForecastOptions(budget_hours=hours, trim=True))
+    told: list[tuple[int, int]] = []
+    planned = RunPlan.of(
+        experiment,
+        ForecastOptions(budget_hours=hours, trim=True),
+        on_progress=lambda done, total: told.append((done, total)),
+    )
+    assert told[0][0] == len(experiment.samples)
+    assert told == sorted(told)
+    assert all(done <= total for done, total in told)
     every = experiment.samples
     assert bool(planned.over_budget) is (kept == 0)
     assert (f"to {kept} of {len(every)} " in planned.trimmed) is bool(kept)

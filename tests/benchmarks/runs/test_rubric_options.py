@@ -139,7 +139,7 @@ def test_a_new_judge_s_options_leave_other_judges_alone(place: Path) -> None:
     # Named again, a judge is asked anew, and it alone.
     assert plait("score", str(root), "--scorer", JUDGE, *AS_RELEASED).exit_code == 0
     assert judged(root) == expected(official_texts(), 4)
-    with pytest.raises(UsageError, match="no scorer here takes --mode"):
+    with pytest.raises(UsageError, match="none of the scorers takes --mode"):
         plait("score", str(root), "--scorer", "bleu", "--mode", "corrected")
 
 
@@ -189,7 +189,9 @@ def test_judges_of_criteria_hear_them(
     own = {name: {"mode": "corrected", "rubric": "own"}}
     both = {"scorers": (name, JUDGE), "models": own}
     assert "corrected" in manner(mode="official", rubric="official:prompts.py", **both)
-    # And in a run that is scored again.
+    # And in a run that is scored again, of queries that have criteria.
+    monkeypatch.setattr(criteria, "criteria_of", lambda query: (("text", "Is it good?"),))
+    name = "criteria:judging_helpers:Halves"
     words = ["--mode", "official", "--rubric", "official:ueval_eval.py"]
     shutil.copytree(truth, place / "run")
     plait("score", "run", "--scorer", name, *words)
@@ -225,7 +227,7 @@ def test_a_rubric_is_not_meant_for_two_kinds_of_judges(place: Path, others: str)
 
 @pytest.mark.parametrize("option", [("--mode", "corrected"), ("--rubric", "own")])
 def test_options_that_no_judge_hears_are_told(place: Path, option: tuple[str, str]) -> None:
-    told = "Warning: mode and rubric are settings of judges, and no judge is named."
+    told = "Warning: mode and rubric have no effect, as no judge is named."
     words = ["--system", "gt", "--weights", "tiny", "--limit", "3", "--out", "none"]
     assert told in plait("plan", *words, "--scorer", "bleu", *option).output
     assert told not in plait("plan", *words, "--scorer", "bleu").output

@@ -392,7 +392,7 @@ def answered(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--collect", "{tmp}/other.json"], "another page"),
         (["--collect", "{tmp}/damaged.json"], "damaged.json"),
         (["--collect", "{tmp}/unknown.json"], "'nowhere'"),
-        (["--collect", "{tmp}/a.json", "{tmp}/b.json"], "both of 'ann'"),
+        (["--collect", "{tmp}/a.json", "{tmp}/b.json"], "both hold answers of 'ann'"),
         (["--out", "{tmp}/new", "--system", "nobody"], "'nobody'"),
         (["--out", "{tmp}/new", "--items", "3", "--repeated", "2"], "three times"),
         (["--out", "{tmp}/new", "--gold", "{tmp}/gold.csv"], "SA-404 of gt"),

@@ -381,7 +381,9 @@ def test_places_of_all_formats_stand_side_by_side(task):
     assert board(root)["gpt"]["scores"].keys() == {"stages:Constant", "bleu"}
     assert "nothing is missing" in score(*places, "--scorer", "stages:Constant")[0]
     # The run directory is one as any other.
-    assert invoke("score", str(root), "--scorer", "ssim").exit_code == 1
+    with pytest.raises(UsageError, match="ssim can score none of the 13 answers"):
+        invoke("score", str(root), "--scorer", "ssim")
+    assert invoke("score", str(root), "--scorer", "chrf").exit_code == 1
     assert len(board(root)["v2"]["scores"]) == 3
     assert invoke("report", str(root)).exit_code == 0
     assert manifest(root)["data"]["answers"]["v2"]["format"] == "ueval"
@@ -404,7 +406,7 @@ def test_a_place_is_added_and_none_is_exchanged(task):
     before = board(root)
     assert invoke("report", str(root)).exit_code == 0
     assert board(root) == before
-    with pytest.raises(UsageError, match="gt is a system's name"):
+    with pytest.raises(UsageError, match="gt names both a system and given answers"):
         invoke("score", "gt=one", "--data", "data", *TINY, "--set", 'systems=["gt"]')
 
 

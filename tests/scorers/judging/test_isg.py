@@ -179,7 +179,9 @@ def test_what_the_levels_do_not_apply_to(tmp_path: Path) -> None:
         assert isinstance(outcome, NotApplicable)
     for level in KINDS:
         empty = converse(judge_of(level, "corrected"), query, Document(), [])[1]
-        assert isinstance(empty, Unscored)
+        # Without questions of its level, no answer is judged, whatever it holds.
+        none = Unscored if level == "holistic" else NotApplicable
+        assert isinstance(empty, none)
     other = replace(query, metadata={})
     outcome = converse(judge_of("holistic", "corrected"), other, answer, [])[1]
     assert isinstance(outcome, NotApplicable)

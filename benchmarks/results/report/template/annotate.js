@@ -58,7 +58,7 @@ async function save() {
     } catch (error) {
       unsaved = true;
       say(served ? `Not saved, trying again: ${error.message}`
-        : "This browser keeps nothing for this page: download your answers before you close it.");
+        : "This browser does not save answers for this page: download them before you close it.");
       if (!served) break;
       await new Promise((done) => setTimeout(done, AGAIN_MS));
     }
@@ -188,7 +188,7 @@ function drawQuestions(form) {
     return el("div", { class: q === now ? "question here" : "question", role: "group", "aria-label": title || about },
       title ? el("h4", {}, title) : null, el("p", {}, about), el("div", { class: "choices" }, choices));
   });
-  const told = given === null ? "Left blank; answer to change this." : form.task;
+  const told = given === null ? "You left this blank; answer to change that." : form.task;
   $("questions").replaceChildren(...(told ? [el("p", { class: "remarks" }, told)] : []), ...rows);
   $("questions").querySelector(".here").scrollIntoView({ block: "nearest" });
 }
@@ -239,7 +239,7 @@ $("file").addEventListener("change", async () => {
   try {
     const given = JSON.parse(await $("file").files[0].text());
     const kept = await place.get(given.rater).catch(() => null);
-    if ((kept?.log.length || 0) > given.log.length) throw new Error("This browser or server has newer answers of this name.");
+    if ((kept?.log.length || 0) > given.log.length) throw new Error("This browser or server has newer answers under this name.");
     await begin({ ...given, revision: kept?.revision || 0 });
     save();
   } catch (error) { say(error.message); }
@@ -259,4 +259,4 @@ for (const button of $("bar").querySelectorAll("button")) {
 $("farewell").textContent = served ? "Your answers are saved. You may close this window."
   : "Press d to download your answers, and send the file to whoever asked you.";
 
-read("items.js").then((rows) => { data = rows; }, (error) => say(`${error.message}; it must be beside this page.`));
+read("items.js").then((rows) => { data = rows; }, (error) => say(`${error.message}; it must be in the same folder as this page.`));

@@ -22,7 +22,7 @@ async function update() {
     else await show(candidates, mine);
   } catch (error) {
     $("cards").replaceChildren(el("p", { class: "broken" },
-      `${error.message}. The folder "report" must be beside this file.`));
+      `${error.message}. The folder "report" must be next to this file.`));
   }
   if (mine === turn) $("cards").removeAttribute("aria-busy");
 }
@@ -198,5 +198,5 @@ function pressed(event) {
 }
 
 read("index.js", "report/").then((index) => { store.index = index; start(); }, () => {
-  $("loading").textContent = 'The folder "report" must be beside this file.';
+  $("loading").textContent = 'The folder "report" must be next to this file.';
 });

@@ -1,0 +1,148 @@
+"""For how many answers of a run its scorers may have a score, before there are any.
+
+Known from the queries and from what the systems' answers may hold: `Scorer.refusal`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from plait.generators.base import StageSpec
+from plait.generators.document import AnswerForm, Query
+from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers.base import Scorer
+from plait.scorers.judging.judge import ChatJudge, RubricJudge
+from plait.scorers.judging.resolve import JUDGES
+
+_OTHERS: Mapping[str, Sequence[str]] = {
+    "clipscore": ("clipscore-prompt",),
+    "geneval2": ("vqascore",),
+    "dpg": ("vqascore",),
+    "criteria-probability": ("vqascore",),
+    "judge": ("criteria", "aspects"),
+    "criteria": ("aspects",),
+    "isg-block": ("criteria", "aspects"),
+    "isg-image": ("criteria", "aspects"),
+    "isg-holistic": ("criteria", "aspects"),
+}
+"""By a scorer's name or prefix: those that judge the same of other data, the nearest first.
+A prefix stands for a scorer that asks the same model."""
+_MOST_NAMED = 5
+_ANY_ANSWER = "aspects:LVLM"
+"""The judge that takes any answer to any query."""
+
+
+class PlannedAnswers(NamedTuple):
+    """Answers to one query that may hold the same."""
+
+    query: Query
+    form: AnswerForm
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applicability:
+    """How many answers of a run a scorer can score."""
+
+    scorer: str
+    answers: int
+    """Answers that the systems may give."""
+    refusals: Mapping[str, int]
+    """Answers that will have no score, whatever they hold, by the reason."""
+    instead: Sequence[str] = ()
+    """Scorers that can score answers, where it can score none."""
+
+    @property
+    def scorable(self) -> int:
+        """Answers that may have a score, which is not known before they are made."""
+        return self.answers - sum(self.refusals.values())
+
+    @property
+    def counted(self) -> str:
+        """How many answers can be scored, and why others cannot."""
+        reasons = "; ".join(f"{reason}: {n:,}" for reason, n in self.refusals.items())
+        return f"can score {self.scorable:,} of {self.answers:,} answers ({reasons})"
+
+    @property
+    def refused(self) -> str:
+        """Why it is of no use in the run, and what is; empty where it can score answers."""
+        if self.scorable or not self.answers:
+            return ""
+        return (
+            f"{self.scorer} can score none of the {self.answers:,} answers "
+            f"({', '.join(self.refusals)}). Use {' or '.join(self.instead)} instead, or "
+            "leave it out (with no scorer at all: --set scorers=[])"
+        )
+
+
+def applicability(
+    scorers: Iterable[Scorer], planned: Sequence[PlannedAnswers]
+) -> list[Applicability]:
+    """Return for each scorer how many of the planned answers it can score."""
+    return [_applicability(scorer, planned) for scorer in scorers]
+
+
+def _applicability(scorer: Scorer, planned: Sequence[PlannedAnswers]) -> Applicability:
+    refusals = _refusals(scorer, planned)
+    answers = sum(answer.number for answer in planned)
+    none = answers and sum(refusals.values()) == answers
+    return Applicability(
+        scorer=scorer.name,
+        answers=answers,
+        refusals=refusals,
+        instead=_instead(scorer, planned) if none else (),
+    )
+
+
+def _refusals(scorer: Scorer, planned: Iterable[PlannedAnswers]) -> dict[str, int]:
+    refusals: dict[str, int] = defaultdict(int)
+    for query, form, number in planned:
+        if (refused := scorer.refusal(query, form)) is not None:
+            refusals[refused.reason] += number
+    return dict(refusals)
+
+
+def _instead(scorer: Scorer, planned: Sequence[PlannedAnswers]) -> list[str]:
+    """Name what can score planned answers: the nearest scorer, else those that suit most.
+
+    In place of a judge, and where nothing else is left, the judge that takes any answer.
+    """
+    answers = sum(answer.number for answer in planned)
+    rubric = isinstance(scorer, RubricJudge)
+    named = [f"{scorer.name} with --rubric FILE for these queries"] if rubric else []
+    for other in _others(scorer):
+        if sum(_refusals(other, planned).values()) < answers:
+            return [*named, other.name]
+    if isinstance(scorer, ChatJudge):
+        return [*named, _ANY_ANSWER]
+    refused = {
+        name: sum(_refusals(resolve_scorer(name, "tiny", {}), planned).values())
+        for name in SCORERS
+    }
+    least = min(refused.values())
+    best = [name for name, number in refused.items() if number == least < answers]
+    return best[:_MOST_NAMED] or [_ANY_ANSWER]
+
+
+def _others(scorer: Scorer) -> Iterator[Scorer]:
+    """Yield the nearest scorers; those that ask a model ask the same."""
+
+    def same_stage(name: str) -> StageSpec:
+        return scorer.stage
+
+    prefix, _, model = scorer.name.partition(":")
+    for name in () if model in JUDGES else _OTHERS.get(prefix, ()):
+        whole = name if name in SCORERS else f"{name}:{model}"
+        yield resolve_scorer(whole, "tiny", {}, chat=same_stage, answers=same_stage)
+
+
+def grouped(found: Iterable[Applicability]) -> list[str]:
+    """Return a line for all scorers that can score the same part of the answers."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for each in found:
+        if each.refusals:
+            names[each.counted].append(each.scorer)
+    return [f"{', '.join(own)} {counted}" for counted, own in names.items()]
