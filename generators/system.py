@@ -142,7 +142,7 @@ class System:
             return None
         if self.t2i is None:
             return AnswerForm()
-        most = self.max_images * len(sample.openings)
+        most = self.max_images * self.rounds * len(sample.openings)
         return AnswerForm(text=self.draft is not None, images=most)
 
     @property

@@ -209,8 +209,9 @@ def _without_images(truth: Document | None) -> NotApplicable | None:
 def _images(
     document: Document, truth: Document | None
 ) -> tuple[tuple[Image, ...], tuple[Image, ...]] | NoScore:
-    if truth is None or not truth.images:
-        return _without_images(truth) or NotApplicable(NO_TRUE_IMAGE)
+    if (refused := _without_images(truth)) is not None:
+        return refused
+    assert truth is not None
     return (document.images, truth.images) if document.images else Unscored(NO_IMAGE)
 
 
