@@ -16,6 +16,7 @@ from plait.generators.base import (
     Walk,
 )
 from plait.generators.document import Document, Query, Score
+from plait.scorers.base import NoScore
 from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import ChatJudge, Question, Readings
 from plait.scorers.judging.user_examiner import UserExaminer, Verdicts
