@@ -1,6 +1,6 @@
 """A judge of the documents and examples: a server whose verdicts mean nothing.
 
-python tests/helpers/stand_in_judge.py      # prints its address, and serves until it is stopped
+python tests/helpers/stand_in_judge.py  # prints its address and serves
 """
 
 from __future__ import annotations
