@@ -34,17 +34,22 @@ import plait.cli
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.experiment import models_of, scorer_named
 from plait.benchmarks.tasks.task_set import load
-from plait.generators.errors import PlaitError
+from plait.generators.errors import PlaitError, UsageError
 from plait.generators.natives import NATIVE
 from plait.generators.registry import is_custom
 from plait.pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_stages
+from plait.scorers.judging.rubric_file import RubricText
+from plait.scorers.judging.user_rubric import read_user_rubric
 
 DOCS = CHECKOUT / "docs"
+OWN = tuple(DOCS / f"own-{about}.md" for about in ("model", "data", "judge"))
+"""Pages of which `test_own_pages.py` runs all commands."""
 ERRORS = DOCS / "errors.md"
 ROOMS = sorted(CHECKOUT.glob("*/README.md")) + sorted(CHECKOUT.glob("*/*/README.md"))
 ALL = [*commands(), *inline_commands()]
 OF_PLAIT = list({c.text: c for c in ALL if c.words[0] == "plait"}.values())
-PROGRAMS = ("chromium", "jq", "kubectl", "make", "pip", "plait", "ray", "sbatch", "scancel")
+PROGRAMS = ("chromium", "jq", "kubectl", "make", "pip", "plait", "python", "ray", "sbatch")
+PROGRAMS += ("scancel",)
 """Whose commands the pages show; those of `make` and `pip` are checked."""
 WITHOUT_WEIGHTS = ("gt", "bleu")
 ELSEWHERE = ("gpt-6.1-sol", "judge:gpt-6.1-sol", "wandb", "eval-results", "every-eval-ever")
@@ -72,10 +77,11 @@ def test_other_programs_are_given_what_there_is(command: Command) -> None:
 def test_every_config_is_valid(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "criteria" in tomllib.loads(block.text):
-        pytest.skip("a rubric")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.toml").write_text(block.text)
+    if "criteria" in tomllib.loads(block.text):
+        _check_rubric(tmp_path / "config.toml", block)
+        return
     config = load_config(tmp_path / "config.toml", {})
     config = config.model_copy(update={"weights": "tiny"})
     given = tomllib.loads(block.text)
@@ -86,6 +92,14 @@ def test_every_config_is_valid(
     for name, settings in config.models.items():
         if "engine" not in settings:  # whose program need not be here
             _resolve_model(name, models_of(config))
+
+
+def _check_rubric(path: Path, block: Block) -> None:
+    if block.title == "wrong.toml":
+        with pytest.raises(UsageError):
+            read_user_rubric(RubricText.at(path))
+    else:
+        assert read_user_rubric(RubricText.at(path)).criteria
 
 
 def _scorer(name: str, config: RunConfig) -> None:
@@ -115,7 +129,9 @@ def test_every_row_is_json(block: Block) -> None:
 
 @pytest.mark.models
 @pytest.mark.parametrize(
-    "block", [b for b in blocks("python") if b.text.startswith("import plait")], ids=str
+    "block",
+    [b for b in blocks("python") if b.text.startswith("import plait") and not b.title],
+    ids=str,
 )
 def test_programs_that_name_no_file_run(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -136,7 +152,7 @@ def _alone(command: Command) -> bool:
 
 
 PRINTED = [
-    *commands([page for page in PAGES if page != ERRORS]),
+    *commands([page for page in PAGES if page not in (ERRORS, *OWN)]),
     *inline_commands([DOCS / "commands.md"]),
 ]
 PRINTED = [command for command in PRINTED if command.words[0] == "plait"]
@@ -215,6 +231,11 @@ def test_all_commands_are_in_the_table() -> None:
     program: Any = typer.main.get_command(plait.cli.app)
     named = inline_commands([DOCS / "commands.md"])
     assert {command.words[1] for command in named} == set(program.commands)
+
+
+def test_every_public_name_is_in_the_api() -> None:
+    named = re.findall(r"^::: plait\.(\w+)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(plait.__all__)
 
 
 @pytest.mark.parametrize("page", [*PAGES, *ROOMS], ids=lambda page: str(page.parent.name))
