@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from plait.benchmarks.check_rubric import check_rubric
+from plait.benchmarks.plain_console import text_console
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.experiment import read_task
@@ -73,7 +74,7 @@ class Check:
 
     def __str__(self) -> str:
         file = io.StringIO()
-        self.show(Console(file=file, width=160, force_jupyter=False))
+        self.show(text_console(file))
         return file.getvalue()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -37,3 +37,9 @@ class PlainConsole(Console):
         for segment in super().render(renderable, options):
             ours = segment.control or segment.text == "\r"
             yield segment if ours else Segment(visible(segment.text), segment.style)
+
+
+def text_console(file: IO[str], width: int = 160) -> PlainConsole:
+    """Return a console that prints into a text, also in a notebook."""
+    # Without this a console would print into the notebook's cell, whatever its file.
+    return PlainConsole(file=file, width=width, force_terminal=False, force_jupyter=False)

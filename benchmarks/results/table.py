@@ -28,6 +28,7 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from plait.benchmarks.plain_console import text_console
 from plait.benchmarks.results.numbers import NumberForm
 from plait.generators.visible import visible
 from plait.scorers.base import Direction
@@ -285,11 +286,7 @@ class ResultTable:
 
     def __str__(self) -> str:
         file = io.StringIO()
-        # In a notebook a console would print into the cell, whatever its file.
-        plain = Console(
-            file=file, width=_TEXT_WIDTH, force_terminal=False, force_jupyter=False
-        )
-        plain.print(self)
+        text_console(file, _TEXT_WIDTH).print(self)
         return "\n".join(map(str.rstrip, file.getvalue().rstrip().splitlines()))
 
     def _repr_html_(self) -> str:

@@ -51,7 +51,7 @@ from plait.benchmarks.local import (
     local_stage,
     question,
 )
-from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.plain_console import PlainConsole, text_console
 from plait.benchmarks.results.frame import Frame
 from plait.benchmarks.results.paired import PairedMeans, SystemComparison
 from plait.benchmarks.runs.config import RunConfig, load_config
@@ -230,7 +230,7 @@ def run(
     """
     with _own_by_name(locals()) as given:
         printed = io.StringIO()
-        console = _silent(printed) if quiet else PlainConsole()
+        console = text_console(printed) if quiet else PlainConsole()
         finished = commands.run(console=console, **_asked(given))
     return _opened(finished, printed)
 
@@ -277,7 +277,7 @@ def plan(**arguments: Any) -> RunPlan:
         >>> [tally.spec.name for tally in plan.counts]
         ['anole-draft', 'anole-render', 'clip']
     """
-    console = _silent(io.StringIO()) if arguments["quiet"] else PlainConsole()
+    console = text_console(io.StringIO()) if arguments["quiet"] else PlainConsole()
     with _own_by_name(arguments) as given:
         planned = commands.plan(console=console, **_asked(given))
     if not arguments["quiet"]:
@@ -358,7 +358,7 @@ def score(
         "same_code": same_code,
         "changed_data": DataChoices.of(changed_data),
     }
-    console = _silent(printed) if quiet else PlainConsole()
+    console = text_console(printed) if quiet else PlainConsole()
     with giving(*scorers) as named:
         finished = commands.score(_places(answers), named, flags, console)
     return _opened(finished, printed)
@@ -454,8 +454,3 @@ def _plain(value: Any) -> Any:
 def _opened(finished: commands.ExecutedRun, printed: io.StringIO) -> RunData:
     opened = RunData.at(finished.root)
     return replace(opened, call=finished.result, log=printed.getvalue())
-
-
-def _silent(file: io.StringIO) -> PlainConsole:
-    # In a notebook a console would print into the cell, whatever its file.
-    return PlainConsole(file=file, width=160, force_terminal=False, force_jupyter=False)

@@ -49,6 +49,6 @@ def test_the_page_names_what_is_there():
     for name in re.findall(r"`([a-z_]+(?:\.py|/))`", text.partition("## Five")[0]):
         assert (README.parent / name).exists(), name
     for target in SCORERS.values():
-        module = target.partition(":")[0].removeprefix("scorers.").replace(".", "/")
+        module = target.partition(":")[0].removeprefix("plait.scorers.").replace(".", "/")
         assert f"`{module}.py`" in text
     assert f"fewer than {LEAST} values ({LEAST_OF_TWO} where" in text

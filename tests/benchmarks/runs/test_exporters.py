@@ -27,6 +27,7 @@ from huggingface_hub import eval_result_entries_to_yaml, parse_eval_result_entri
 from PIL import Image as Pillow
 
 import plait
+import plait.cli
 from plait.benchmarks.results.leaderboard import leaderboard
 from plait.benchmarks.runs import exports
 from plait.benchmarks.runs.exporters import eval_results, mlflow_runs, tracked, trackio_runs
@@ -65,7 +66,7 @@ def row_of(run: RunData, system: str) -> dict[str, Any]:
 
 
 def test_the_command_knows_every_format() -> None:
-    form, *_ = get_args(get_type_hints(plait.export, include_extras=True)["format"])
+    form, *_ = get_args(get_type_hints(plait.cli.export, include_extras=True)["format"])
     assert get_args(form) == (*exports.FORMATS, *exports.RUN_FORMATS)
 
 

@@ -18,6 +18,7 @@ from trial import as_asked, filled, painter, sample, writer
 from users_own import Thinker
 
 import plait
+import plait.cli
 from plait import commands
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.runs.config import RunConfig, load_config
@@ -196,7 +197,7 @@ def test_report_names_means_that_are_no_longer_those_of_the_tables(
 def test_the_command_line_prints_warnings_of_plait_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    plait._show_warning(PlaitWarning("made by version 1"), PlaitWarning, "f.py", 1)
+    plait.cli._show_warning(PlaitWarning("made by version 1"), PlaitWarning, "f.py", 1)
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 

@@ -20,6 +20,7 @@ from serving_helpers import trial_model
 from trial import writer
 
 import plait
+import plait.cli
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.serving.gate import ServingLimits
 from plait.benchmarks.serving.served import ServedModel
@@ -122,7 +123,7 @@ def test_missing_packages_are_named_with_their_command(
 ) -> None:
     monkeypatch.setitem(sys.modules, "fastapi", None)
     with pytest.raises(UsageError, match=r"fastapi: pip install 'plait\[serve\]'"):
-        plait.serve("anole")
+        plait.cli.serve("anole")
 
 
 def test_the_help_of_serve_imports_no_web_framework() -> None:
