@@ -46,5 +46,5 @@ if __name__ == "__main__":
         executor="local",
         out="runs/own-model",
     )
-    print(run.results.leaderboard.markdown)
-    print("page:", run.results.root / "report.html")
+    print(run.leaderboard.markdown)
+    print("page:", run.root / "report.html")

@@ -114,6 +114,6 @@ def test_a_run_of_own_queries_is_extended_and_read_again():
     assert changed.reading.columns.stated == {"id": "id", "question": "ask"}
     assert invoke("score", "run", "--scorer", "bleu").exit_code == 0
     run = plait.open_run("run")
-    values = {id: given.scores for id, given in run.documents("gt").items()}
+    values = {given.query.id: given.scores for given in run.answers(system="gt")}
     assert values["b"]["known-answer"].value == 1
     assert values["a"].keys() == {"known-answer", "bleu"}

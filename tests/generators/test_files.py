@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import plait
+import plait.cli
 from plait.cluster.lock import RunLock
 from plait.generators.base import Kind, StageSpec
 from plait.generators.errors import WriteError
@@ -98,7 +98,7 @@ def test_a_disk_that_takes_nothing_is_named_and_has_no_empty_lock(
         pass
     cause = os.strerror(number)
     assert str(refused.value) == f"cannot write to {disk}: {cause}"
-    assert plait._status_of(refused.value) == 1
+    assert plait.cli._status_of(refused.value) == 1
     assert not (disk / "run.lock").exists()
 
 

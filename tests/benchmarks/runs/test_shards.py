@@ -145,10 +145,10 @@ def test_shards_one_after_another_from_python(
     for name in names:
         done = plait.run(**OPTIONS, shard=name)
         ended.append(Path("run/leaderboard.json").exists())
-        assert len(done.results.queries) == 12
+        assert len(done.queries) == 12
     assert ended == [False, True]
     at = os.stat("run/report.html").st_mtime_ns
-    assert plait.run(**OPTIONS, shard="1/2").made == 0
+    assert plait.run(**OPTIONS, shard="1/2").outcome.made == 0
     assert os.stat("run/report.html").st_mtime_ns == at, "there was nothing to report"
     both = ["gt", "mine:Gated@text", "gt:no-images"]
     for name in names:

@@ -17,12 +17,12 @@ from judging_helpers import chat_spec, converse, picture, shown
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from plait import app
 from plait.benchmarks.check_rubric import check_rubric
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.results.leaderboard import leaderboard
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.opening import open_results
+from plait.cli import app
 from plait.generators.base import Failure, Fault, NotApplicable, Result, Unread
 from plait.generators.document import Document, Query, Request, Score, Text
 from plait.generators.errors import UsageError
