@@ -44,7 +44,13 @@ _WIDTH = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What was understood of a file or folder."""
+    """What was understood of a file or folder; printed, all of it.
+
+    Example:
+        >>> check = plait.check("miniature:12")
+        >>> check.ok, check.refused
+        (True, [])
+    """
 
     place: str
     facts: Sequence[str]
