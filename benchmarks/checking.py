@@ -46,7 +46,7 @@ _WIDTH = 60
 class Check:
     """What was understood of a file or folder; printed, all of it.
 
-    Example:
+    Examples:
         >>> check = plait.check("miniature:12")
         >>> check.ok, check.refused
         (True, [])

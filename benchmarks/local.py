@@ -48,7 +48,7 @@ def question(*parts: str | Picture, id: str = "query") -> Query:
 
     UsageError where there is nothing, or something that is neither text nor image.
 
-    Example:
+    Examples:
         >>> from PIL import Image
         >>> asked = plait.query("What is this?", Image.new("RGB", (64, 64), "red"))
         >>> [type(part).__name__ for part in asked.question]
@@ -78,7 +78,7 @@ def _part(part: str | Picture) -> Text | Image:
 class LocalSystem:
     """A system whose stages are loaded in this process when they are first asked.
 
-    Example:
+    Examples:
         >>> illustrate = plait.system("qwen2-vl-7b+sdxl-turbo", weights="tiny")
         >>> answers = illustrate.answers([plait.query("A cat."), plait.query("A dog.")])
         >>> [answer.outcome for answer in answers]
@@ -116,7 +116,7 @@ class LocalSystem:
         Raises:
             UsageError: For unknown names, missing weights and keys.
 
-        Example:
+        Examples:
             >>> illustrate = plait.system("qwen2-vl-7b+sdxl-turbo", weights="tiny")
             >>> document = illustrate("A cat on a mat.")
             >>> len(document.pictures)
@@ -171,7 +171,7 @@ def _query(
 class LocalScorer:
     """A scorer whose stages are loaded in this process when they are first asked.
 
-    Example:
+    Examples:
         >>> plait.scorer("clipscore", weights="tiny").scale
         '0-2.5, higher is better'
     """
@@ -202,7 +202,7 @@ class LocalScorer:
         Raises:
             UsageError: For unknown names, missing weights and keys.
 
-        Example:
+        Examples:
             >>> bleu = plait.scorer("bleu", weights="tiny")
             >>> run = plait.open_run("runs/quickstart")
             >>> verdict = bleu(run.queries["SA-0001"], run.answer("SA-0001", "gt"))
@@ -270,7 +270,7 @@ def local_stage(
     names the stage (`draft`, `condition` or `render`). UsageError names what is valid, and
     text in an input that is not Unicode.
 
-    Example:
+    Examples:
         >>> paint = plait.stage("sdxl-turbo", weights="tiny")
         >>> paint.spec.kind.value
         'render'
@@ -289,7 +289,7 @@ def local_stage(
 class LocalStage:
     """A loaded stage whose inputs come from a user's own code.
 
-    Example:
+    Examples:
         >>> paint = plait.stage("sdxl-turbo", weights="tiny")
         >>> paint.spec.name, paint.spec.kind.value
         ('sdxl-turbo', 'render')

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 class PlaitError(Exception):
     """A failure that users can fix: the message says what is wrong and what is valid.
 
-    Example:
+    Examples:
         >>> try:
         ...     plait.open_run("runs/quickstart").answer("SA-0001", "anole", repeat=2)
         ... except plait.PlaitError as error:
@@ -35,7 +35,7 @@ class PlaitWarning(UserWarning):
 class UsageError(PlaitError, ValueError):
     """Something the user named does not exist or is not allowed.
 
-    Example:
+    Examples:
         >>> try:
         ...     plait.system("anloe")
         ... except plait.UsageError as error:

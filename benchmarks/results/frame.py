@@ -27,7 +27,7 @@ class Frame:
     What reads Arrow's C stream (`pyarrow.table`, `polars.DataFrame`, DuckDB) takes it as
     it is.
 
-    Example:
+    Examples:
         >>> scores = plait.open_run("runs/quickstart").scores
         >>> len(scores)
         72

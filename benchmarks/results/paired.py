@@ -26,7 +26,7 @@ def mean_difference(first: Floats, second: Floats, scale: str) -> Estimate:
 class PairedMeans:
     """Scores of the queries that both have a score of, one mean over repeats for each.
 
-    Example:
+    Examples:
         >>> run = plait.open_run("runs/quickstart")
         >>> means = run.compare("anole", "gt")["truth:match"]
         >>> round(means.first.value, 2), means.second.value, means.difference.n
@@ -65,7 +65,7 @@ class PairedMeans:
 class SystemComparison(Mapping[str, PairedMeans]):
     """How two systems differ by each scorer, on the queries that both have a score of.
 
-    Example:
+    Examples:
         >>> run = plait.open_run("runs/quickstart")
         >>> compared = run.compare("anole", "gt")
         >>> round(compared["truth:match"].difference.value, 2)  # the first minus the second

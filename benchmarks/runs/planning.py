@@ -80,7 +80,7 @@ NO_OPTIONS = ForecastOptions()
 class RunPlan:
     """What `run` would do. Nothing was started or written.
 
-    Example:
+    Examples:
         >>> plan = plait.plan(data="sample", systems=["gpt-4o+sdxl-turbo"], weights="tiny")
         >>> plan.ready()
         False

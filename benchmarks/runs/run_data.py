@@ -77,7 +77,7 @@ _MOST_WITH_NOTES = 20_000
 class NoDocument(PlaitError, RuntimeError):
     """A system failed on a query or cannot take it; the message says why.
 
-    Example:
+    Examples:
         >>> truth = plait.system("gt")
         >>> try:
         ...     truth("Draw a cat.")
@@ -91,7 +91,7 @@ class NoDocument(PlaitError, RuntimeError):
 class TaskQuery:
     """One query of a run, with the wording that its systems were asked in.
 
-    Example:
+    Examples:
         >>> run = plait.open_run("runs/quickstart")
         >>> print(run.queries["MSR-0003"])
         MSR-0003
@@ -119,7 +119,7 @@ class TaskQuery:
 class ScorerVerdict:
     """What a scorer made of a document.
 
-    Example:
+    Examples:
         >>> run = plait.open_run("runs/quickstart")
         >>> verdict = run.answer("SA-0001", "anole").scores["truth:match"]
         >>> verdict.outcome, round(verdict.value, 2), verdict.reason
@@ -158,7 +158,7 @@ class ScorerVerdict:
 class QueryAnswer:
     """What one system made of one query.
 
-    Example:
+    Examples:
         >>> answer = plait.open_run("runs/quickstart").answer("SA-0001", "anole")
         >>> answer.outcome
         'done'
@@ -268,7 +268,7 @@ class Answers(Sequence[QueryAnswer]):
 
     They are read some hundred at a time, which stay at hand until others are asked for.
 
-    Example:
+    Examples:
         >>> run = plait.open_run("runs/quickstart")
         >>> answers = run.answers(system=["anole", "gt"], category="PBL")
         >>> answers
@@ -312,7 +312,7 @@ class Answers(Sequence[QueryAnswer]):
 class QueryView:
     """One query and what systems answered to it: HTML in a notebook, text where printed.
 
-    Example:
+    Examples:
         >>> view = plait.open_run("runs/quickstart").show("SA-0001", systems=["gt"])
         >>> print(view)
         SA-0001
@@ -364,7 +364,7 @@ def read_answers(
 class RunData:
     """A run, opened for reading: its results, from files that are read when needed.
 
-    Example:
+    Examples:
         >>> run = plait.open_run("runs/quickstart")
         >>> run.systems
         ('anole', 'qwen2-vl-7b+openjourney@outline', 'gt')
@@ -401,7 +401,7 @@ class RunData:
         Of the call that returned this; of a run that was opened, the counts that its last
         command has left, with nothing made.
 
-        Example:
+        Examples:
             >>> outcome = plait.open_run("runs/quickstart").outcome
             >>> outcome.counts["done"], outcome.failed, outcome.made
             (36, 0, 0)
@@ -462,7 +462,7 @@ class RunData:
         Raises:
             UsageError: For names that the run does not have.
 
-        Example:
+        Examples:
             >>> run = plait.open_run("runs/quickstart")
             >>> run.answers(system="anole", category="SA")
             Answers(4: 4 done)
@@ -495,7 +495,7 @@ class RunData:
     def answer(self, query: str, system: str, repeat: int = 1) -> QueryAnswer:
         """Return what `system` made of a query; `repeat` counts from 1. UsageError.
 
-        Example:
+        Examples:
             >>> answer = plait.open_run("runs/quickstart").answer("SA-0001", "gt")
             >>> answer.scores["truth:match"].value
             100.0
@@ -507,7 +507,7 @@ class RunData:
 
         UsageError for names that the run does not have.
 
-        Example:
+        Examples:
             >>> run = plait.open_run("runs/quickstart")
             >>> print(run.show("MSR-0003", systems=["anole"]))
             MSR-0003
@@ -530,7 +530,7 @@ class RunData:
 
         UsageError for names that the run does not have, and for scorers of sets of images.
 
-        Example:
+        Examples:
             >>> run = plait.open_run("runs/quickstart")
             >>> by = run.compare("gt", "anole", scorer="clipscore")["clipscore"]
             >>> by.difference.n
@@ -561,7 +561,7 @@ class RunData:
             UsageError: For names that the run does not have, or no query.
             ImageError: Where an image cannot be read.
 
-        Example:
+        Examples:
             >>> sheet = plait.open_run("runs/quickstart").sheet(2, systems=["anole", "gt"])
             >>> sheet.size
             (664, 460)

@@ -121,7 +121,7 @@ Table = Mapping[str, Any]
 def open_run(root: Place) -> RunData:
     """Return the run in the directory `root`, or in a pack of it; UsageError for neither.
 
-    Example:
+    Examples:
         >>> run = plait.open_run("runs/quickstart")
         >>> run.systems
         ('anole', 'qwen2-vl-7b+openjourney@outline', 'gt')
@@ -218,7 +218,7 @@ def run(
     Raises:
         UsageError: Where the command would end with exit status 2.
 
-    Example:
+    Examples:
         >>> run = plait.run(
         ...     data="sample", systems=["gt"], scorers=["bleu"], weights="tiny", limit=4,
         ...     executor="local", out="runs/truth",
@@ -270,7 +270,7 @@ def plan(**arguments: Any) -> RunPlan:
         UsageError: Where the command would end with exit status 2, but for missing keys
             and weights, which `missing` names.
 
-    Example:
+    Examples:
         >>> plan = plait.plan(data="sample", systems=["anole"], weights="tiny", limit=4)
         >>> plan.ready(), plan.extent
         (True, '4 documents: 4 queries (4 of 40 queries), 1 system, 1 repeat')
@@ -331,7 +331,7 @@ def score(
     Raises:
         UsageError: Where the command would end with exit status 2.
 
-    Example:
+    Examples:
         >>> run = plait.run(
         ...     data="sample", systems=["gt"], scorers=[], weights="tiny", limit=4,
         ...     executor="local", out="runs/scored",
@@ -390,7 +390,7 @@ def check(
         UsageError: For a column that is not there.
         PlaitError: Where nothing can be read.
 
-    Example:
+    Examples:
         >>> check = plait.check("miniature:12")
         >>> check.ok, check.refused
         (True, [])
