@@ -197,7 +197,7 @@ def test_shards_in_a_bucket_make_together_what_one_driver_makes(
     assert_same(copy, whole)
     said("verify", str(bucket))
     opened = api.open_run(str(bucket))
-    documents = [a.document for a in opened.answers if a.document is not None]
+    documents = [a.document for a in opened.answers() if a.document is not None]
     assert [decode(image) for document in documents for image in document.images]
     (query, *_) = opened.queries
     shown = [said("show", str(root), query).stdout for root in (whole, bucket)]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from endpoint_helpers import MODEL, Answer, completion, serving
-from paths import CHECKOUT, HELPERS
+from paths import HELPERS, PYTHON_PATH
 from trial import writer
 
 from plait.benchmarks.runs.experiment import package_problems
@@ -72,7 +72,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Everything:
     commands = [*SERVED.values(), *PLANNED.values(), *REFUSED.values()]
     (folder / "commands.json").write_text(json.dumps(commands))
     program = [sys.executable, str(HELPERS / "light_process.py"), "commands.json"]
-    path = f"{CHECKOUT}:{HELPERS}"
+    path = PYTHON_PATH
     with serving(lambda body: Answer(completion('{"reason": "so", "score": 4}'))) as server:
         done = subprocess.run(
             program,

@@ -134,7 +134,7 @@ def main(asked: Path, answer: Path) -> None:
         from plait.scorers.judging import released
 
         released.DIGESTS = content["rubrics"]
-        _write_table(api.open_run(content["run"]).table, Path(content["table"]))
+        _write_table(api.open_run(content["run"]).table.arrow, Path(content["table"]))
     except Exception as error:
         text = "".join(traceback.format_exception(error))
         said["open_run"] = _TRACEBACK.sub(_error, text)

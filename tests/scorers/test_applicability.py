@@ -107,7 +107,7 @@ MINIATURE = [first("SA"), first("PBL"), first("MSR"), first("MSR", 1)]
         ("diversity", ["anole"], [*MINIATURE, PROMPT], 3, 5),
         (f"judge:{LVLM}", [T2I], [PROMPT], 0, 1),
         (f"judge:{LVLM}", [PAIR], [*MINIATURE, PROMPT], 4, 5),
-        (f"criteria:{LVLM}", [PAIR], MINIATURE, 0, 4),
+        (f"criteria:{LVLM}", [PAIR], [*MINIATURE, PROMPT], 4, 5),
         (f"aspects:{LVLM}", [TEXT, T2I], [PROMPT], 2, 2),
         (f"geneval2:{LVLM}", [T2I], [PROMPT], 0, 1),
         (f"vqascore:{LVLM}", [T2I, TEXT], [PROMPT], 1, 2),

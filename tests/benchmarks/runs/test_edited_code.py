@@ -161,5 +161,5 @@ def test_from_python(factor: Path) -> None:
     with pytest.raises(UsageError, match="same_code=True"):
         plait.run(**options)
     assert not plait.plan(**options).ready()
-    assert plait.run(**options, same_code=True).failed == 0
+    assert plait.run(**options, same_code=True).outcome.failed == 0
     assert plait.plan(**options).ready()

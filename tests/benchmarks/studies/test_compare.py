@@ -506,5 +506,5 @@ def test_a_wording_keeps_its_name_wherever_its_class_is() -> None:
 
 def test_what_official_mode_needs_is_named(run: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "json_repair", None)
-    with pytest.raises(UsageError, match="pip install json-repair"):
+    with pytest.raises(UsageError, match="pip install 'json-repair'"):
         compared(run, protocol="mmrb2", mode="official")
