@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.leaderboard import MICRO, leaderboard, parts_of
@@ -26,7 +26,7 @@ from plait.cluster.store import read_blob
 from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, StageSpec
 from plait.generators.content import marked
 from plait.generators.document import Content, Image, Query
-from plait.generators.extras import import_extra
+from plait.generators.extras import import_extra, require_extra
 from plait.generators.system import System
 
 MOST_QUERIES = 200
@@ -66,8 +66,8 @@ class TrackerClient:
     The user's could name a server; an export is a folder.
     """
 
-    form: str
-    """The format's name."""
+    form: Literal["mlflow", "trackio", "wandb"]
+    """The format's name, which its extra of plait has too."""
     modules: Sequence[str]
     """What has to be installed (`plait.generators.extras`)."""
     write: Callable[[TrackedSystem, Path], None]
@@ -84,6 +84,7 @@ def write_tracked(
 
     What was written is removed where one of them cannot be.
     """
+    require_extra(client.form, f"--format {client.form}")
     out = out.absolute()
     variables = client.variables(out)
     with (

@@ -110,7 +110,7 @@ def test_open_run_takes_a_pack_as_the_folder(run, pack, tmp_path, more):
     assert other.table.arrow.equals(one.table.arrow)
     assert other.systems == one.systems
     images = 0
-    for ours, theirs in zip(one.answers, other.answers, strict=True):
+    for ours, theirs in zip(one.answers(), other.answers(), strict=True):
         assert (ours.outcome, ours.notes) == (theirs.outcome, theirs.notes)
         assert ours.document == theirs.document
         for image in theirs.document.images if theirs.document else ():
