@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequen
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from types import ModuleType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from plait.generators.document import Candidate, Embedding, ImageRequest, Request
@@ -340,8 +341,13 @@ def imported(target: str) -> Any:
     UsageError, with what to write, where its module imports a former package of plait.
     """
     module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+def import_module(name: str) -> ModuleType:
+    """Return a module; UsageError, as of `imported`, where it imports a former package."""
     try:
-        return getattr(importlib.import_module(module), name)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if said := import_to_write(error):
             raise UsageError(said) from error

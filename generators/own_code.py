@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
-from plait.generators.base import imported
+from plait.generators.base import import_module, imported
 from plait.generators.errors import MissingInput, PlaitError, UsageError
 from plait.generators.keys import digest
 from plait.generators.names import unknown
@@ -121,7 +121,7 @@ def own_code(name: str) -> OwnCode:
 
 def _imported_module(module: str, name: str) -> ModuleType:
     try:
-        return importlib.import_module(module)
+        return import_module(module)
     except ModuleNotFoundError as error:
         known = ", ".join(known_prefixes())
         raise MissingInput(

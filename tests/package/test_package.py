@@ -196,14 +196,16 @@ def test_a_module_that_imports_a_former_package_is_told_what_to_write(
     line: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from plait.generators.base import imported
+    from plait.generators.own_code import own_code
 
     (tmp_path / "former_mine.py").write_text(f"import os\n{line}\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "former_mine", raising=False)
-    with pytest.raises(UsageError) as caught:
-        imported("former_mine:Echo")
-    assert "former_mine.py, line 2" in str(caught.value)
-    assert str(caught.value).endswith(instead)
+    for find in (imported, own_code):
+        with pytest.raises(UsageError) as caught:
+            find("former_mine:Echo")
+        assert "former_mine.py, line 2" in str(caught.value)
+        assert str(caught.value).endswith(instead)
 
 
 def test_stages_of_former_runs_have_todays_names() -> None:
