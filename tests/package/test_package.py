@@ -199,7 +199,11 @@ def test_a_module_that_imports_a_former_package_is_told_what_to_write(
     from plait.generators.own_code import own_code
 
     (tmp_path / "former_mine.py").write_text(f"import os\n{line}\n")
-    monkeypatch.syspath_prepend(tmp_path)
+    # A command that was given in the checkout has put it on the path.
+    others = [place for place in sys.path if Path(place).resolve() != CHECKOUT]
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *others])
+    for name in [n for n in sys.modules if n.partition(".")[0] in ROOMS]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "former_mine", raising=False)
     for find in (imported, own_code):
         with pytest.raises(UsageError) as caught:

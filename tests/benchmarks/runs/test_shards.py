@@ -52,6 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the user's module is and commands are given."""
     (tmp_path / "mine.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # before folders of other tests
     monkeypatch.setattr(lock, "_PATIENCE_S", 0.0)
     return tmp_path
 
