@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -14,17 +14,19 @@ from plait.cluster.stage_queue import Batch, StageQueue
 from plait.cluster.store import read_blob
 from plait.cluster.tracing.journal import SpanJournal, WorkerLane
 from plait.cluster.watcher import WorkerProgress
-from plait.cluster.worker import Receipt, WorkerInfo
+from plait.cluster.worker import UNUSABLE, Receipt, WorkerInfo
 from plait.generators.base import ServerCommand
 from plait.generators.document import Blob, with_blobs
 
 State = Literal["starting", "loading", "ready", "stopping"]
 
 _IN_FLIGHT = 2
-"""Batches per worker: one is computed while the inputs of the next are read."""
-_SHORT_BATCH_S = 0.02
-_IN_FLIGHT_SHORT = 6
-"""The same, where a batch takes less time than a message and its reply."""
+"""Messages per worker: batches of one are computed while inputs of the next are read."""
+_MESSAGE_S = 0.1
+"""How much work a message holds at least, where batches are short: each costs the driver
+and the worker a millisecond or two, and the worker an fsync."""
+_MOST_BATCHES = 32
+"""In a message, however short they are."""
 _HANG_MARGIN_S = 60.0
 _STOPPING_LIMIT_S = 30.0
 
@@ -49,11 +51,12 @@ class Replica:
     info: WorkerInfo | None = None
     shared: bool = True
     """Whether driver and worker see the same run directory."""
-    in_flight: dict[Any, Batch] = field(default_factory=dict)
+    in_flight: dict[Any, list[Batch]] = field(default_factory=dict)
+    """By the reference to its receipts, the batches of each message."""
     records: int = 0
     """That it has made of its stage."""
-    busy_s: float = 1.0
-    """How long its last batch computed."""
+    batch_s: float = 1.0
+    """How long it was at its last batch."""
     used: bool = False
     """It has hosted another stage before."""
     exclusive: bool = False
@@ -84,7 +87,7 @@ class Replica:
     def turn_to(self, queue: StageQueue) -> None:
         """Leave its stage, and begin to load another."""
         self.lane.enter("ended")
-        self.queue, self.used, self.busy_s, self.records = queue, True, 1.0, 0
+        self.queue, self.used, self.batch_s, self.records = queue, True, 1.0, 0
         self._order()
         self.lane.placed(self.handle.node.address)
         self.enter("loading")
@@ -100,43 +103,51 @@ class Replica:
             records=self.records,
         )
 
-    def send(self, batch: Batch) -> Any:
-        """Have it compute a batch; the reference to its receipt."""
+    def send(self, batches: list[Batch]) -> Any:
+        """Have it compute batches, in one message; the reference to their receipts."""
         if not self.in_flight:
             self.last_heard = self.now()
-        self.exclusive = batch.alone
-        self.lane.sent(batch)
-        items = [Item(j.key, j.label, j.input) for j in batch.jobs]
-        if not (self.shared and self.info is not None and self.info.sees_data):
-            items = [i._replace(input=with_blobs(i.input, self._inline)) for i in items]
-        ref = self.handle.call("run", items)
-        self.in_flight[ref] = batch
+        self.exclusive = batches[0].alone
+        self.lane.sent(batches)
+        ref = self.handle.call("run_all", [self._items(batch) for batch in batches])
+        self.in_flight[ref] = batches
         return ref
 
-    def received(self, batch: Batch, receipt: Receipt) -> None:
-        """Note that it has answered."""
+    def _items(self, batch: Batch) -> list[Item]:
+        items = [Item(j.key, j.label, j.input) for j in batch.jobs]
+        if self.shared and self.info is not None and self.info.sees_data:
+            return items
+        return [i._replace(input=with_blobs(i.input, self._inline)) for i in items]
+
+    def received(self, batches: Sequence[Batch], receipts: Sequence[Receipt]) -> None:
+        """Note that it has answered a message, with a receipt for each batch it began."""
         self.last_heard = self.now()
-        self.records += len(batch.jobs) if receipt.status == "done" else 0
-        self.exclusive = self.exclusive and not batch.alone
-        computed = any(span.phase == "compute" for span in receipt.spans)
-        if receipt.status in ("timeout", "broken") and not computed:
-            self.lane.lost(batch, len(batch.jobs))  # it still computes, or never did
+        self.exclusive = False
+        answered = list(zip(batches, receipts, strict=False))
+        made = sum(len(batch.jobs) for batch, r in answered if r.status == "done")
+        self.records += made
+        spans = [span for receipt in receipts for span in receipt.spans]
+        if receipts[-1].status in UNUSABLE and all(s.phase != "compute" for s in spans):
+            # It still computes, or never did.
+            self.lane.lost(batches, _count_jobs(batches))
             return
+        unlike = (r.status for r in receipts if r.status != "done")
         self.lane.received(
-            batch,
-            receipt.spans,
-            records=len(batch.jobs),
-            status=receipt.status,
-            joules=receipt.joules,
+            batches,
+            spans,
+            records=made,
+            batches=len(answered),
+            status=next(unlike, "done"),
+            joules=receipts[-1].joules,
         )
 
     def withdraw(self) -> list[Batch]:
         """Return the batches in flight, which it will never answer."""
-        batches = list(self.in_flight.values())
-        for batch in batches:
-            self.lane.lost(batch, len(batch.jobs))
+        messages = list(self.in_flight.values())
+        for batches in messages:
+            self.lane.lost(batches, _count_jobs(batches))
         self.in_flight.clear()
-        return batches
+        return [batch for batches in messages for batch in batches]
 
     @property
     def need(self) -> Resources:
@@ -183,7 +194,14 @@ class Replica:
         placement = self.queue.spec.placement
         if placement.endpoint is not None:
             return placement.concurrency - others
-        return _IN_FLIGHT if self.busy_s > _SHORT_BATCH_S else _IN_FLIGHT_SHORT
+        return _IN_FLIGHT
+
+    @property
+    def batches_a_message(self) -> int:
+        """How many batches are worth a message; one where its calls may overlap."""
+        if self.queue.spec.placement.asks:
+            return 1
+        return min(_MOST_BATCHES, max(1, int(_MESSAGE_S / max(self.batch_s, 1e-9))))
 
     def _inline(self, blob: Blob) -> Blob:
         """`blob` with its bytes where the worker cannot read them itself."""
@@ -194,3 +212,7 @@ class Replica:
             return replace(blob, data=read_blob(blob))
         except OSError:
             return blob  # the worker reports which record lacks it
+
+
+def _count_jobs(batches: Sequence[Batch]) -> int:
+    return sum(len(batch.jobs) for batch in batches)

@@ -17,6 +17,8 @@ from plait.generators.base import RANDOM, Failure, Fault, Job, Outcome, StageSpe
 
 DEATHS_TO_QUARANTINE = 3
 """Deaths of workers that had only this record, before it is not tried again."""
+_SHARES = 2
+"""In how many messages a worker's share of the waiting jobs is sent at least."""
 MOST_UNREAD = 32
 """First replies of a judge, all unread, after which it is not asked any more."""
 
@@ -145,6 +147,23 @@ class StageQueue:
         batch = self._next(idle, workers)
         self.out += batch is not None
         return batch
+
+    def take_several(self, most: int, *, idle: bool, workers: int) -> list[Batch]:
+        """Return up to `most` batches for one worker, and no more than its share of them.
+
+        Those after the first are such as a busy worker is given. One that is to be alone
+        is.
+        """
+        shared = self.pending // (self.limit * max(1, workers) * _SHARES)
+        batches: list[Batch] = []
+        while len(batches) < max(1, min(most, shared)):
+            batch = self.take(idle=idle and not batches, workers=workers)
+            if batch is None:
+                break
+            batches.append(batch)
+            if batch.alone:
+                break
+        return batches
 
     def _next(self, idle: bool, workers: int) -> Batch | None:
         if self._retries and (idle or not self._retries[0].alone):

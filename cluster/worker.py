@@ -93,6 +93,35 @@ class Receipt:
     joules: float | None = None
     """Energy that the worker's GPUs have used since it was loaded, where it is known."""
 
+    @property
+    def took_s(self) -> float:
+        """How long its worker was at the batch: reading, computing and writing."""
+        timed = sum(s.end - s.begin for s in self.spans if s.phase in _OF_BATCHES)
+        return max(self.busy_s, timed / 1e9)
+
+
+UNUSABLE = ("timeout", "broken")
+"""Receipts after which a worker is not given anything more."""
+_OF_BATCHES = ("read", "compute", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A batch that is not committed yet."""
+
+    items: list[Item]
+    outcomes: list[Outcome[Any]]
+    busy_s: float
+    spans: SpanList
+    damaged: tuple[str, ...]
+    status: Literal["done"] = "done"
+
+    def receipt(self, **made: Any) -> Receipt:
+        """Return its receipt, with what has become of it."""
+        return Receipt(
+            self.status, busy_s=self.busy_s, spans=self.spans, damaged=self.damaged, **made
+        )
+
 
 _NOTICED_S = 0.5
 """How long after a connection was refused the end of a server may be noticed."""
@@ -361,13 +390,28 @@ class Worker:
 
     def run(self, items: list[Item]) -> Receipt:
         """Compute and commit one batch."""
-        spans = SpanList()
-        receipt = self._run(items, spans)
-        joules = None if self._meter is None else self._meter.joules()
-        times, self._loading = (*self._loading, *spans), SpanList()
-        return replace(receipt, spans=times, joules=joules)
+        return self.run_all([items])[0]
 
-    def _run(self, items: list[Item], spans: SpanList) -> Receipt:
+    def run_all(self, batches: Sequence[list[Item]]) -> list[Receipt]:
+        """Compute several batches in turn, and commit them together.
+
+        Return a receipt for each that was begun: none is after one that leaves the
+        process or its server unusable.
+        """
+        computed: list[Computed | Receipt] = []
+        for items in batches:
+            computed.append(self._run(items))
+            if computed[-1].status in UNUSABLE:
+                break
+        receipts = self._keep(computed)
+        joules = None if self._meter is None else self._meter.joules()
+        loading, self._loading = self._loading, SpanList()
+        receipts[0] = replace(receipts[0], spans=(*loading, *receipts[0].spans))
+        return [replace(receipt, joules=joules) for receipt in receipts]
+
+    def _run(self, items: list[Item]) -> Computed | Receipt:
+        """Read the inputs of a batch and compute it; a receipt where that raised."""
+        spans = SpanList()
         inputs: list[tuple[int, StageInput]] = []
         outcomes: dict[int, Outcome[Any]] = {}
         damaged: dict[str, None] = {}
@@ -381,19 +425,17 @@ class Worker:
                     if isinstance(error, DamagedPart):
                         damaged[error.part] = None
         try:
-            computed, busy_s = self._computed(inputs, spans)
+            made, busy_s = self._computed(inputs, spans)
         except _OverdueBatch as error:
-            return Receipt("timeout", str(error))
+            return Receipt("timeout", str(error), spans=spans)
         except _ServerEnded as error:
-            return Receipt("broken", str(error))
+            return Receipt("broken", str(error), spans=spans)
         except Exception as error:
-            return self._receipt_of(error)
-        for (position, _), outcome in zip(inputs, computed, strict=True):
+            return replace(self._receipt_of(error), spans=spans)
+        for (position, _), outcome in zip(inputs, made, strict=True):
             outcomes[position] = outcome
         ordered = [outcomes[i] for i in range(len(items))]
-        with spans.phase("write"):
-            receipt = self._committed(items, ordered, busy_s)
-        return replace(receipt, damaged=tuple(damaged))
+        return Computed(items, ordered, busy_s, spans, tuple(damaged))
 
     def _computed(
         self, inputs: list[tuple[int, StageInput]], spans: SpanList
@@ -434,23 +476,56 @@ class Worker:
             )
         return future.result(), call.busy_s
 
-    def _committed(
-        self, items: list[Item], outcomes: list[Outcome[Any]], busy_s: float
-    ) -> Receipt:
-        kind, usage = self.spec.kind, dict[str, float]()
+    def _keep(self, computed: Sequence[Computed | Receipt]) -> list[Receipt]:
+        """Commit what was computed, as one part; a receipt for each batch."""
+        receipts = [batch for batch in computed if isinstance(batch, Receipt)]
+        if len(receipts) == len(computed):
+            return receipts
+        writing = SpanList()
+        with writing.phase("write"):
+            receipts = [
+                self._encode(batch) if isinstance(batch, Computed) else batch
+                for batch in computed
+            ]
+            if self._shared:
+                receipts = self._commit(receipts)
+        last = receipts[-1]  # with which is noted how long all were written
+        return [*receipts[:-1], replace(last, spans=(*last.spans, *writing))]
+
+    def _encode(self, batch: Computed) -> Receipt:
+        """Return a receipt with the records of a batch as a table."""
+        usage = dict[str, float]()
         try:
-            table = encode(kind, items, outcomes, busy_s / len(items))
-            for outcome in outcomes:
-                add_usage(usage, getattr(outcome, "usage", {}))
-            if not self._shared:
-                return Receipt("done", table=table, busy_s=busy_s, usage=usage)
-            part, first = self._committer.commit(table)
-        except StoreError as error:
-            return Receipt("store", str(error))
+            seconds = batch.busy_s / len(batch.items)
+            table = encode(self.spec.kind, batch.items, batch.outcomes, seconds)
         except Exception as error:
-            return self._receipt_of(error)
-        rows = rows_of(kind, table, part, first)
-        return Receipt("done", rows=rows, busy_s=busy_s, usage=usage)
+            return replace(self._receipt_of(error), spans=batch.spans)
+        for outcome in batch.outcomes:
+            add_usage(usage, getattr(outcome, "usage", {}))
+        return batch.receipt(table=table, usage=usage)
+
+    def _commit(self, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Write the tables of receipts; the receipts with what was written instead."""
+        tables = [receipt.table for receipt in receipts if receipt.table is not None]
+        if not tables:
+            return list(receipts)
+        try:
+            part, first = self._committer.commit(pa.concat_tables(tables))
+        except Exception as error:
+            refused = isinstance(error, StoreError)
+            failed = Receipt("store", str(error)) if refused else self._receipt_of(error)
+            return [
+                receipt if receipt.table is None else replace(failed, spans=receipt.spans)
+                for receipt in receipts
+            ]
+        committed = []
+        for receipt in receipts:
+            if receipt.table is not None:
+                rows = rows_of(self.spec.kind, receipt.table, part, first)
+                first += receipt.table.num_rows
+                receipt = replace(receipt, rows=rows, table=None)
+            committed.append(receipt)
+        return committed
 
     def _receipt_of(self, error: Exception) -> Receipt:
         self._tell(error)

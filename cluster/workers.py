@@ -274,10 +274,13 @@ class WorkerPool:
         queue, workers = replica.queue, len(self._of[replica.queue])
         depth = replica.depth(self._others_at_endpoint(replica)) if most is None else most
         while not replica.exclusive and len(replica.in_flight) < depth:
-            batch = queue.take(idle=not replica.in_flight, workers=workers)
-            if batch is None:
+            idle = not replica.in_flight
+            batches = queue.take_several(
+                replica.batches_a_message, idle=idle, workers=workers
+            )
+            if not batches:
                 return True
-            self._refs[replica.send(batch)] = replica
+            self._refs[replica.send(batches)] = replica
         return False
 
     def _others_at_endpoint(self, replica: Replica) -> int:
@@ -369,34 +372,47 @@ class WorkerPool:
         self.notice(f"stage {queue.spec.name} continues with fewer workers: {reason}")
         return []
 
-    def _received(self, replica: Replica, batch: Batch, receipt: Receipt) -> list[Event]:
+    def _received(
+        self, replica: Replica, batches: list[Batch], receipts: Sequence[Receipt]
+    ) -> list[Event]:
         queue = replica.queue
-        busy_s = self.now() - replica.last_heard
-        replica.received(batch, receipt)
+        busy_s = (self.now() - replica.last_heard) / len(receipts)
+        replica.received(batches, receipts)
         self._roomy[replica] = None
         self.released = self.released or replica.idle
-        match receipt.status:
-            case "done":
-                queue.finished(len(batch.jobs), busy_s)
-                replica.busy_s = receipt.busy_s
-                return [(queue, receipt)]
-            case "raised":
-                return [(queue, queue.batch_raised(batch, receipt.error))]
-            case "out of memory":
-                return [(queue, queue.out_of_memory(batch, receipt.error))]
-            case "store":
-                raise StoreError(receipt.error)
+        for batch in batches[len(receipts) :]:  # which it did not begin
+            queue.put_back(batch)
+        events: list[Event] = []
+        for batch, receipt in zip(batches, receipts, strict=False):
+            match receipt.status:
+                case "done":
+                    queue.finished(len(batch.jobs), busy_s)
+                    replica.batch_s = receipt.took_s
+                    events.append((queue, receipt))
+                case "raised":
+                    events.append((queue, queue.batch_raised(batch, receipt.error)))
+                case "out of memory":
+                    events.append((queue, queue.out_of_memory(batch, receipt.error)))
+                case "store":
+                    raise StoreError(receipt.error)
+                case "timeout" | "broken":
+                    events.append((queue, self._end_unusable(replica, batch, receipt)))
+        return events
+
+    def _end_unusable(self, replica: Replica, batch: Batch, receipt: Receipt) -> FailedJobs:
+        """End a worker whose process or server can compute nothing more."""
+        queue = replica.queue
         fault = Fault.TIMEOUT if receipt.status == "timeout" else Fault.DIED
-        self._report(replica, fault, receipt.error, [batch, *replica.in_flight.values()])
+        waiting = self._withdraw(replica)
+        self._report(replica, fault, receipt.error, [batch, *waiting])
         if replica.server is not None:
-            batches = [batch, *self._withdraw(replica)]
-            died = self._attribute(queue, batches, receipt.error, fault)
+            died = self._attribute(queue, [batch, *waiting], receipt.error, fault)
         else:
             died = queue.worker_died(batch, receipt.error, certain=True, fault=fault)
-            for waiting in self._withdraw(replica):
-                queue.put_back(waiting)
+            for other in waiting:
+                queue.put_back(other)
         self.stop(replica)
-        return [(queue, died)]
+        return died
 
     # --------------------------------------------------------------------- deaths
 

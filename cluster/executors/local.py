@@ -27,8 +27,15 @@ import psutil  # type: ignore[import-untyped]
 from plait.cluster.executors.base import Executor, HostLost, Ref
 from plait.cluster.placement import Node, Resources
 from plait.cluster.records import Item
-from plait.cluster.worker import Lane, Receipt, Worker, WorkerInfo, in_background
-from plait.generators.base import Outcome, Placement, Result, StageSpec
+from plait.cluster.worker import (
+    Computed,
+    Lane,
+    Receipt,
+    Worker,
+    WorkerInfo,
+    in_background,
+)
+from plait.generators.base import Placement, Result, StageSpec
 from plait.generators.images import Drawing
 from plait.generators.secrets import MaskedStream
 from plait.generators.unicode import with_valid_text
@@ -61,12 +68,12 @@ class _ThreadWorker(Worker):
         super().__init__(*given)
         self._compute = compute
 
-    def run(self, items: list[Item]) -> Receipt:
-        """Compute and commit one batch."""
+    def run_all(self, batches: Sequence[list[Item]]) -> list[Receipt]:
+        """Compute and commit batches."""
         self.batches += 1
-        receipt = super().run(items)
-        self.batches -= receipt.status != "timeout"
-        return receipt
+        receipts = super().run_all(batches)
+        self.batches -= receipts[-1].status != "timeout"
+        return receipts
 
 
 class _InlineWorker(_ThreadWorker):
@@ -87,16 +94,14 @@ class _InlineWorker(_ThreadWorker):
     def unload(self) -> None:
         """The stage is kept."""
 
-    def _committed(
-        self, items: list[Item], outcomes: list[Outcome[Any]], busy_s: float
-    ) -> Receipt:
+    def _encode(self, batch: Computed) -> Receipt:
         made = {}
-        for item, outcome in zip(items, outcomes, strict=True):
+        for item, outcome in zip(batch.items, batch.outcomes, strict=True):
             # As records hold it: images are encoded, and text is valid.
             if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
                 outcome = replace(outcome, value=outcome.value.encoded())
             made[item.key] = with_valid_text(outcome)
-        return Receipt("done", outcomes=made, busy_s=busy_s)
+        return batch.receipt(outcomes=made)
 
 
 class ThreadHost:

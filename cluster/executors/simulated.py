@@ -25,7 +25,7 @@ from typing import Any
 from plait.cluster.executors.base import Executor, HostLost, Ref
 from plait.cluster.executors.node_watch import NodeWatch
 from plait.cluster.placement import Node, Resources, free_resources
-from plait.cluster.worker import Receipt, Worker
+from plait.cluster.worker import Worker
 from plait.generators.base import Placement, StageSpec
 
 _WATCHED_EVERY_S = 2.0
@@ -51,7 +51,7 @@ class Speeds:
     def of(self, spec: StageSpec, method: str, records: int) -> float:
         """Return the time of one call of a worker of `spec`."""
         loading = {"describe": self.start_s, "load": self.load_s, "host": self.load_s}
-        return records * self.record_s if method == "run" else loading.get(method, 0.0)
+        return records * self.record_s if method == "run_all" else loading.get(method, 0.0)
 
 
 @dataclass(eq=False)
@@ -110,7 +110,7 @@ class SimulatedHost:
         self._pending.append(answer)
 
         def begin() -> None:
-            records = len(args[0]) if method == "run" else 0
+            records = sum(map(len, args[0])) if method == "run_all" else 0
             spec = args[0] if method == "host" else self.worker.spec
             computing_s = world.speeds.of(spec, method, records) * self.slowness
             ended = (world.now if control else max(world.now, self._free_at)) + (
@@ -148,11 +148,12 @@ class SimulatedHost:
         except EndOfProcess:
             self.end("the process was killed")
             return
-        if self.ends_after_batch and method == "run":
+        if self.ends_after_batch and method == "run_all":
             self.end("the process was killed")
             return
-        if isinstance(value, Receipt):
-            value = replace(value, busy_s=seconds)
+        if method == "run_all":
+            each_s = seconds / len(value)
+            value = [replace(receipt, busy_s=each_s) for receipt in value]
 
         def deliver() -> None:
             if answer in self._pending:

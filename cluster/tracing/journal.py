@@ -225,8 +225,9 @@ class WorkerLane:
         records: int,
         status: str,
         joules: float | None,
+        batches: int = 1,
     ) -> None:
-        """Note what the worker says of a batch it has answered.
+        """Note what the worker says of `batches` that it has answered together.
 
         Where its clock puts the batch before the sending or after the answer, clocks of
         nodes differ: all is shifted so that it ends when the answer comes.
@@ -246,7 +247,7 @@ class WorkerLane:
         about: Event = {} if joules is None else {"joules": joules}
         about |= {"records": records} if status == "done" else {"status": status}
         if own:
-            self._merge(row, own, about)
+            self._merge(row, own, about | {"batches": batches})
 
     def lost(self, batch: object, records: int) -> None:
         """Note that no answer will come: the worker died, hangs, or has lost its server."""
@@ -260,7 +261,7 @@ class WorkerLane:
         busy = sum(e - b for name, b, e in times if name == "compute")
         moved = sum(e - b for name, b, e in times if name != "compute")
         new: Event = {"begin": begin, "end": end, "row": row, "times": times, "records": 0}
-        new |= about | {"batches": 1, "busy_us": busy, "transfer_us": moved}
+        new |= about | {"busy_us": busy, "transfer_us": moved}
         resolution = end * len(self._journal.lanes) // FINE
         if self._merged and end - self._merged["begin"] > resolution:
             self._flush()

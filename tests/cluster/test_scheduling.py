@@ -128,7 +128,7 @@ def test_stages_with_gpus_take_turns_or_stand_side_by_side(
     made = ran(job(3, GPU, GPU), tmp_path, node(gpus), speeds=Told(record_s=30.0))
     assert made.result.counts["scored"] == 3
     assert made.loads == ["writer", "painter0", "measure"]
-    told = [name for method, name in made.speeds.told if method == "run"]
+    told = [name for method, name in made.speeds.told if method == "run_all"]
     on_gpus = [name for name in told if name != "measure"]
     assert (on_gpus == sorted(on_gpus, reverse=True)) == (gpus == 1)
 
@@ -261,7 +261,7 @@ def test_what_fits_nowhere_is_given_up_and_the_rest_goes_on(
     made = ran(plan, tmp_path, node(1), executor=Fixed)
     assert (made.result.counts["failed"], int(made.world.now) in after) == (3, True)
     assert "needs 8 GPU" in made.witness.notices[0]
-    assert made.speeds.count("run")["writer"] == 3
+    assert made.speeds.count("run_all")["writer"] == 3
 
 
 # --------------------------------------------------------------- idle workers load stages
@@ -330,7 +330,7 @@ class Slow(Told):
     def of(self, spec: StageSpec, method: str, records: int) -> float:
         usual = super().of(spec, method, records)
         seconds = self.seconds.get(spec.name)  # type: ignore[attr-defined]
-        return usual if method != "run" or seconds is None else records * seconds
+        return usual if method != "run_all" or seconds is None else records * seconds
 
 
 class Picky(Writer):

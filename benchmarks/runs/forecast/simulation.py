@@ -248,7 +248,7 @@ class _Rates(Speeds):
                 return self._at(rates.load_s)
             case "host":
                 return self._at(rates.takeover_s or rates.load_s)
-            case "run":
+            case "run_all":
                 seconds = self.seconds(spec.digest) / spec.placement.concurrency
                 return records * self.records[spec.digest] * seconds
         return 0.0
@@ -285,6 +285,6 @@ class CountingWorker:
         self.spec = spec
         return None
 
-    def run(self, items: Sequence[Item]) -> Receipt:
-        """Count a batch."""
-        return Receipt("done", rows={item.key: _COUNTED for item in items})
+    def run_all(self, batches: Sequence[Sequence[Item]]) -> list[Receipt]:
+        """Count batches."""
+        return [Receipt("done", rows={i.key: _COUNTED for i in items}) for items in batches]

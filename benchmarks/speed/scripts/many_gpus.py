@@ -139,9 +139,12 @@ class AnsweringWorker(CountingWorker):
         (folder / "token").touch()
         return WorkerInfo(token="token", sees_data=True)
 
-    def run(self, items: Sequence[Item]) -> Receipt:
-        """Answer a batch."""
-        return Receipt("done", rows={item.key: self._row(item) for item in items})
+    def run_all(self, batches: Sequence[Sequence[Item]]) -> list[Receipt]:
+        """Answer batches."""
+        return [
+            Receipt("done", rows={item.key: self._row(item) for item in items})
+            for items in batches
+        ]
 
     def _row(self, item: Item) -> RecordRow:
         light: tuple[Any, ...] = (self._light(item.key),)
@@ -174,7 +177,7 @@ class PublishedSpeeds(Speeds):
     def of(self, spec: StageSpec, method: str, records: int) -> float:
         """Return the time of a call, and count it."""
         seconds = self.seconds(spec, method, records)
-        name = "run" if method == "run" else "load"
+        name = "run" if method == "run_all" else "load"
         self.gpu_s[name] += seconds * spec.placement.num_gpus
         return seconds
 
@@ -185,7 +188,7 @@ class PublishedSpeeds(Speeds):
                 return START_S
             case "load" | "host":
                 return spec.placement.gpu_memory_gib / READ_GIB_PER_S
-            case "run":
+            case "run_all":
                 share = min(1.0, spec.placement.num_gpus)
                 return records * RATES[spec.name].seconds / share
         return 0.0
@@ -300,7 +303,7 @@ def work_of(
 ) -> Iterator[float]:
     """Yield the GPU-seconds of each stage, with one load of it."""
     for spec in plan.stages:
-        records = speeds.seconds(spec, "run", made[spec.name])
+        records = speeds.seconds(spec, "run_all", made[spec.name])
         yield (records + loading_s(spec, speeds)) * spec.placement.num_gpus
 
 
@@ -318,7 +321,7 @@ def chains_of(plan: Plan, speeds: PublishedSpeeds) -> Iterator[float]:
         at = 0.0
         for spec in (*system.stages, *scorer.stages):
             ready = max(at, loading_s(spec, speeds))
-            at = ready + speeds.seconds(spec, "run", 1)
+            at = ready + speeds.seconds(spec, "run_all", 1)
         yield at
 
 
