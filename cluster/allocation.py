@@ -231,13 +231,13 @@ def _is_worth_another(queue: StageQueue, workers: int, *, idle: bool = False) ->
         return False
     at_once = queue.limit * placement.concurrency * workers
     if queue.asked_workers is None and idle:
-        return queue.pending > at_once * _BATCHES_PER_IDLE_WORKER
+        return queue.backlog > at_once * _BATCHES_PER_IDLE_WORKER
     if queue.asked_workers is not None:
-        return queue.pending > at_once
+        return queue.backlog > at_once
     if queue.backlog_s is None or queue.load_s is None:
         batches = max(2, min(_BATCHES_PER_WORKER, _RECORDS_PER_WORKER // queue.limit))
-        return queue.pending > at_once * batches
-    return queue.pending > at_once and queue.backlog_s > queue.load_s * workers
+        return queue.backlog > at_once * batches
+    return queue.backlog > at_once and queue.backlog_s > queue.load_s * workers
 
 
 def _seconds_each(queue: StageQueue, workers: int) -> float:

@@ -37,8 +37,8 @@ class StageCount:
     """How often jobs are requested; more than `distinct` where systems share them."""
     distinct: int = 0
     """Different jobs known so far."""
-    done: int = 0
-    """Of these, the ones with a final record."""
+    existing: Counter[str] = field(default_factory=Counter)
+    """Of these, the ones with a final record, by its outcome."""
     later: int = 0
     """Upper bound of jobs that depend on records still missing."""
     later_of: Counter[tuple[str, str]] = field(default_factory=Counter, repr=False)
@@ -51,9 +51,22 @@ class StageCount:
             self.later_of[system, feeder] += jobs
 
     @property
+    def done(self) -> int:
+        """Jobs known so far that have a final record."""
+        return self.existing.total()
+
+    @property
     def to_run(self) -> int:
         """Jobs a run would execute now, the later ones as an upper bound."""
         return self.distinct - self.done + self.later
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The jobs of a plan as they were counted, and the store that this rests on."""
+
+    stages: Sequence[StageCount]
+    store: Store
 
 
 def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[StageCount]:
@@ -63,15 +76,18 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     """
     counts = {s.digest: StageCount(s) for s in plan.stages}
     # Sixteen bytes a key: sets of a million keys for each stage would take gigabytes.
-    asked, done = ({digest: bytearray() for digest in counts} for _ in range(2))
+    missing: dict[str, bytearray] = defaultdict(bytearray)
+    existing: dict[tuple[str, str], bytearray] = defaultdict(bytearray)
     final = final_lookup(store)
 
     def counted(job: Job) -> Outcome[Any] | None:
-        outcome, stage, key = final(job), job.spec.digest, bytes.fromhex(job.key)
+        outcome = final(job)
+        stage = job.spec.digest
         counts[stage].requests += 1
-        asked[stage].extend(key)
-        if outcome is not None:
-            done[stage].extend(key)
+        if outcome is None:
+            missing[stage].extend(bytes.fromhex(job.key))
+        else:
+            existing[stage, outcome_name(outcome)].extend(bytes.fromhex(job.key))
         return outcome
 
     waiting = Counter[tuple[tuple[str, ...], int, int, tuple[int, ...]]]()
@@ -111,11 +127,16 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
                 _count_later(plan, system, drafts, reached, answers, jobs, counts)
     for comparison in plan.comparisons:
         _count_walk(comparison.walk(), comparison, counted, counts)
+    for (stage, name), keys in existing.items():
+        counts[stage].existing[name] = _count_distinct(keys)
     for stage, tally in counts.items():
-        tally.distinct, tally.done = (
-            int(np.unique(np.frombuffer(keys[stage], "S16")).size) for keys in (asked, done)
-        )
+        tally.distinct = tally.done + _count_distinct(missing[stage])
     return list(counts.values())
+
+
+def _count_distinct(keys: bytearray) -> int:
+    """Return how many of the keys, of 16 bytes each, are different."""
+    return int(np.unique(np.frombuffer(keys, "S16")).size)
 
 
 def _count_walk(

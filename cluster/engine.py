@@ -23,6 +23,9 @@ from plait.cluster.workers import Event, WorkerPool
 from plait.generators.base import Failure, Job, Outcome, StageSpec
 from plait.generators.buckets import AnyPath
 
+Known = tuple[str, Outcome[Any]]
+"""The key of a record, and the outcome that it holds."""
+
 
 class Engine(ABC):
     """Advances walks with the workers of an executor; one loop in one thread."""
@@ -51,12 +54,12 @@ class Engine(ABC):
         """Return the outcome of a job, where it is known."""
 
     @abstractmethod
-    def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[str]:
-        """Keep the records of a batch; their keys."""
+    def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[Known]:
+        """Keep the records of a batch; their outcomes by key."""
 
     @abstractmethod
-    def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[str]:
-        """Keep failures that no worker could; their keys."""
+    def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[Known]:
+        """Keep failures that no worker could; by key."""
 
     @abstractmethod
     def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
@@ -94,6 +97,7 @@ class Engine(ABC):
         if is_queued:
             return
         queue = self._queue_of(job.spec)
+        queue.requested += 1
         if queue.unusable is None:
             queue.add(job)
         else:
@@ -122,9 +126,8 @@ class Engine(ABC):
             if failed_jobs:
                 self._deliver(self._keep_failures(self._queues[digest], failed_jobs))
 
-    def _deliver(self, keys: Iterable[str]) -> None:
-        for key in keys:
+    def _deliver(self, outcomes: Iterable[Known]) -> None:
+        for key, outcome in outcomes:
             for walker in self._waiting.pop(key, ()):
-                walker.missing -= 1
-                if walker.missing == 0:
+                if walker.give(key, outcome):
                     self._advance(walker)

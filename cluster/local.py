@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from plait.cluster.engine import Engine
+from plait.cluster.engine import Engine, Known
 from plait.cluster.executors.local import InlineExecutor
 from plait.cluster.loading import error_text, load_stage
 from plait.cluster.plan import EngineOptions
@@ -88,7 +88,6 @@ class LocalEngine(Engine):
         folder, self._failures = Path(tempfile.gettempdir()) / "plait", _Failures()
         super().__init__(InlineExecutor(stage_of), folder, EngineOptions(), self._failures)
         self._patience_s, self._on_batch = patience_s, on_batch
-        self._known: dict[str, Outcome[Any]] = {}
         self._walks: dict[str, LiveWalk] = {}
         self._numbers = map("{:012}".format, count())
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -165,7 +164,6 @@ class LocalEngine(Engine):
             queue.drain(lambda job: job.group == live.number)
         for job in live.pending.jobs if live.pending else ():
             self._waiting.pop(job.key, None)
-            self._known.pop(job.key, None)
 
     def _refuse(self, failure: Failure) -> None:
         """Take no further walks; end those that wait, or all where nothing can compute."""
@@ -216,20 +214,14 @@ class LocalEngine(Engine):
         return queue
 
     def _lookup(self, job: Job) -> Outcome[Any] | None:
-        return self._known.pop(job.key, None)
+        return None
 
-    def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[str]:
+    def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[Known]:
         self._on_batch(queue.spec.name, len(receipt.outcomes), receipt.busy_s)
-        return self._known_now(receipt.outcomes.items())
+        return receipt.outcomes.items()
 
-    def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[str]:
-        return self._known_now((job.key, failure) for job, failure in failed)
-
-    def _known_now(self, outcomes: Iterable[tuple[str, Outcome[Any]]]) -> list[str]:
-        """Return the keys of the outcomes that a walk still waits for."""
-        awaited = {key: o for key, o in outcomes if key in self._waiting}
-        self._known |= awaited
-        return list(awaited)
+    def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[Known]:
+        return [(job.key, failure) for job, failure in failed]
 
 
 class LocalStages:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, cast, get_args
 
 from plait.cluster.control import Control, Request
-from plait.cluster.counts import count, totals_of
+from plait.cluster.counts import Counted, StageCount, count, totals_of
 from plait.cluster.executors.base import ClusterError, Executor, ExecutorName
 from plait.cluster.executors.probe import is_inside_job, is_local, locate, use_token
 from plait.cluster.lock import RunInUse, RunLock
@@ -146,6 +146,7 @@ def execute(
     reading: Reading = lambda evaluations, store: evaluations,
     *,
     notes: bool = False,
+    counted: Counted | None = None,
 ) -> RunResult:
     """Make every missing record of `plan` under `root`; RunInUse, StoreError, ClusterError.
 
@@ -162,7 +163,11 @@ def execute(
         SpanJournal(own) as journal,
     ):
         store = Store(
-            root, repairs=options.makes, strict=not options.makes, on_notice=log.notice
+            root,
+            repairs=options.makes,
+            strict=not options.makes,
+            on_notice=log.notice,
+            former=None if counted is None else counted.store,
         )
         store.sweep()
         known = read_entries(root / MANIFEST)
@@ -180,7 +185,9 @@ def execute(
         manifest = {} if shard else {**about, **of_shards(root)}
         manifest |= environment() | {"started": now()} | former
         write_json(path, manifest | {"status": "started"})
-        work = _Work(plan, store, options, log, lock, journal, reading, Control(own))
+        work = _Work(
+            plan, store, options, log, lock, journal, reading, Control(own), counted
+        )
         try:
             work.finish(notes=notes)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -280,6 +287,8 @@ class _Work:
     journal: SpanJournal
     reading: Reading
     control: Control
+    counted: Counted | None
+    """What was counted before the lock was taken."""
     made: int = 0
     scheduling_s: float = 0.0
     """Seconds that the executor was open."""
@@ -315,22 +324,34 @@ class _Work:
     def _make_missing(self, *, announce: bool) -> None:
         options = self.options
         if options.makes:
+            counts = self._still_counted()
             again = thinking_drafts(self.plan, self.store) if options.remake else ()
             with self.store.without(again):
-                self._make(announce=announce)
+                self._make(counts, announce=announce)
         if options.shard is None:  # those beside it may be reading the parts
             with self.journal.phase("compacting parts"):
                 for spec in self.plan.stages:
                     self.store.compact(spec)
 
-    def _make(self, *, announce: bool) -> None:
-        only_scorers = self.options.only_scorers
-        with self.journal.phase("counting what is missing"):
-            counts = count(self.plan, self.store, only_scorers=only_scorers)
+    def _still_counted(self) -> Sequence[StageCount] | None:
+        """Return what was counted before the lock was taken, where it holds still."""
+        counted, self.counted = self.counted, None
+        changed = [s for s in self.plan.stages if not self.store.is_current(s)]
+        for spec in changed:
+            self.store.forget(spec)
+        if counted is None or counted.store.damage or changed:
+            return None
+        return counted.stages
+
+    def _make(self, counts: Sequence[StageCount] | None, *, announce: bool) -> None:
+        if counts is None:
+            with self.journal.phase("counting what is missing"):
+                only_scorers = self.options.only_scorers
+                counts = count(self.plan, self.store, only_scorers=only_scorers)
         if announce:
             self.watcher.starting(counts)
         if any(c.to_run for c in counts) and not self.stopped_by:
-            self._compute()
+            self._compute(counts)
 
     def _read_back(self, *, notes: bool) -> None:
         with self.journal.phase("reading results"):
@@ -338,7 +359,7 @@ class _Work:
             self.totals = totals_of(chain(read, compared(self.plan, self.store)))
             self.usage = usage_of(self.plan, self.store, self.options.shard)
 
-    def _compute(self) -> None:
+    def _compute(self, counts: Sequence[StageCount]) -> None:
         stopper, journal = _Stopper(lambda: self.watcher.notice(_STOPPING)), self.journal
         journal.activate()
         with handling_signals(stopper) as listen:
@@ -351,13 +372,15 @@ class _Work:
                     listen()  # again: connecting, Ray has set a handler of its own
                     if stopper.number is None:
                         with journal.phase(MAKING):
-                            self._schedule(executor, stopper)
+                            self._schedule(executor, stopper, counts)
             except SystemExit:  # by that handler; it also has the process aborted after 3 s
                 signal.alarm(0)
                 stopper(signal.SIGTERM)
         self.stopped_by = self.stopped_by or stopper.number
 
-    def _schedule(self, executor: Executor, stopper: _Stopper) -> None:
+    def _schedule(
+        self, executor: Executor, stopper: _Stopper, counts: Sequence[StageCount]
+    ) -> None:
         from plait.cluster.schedule import Interrupted, Scheduler
 
         def obey(request: Request) -> str:
@@ -377,6 +400,7 @@ class _Work:
             executor,
             self.watcher,
             self.journal,
+            existing={c.spec.digest: c.existing for c in counts},
             on_turn=turn,
             should_stop=lambda: stopper.number is not None or self.lock.lost,
         )

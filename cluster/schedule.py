@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 from plait.cluster.control import Request
-from plait.cluster.engine import Engine
+from plait.cluster.engine import Engine, Known
 from plait.cluster.executors.base import Executor
 from plait.cluster.plan import DocumentRequest, EngineOptions, Plan, PlanItem, final_lookup
 from plait.cluster.records import Item, RecordRow, decode, encode
@@ -28,6 +28,7 @@ from plait.generators.base import (
     Outcome,
     Result,
     StageSpec,
+    Walk,
     add_usage,
     outcome_name,
 )
@@ -39,6 +40,10 @@ _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
 _TURN_S = 0.2
 """Time between two reports of progress."""
+_LEAST_OPEN, _MOST_OPEN = 4_096, 65_536
+"""Walks that are open at a time, at least, and at most: one that waits takes 3 kB."""
+_MESSAGES_AHEAD = 8
+"""For each worker of a stage where walks begin, messages for which jobs are to wait."""
 _UNREAD = f"none of the judge's first {MOST_UNREAD} replies can be read"
 
 
@@ -58,9 +63,11 @@ class Scheduler(Engine):
         watcher: Watcher | None = None,
         journal: SpanJournal | None = None,
         *,
+        existing: Mapping[str, Counter[str]] | None = None,
         on_turn: Callable[[RunProgress], None] = lambda progress: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`existing` are the records of earlier commands, by stage and outcome."""
         self._journal = journal or SpanJournal()
         probe = _probe_of(plan)
         super().__init__(executor, store.root, options, watcher, self._journal, probe)
@@ -73,6 +80,10 @@ class Scheduler(Engine):
         self._requests: Iterator[DocumentRequest | PlanItem]
         self._requests = chain(plan.requests(), plan.comparisons)
         self._more_walks = True
+        self._existing = existing or {}
+        self._opened = self._open = 0
+        self._entries: set[StageQueue] = set()
+        """Of the stages that walks ask for when they are opened."""
         self._failed_now: set[str] = set()
         """Keys that failed under this command: only the next command tries them again."""
         self._spending = Spending(options.max_cost, options.shard)
@@ -90,11 +101,11 @@ class Scheduler(Engine):
             while self._more_walks or self._waiting:
                 if self.should_stop():
                     self._finish_in_flight()
-                self._open_walks()
+                opens_more = self._open_walks()
                 self._handle(self._stop_paying())
                 self._handle(self._stop_asking())
                 self._note_growth(self._feeders, more=self._more_walks)
-                self._turn(0.0 if self._more_walks else 0.1)
+                self._turn(0.0 if opens_more else 0.1)
                 self._show()
         finally:
             self._pool.kill_all()
@@ -183,21 +194,54 @@ class Scheduler(Engine):
 
     # ------------------------------------------------------------------- walks
 
-    def _open_walks(self) -> None:
+    def _open_walks(self) -> bool:
+        """Open walks as far as workers may need them; whether more could be opened now."""
         until = self._now() + _OPENING_S
-        while self._more_walks and self._now() < until:
+        requested = {queue: queue.requested for queue in self._queues.values()}
+        more = self._more_walks and self._needs_walks()
+        while more and self._now() < until:
             request = next(self._requests, None)
             if request is None:
-                self._more_walks = False
-            elif not isinstance(request, tuple):
-                self._advance(Walker(request.walk()))
-            elif not (
-                self.options.only_scorers
-                and isinstance(read(self.plan.answer(*request), self._final), Pending)
-            ):
-                self._advance(Walker(self.plan.evaluation(*request)))
+                self._more_walks = more = False
+                break
+            self._opened += 1
+            if walk := self._walk_of(request):
+                self._open += 1
+                self._advance(Walker(walk))
+            more = self._needs_walks()
+        for queue in self._queues.values():
+            if queue.requested > requested.get(queue, 0):
+                self._entries.add(queue)
+            unopened = len(self.plan) - self._opened
+            queue.ahead = queue.requested * unopened / max(1, self._opened)
+        return more
+
+    def _walk_of(self, request: DocumentRequest | PlanItem) -> Walk[Any] | None:
+        """Return the walk of a request; None where its document is missing and not made."""
+        if not isinstance(request, tuple):
+            return request.walk()
+        if self.options.only_scorers:
+            answered = read(self.plan.answer(*request), self._final)
+            if isinstance(answered, Pending):
+                return None
+        return self.plan.evaluation(*request)
+
+    def _needs_walks(self) -> bool:
+        """Whether too few walks are open to keep the stages busy where they begin."""
+        if self._open < _LEAST_OPEN:
+            return True
+        return self._open < _MOST_OPEN and any(map(self._is_short, self._entries))
+
+    def _is_short(self, queue: StageQueue) -> bool:
+        """Whether workers of a stage may soon have nothing to do."""
+        workers = self._pool.of(queue)
+        if not workers:
+            return False
+        batches = len(workers) * queue.spec.placement.concurrency * _MESSAGES_AHEAD
+        return queue.pending < batches * queue.limit * workers[-1].batches_a_message
 
     def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
+        self._open -= 1
         if isinstance(outcome, Result):
             self.finished[outcome_name(outcome.value.subject)] += 1
 
@@ -205,24 +249,21 @@ class Scheduler(Engine):
         row = self.store.row(job)
         if row is None or not (row.final or job.key in self._failed_now):
             return None
-        queue, outcome = self._queue_of(job.spec), decode(job.spec.kind, row)
-        if job.key not in queue.keys:
-            queue.keys.add(job.key)
-            queue.count(row.outcome, fresh=False)
-            if job.readable and not queue.replies[True]:
-                queue.replies[True] += job.readable(outcome)
+        outcome = decode(job.spec.kind, row)
+        if job.readable is not None:
+            replies = self._queue_of(job.spec).replies
+            if not replies[True]:
+                replies[True] += job.readable(outcome)
         return outcome
 
-    def _request(self, job: Job, walker: Walker[Any]) -> None:
-        self._queue_of(job.spec).keys.add(job.key)
-        super()._request(job, walker)
-
     def _new_queue(self, spec: StageSpec) -> StageQueue:
-        return StageQueue(spec, self._ranks[spec.digest], self._now)
+        queue = StageQueue(spec, self._ranks[spec.digest], self._now)
+        queue.outcomes.update(self._existing.get(spec.digest, {}))
+        return queue
 
     # ----------------------------------------------------------------- records
 
-    def _keep(self, queue: StageQueue, receipt: Receipt) -> Mapping[str, RecordRow]:
+    def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[Known]:
         rows = receipt.rows
         self.store.suspects.update(receipt.damaged)
         add_usage(queue.usage, receipt.usage)
@@ -231,25 +272,25 @@ class Scheduler(Engine):
             rows = self.store.commit(queue.spec, receipt.table)
         else:
             self.store.add(queue.spec, rows)
-        return self._counted(queue, rows)
+        return self._count(queue, rows)
 
-    def _keep_failures(
-        self, queue: StageQueue, failed: FailedJobs
-    ) -> Mapping[str, RecordRow]:
+    def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[Known]:
         items = [Item(j.key, j.label, j.input) for j, _ in failed]
         table = encode(queue.spec.kind, items, [f for _, f in failed], 0.0)
-        return self._counted(queue, self.store.commit(queue.spec, table))
+        return self._count(queue, self.store.commit(queue.spec, table))
 
-    def _counted(
-        self, queue: StageQueue, rows: Mapping[str, RecordRow]
-    ) -> Mapping[str, RecordRow]:
+    def _count(self, queue: StageQueue, rows: Mapping[str, RecordRow]) -> list[Known]:
+        """Count records that were made just now; their outcomes by key."""
+        outcomes: list[Known] = []
         for key, row in rows.items():
+            outcome = decode(queue.spec.kind, row)
             queue.count(row.outcome)
             if row.outcome == "failed":
                 self._failed_now.add(key)
             if (readable := queue.readers.pop(key, None)) and row.outcome == "done":
-                queue.replies[readable(decode(queue.spec.kind, row))] += 1
-        return rows
+                queue.replies[readable(outcome)] += 1
+            outcomes.append((key, outcome))
+        return outcomes
 
     # ----------------------------------------------------------------- progress
 
@@ -276,7 +317,7 @@ class Scheduler(Engine):
         ready = [r for r in replicas if r.state == "ready"]
         return StageProgress(
             name=queue.spec.name,
-            total=len(queue.keys),
+            total=queue.total,
             outcomes=dict(queue.outcomes),
             made=queue.made,
             workers=len(ready),

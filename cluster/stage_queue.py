@@ -47,10 +47,12 @@ class StageQueue:
     """The clock."""
     limit: int = 0
     """Most records in a batch; halved by every out-of-memory."""
-    keys: set[str] = field(default_factory=set)
-    """Keys of all jobs that any system needs from this stage."""
+    requested: int = 0
+    """Jobs without a record that walks have asked for."""
+    ahead: float = 0.0
+    """Further ones that walks will ask for which are not open yet, as far as is known."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """Outcomes of the jobs that have ended."""
+    """Outcomes of the jobs that have ended, under earlier commands too."""
     made: int = 0
     """Records made by this command."""
     replies: Counter[bool] = field(default_factory=Counter)
@@ -121,6 +123,16 @@ class StageQueue:
         return len(self._heap) + again
 
     @property
+    def backlog(self) -> float:
+        """Jobs that are still to be sent, those of walks that are not open yet included."""
+        return self.pending + self.ahead
+
+    @property
+    def total(self) -> int:
+        """Jobs that are known to belong to this stage, those of earlier commands too."""
+        return self.requested - self.made + self.outcomes.total()
+
+    @property
     def rest_s(self) -> float:
         """How long an idle worker leaves the waiting jobs to be joined by others."""
         if not self._heap or self._retries or len(self._heap) >= self.limit:
@@ -129,8 +141,8 @@ class StageQueue:
 
     @property
     def backlog_s(self) -> float | None:
-        """Seconds of one worker for the waiting jobs; None before the first batch."""
-        return self.pending * self.busy_s / self.computed if self.computed else None
+        """Seconds of one worker for its backlog; None before the first batch."""
+        return self.backlog * self.busy_s / self.computed if self.computed else None
 
     @property
     def oldest(self) -> str:
@@ -256,12 +268,11 @@ class StageQueue:
         for half in (batch.jobs[:middle], batch.jobs[middle:]):
             self._retries.append(Batch(half, alone=alone or batch.alone))
 
-    def count(self, outcome: str, *, fresh: bool = True) -> None:
-        """Count a job that has ended, now (`fresh`) or under an earlier command."""
+    def count(self, outcome: str) -> None:
+        """Count a job that has ended."""
         self.outcomes[outcome] += 1
-        if fresh:
-            self.made += 1
-            self.first_made_at = self.first_made_at or self.now()
+        self.made += 1
+        self.first_made_at = self.first_made_at or self.now()
 
     def unread(self) -> list[Job]:
         """Return the waiting judgements, taken off the queue once the first cannot be read.

@@ -145,7 +145,9 @@ class Store:
         repairs: bool = False,
         strict: bool = False,
         on_notice: Callable[[str], None] = _log.warning,
+        former: Store | None = None,
     ) -> None:
+        """Take over what a `former` store of this root has read, if nothing is damaged."""
         self.root, self.on_notice = root, on_notice
         self.repairs, self.strict = repairs, strict
         self.notices: list[str] = []
@@ -154,7 +156,8 @@ class Store:
         """By part, the damage that readers went on without."""
         self.suspects: set[str] = set()
         """Parts that a worker reported damaged."""
-        self._indices: dict[str, _Index] = {}
+        takes_over = former is not None and not former.damage
+        self._indices: dict[str, _Index] = former._indices if former and takes_over else {}
         """By the stage's digest."""
 
     def folder(self, spec: StageSpec) -> AnyPath:
@@ -169,6 +172,15 @@ class Store:
         if spec.digest not in self._indices:
             self._look(spec)
         return self._indices[spec.digest]
+
+    def is_current(self, spec: StageSpec) -> bool:
+        """Whether what was read of `spec` is what there is: no part came or went."""
+        index = self._indices.get(spec.digest)
+        return index is None or index.parts == set(map(str, self.parts(spec)))
+
+    def forget(self, spec: StageSpec) -> None:
+        """Read the records of `spec` again when they are needed."""
+        self._indices.pop(spec.digest, None)
 
     def key_of(self, job: Job) -> str:
         """Return the key under which the record of `job` is kept, or will be."""

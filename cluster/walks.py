@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from plait.generators.base import Job, Outcome, Walk
@@ -29,32 +29,40 @@ class Walker(Generic[T]):
     walk: Walk[T]
     pending: Pending | None = None
     missing: int = 0
+    """How many outcomes it waits for."""
+    _outcomes: dict[str, Outcome[Any]] = field(default_factory=dict)
+    """Those that are known of what it waits for, by key."""
 
     def advance(self, lookup: Lookup) -> Outcome[T] | None:
         """Continue as far as outcomes are known; the walk's outcome once it has ended."""
-        sent = (
-            [] if self.pending is None else [_known(lookup, j) for j in self.pending.jobs]
-        )
         while True:
             try:
-                jobs = self.walk.send(sent) if self.pending else next(self.walk)
+                if self.pending is None:
+                    jobs = next(self.walk)
+                else:
+                    known = self._outcomes
+                    jobs = self.walk.send([known[job.key] for job in self.pending.jobs])
             except StopIteration as stop:
                 self.pending = None
                 return stop.value  # type: ignore[no-any-return]
-            outcomes = [lookup(job) for job in jobs]
-            missing = {j.key: j for j, o in zip(jobs, outcomes, strict=True) if o is None}
+            self._outcomes = {}
+            missing: dict[str, Job] = {}
+            for job in jobs:
+                outcome = lookup(job)
+                if outcome is None:
+                    missing[job.key] = job
+                else:
+                    self._outcomes[job.key] = outcome
             self.pending = Pending(jobs, list(missing.values()))
             self.missing = len(missing)
             if missing:
                 return None
-            sent = [outcome for outcome in outcomes if outcome is not None]
 
-
-def _known(lookup: Lookup, job: Job) -> Outcome[Any]:
-    outcome = lookup(job)
-    if outcome is None:
-        raise LookupError(f"job {job.key} of {job.spec.name} has no outcome yet")
-    return outcome
+    def give(self, key: str, outcome: Outcome[Any]) -> bool:
+        """Note an outcome that it waits for; whether it can go on."""
+        self._outcomes[key] = outcome
+        self.missing -= 1
+        return self.missing == 0
 
 
 def read(walk: Walk[T], lookup: Lookup) -> Outcome[T] | Pending:

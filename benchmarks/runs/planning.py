@@ -28,7 +28,7 @@ from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Sources
 from plait.benchmarks.runs.run_directory import read_manifest
 from plait.benchmarks.wording import quantity
-from plait.cluster.counts import StageCount, count
+from plait.cluster.counts import Counted, StageCount, count
 from plait.cluster.plan import Plan, thinking_drafts
 from plait.cluster.shard import Shard
 from plait.cluster.sources import StageSource, sources_of
@@ -117,6 +117,13 @@ class RunPlan:
     """Why the run does not fit into the budget that was given; empty where it does."""
     shard: Shard | None = None
     """The shard of it that this is the plan of, if not of all."""
+    store: Store | None = field(default=None, repr=False)
+    """The records that were counted."""
+
+    @property
+    def counted(self) -> Counted | None:
+        """The jobs and the records that they were looked up in."""
+        return None if self.store is None else Counted(self.counts, self.store)
 
     @classmethod
     def of(
@@ -167,7 +174,13 @@ class RunPlan:
             counted += queries
             if on_progress is not None:
                 on_progress(counted, max(counted, in_all))
-            return cls(experiment=made, counts=counts, forecast=forecast, shard=shard)
+            return cls(
+                experiment=made,
+                counts=counts,
+                forecast=forecast,
+                shard=shard,
+                store=store,
+            )
 
         again = thinking_drafts(experiment.plan.part(shard), store) if remake else ()
         with store.without(again):

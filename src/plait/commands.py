@@ -294,7 +294,14 @@ def _execute_whole(
     writer = experiment.results_writer()
     with closing(Display(console, meanwhile=_import_for_tables)) as display:
         result = execute(
-            experiment.plan, root, options, about, display, writer, notes=experiment.notes
+            experiment.plan,
+            root,
+            options,
+            about,
+            display,
+            writer,
+            notes=experiment.notes,
+            counted=plan.counted,
         )
     writer.finish(root / FOLDER)
     board = RunResults.at(root).board
@@ -317,7 +324,7 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     )
     about = experiment.about() | kept_forecast(None, root)
     with closing(Display(console)) as display:
-        result = execute(plan.plan, root, options, about, display)
+        result = execute(plan.plan, root, options, about, display, counted=plan.counted)
     console.print(f"shard {plan.shard}: {_counted(result)}")
     if result.interrupted:
         console.print(_STOPPED)

@@ -18,7 +18,7 @@ from typing import Any
 
 from plait.benchmarks.runs.forecast.rates import Sources, StageRates
 from plait.cluster.counts import StageCount
-from plait.cluster.engine import Engine
+from plait.cluster.engine import Engine, Known
 from plait.cluster.executors.base import Executor
 from plait.cluster.executors.simulated import Speeds, World
 from plait.cluster.placement import Node, Resources
@@ -161,6 +161,9 @@ def _fitting(need: Resources, total: Resources) -> int:
     return int(min((has / takes for has, takes in pairs if takes > 0), default=1.0))
 
 
+_ONLY_COUNTED = Skip("only counted")
+
+
 class _CountingEngine(Engine):
     """Has jobs counted that stand for `scale` records, those of all stages side by side."""
 
@@ -207,22 +210,21 @@ class _CountingEngine(Engine):
                 yield from self._walk(feeder, place, after | {digest})
             at -= jobs
         yield [Job(self._specs[digest], Request((), seed=number), str(number))]
-        return Skip("only counted")
+        return _ONLY_COUNTED
 
     def _new_queue(self, spec: StageSpec) -> StageQueue:
         return StageQueue(spec, list(self._work).index(spec.digest), self._now)
 
     def _lookup(self, job: Job) -> Outcome[Any] | None:
-        return Skip("only counted") if job.key in self._counted else None
+        return _ONLY_COUNTED if job.key in self._counted else None
 
-    def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[str]:
+    def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[Known]:
         self._counted |= receipt.rows.keys()
-        return receipt.rows
+        return [(key, _ONLY_COUNTED) for key in receipt.rows]
 
-    def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[str]:
-        keys = [job.key for job, _ in failed]
-        self._counted.update(keys)
-        return keys
+    def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[Known]:
+        self._counted.update(job.key for job, _ in failed)
+        return [(job.key, failure) for job, failure in failed]
 
     def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
         """Nothing is to be done."""
