@@ -73,6 +73,7 @@ def test_every_part_of_the_input_does_but_neither_its_label_nor_its_place() -> N
     elsewhere = with_blobs(REQUEST, lambda b: replace(b, data=None, place=b.digest))
     assert elsewhere.images[0].place == IMAGE.digest
     assert key(request=elsewhere, label="other") == key()
+    assert with_blobs(REQUEST, lambda b: b) is REQUEST
 
 
 def test_keys_are_those_of_records_already_made() -> None:
