@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -169,27 +169,43 @@ def encode(
     kind: Kind, items: Sequence[Item], outcomes: Sequence[Outcome[Any]], seconds: float
 ) -> pa.Table:
     """Records of one batch; `seconds` is the busy time of each record, in seconds."""
-    now = time.time_ns() // 1000
-    rows = []
-    for item, outcome in zip(items, map(with_valid_text, outcomes), strict=True):
-        row = {
-            "key": item.key,
-            "label": item.label,
-            "outcome": outcome_name(outcome).value,
-            "fault": outcome.fault.value if isinstance(outcome, Failure) else None,
-            "reason": getattr(outcome, "reason", None),
-            "usage": _json(dict(getattr(outcome, "usage", {}))),
-            "notes": _json(dict(getattr(outcome, "notes", {}))),
-            "seconds": seconds,
-            "at": now,
-        }
-        made = _body(kind, item, outcome.value) if isinstance(outcome, Result) else {}
-        rows.append(row | made)
-    return pa.Table.from_pylist(rows, schema=SCHEMAS[kind])
+    try:
+        return _table_of(kind, items, outcomes, seconds)
+    except UnicodeEncodeError:
+        # Models rarely write half characters: looked for only where Arrow has met one.
+        valid = [with_valid_text(outcome) for outcome in outcomes]
+        return _table_of(kind, items, valid, seconds)
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _table_of(
+    kind: Kind, items: Sequence[Item], outcomes: Sequence[Outcome[Any]], seconds: float
+) -> pa.Table:
+    bodies = [
+        _body(kind, item, outcome.value) if isinstance(outcome, Result) else {}
+        for item, outcome in zip(items, outcomes, strict=True)
+    ]
+    columns: dict[str, list[Any]] = {
+        name: [body.get(name) for body in bodies] for name, _ in _COLUMNS[kind]
+    }
+    columns |= {
+        "key": [item.key for item in items],
+        "label": [item.label for item in items],
+        "outcome": [outcome_name(o).value for o in outcomes],
+        "fault": [o.fault.value if isinstance(o, Failure) else None for o in outcomes],
+        "reason": [getattr(o, "reason", None) for o in outcomes],
+        "usage": [_object(getattr(o, "usage", {})) for o in outcomes],
+        "notes": [_object(getattr(o, "notes", {})) for o in outcomes],
+        "seconds": [seconds] * len(items),
+        "at": [time.time_ns() // 1000] * len(items),
+    }
+    return pa.Table.from_pydict(columns, schema=SCHEMAS[kind])
+
+
+_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def _object(value: Mapping[str, Any]) -> str:
+    return _json(dict(value)) if value else "{}"
 
 
 def _body(kind: Kind, item: Item, value: Any) -> dict[str, Any]:
@@ -204,7 +220,7 @@ def _body(kind: Kind, item: Item, value: Any) -> dict[str, Any]:
             prompt = getattr(item.input, "prompt", None)
             return {"digest": image.digest, "image": _cell(image), "prompt": prompt}
         case Kind.SCORE:
-            return {"value": float(value.value), "parts": _json(dict(value.parts))}
+            return {"value": float(value.value), "parts": _object(value.parts)}
         case Kind.EMBED:
             return {"vector": value.vector}
 

@@ -120,6 +120,8 @@ def together(
     walks: Sequence[Walk[Any]],
 ) -> Generator[list[Job], list[Outcome[Any]], list[Outcome[Any]]]:
     """Run several walks side by side; the outcomes of all, in order."""
+    if len(walks) == 1:
+        return [(yield from walks[0])]
     ended: dict[int, Outcome[Any]] = {}
     requests: dict[int, list[Job]] = {}
     answers: dict[int, list[Outcome[Any]] | None] = dict.fromkeys(range(len(walks)))

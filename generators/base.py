@@ -388,25 +388,32 @@ class Job:
     @cached_property
     def key(self) -> str:
         """Name of the result: never of batch size, world size or host."""
-        if isinstance(self.input, Request):
-            stage = canonical_text(self.spec.digest)
-            return digest_of_texts(stage, _text_of_request(self.input))
-        return digest(self.spec.digest, self.input)
+        return digest_of_texts(canonical_text(self.spec.digest), self._input_text)
 
     @cached_property
     def prompt(self) -> str:
         """Digest of the input alone, whichever stage has it."""
-        if isinstance(self.input, Request):
-            return digest_of_texts(_text_of_request(self.input))
-        return digest(self.input)
+        return digest_of_texts(self._input_text)
 
-    @cached_property
+    @property
+    def _input_text(self) -> str:
+        if isinstance(self.input, Request):
+            return _text_of_request(self.input)
+        return canonical_text(self.input)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """`key`, and the one of earlier versions, which named payloads by their bytes."""
-        if not isinstance(self.input, ImageRequest) or self.input.payload is None:
-            return (self.key,)
+        if isinstance(self.input, ImageRequest) and self.input.payload is not None:
+            return self.key, self._key_by_bytes
+        return (self.key,)
+
+    @cached_property
+    def _key_by_bytes(self) -> str:
+        assert isinstance(self.input, ImageRequest)
+        assert self.input.payload is not None
         by_bytes = replace(self.input, payload=replace(self.input.payload, origin=None))
-        return self.key, digest(self.spec.digest, by_bytes)
+        return digest(self.spec.digest, by_bytes)
 
     @cached_property
     def size(self) -> int:

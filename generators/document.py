@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any, Literal, Self, TypeVar
 
@@ -303,6 +305,7 @@ def key_of(sample: Query | Malformed) -> str:
 
 
 V = TypeVar("V")
+_WITHOUT_PARTS = frozenset({bool, bytes, float, int, str, type(None)})
 
 
 def with_blobs(value: V, change: Callable[[Any], Any]) -> V:
@@ -319,15 +322,33 @@ def changed(value: V, kind: type, change: Callable[[Any], Any]) -> V:
         return value
     if isinstance(value, kind):
         return change(value)  # type: ignore[no-any-return]
-    if isinstance(value, tuple | list):
-        parts = (changed(part, kind, change) for part in value)
-        return (tuple if isinstance(value, tuple) else list)(parts)  # type: ignore[return-value]
-    if isinstance(value, Mapping):
+    if type(value) in _WITHOUT_PARTS:
+        return value
+    if isinstance(value, tuple):
+        parts = tuple([changed(part, kind, change) for part in value])
+        same = all(map(operator.is_, parts, value))
+        return value if same else parts  # type: ignore[return-value]
+    if isinstance(value, list):
+        return [changed(part, kind, change) for part in value]  # type: ignore[return-value]
+    cls: type = type(value)
+    names = _field_names(cls)
+    if not names and isinstance(value, Mapping):
+        if not value:
+            return value
         items = value.items()
         return {changed(k, kind, change): changed(v, kind, change) for k, v in items}  # type: ignore[return-value]
-    if isinstance(value, Blob) or not is_dataclass(value) or isinstance(value, type):
-        return value
-    before = {f.name: getattr(value, f.name) for f in fields(value)}
-    after = {name: changed(part, kind, change) for name, part in before.items()}
-    new = {name: part for name, part in after.items() if part is not before[name]}
-    return replace(value, **new) if new else value
+    new = {}
+    for name in names:
+        before = getattr(value, name)
+        after = changed(before, kind, change)
+        if after is not before:
+            new[name] = after
+    return replace(value, **new) if new else value  # type: ignore[type-var]
+
+
+@cache
+def _field_names(cls: type) -> tuple[str, ...]:
+    """Return the fields of a class of values in which others may be; mostly none."""
+    if issubclass(cls, Blob) or not is_dataclass(cls):
+        return ()
+    return tuple(f.name for f in fields(cls))

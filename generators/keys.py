@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -20,8 +20,10 @@ from plait.generators.document import (
     Turn,
 )
 
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _PLAIN = (str, int, float, bool, type(None))
+_EMPTY = ("null", "[]", "{}")
+_MOST_KEPT = 64
 
 _NAMES: dict[type, str] = {
     Blob: "Blob",
@@ -36,39 +38,106 @@ _NAMES: dict[type, str] = {
 }
 """Names in keys of the values that enter them. They never change, even if a class is
 renamed: with another name every record of every run would be made again."""
-_FIELDS: dict[type, tuple[str, ...]] = {
-    kind: tuple(f.name for f in fields(kind)) for kind in _NAMES
-}
 
 
-def canonical(value: Any) -> Any:
-    """Return `value` as plain JSON data in which equal content has only one form.
+def canonical_text(value: Any) -> str:
+    """Return the JSON of `value`, in which equal content has only one form.
 
     Input values become objects without their empty fields, so that a field added later
     with an empty default changes no existing digest; blobs are named by their digest, but
     payloads by their origin where they have one: the last digits of hidden states differ
     from batch to batch. TypeError for a value of any other class.
     """
-    # A plan of a large task set asks for a million keys: the usual types come first.
+    return _WRITERS[type(value)](value)
+
+
+def _other_text(value: Any) -> str:
+    """Return the canonical text of a value whose class is not among `_WRITERS`."""
     if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, (tuple, list)):
-        return [canonical(v) for v in value]
-    kind: type = type(value)
-    if (name := _NAMES.get(kind)) is not None:
-        if isinstance(value, Blob):
-            origin = value.origin if isinstance(value, Payload) else None
-            return {name: origin or value.digest}
-        content = {field: canonical(getattr(value, field)) for field in _FIELDS[kind]}
-        return {name: {k: v for k, v in content.items() if v not in (None, [], {})}}
+        return _encode(value)
+    if isinstance(value, tuple | list):
+        return _list_text(value)
     if isinstance(value, Mapping):
-        return {str(k): canonical(v) for k, v in value.items()}
+        content = {str(k): canonical_text(v) for k, v in value.items()}
+        return _object_text(f"{_encode(k)}:{content[k]}" for k in sorted(content))
     raise TypeError(f"{type(value).__name__} has no canonical form: {value!r}")
 
 
-def canonical_text(value: Any) -> str:
-    """Return the canonical form of `value` as JSON."""
-    return _ENCODER.encode(canonical(value))
+def _list_text(values: Iterable[Any]) -> str:
+    return f"[{','.join([_WRITERS[type(value)](value) for value in values])}]"
+
+
+def _object_text(members: Iterable[str]) -> str:
+    return f"{{{','.join(members)}}}"
+
+
+def _writer_of(kind: type[Any], name: str) -> Callable[[Any], str]:
+    """Return the function that writes the values of a class of input."""
+    if issubclass(kind, Blob):
+        return lambda blob: f'{{"{name}":{_encode(_name_of(blob))}}}'
+    members = [
+        (f'"{f.name}":', f.name, f.default if f.default in (None, ()) else None)
+        for f in sorted(fields(kind), key=lambda f: f.name)
+    ]
+
+    def write(value: Any) -> str:
+        written = []
+        for begin, field, empty in members:
+            part = getattr(value, field)
+            if part is None or part is empty:  # as most parts are
+                continue
+            if (text := _WRITERS[type(part)](part)) not in _EMPTY:
+                written.append(begin + text)
+        return f'{{"{name}":{_object_text(written)}}}'
+
+    return write
+
+
+def _name_of(blob: Blob) -> str:
+    origin = blob.origin if isinstance(blob, Payload) else None
+    return origin or blob.digest
+
+
+def _text_of_text(value: Text) -> str:
+    return f'{{"Text":{{"text":{_encode(value.text)}}}}}'
+
+
+def _memoised(write: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return `write` with a memory of the last few objects, by identity."""
+    kept: dict[int, tuple[Any, str]] = {}
+
+    def text_of(value: Any) -> str:
+        # What is kept stays alive, so that no other object can have its id.
+        if (found := kept.get(id(value))) is not None:
+            return found[1]
+        text = write(value)
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+        kept[id(value)] = (value, text)
+        return text
+
+    return text_of
+
+
+class _Writers(dict[type, Callable[[Any], str]]):
+    def __missing__(self, kind: type) -> Callable[[Any], str]:
+        return _other_text
+
+
+# A plan of a large task set asks for a million keys: their text is put together without
+# objects in between, by the function of each class. Scorers are given the same documents
+# in turn.
+_WRITERS = _Writers(
+    {
+        str: _encode,
+        int: int.__repr__,
+        tuple: _list_text,
+        list: _list_text,
+        **{kind: _writer_of(kind, name) for kind, name in _NAMES.items()},
+        Text: _text_of_text,
+        Document: _memoised(_writer_of(Document, "Document")),
+    }
+)
 
 
 def digest(*values: Any) -> str:

@@ -113,8 +113,8 @@ class MaskedStream:
 def _known_keys() -> list[str]:
     """Return the longest first, as one may begin like another."""
     values = (
-        value.strip()
-        for name, value in os.environ.items()
+        os.environ.get(name, "").strip()
+        for name in os.environ
         if name in _variables or _KEY_VARIABLE.search(name)
     )
     # Not words such as `none`, which local servers are given for a key.

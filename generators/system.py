@@ -276,11 +276,14 @@ class _Walker:
 
     def _seeded(self, draft: Draft, sample: Query) -> Draft:
         """Return the composed draft; each request has the seed of its position."""
+        composed = self.system.compose(draft, sample)
+        if not composed.requests:
+            return composed
         drawing = (self.system.condition, self.system.render)
         seeded = any(stage is not None and stage.seeded for stage in drawing)
         position = self.images
         segments: list[Text | Image | ImageRequest] = []
-        for segment in self.system.compose(draft, sample).segments:
+        for segment in composed.segments:
             if isinstance(segment, ImageRequest):
                 seed = self.repetition.seed_at(sample, position) if seeded else None
                 segment = replace(segment, seed=seed)
@@ -352,13 +355,14 @@ class _Walker:
         self, outcomes: Sequence[Outcome[Any]], stage: StageSpec
     ) -> Outcome[tuple[Any, ...]]:
         """Return all values, whose notes are kept, or the first outcome that is none."""
-        results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
-        if len(results) < len(outcomes):
-            return next(o for o in outcomes if not isinstance(o, Result))
-        for result in results:
-            if result.notes:
-                self.notes.setdefault(stage.name, []).append(dict(result.notes))
-        return Result(tuple(result.value for result in results))
+        values = []
+        for outcome in outcomes:
+            if not isinstance(outcome, Result):
+                return outcome
+            values.append(outcome.value)
+            if outcome.notes:
+                self.notes.setdefault(stage.name, []).append(dict(outcome.notes))
+        return Result(tuple(values))
 
 
 def _for(stage: StageSpec, request: ImageRequest) -> ImageRequest:
@@ -388,6 +392,8 @@ def _with_origins(draft: Draft, job: Job) -> Draft:
     The text is part of the name: a draft that is made again in other words has other
     images, one whose payloads differ in the last digits alone has the same.
     """
+    if not any(request.payload for request in draft.requests):
+        return draft
     segments = list(draft.segments)
     for place, segment in enumerate(segments):
         if isinstance(segment, ImageRequest) and segment.payload is not None:
@@ -398,6 +404,8 @@ def _with_origins(draft: Draft, job: Job) -> Draft:
 
 def _lost_images(draft: Draft, composed: Draft) -> Failure | None:
     """Return the failure of an answer whose own images the composition would drop."""
+    if composed is draft:
+        return None
     lost = Counter(draft.images) - Counter(composed.images)
     if not lost:
         return None

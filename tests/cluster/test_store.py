@@ -88,6 +88,19 @@ def test_outcomes_keep_their_kind_and_reason(tmp_path: Path, outcome: Outcome[An
     assert decode(Kind.DRAFT, Store(tmp_path).rows(SPEC)["k"]) == outcome
 
 
+def test_small_records_share_a_group_of_plain_pages(tmp_path: Path) -> None:
+    """Dictionaries and statistics of columns are work for each part that nobody uses."""
+    items = [item(str(i)) for i in range(1000)]
+    table = encode(Kind.SCORE, items, [Result(Score(float(i))) for i in range(1000)], 0.1)
+    part = pq.ParquetFile(write_part(tmp_path, table))
+    assert part.read().equals(table)
+    assert part.metadata.num_row_groups == 1
+    group = part.metadata.row_group(0)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    assert {column.has_dictionary_page for column in columns} == {False}
+    assert {column.is_stats_set for column in columns} == {False}
+
+
 @pytest.mark.parametrize("name", ["run", "run#1 [a]"])
 def test_scores_and_pictures_come_back(tmp_path: Path, name: str) -> None:
     store, spec = Store(tmp_path / name), painter()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from plait.generators.base import Job, Kind, Placement, StageSpec
 from plait.generators.document import (
+    Blob,
     Candidate,
     Document,
     Image,
@@ -19,7 +24,7 @@ from plait.generators.document import (
     Turn,
     with_blobs,
 )
-from plait.generators.keys import canonical, derived_seed, digest
+from plait.generators.keys import canonical_text, derived_seed, digest
 
 SPEC = StageSpec(
     name="a",
@@ -68,6 +73,7 @@ def test_every_part_of_the_input_does_but_neither_its_label_nor_its_place() -> N
     elsewhere = with_blobs(REQUEST, lambda b: replace(b, data=None, place=b.digest))
     assert elsewhere.images[0].place == IMAGE.digest
     assert key(request=elsewhere, label="other") == key()
+    assert with_blobs(REQUEST, lambda b: b) is REQUEST
 
 
 def test_keys_are_those_of_records_already_made() -> None:
@@ -80,8 +86,72 @@ def test_keys_are_those_of_records_already_made() -> None:
     candidate = Candidate(document, (Text("q"),), document, "criteria")
     assert digest(candidate) == "bd837aaf35c7b9871f32ccc58414c624"
     # An empty field that is added later changes none, nor does the order of settings.
-    assert canonical(ImageRequest(prompt="a cat")) == {"ImageRequest": {"prompt": "a cat"}}
+    prompted = '{"ImageRequest":{"prompt":"a cat"}}'
+    assert canonical_text(ImageRequest(prompt="a cat")) == prompted
     assert digest({"a": 1, "b": None}) == digest({"b": None, "a": 1})
+
+
+def plain_form(value: Any) -> Any:
+    """The canonical form as plain objects, which records of all versions are named by."""
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, tuple | list):
+        return [plain_form(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): plain_form(v) for k, v in value.items()}
+    if isinstance(value, Blob):
+        origin = value.origin if isinstance(value, Payload) else None
+        return {type(value).__name__: origin or value.digest}
+    content = {f.name: plain_form(getattr(value, f.name)) for f in fields(value)}
+    filled = {k: v for k, v in content.items() if v not in (None, [], {})}
+    return {type(value).__name__: filled}
+
+
+TEXTS = st.text(st.characters(), max_size=9) | st.sampled_from(["\ud800", '"\\\n', "é😀"])
+SEEDS = st.none() | st.integers(0, 2**63 - 1)
+IMAGES = st.builds(Image, TEXTS, st.none() | st.binary(), st.none() | TEXTS)
+PAYLOADS = st.builds(Payload, TEXTS, origin=st.none() | TEXTS)
+CONTENTS = st.lists(st.builds(Text, TEXTS) | IMAGES, max_size=4).map(tuple)
+ENDS = st.lists(st.integers(0, 9), max_size=2).map(tuple)
+DOCUMENTS = st.builds(Document, CONTENTS, ENDS)
+TURNS = st.builds(Turn, st.sampled_from(["system", "user", "assistant"]), CONTENTS)
+SETTINGS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.sampled_from(Kind),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(TEXTS | st.integers(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+INPUTS = st.one_of(
+    st.builds(
+        Request,
+        st.lists(TURNS, max_size=3).map(tuple),
+        SEEDS,
+        st.sampled_from([None, "text"]),
+        st.none() | st.integers(1, 9),
+    ),
+    st.builds(ImageRequest, st.none() | TEXTS, st.none() | PAYLOADS, CONTENTS, SEEDS),
+    st.builds(
+        Candidate,
+        DOCUMENTS,
+        CONTENTS,
+        st.none() | DOCUMENTS,
+        st.none() | TEXTS,
+        st.lists(TEXTS, max_size=2).map(tuple),
+    ),
+    st.builds(Blob, TEXTS),
+    SETTINGS,
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(INPUTS)
+def test_the_text_of_a_value_is_that_of_its_plain_form(value: Any) -> None:
+    plain = json.dumps(plain_form(value), sort_keys=True, separators=(",", ":"))
+    assert canonical_text(value) == plain
+    assert canonical_text(value) == plain  # where it is kept, too
 
 
 def test_a_payload_is_named_by_where_it_comes_from() -> None:
