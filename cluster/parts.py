@@ -12,28 +12,38 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import tempfile
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait.generators.buckets import AnyPath, BucketPath, any_path
 from plait.generators.errors import PlaitError
-from plait.generators.files import write_whole
+from plait.generators.files import move_whole, write_whole
 
 _GROUP_BYTES = 1 << 20
 _MOST_ROWS_PER_GROUP = 1024
 _DIGEST_LENGTH = 64
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_BLOCK_BYTES = 4 << 20
+_BLOCK_OVERHEAD = 4096
+"""What holding a block takes beside its values, about."""
+_MOST_PARTS_HELD = 1 << 16
+_MOST_THREADS = 8
 _READ_AT_ONCE = 16
 """Parts of a bucket: what a request waits for is the network."""
 
@@ -73,16 +83,71 @@ def write_part(folder: AnyPath, table: pa.Table) -> AnyPath:
         write_page_checksum=True,
     )
     data = buffer.getvalue().to_pybytes()
-    part = folder / f"part-{hashlib.sha256(data).hexdigest()}.parquet"
-    try:
+    part = folder / _name(hashlib.sha256(data).hexdigest())
+    with _refused_writes():
         write_whole(part, data)
+    return part
+
+
+def write_joined(
+    folder: AnyPath, schema: pa.Schema, tables: Iterable[pa.Table], mtime_ns: int
+) -> AnyPath:
+    """Commit many tables as one part, as `write_part` does, one after the other.
+
+    The part counts as written at `mtime_ns`, so that parts sorted by time stay so.
+    """
+    with _refused_writes():
+        folder.mkdir(parents=True, exist_ok=True)
+    place = folder if isinstance(folder, Path) else Path(tempfile.gettempdir())
+    temporary = place / f".part-{uuid.uuid4().hex}.tmp"
+    try:
+        with _refused_writes():
+            with pq.ParquetWriter(
+                temporary, schema, compression="zstd", write_page_checksum=True
+            ) as writer:
+                for table in _in_groups(tables):
+                    writer.write_table(table, row_group_size=max(1, table.num_rows))
+            with temporary.open("rb") as file:
+                part = folder / _name(hashlib.file_digest(file, "sha256").hexdigest())
+            os.utime(temporary, ns=(mtime_ns, mtime_ns))
+            move_whole(temporary, part)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return part
+
+
+def _in_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows, in tables of about the size of a row group."""
+    waiting, size = list[pa.Table](), 0
+    for table in tables:
+        row_bytes = max(1, table.nbytes // max(1, table.num_rows))
+        step = max(1, _GROUP_BYTES // row_bytes)
+        for first in range(0, table.num_rows, step):
+            piece = table.slice(first, step)
+            waiting.append(piece)
+            size += row_bytes * piece.num_rows
+            if size >= _GROUP_BYTES:
+                yield pa.concat_tables(waiting)
+                waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _name(digest: str) -> str:
+    return f"part-{digest}.parquet"
+
+
+@contextmanager
+def _refused_writes() -> Iterator[None]:
+    """StoreError where the disk refuses what is written."""
+    try:
+        yield
     except OSError as error:
         advice = "free some space" if error.errno in _FULL else "solve that"
         raise StoreError(
             f"{error}. Everything committed before is kept: {advice} and run the same "
             "command again."
         ) from error
-    return part
 
 
 def named_digest(part: AnyPath) -> str | None:
@@ -141,30 +206,123 @@ def read_part(part: AnyPath, columns: Sequence[str] | None = None) -> pa.Table:
         return table
 
 
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """A part that is held open, and where its row groups begin."""
+
+    file: pq.ParquetFile
+    starts: np.ndarray[Any, np.dtype[np.int64]]
+    """The first row of every group, and the number of rows."""
+
+    @classmethod
+    def of(cls, part: str | AnyPath) -> OpenPart:
+        """Open a part; raises as Parquet and the system do."""
+        file = open_part(part)
+        groups = range(file.metadata.num_row_groups)
+        rows = [file.metadata.row_group(i).num_rows for i in groups]
+        return cls(file, np.cumsum([0, *rows]))
+
+    def group_of(self, row: int) -> int:
+        """Return the row group that holds a row."""
+        return int(np.searchsorted(self.starts, row, "right")) - 1
+
+    def blocks(self, columns: Sequence[str] | None) -> list[range]:
+        """Row groups that are read together: those of a small part, else a few MiB."""
+        metadata, blocks, first, size = self.file.metadata, list[range](), 0, 0
+        if metadata.num_row_groups <= 1:
+            return [range(metadata.num_row_groups)]
+        names = (metadata.schema.column(i).path for i in range(metadata.num_columns))
+        read = [
+            i
+            for i, name in enumerate(names)
+            if columns is None or name.partition(".")[0] in columns
+        ]
+        for group in range(metadata.num_row_groups):
+            chunks = metadata.row_group(group)
+            size += sum(chunks.column(i).total_uncompressed_size for i in read)
+            if size >= _BLOCK_BYTES:
+                blocks.append(range(first, group + 1))
+                first, size = group + 1, 0
+        if first < metadata.num_row_groups:
+            blocks.append(range(first, metadata.num_row_groups))
+        return blocks
+
+    def read(self, groups: range, columns: Sequence[str] | None) -> pa.Table:
+        """Columns of some row groups; KeyError where a column is missing."""
+        names = None if columns is None else list(columns)
+        table = self.file.read_row_groups(groups, columns=names)
+        table.validate(full=True)
+        if columns is not None and len(table.column_names) < len(columns):
+            raise KeyError(f"it lacks columns of {', '.join(columns)}")
+        return table
+
+
+def read_blocks(
+    part: AnyPath, columns: Sequence[str] | None = None
+) -> Iterator[tuple[int, pa.Table]]:
+    """A part piece by piece, each with its first row; raises what `read_part` does."""
+    with reading(str(part)):
+        opened = OpenPart.of(part)
+        with opened.file:
+            for groups in opened.blocks(columns):
+                table = opened.read(groups, columns)
+                yield int(opened.starts[groups.start]), table
+
+
+Blocks = Iterable[tuple[int, pa.Table]]
+"""Pieces of a part, each with its first row."""
+
+
 def read_parts(
     parts: Sequence[AnyPath], columns: Sequence[str] | None = None
-) -> Iterator[tuple[AnyPath, Callable[[], pa.Table]]]:
-    """Each part, with what returns or raises what `read_part` does.
+) -> Iterator[tuple[AnyPath, Callable[[], Blocks]]]:
+    """Each part, with what returns its blocks or raises what `read_blocks` does.
 
-    Those in a bucket are read ahead, a few at a time.
+    Small ones are read ahead, a few at a time: many at once where they are in a bucket.
     """
-    if not any(isinstance(part, BucketPath) for part in parts):
-        yield from ((part, partial(read_part, part, columns)) for part in parts)
+    in_bucket = any(isinstance(part, BucketPath) for part in parts)
+    threads = _READ_AT_ONCE if in_bucket else min(_MOST_THREADS, os.cpu_count() or 1)
+    if len(parts) < threads or threads < 2:
+        yield from ((part, partial(read_blocks, part, columns)) for part in parts)
         return
-    pool = ThreadPoolExecutor(_READ_AT_ONCE)
-    begun = ((part, pool.submit(read_part, part, columns)) for part in parts)
+    read = partial(_read_ahead, columns=columns, large=in_bucket)
+    pool = ThreadPoolExecutor(threads)
+    begun = ((part, pool.submit(read, part)) for part in parts)
     try:
-        ahead = deque(islice(begun, _READ_AT_ONCE))
+        ahead = deque(islice(begun, threads))
         while ahead:
-            part, table = ahead.popleft()
-            yield part, table.result
+            part, blocks = ahead.popleft()
+            yield part, blocks.result
             ahead.extend(islice(begun, 1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
+def _read_ahead(part: AnyPath, columns: Sequence[str] | None, *, large: bool) -> Blocks:
+    """The blocks of a part; unless `large` ones are read too, of these they come later."""
+    blocks = read_blocks(part, columns)
+    first = [*islice(blocks, 2)]
+    if large or len(first) < 2:
+        return [*first, *blocks]
+    return chain(first, blocks)
+
+
+def read_rows(part: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    """Columns of some rows of a part, in ascending order; raises what `read_part` does."""
+    with reading(part):
+        opened = OpenPart.of(part)
+        with opened.file:
+            tables, left = [], np.asarray(rows)
+            for groups in opened.blocks(columns):
+                first, end = opened.starts[groups.start], opened.starts[groups.stop]
+                here = left[(left >= first) & (left < end)] - first
+                if len(here):
+                    tables.append(opened.read(groups, columns).take(pa.array(here)))
+            return pa.concat_tables(tables)
+
+
 _one_reader = threading.Lock()
-_opened = lru_cache(maxsize=64)(open_part)
+_opened = lru_cache(maxsize=64)(OpenPart.of)
 
 
 def read_cell(part: str, row: int, column: str) -> Any:
@@ -174,20 +332,98 @@ def read_cell(part: str, row: int, column: str) -> Any:
     """
     try:
         with _one_reader, reading(part):
-            file, first = _opened(part), 0
-            for group in range(file.metadata.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                if row < first + rows:
-                    table = file.read_row_group(group, columns=[column])
-                    value = table.column(0)[row - first].as_py()
-                    return value[column.partition(".")[2]] if "." in column else value
-                first += rows
-            raise StoreError(f"part {part} has no row {row}")
+            opened = _opened(part)
+            group = opened.group_of(row)
+            if not 0 <= row < opened.starts[-1]:
+                raise StoreError(f"part {part} has no row {row}")
+            table = opened.file.read_row_group(group, columns=[column])
+            value = table.column(0)[row - int(opened.starts[group])].as_py()
+            return value[column.partition(".")[2]] if "." in column else value
     except FileNotFoundError:
-        raise StoreError(
-            f"part {part} is gone: another command has changed the run meanwhile; run the "
-            "same command again"
-        ) from None
+        raise gone(part) from None
+
+
+def gone(part: str) -> StoreError:
+    """Return the error for a part that is no longer there."""
+    return StoreError(
+        f"part {part} is gone: another command has changed the run meanwhile; run the "
+        "same command again"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Columns of a few row groups."""
+
+    first: int
+    """The first row."""
+    end: int
+    """The row after the last."""
+    columns: tuple[pa.Array, ...]
+    size: int
+    """In bytes."""
+
+
+class ValueCache:
+    """Columns of parts, those read last, up to a number of bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.held_bytes = 0
+        self._blocks: OrderedDict[tuple[str, tuple[str, ...], int], _Block] = OrderedDict()
+        self._starts: OrderedDict[tuple[str, tuple[str, ...]], list[int]] = OrderedDict()
+        """The first row of every block of a part."""
+        self._lock = threading.Lock()
+
+    def read(self, part: str, row: int, columns: tuple[str, ...]) -> list[Any]:
+        """Return values of one record.
+
+        Raises DamagedPart, StoreError, and FileNotFoundError for a part that is gone.
+        """
+        with self._lock, reading(part):
+            block = self._block(part, row, columns)
+            return [column[row - block.first].as_py() for column in block.columns]
+
+    def _block(self, part: str, row: int, columns: tuple[str, ...]) -> _Block:
+        starts = self._starts.get((part, columns))
+        if starts is not None:
+            number = bisect_right(starts, row) - 1
+            block = self._blocks.get((part, columns, number))
+            if block is not None and row < block.end:
+                self._blocks.move_to_end((part, columns, number))
+                return block
+        return self._read(part, row, columns)
+
+    def _read(self, part: str, row: int, columns: tuple[str, ...]) -> _Block:
+        with _one_reader:
+            opened = _opened(part)
+            blocks = opened.blocks(columns)
+            starts = [int(opened.starts[groups.start]) for groups in blocks]
+            number = bisect_right(starts, row) - 1
+            if not 0 <= row < opened.starts[-1]:
+                raise LookupError(f"it has no row {row}")
+            table = opened.read(blocks[number], columns).combine_chunks()
+        arrays = tuple(table.column(name).chunk(0) for name in columns)
+        end = starts[number] + table.num_rows
+        block = _Block(starts[number], end, arrays, table.nbytes + _BLOCK_OVERHEAD)
+        self._blocks[part, columns, number] = block
+        self._starts[part, columns] = starts
+        self.held_bytes += block.size
+        while self.held_bytes > self.most_bytes and len(self._blocks) > 1:
+            (former, names, _), dropped = self._blocks.popitem(last=False)
+            self.held_bytes -= dropped.size
+            if len(self._starts[former, names]) == 1:
+                del self._starts[former, names]
+        while len(self._starts) > _MOST_PARTS_HELD:
+            self._starts.popitem(last=False)
+        return block
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            self._blocks.clear()
+            self._starts.clear()
+            self.held_bytes = 0
 
 
 def forget_open_parts() -> None:

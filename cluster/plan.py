@@ -253,7 +253,10 @@ def final_lookup(store: Store) -> Lookup:
     """Look jobs up as a run does: failures that will be tried again are missing."""
 
     def lookup(job: Job) -> Outcome[Any] | None:
-        row = store.row(job)
+        place = store.find(job)
+        if place is None or not place.final:
+            return None
+        row = store.read(job.spec, place)
         return decode(job.spec.kind, row) if row is not None and row.final else None
 
     return lookup

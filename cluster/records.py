@@ -79,9 +79,9 @@ LIGHT: dict[Kind, tuple[str, ...]] = {
     Kind.SCORE: ("value", "parts"),
     Kind.EMBED: ("vector",),
 }
-"""Columns small enough to keep in memory for every record; others are read if needed."""
-
-_HEAD = ("key", "outcome", "fault", "reason", "at")
+"""Columns that make an outcome; larger ones are read by those who need them."""
+INDEXED = ("key", "outcome", "fault")
+"""Columns that the store reads of every record."""
 
 
 def _huggingface(fields: list[tuple[str, pa.DataType]]) -> dict[bytes, bytes]:
@@ -125,7 +125,7 @@ def kind_of(columns: Collection[str]) -> Kind | None:
 
 
 class RecordRow(NamedTuple):
-    """The part of a record that is kept in memory, and where the rest is stored."""
+    """What an outcome is made of, and where the rest of the record is stored."""
 
     outcome: str
     fault: str | None
@@ -256,8 +256,9 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
 
 
 def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, RecordRow]:
-    """Return the records of a part, as kept in memory; `table` starts at row `first`."""
-    columns = [table.column(name).to_pylist() for name in (*_HEAD, *LIGHT[kind])]
+    """Return the records of a part by key; `table` starts at row `first`."""
+    names = (*INDEXED, *value_columns(kind))
+    columns = [table.column(name).to_pylist() for name in names]
     rows = {}
     for i, (key, outcome, fault, reason, at, *light) in enumerate(
         zip(*columns, strict=True), start=first
@@ -266,9 +267,9 @@ def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str,
     return rows
 
 
-def head_columns(kind: Kind) -> list[str]:
-    """Columns that `rows_of` reads."""
-    return [*_HEAD, *LIGHT[kind]]
+def value_columns(kind: Kind) -> tuple[str, ...]:
+    """Columns of which a record's values are read: its reason, its time, what is light."""
+    return ("reason", "at", *LIGHT[kind])
 
 
 def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:

@@ -246,8 +246,11 @@ class Scheduler(Engine):
             self.finished[outcome_name(outcome.value.subject)] += 1
 
     def _lookup(self, job: Job) -> Outcome[Any] | None:
-        row = self.store.row(job)
-        if row is None or not (row.final or job.key in self._failed_now):
+        place = self.store.find(job)
+        if place is None or not (place.final or job.key in self._failed_now):
+            return None
+        row = self.store.read(job.spec, place)
+        if row is None:
             return None
         outcome = decode(job.spec.kind, row)
         if job.readable is not None:

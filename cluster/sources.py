@@ -51,7 +51,7 @@ def sources_of(stages: Iterable[StageSpec], store: Store) -> list[StageSource]:
         today = {} if spec.stage or spec.recorded else own_source(spec.target)
         if today:
             kept = read_entries(store.folder(spec) / SOURCE_FILE)
-            stay = any(row.final for row in store.rows(spec).values())
+            stay = any(status.final for status in store.statuses(spec))
             found.append(StageSource(spec, today, kept, stay or others_work))
     return found
 

@@ -14,27 +14,48 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from plait.cluster.parts import (
+    Blocks,
     DamagedPart,
     StoreError,
+    ValueCache,
     forget_open_parts,
     parts_in,
     read_cell,
-    read_part,
     read_parts,
+    read_rows,
     reading,
     stage_folders,
+    write_joined,
     write_part,
 )
-from plait.cluster.records import RecordRow, as_current, head_columns, rows_of
+from plait.cluster.record_index import (
+    Array,
+    KeyDigests,
+    RecordIndex,
+    RecordPlace,
+    RecordStatus,
+    Rows,
+    Worth,
+)
+from plait.cluster.records import (
+    INDEXED,
+    SCHEMAS,
+    RecordRow,
+    as_current,
+    rows_of,
+    value_columns,
+)
 from plait.cluster.verify import check_part
 from plait.generators.base import Job, Kind, StageSpec
 from plait.generators.buckets import AnyPath, any_path, unlink_all
@@ -54,6 +75,11 @@ _SMALL_PART_BYTES = 32 << 20
 _COMPACTED_PART_BYTES = 256 << 20
 _STALE_TEMPORARY_S = 3600.0
 _MOST_LOOKS = 5
+_FRESH_BYTES = 64 << 20
+_VALUES_BYTES = 128 << 20
+_ROW_BYTES = 700
+"""What a record takes in memory beside its texts, about."""
+_UNREAD = "Its records count as missing here."
 _log = logging.getLogger("plait")
 
 
@@ -108,25 +134,89 @@ class BlobReader:
             raise
 
 
-@lru_cache(maxsize=4096)
-def _told(part: str) -> pa.Table:
-    # Readers go from stage to stage for every sample: all parts must stay at hand.
-    return read_part(any_path(part), ["notes", "usage", "seconds"])
+_NOTED = ValueCache(most_bytes=64 << 20)
+_TOLD = ("notes", "usage", "seconds")
 
 
-def notes_of(row: RecordRow) -> dict[str, Any]:
+class _Stored(Protocol):
+    """What says where a record is."""
+
+    @property
+    def part(self) -> str:
+        """Path of the part."""
+
+    @property
+    def row(self) -> int:
+        """Position in it."""
+
+
+def notes_of(row: _Stored) -> dict[str, Any]:
     """Return what a stage noted about one record: the exact prompt, truncation, ..."""
+    notes, _, _ = _NOTED.read(row.part, row.row, _TOLD)
     with reading(row.part):
-        return json.loads(_told(row.part)["notes"][row.row].as_py() or "{}")  # type: ignore[no-any-return]
+        return json.loads(notes or "{}")  # type: ignore[no-any-return]
 
 
-def usage_of(row: RecordRow) -> dict[str, float]:
+def usage_of(row: _Stored) -> dict[str, float]:
     """What one record used: tokens, images, ..., and its busy `seconds`."""
+    _, usage, seconds = _NOTED.read(row.part, row.row, _TOLD)
     with reading(row.part):
-        part = _told(row.part)
-        usage = json.loads(part["usage"][row.row].as_py() or "{}")
-        seconds = part["seconds"][row.row].as_py() or 0.0
-    return {**usage, "seconds": round(seconds, 3)}
+        return {**json.loads(usage or "{}"), "seconds": round(seconds or 0.0, 3)}
+
+
+class StageRows(Mapping[str, RecordRow]):
+    """The records of a stage by key; values are read when they are asked for."""
+
+    def __init__(self, store: Store, spec: StageSpec, index: RecordIndex) -> None:
+        self._store, self._spec, self._index = store, spec, index
+
+    def __getitem__(self, key: str) -> RecordRow:
+        row = self._store.record(self._spec, key)
+        if row is None:
+            raise KeyError(key)
+        return row
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._index.find(key) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return self._index.keys()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+
+class _Fresh:
+    """Records that were just added, with their values, up to a number of bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._rows: OrderedDict[tuple[str, str], RecordRow] = OrderedDict()
+
+    def add(self, stage: str, key: str, row: RecordRow) -> None:
+        """Hold a record of the stage with this digest."""
+        self.drop(stage, key)
+        self._rows[stage, key] = row
+        self._bytes += _size_of(row)
+        while self._bytes > self._most_bytes:
+            _, former = self._rows.popitem(last=False)
+            self._bytes -= _size_of(former)
+
+    def drop(self, stage: str, key: str) -> None:
+        """Forget a record, if it is held."""
+        former = self._rows.pop((stage, key), None)
+        self._bytes -= 0 if former is None else _size_of(former)
+
+    def get(self, stage: str, place: RecordPlace) -> RecordRow | None:
+        """Return the record at a place, where it is held."""
+        row = self._rows.get((stage, place.key))
+        same = row is not None and (row.part, row.row) == (place.part, place.row)
+        return row if same else None
+
+
+def _size_of(row: RecordRow) -> int:
+    texts = (v for v in (*row.light, row.reason) if isinstance(v, str | bytes))
+    return _ROW_BYTES + sum(map(len, texts))
 
 
 class Store:
@@ -156,19 +246,25 @@ class Store:
         """By part, the damage that readers went on without."""
         self.suspects: set[str] = set()
         """Parts that a worker reported damaged."""
-        takes_over = former is not None and not former.damage
-        self._indices: dict[str, _Index] = former._indices if former and takes_over else {}
+        unread = former is None or former.damage
+        self._indices: dict[str, RecordIndex] = {} if unread else former._indices
         """By the stage's digest."""
+        self._values = ValueCache(_VALUES_BYTES)
+        self._fresh = _Fresh(_FRESH_BYTES)
 
     def folder(self, spec: StageSpec) -> AnyPath:
         """Return where the parts of `spec` are kept."""
         return self.root / "stages" / spec.folder
 
-    def rows(self, spec: StageSpec) -> Mapping[str, RecordRow]:
-        """Every record of `spec` by key, without large columns; read from disk once."""
-        return self._index(spec).rows
+    def rows(self, spec: StageSpec) -> StageRows:
+        """Every record of `spec` by key; only where they are is kept in memory."""
+        return StageRows(self, spec, self._index(spec))
 
-    def _index(self, spec: StageSpec) -> _Index:
+    def statuses(self, spec: StageSpec) -> Counter[RecordStatus]:
+        """How many records of `spec` ended how."""
+        return self._index(spec).statuses()
+
+    def _index(self, spec: StageSpec) -> RecordIndex:
         if spec.digest not in self._indices:
             self._look(spec)
         return self._indices[spec.digest]
@@ -176,24 +272,79 @@ class Store:
     def is_current(self, spec: StageSpec) -> bool:
         """Whether what was read of `spec` is what there is: no part came or went."""
         index = self._indices.get(spec.digest)
-        return index is None or index.parts == set(map(str, self.parts(spec)))
+        return index is None or index.whole == set(map(str, self.parts(spec)))
 
     def forget(self, spec: StageSpec) -> None:
         """Read the records of `spec` again when they are needed."""
         self._indices.pop(spec.digest, None)
 
+    def find(self, job: Job) -> RecordPlace | None:
+        """Return where the record of `job` is, if there is one, and how it ended."""
+        index = self._index(job.spec)
+        place = index.find(job.key)
+        if place is None:
+            former = (index.find(key) for key in job.keys[1:])
+            place = next((found for found in former if found is not None), None)
+        return place
+
+    def place(self, spec: StageSpec, key: str) -> RecordPlace | None:
+        """Return where the record with this key is, if there is one."""
+        return self._index(spec).find(key)
+
     def key_of(self, job: Job) -> str:
         """Return the key under which the record of `job` is kept, or will be."""
-        rows = self.rows(job.spec)
-        return next((key for key in job.keys if key in rows), job.key)
+        place = self.find(job)
+        return job.key if place is None else place.key
 
     def row(self, job: Job) -> RecordRow | None:
         """Return the record of `job`, if there is one."""
-        return self.rows(job.spec).get(self.key_of(job))
+        place = self.find(job)
+        return None if place is None else self.read(job.spec, place)
+
+    def record(self, spec: StageSpec, key: str) -> RecordRow | None:
+        """Return the record with this key, if there is one."""
+        place = self._index(spec).find(key)
+        return None if place is None else self.read(spec, place)
+
+    def read(self, spec: StageSpec, place: RecordPlace) -> RecordRow | None:
+        """Return the record that is at a place, or that is under its key by now.
+
+        None where its part is gone or damaged, and no other has it.
+        """
+        found: RecordPlace | None = place
+        for _ in range(_MOST_LOOKS):
+            if found is None:
+                return None
+            try:
+                return self._read(spec, found)
+            except FileNotFoundError:
+                self._look_again(spec)
+            except DamagedPart as damage:
+                self.go_on_without(damage, _UNREAD)
+                self._indices.pop(spec.digest, None)
+            found = self._index(spec).find(place.key)
+        raise self._changes(spec)
+
+    def _read(self, spec: StageSpec, place: RecordPlace) -> RecordRow:
+        fresh = self._fresh.get(spec.digest, place)
+        if fresh is not None:
+            return fresh
+        names = value_columns(spec.kind)
+        reason, at, *light = self._values.read(place.part, place.row, names)
+        outcome, fault, _ = place.status
+        return RecordRow(outcome, fault, reason, at, tuple(light), place.part, place.row)
 
     def add(self, spec: StageSpec, rows: Mapping[str, RecordRow]) -> None:
         """Index records that a worker or the driver has just committed."""
-        self._index(spec).merge(rows)
+        index = self._index(spec)
+        for key, row in rows.items():
+            place = index.find(key)
+            if place is not None and (place.part, place.row) != (row.part, row.row):
+                former = self.read(spec, place)
+                if former is not None and not row.supersedes(former, spec.kind):
+                    continue
+            index.put(key, row.part, row.row, row.outcome, row.fault)
+            self._fresh.add(spec.digest, key, row)
 
     @contextlib.contextmanager
     def without(self, jobs: Iterable[Job]) -> Iterator[None]:
@@ -201,17 +352,19 @@ class Store:
 
         They are only left out of the index: whoever reads the parts meanwhile has them.
         """
-        taken = []
+        taken: list[tuple[StageSpec, str, RecordRow]] = []
         for job in jobs:
-            key = self.key_of(job)
-            rows = self._index(job.spec).rows
-            if key in rows:
-                taken.append((job.spec, {key: rows.pop(key)}))
+            place = self.find(job)
+            row = None if place is None else self.read(job.spec, place)
+            if place is not None and row is not None:
+                taken.append((job.spec, place.key, row))
+                self._index(job.spec).hide(place.key)
         try:
             yield
         finally:
-            for spec, record in taken:
-                self.add(spec, record)
+            for spec, key, row in taken:
+                if not self._index(spec).show(key):  # it was made again
+                    self.add(spec, {key: row})
 
     def commit(self, spec: StageSpec, table: pa.Table) -> dict[str, RecordRow]:
         """Write records in this process and index them."""
@@ -226,38 +379,86 @@ class Store:
         A final record that is known stays, even where an earlier one turns up, which a
         worker has committed unsaid: others may have been made from it.
         """
-        for _ in range(_MOST_LOOKS):
-            index = self._indices.setdefault(spec.digest, _Index(spec.kind))
-            known = {key for key, row in index.rows.items() if row.final}
+        looks = 0
+        while looks < _MOST_LOOKS:
+            index = self._indices.setdefault(spec.digest, RecordIndex())
             try:
-                new = [p for p in self.parts(spec) if str(p) not in index.parts]
-                for part, read in read_parts(new, head_columns(spec.kind)):
-                    heads = self._heads(spec, part, read)
-                    index.merge({k: r for k, r in heads.items() if k not in known})
-                    index.parts.add(str(part))
+                unread = (p for p in self.parts(spec) if str(p) not in index.whole)
+                new = [part for part in unread if str(part) not in self.damage]
+                for part, read in read_parts(new, INDEXED):
+                    for first, digests, codes in self._heads(index, part, read):
+                        index.append(str(part), first, digests, codes)
+                    index.whole.add(str(part))
+                index.settle(partial(self._weigh, spec.kind, index))
             except FileNotFoundError:
                 # A running command has just compacted its parts: look again.
                 self._indices.pop(spec.digest, None)
-                continue
-            # Damage may have been found, and with it all that was read forgotten.
-            self._indices.setdefault(spec.digest, index)
-            return
-        raise StoreError(f"{self.folder(spec)} changes while it is read; try again")
+                looks += 1
+            except DamagedPart as damage:
+                # Found where two records of a key were compared.
+                self._go_on_or_repair(damage)
+                self._indices.pop(spec.digest, None)
+            else:
+                # Damage may have been found, and with it all that was read forgotten.
+                self._indices.setdefault(spec.digest, index)
+                return
+        raise self._changes(spec)
+
+    def _changes(self, spec: StageSpec) -> StoreError:
+        return StoreError(f"{self.folder(spec)} changes while it is read; try again")
+
+    def _look_again(self, spec: StageSpec) -> None:
+        """Forget the records of parts that are gone, and index those that are new."""
+        index, there = self._index(spec), {str(part) for part in self.parts(spec)}
+        missing = [part for part in index.parts if part not in there]
+        index.forget([part for part in missing if not any_path(part).exists()])
+        self._look(spec)
 
     def _heads(
-        self, spec: StageSpec, part: AnyPath, read: Callable[[], pa.Table]
-    ) -> dict[str, RecordRow]:
-        """Return the records of a part; none where it is proved damaged."""
+        self, index: RecordIndex, part: AnyPath, read: Callable[[], Blocks]
+    ) -> list[tuple[int, KeyDigests, Array]]:
+        """Return what is indexed of a part; nothing where it is proved damaged."""
+        heads = []
         try:
-            table = read()
             with reading(str(part)):
-                return rows_of(spec.kind, table, str(part))
+                for first, table in read():
+                    key, outcome, fault = (
+                        table.column(name).combine_chunks() for name in INDEXED
+                    )
+                    codes = index.codes.codes_of(outcome, fault)
+                    heads.append((first, KeyDigests.of(key), codes))
         except DamagedPart as damage:
-            if not self.repairs:
-                self.go_on_without(damage, "Its records count as missing here.")
-            elif not self.set_aside([damage.part]):
-                raise
-            return {}
+            self._go_on_or_repair(damage)
+            index.forget([damage.part])
+            return []
+        return heads
+
+    def _go_on_or_repair(self, damage: DamagedPart) -> None:
+        """Set a damaged part aside; go on without it in a store that does not repair."""
+        if not self.repairs:
+            self.go_on_without(damage, _UNREAD)
+        elif not self.set_aside([damage.part]):
+            raise damage
+
+    def _weigh(self, kind: Kind, index: RecordIndex, rows: Rows) -> Worth:
+        """Read by what one of several records of a key is chosen."""
+        final = index.codes.are_final(rows.code)
+        settled, at = final.copy(), np.zeros(rows.size, np.int64)
+        columns = value_columns(kind) if kind is Kind.DRAFT else ("at",)
+        order = np.lexsort((rows.row, rows.part))
+        starts = np.flatnonzero(np.diff(rows.part[order], prepend=-1))
+        for chosen in np.split(order, starts[1:]):
+            part = index.parts[rows.part[chosen[0]]]
+            table = read_rows(part, rows.row[chosen].tolist(), columns)
+            at[chosen] = table.column("at").to_numpy()
+            if kind is not Kind.DRAFT:
+                continue
+            values = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+            for i, (reason, made, *light) in zip(chosen.tolist(), values, strict=True):
+                outcome, fault, _ = index.codes.statuses[rows.code[i]]
+                row = RecordRow(outcome, fault, reason, made, tuple(light), part, 0)
+                settled[i] = row.is_settled(kind)
+        return Worth(settled, at)
 
     def go_on_without(self, damage: DamagedPart, what: str) -> None:
         """Note damage and `what` follows from it; raise it in a store that does not."""
@@ -266,7 +467,7 @@ class Store:
         self.damage.setdefault(damage.part, damage)
         self._notice(f"{damage}. {what}")
 
-    def told(self, row: RecordRow) -> tuple[dict[str, Any], dict[str, float]]:
+    def told(self, row: _Stored) -> tuple[dict[str, Any], dict[str, float]]:
         """`notes_of` and `usage_of`; nothing where they are damaged."""
         try:
             return notes_of(row), usage_of(row)
@@ -314,7 +515,8 @@ class Store:
         self._indices.clear()
         self.suspects.clear()
         forget_open_parts()
-        _told.cache_clear()
+        self._values.clear()
+        _NOTED.clear()
         return True
 
     def parts(self, spec: StageSpec) -> list[AnyPath]:
@@ -323,14 +525,40 @@ class Store:
         folders = [f for f in stage_folders(self.root) if f.name.endswith(suffix)]
         return sorted(part for folder in folders for part in parts_in(folder))
 
-    def columns(self, spec: StageSpec, names: list[str]) -> Iterator[dict[str, Any]]:
+    def columns(self, spec: StageSpec, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """The named columns (and `key`) of every record that is not superseded."""
-        rows = self.rows(spec)
-        for part, read in read_parts(self.parts(spec), ["key", *names]):
-            for i, record in enumerate(read().to_pylist()):
-                row = rows.get(record["key"])
-                if row is not None and (row.part, row.row) == (str(part), i):
-                    yield record
+        wanted = list(dict.fromkeys(["key", *names]))
+        for part, read in read_parts(self.parts(spec), wanted):
+            for _, table in self._current(spec, part, read):
+                yield from table.to_pylist()
+
+    def records(self, spec: StageSpec) -> Iterator[tuple[str, RecordRow]]:
+        """Every record of `spec` with its values, by key, part after part."""
+        names = ["key", "outcome", "fault", *value_columns(spec.kind)]
+        for part, read in read_parts(self.parts(spec), names):
+            try:
+                for rows, table in self._current(spec, part, read):
+                    columns = (table.column(name).to_pylist() for name in names)
+                    for i, key, outcome, fault, reason, at, *light in zip(
+                        rows.tolist(), *columns, strict=True
+                    ):
+                        values = outcome, fault, reason, at, tuple(light)
+                        yield key, RecordRow(*values, str(part), i)
+            except DamagedPart as damage:
+                self.go_on_without(damage, _UNREAD)
+
+    def _current(
+        self, spec: StageSpec, part: AnyPath, read: Callable[[], Blocks]
+    ) -> Iterator[tuple[Array, pa.Table]]:
+        """The records of a part that are not superseded, with their rows, in pieces."""
+        index = self._index(spec)
+        with reading(str(part)):
+            for first, table in read():
+                digests = KeyDigests.of(table.column("key").combine_chunks())
+                current = index.are_current(str(part), first, digests)
+                rows = first + np.flatnonzero(current)
+                whole = len(rows) == table.num_rows
+                yield rows, table if whole else table.filter(pa.array(current))
 
     def sweep(self) -> None:
         """Remove temporary files that a crash left behind."""
@@ -348,12 +576,14 @@ class Store:
         StoreError.
         """
         try:
-            small = [p for p in self.parts(spec) if p.stat().st_size < _SMALL_PART_BYTES]
+            sizes = {part: part.stat() for part in self.parts(spec)}
+            small = [p for p, about in sizes.items() if about.st_size < _SMALL_PART_BYTES]
             if len(small) < 2:
                 return
             # A worker that was stopped may have committed records without reporting them.
             self._look(spec)
             left = set(self.parts(spec))
+            small.sort(key=lambda part: (sizes[part].st_mtime, part))
             for group in _groups([part for part in small if part in left]):
                 self._join(spec, group)
             forget_open_parts()
@@ -365,38 +595,27 @@ class Store:
             ) from error
 
     def _join(self, spec: StageSpec, parts: list[AnyPath]) -> None:
-        index = self._index(spec)
-        tables = []
-        for part, read in read_parts(parts):
-            table = read()
-            with reading(str(part)):
-                table = as_current(spec.kind, table)
-            keys = table.column("key").to_pylist()
-            live = [i for i, k in enumerate(keys) if index.rows[k][-2:] == (str(part), i)]
-            whole = len(live) == len(keys)
-            tables.append(table if whole else table.take(pa.array(live, pa.int64())))
-        whole_table = pa.concat_tables(tables)
-        joined = write_part(self.folder(spec), whole_table)
-        index.rows |= rows_of(spec.kind, whole_table, str(joined))
-        index.parts.add(str(joined))
+        moved: list[tuple[str, Array, KeyDigests]] = []
+
+        def tables() -> Iterator[pa.Table]:
+            for part, read in read_parts(parts):
+                for rows, table in self._current(spec, part, read):
+                    digests = KeyDigests.of(table.column("key").combine_chunks())
+                    moved.append((str(part), rows, digests))
+                    with reading(str(part)):
+                        yield as_current(spec.kind, table)
+
+        latest = max(int(part.stat().st_mtime * 1e9) for part in parts)
+        joined = write_joined(self.folder(spec), SCHEMAS[spec.kind], tables(), latest)
+        index, first = self._index(spec), 0
+        for part, rows, digests in moved:
+            index.move(part, rows, digests, str(joined), first)
+            first += len(rows)
+        index.whole.add(str(joined))
         # Equal content has an equal name: the joined part may be one of them.
         former = [part for part in parts if part != joined]
-        index.parts -= set(map(str, former))
+        index.forget([str(part) for part in former])
         unlink_all(former)
-
-
-@dataclass
-class _Index:
-    kind: Kind
-    rows: dict[str, RecordRow] = field(default_factory=dict)
-    parts: set[str] = field(default_factory=set)
-    """Those of which all records are indexed."""
-
-    def merge(self, new: Mapping[str, RecordRow]) -> None:
-        """Add records, of each key the better one."""
-        for key, row in new.items():
-            if key not in self.rows or row.supersedes(self.rows[key], self.kind):
-                self.rows[key] = row
 
 
 def _groups(parts: list[AnyPath]) -> Iterator[list[AnyPath]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from plait.cluster.plan import Plan
@@ -93,7 +94,13 @@ def _used(
     """Usage and seconds of each record of `spec`, or of those of a shard's queries."""
     for record in store.columns(spec, ["label", "usage", "seconds"]):
         if shard is None or shard.holds(record["label"]):
-            yield json.loads(record["usage"]), record["seconds"] or 0.0
+            yield _amounts(record["usage"]), record["seconds"] or 0.0
+
+
+@lru_cache(maxsize=1024)
+def _amounts(usage: str) -> dict[str, Any]:
+    # Stages that are not paid by the token tend to use the same again and again.
+    return json.loads(usage)  # type: ignore[no-any-return]
 
 
 def committed_usage(

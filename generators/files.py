@@ -57,6 +57,21 @@ def write_whole(path: AnyPath, content: str | bytes, *, durable: bool = True) ->
         raise write_error(path.parent, error) from error
 
 
+def move_whole(source: Path, path: AnyPath) -> None:
+    """Flush a file and rename it to `path`, in the same file system or in a bucket."""
+    if not isinstance(path, Path):
+        write_whole(path, source.read_bytes())
+        source.unlink()
+        return
+    try:
+        with source.open("rb") as file:
+            os.fsync(file.fileno())
+        source.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise write_error(path.parent, error) from error
+
+
 def copy_whole(source: Path, path: AnyPath) -> None:
     """Copy a file to `path` as `write_whole` writes; of any size where it is a folder."""
     if not isinstance(path, Path):

@@ -110,8 +110,10 @@ class StageRecords:
     @classmethod
     def of(cls, store: Store, spec: StageSpec) -> StageRecords:
         """Read the records of a stage, each once."""
-        rows, values, missing = store.rows(spec), list[float](), list[MissingValue]()
-        for row in rows.values():
+        outcomes, values = Counter[str](), list[float]()
+        missing = list[MissingValue]()
+        for _, row in store.records(spec):
+            outcomes[row.outcome] += 1
             if row.outcome in VALUED:
                 values += row.light[:1] if spec.kind is Kind.SCORE else ()
             elif row.outcome != OutcomeName.NOT_APPLICABLE:
@@ -120,7 +122,6 @@ class StageRecords:
         queries = None
         with suppress(DamagedPart):
             queries = len({row["label"] for row in store.columns(spec, ["label"])})
-        outcomes = Counter(row.outcome for row in rows.values())
         return cls(spec, outcomes, tuple(missing), tuple(values), queries)
 
     def row(self, users: Iterable[str]) -> list[str]:

@@ -187,7 +187,7 @@ def compare(
     place = root / COMPARE / options.protocol.replace(":", "-")
     protocol = protocol_of(options)  # before a run is opened, which may take a while
     match = resolve_comparison(open_results(root), place, options, protocol)
-    before = Store(place).rows(match.chat)
+    before = dict(Store(place).rows(match.chat))
     plan, display = plan_of(match.items), Display(console)
     with closing(display):
         run = _made(match, plan, place, display)

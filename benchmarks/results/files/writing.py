@@ -284,23 +284,25 @@ class ResultsWriter:
         return unreadable
 
     def _records_of(self, spec: StageSpec, keys: set[str]) -> Iterator[dict[str, Any]]:
-        rows, root = self._store.rows(spec), str(self._store.root).rstrip("/") + "/"
-        names = ["usage", "seconds", *(["notes"] if spec.placement.endpoint else [])]
+        root = str(self._store.root).rstrip("/") + "/"
+        names = ["outcome", "fault", "at", "usage", "seconds"]
+        names += ["notes"] if spec.placement.endpoint else []
         for record in self._store.columns(spec, names):
             if (key := record["key"]) not in keys:
                 continue
-            known = rows[key]
+            place = self._store.place(spec, key)
+            assert place is not None, "the record was just read"
             noted = json.loads(record.get("notes") or "{}")
             yield {
                 "key": key,
                 "stage": spec.folder,
-                "outcome": known.outcome,
-                "fault": known.fault or "",
+                "outcome": record["outcome"],
+                "fault": record["fault"] or "",
                 "attempts": noted.get("attempts"),
                 **RecordCost.of(spec, record).amounts,
-                "at": known.at,
-                "part": known.part.removeprefix(root),
-                "row": known.row,
+                "at": record["at"],
+                "part": place.part.removeprefix(root),
+                "row": place.row,
             }
 
     # --------------------------------------------------------------------------- files

@@ -1,0 +1,551 @@
+"""Where the record of every key is: 25 bytes a record, whatever the number of records.
+
+A record is named by 16 bytes of its key, the number of its part, its row there and a code
+for how it ended. Those of parts that are read lie in arrays sorted by key, in 256 buckets
+by the first byte, so that sorting one needs little memory beside the others. Records that
+are added one by one lie in a dict until there are many.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from plait.generators.base import Fault
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_KEY_CHARACTERS = 32
+_BUCKETS = 256
+_MOST_STATUSES = 256
+_ONE_BUCKET_ROWS = 1 << 17
+"""With no more records, they are all in one bucket."""
+_STAGED_ROWS = 1 << 20
+"""Rows that are read before they are spread over the buckets."""
+_LEAST_RECENT = 100_000
+_RECENT_SHARE = 256
+"""Records that were added one by one are few: this part of all, but for the least."""
+
+
+class RecordStatus(NamedTuple):
+    """How a record ended."""
+
+    outcome: str
+    fault: str | None
+    final: bool
+    """Whether running the command again leaves the record as it is."""
+
+
+class RecordPlace(NamedTuple):
+    """Where a record is, and how it ended."""
+
+    key: str
+    part: str
+    """Path of the Parquet part."""
+    row: int
+    status: RecordStatus
+
+    @property
+    def outcome(self) -> str:
+        """The name of its outcome."""
+        return self.status.outcome
+
+    @property
+    def fault(self) -> str | None:
+        """Why it failed."""
+        return self.status.fault
+
+    @property
+    def final(self) -> bool:
+        """Whether running the command again leaves the record as it is."""
+        return self.status.final
+
+
+class StatusCodes:
+    """Numbers for how records end: there are few different ends."""
+
+    def __init__(self) -> None:
+        self.statuses: list[RecordStatus] = []
+        """By their codes."""
+        self._codes: dict[tuple[str, str | None], int] = {}
+        self._adding = threading.Lock()  # parts are read side by side
+
+    def code_of(self, outcome: str, fault: str | None) -> int:
+        """Return the code of one end; ValueError for a fault that does not exist."""
+        code = self._codes.get((outcome, fault))
+        if code is not None:
+            return code
+        final = fault is None or Fault(fault).final
+        with self._adding:
+            if (outcome, fault) not in self._codes:
+                if len(self.statuses) == _MOST_STATUSES:
+                    raise ValueError("records end in too many ways")
+                self.statuses.append(RecordStatus(outcome, fault, final))
+                self._codes[outcome, fault] = len(self.statuses) - 1
+        return self._codes[outcome, fault]
+
+    def codes_of(self, outcomes: pa.Array, faults: pa.Array) -> Array:
+        """Return the codes of many, as uint8; ValueError where an outcome is missing."""
+        if outcomes.null_count:
+            raise ValueError("a record has no outcome")
+        ends, reasons = outcomes.dictionary_encode(), faults.dictionary_encode()
+        names = ends.dictionary.to_pylist()
+        causes = [*reasons.dictionary.to_pylist(), None]
+        cause = reasons.indices.fill_null(len(causes) - 1).to_numpy(zero_copy_only=False)
+        pairs = ends.indices.to_numpy(zero_copy_only=False) * len(causes) + cause
+        code_of_pair = np.zeros(len(names) * len(causes), np.uint8)
+        occurring = np.bincount(pairs, minlength=code_of_pair.size).nonzero()[0]
+        for pair in occurring.tolist():
+            name, fault = divmod(pair, len(causes))
+            code_of_pair[pair] = self.code_of(names[name], causes[fault])
+        codes: Array = np.take(code_of_pair, pairs)
+        return codes
+
+    def are_final(self, codes: Array) -> Array:
+        """Whether records with these codes are final."""
+        final = np.array([status.final for status in self.statuses], bool)
+        return np.take(final, codes)
+
+
+class KeyDigests(NamedTuple):
+    """The 16 bytes of each of many keys, as two numbers of 64 bits."""
+
+    high: Array
+    low: Array
+    names: dict[bytes, str]
+    """The keys that are not 32 hexadecimal digits, by their 16 bytes."""
+
+    @classmethod
+    def of(cls, keys: pa.Array) -> KeyDigests:
+        """Return those of a column of keys; ValueError where one is missing."""
+        if keys.null_count:
+            raise ValueError("a record has no key")
+        names: dict[bytes, str] = {}
+        data = _hexadecimal(keys)
+        if data is None:
+            digests = []
+            for key in keys.to_pylist():
+                digests.append(_digest_of(key))
+                if digests[-1].hex() != key:
+                    names[digests[-1]] = key
+            data = b"".join(digests)
+        halves = np.frombuffer(data, ">u8").reshape(-1, 2).astype(np.uint64)
+        return cls(halves[:, 0].copy(), halves[:, 1].copy(), names)
+
+    def at(self, chosen: Array) -> KeyDigests:
+        """Return some of them."""
+        return KeyDigests(self.high[chosen], self.low[chosen], self.names)
+
+
+def _hexadecimal(keys: pa.Array) -> bytes | None:
+    """The bytes of keys that are all 32 hexadecimal digits; None for any others."""
+    if not pa.types.is_string(keys.type) or not len(keys):
+        return None
+    _, offsets_buffer, data = keys.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset :][: len(keys) + 1]
+    if data is None or not bool(np.all(np.diff(offsets) == _KEY_CHARACTERS)):
+        return None
+    text = memoryview(data)[int(offsets[0]) : int(offsets[-1])]
+    letters = np.frombuffer(text, np.uint8)
+    if bool(np.any((letters >= ord("A")) & (letters <= ord("F")))):
+        return None  # another key than the same in small letters
+    try:
+        return binascii.unhexlify(text)
+    except binascii.Error:
+        return None
+
+
+def _digest_of(key: str) -> bytes:
+    if len(key) == _KEY_CHARACTERS:
+        try:
+            digest = bytes.fromhex(key)
+        except ValueError:
+            digest = b""
+        if digest.hex() == key:
+            return digest
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class Rows(NamedTuple):
+    """Records as arrays of one length."""
+
+    high: Array
+    low: Array
+    part: Array
+    """Numbers of parts."""
+    row: Array
+    code: Array
+
+    @classmethod
+    def none(cls) -> Rows:
+        """Return no records."""
+        kinds = (np.uint64, np.uint64, np.uint32, np.uint32, np.uint8)
+        return cls(*(np.empty(0, kind) for kind in kinds))
+
+    @classmethod
+    def joined(cls, several: list[Rows]) -> Rows:
+        """Return the records of several, one after the other."""
+        if len(several) == 1:
+            return several[0]
+        return cls(*map(np.concatenate, zip(*several, strict=True)))
+
+    def at(self, chosen: Array | slice) -> Rows:
+        """Return some of them, copied."""
+        return Rows(*(column[chosen].copy() for column in self))
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self.high)
+
+
+@dataclass(slots=True)
+class _Rivals:
+    """Records of keys that have several."""
+
+    bucket: int
+    position: Array
+    """In the sorted bucket."""
+    group: Array
+    """Equal for records of one key."""
+    known: Array
+    """Whether they were in the index before."""
+    rows: Rows
+
+
+class Worth(NamedTuple):
+    """By what one of several records of a key is chosen."""
+
+    settled: Array
+    at: Array
+
+
+Weighing = Callable[[Rows], Worth]
+_Spot = tuple[int, int, int]
+"""Number of the part, row, code."""
+
+
+class RecordIndex:
+    """Where the records of one stage are; each key once."""
+
+    def __init__(self) -> None:
+        self.codes = StatusCodes()
+        self.parts: list[str] = []
+        """By number."""
+        self.whole: set[str] = set()
+        """Parts of which all records are here."""
+        self._numbers: dict[str, int] = {}
+        self._buckets = [Rows.none()]
+        self._added: list[list[Rows]] = [[]]
+        """By bucket, what is not sorted into it yet."""
+        self._staged: list[Rows] = []
+        self._staged_rows = 0
+        self._recent: dict[bytes, _Spot] = {}
+        """Records added one by one, in place of those in the buckets."""
+        self._most_recent = _LEAST_RECENT
+        self._hidden: set[bytes] = set()
+        self._names: dict[bytes, str] = {}
+        """Keys that are not 32 hexadecimal digits."""
+
+    # ---------------------------------------------------------------------- one record
+
+    def find(self, key: str) -> RecordPlace | None:
+        """Return where the record of `key` is."""
+        digest = _digest_of(key)
+        spot = self._recent.get(digest) or self._stored(digest)
+        if spot is None or digest in self._hidden:
+            return None
+        part, row, code = spot
+        return RecordPlace(key, self.parts[part], row, self.codes.statuses[code])
+
+    def put(self, key: str, part: str, row: int, outcome: str, fault: str | None) -> None:
+        """Have this record be the one of `key`."""
+        digest = _digest_of(key)
+        if digest.hex() != key:
+            self._names[digest] = key
+        self._hidden.discard(digest)
+        code = self.codes.code_of(outcome, fault)
+        self._recent[digest] = self.number_of(part), row, code
+        if len(self._recent) > self._most_recent:
+            self.fold()
+
+    def hide(self, key: str) -> None:
+        """Have `key` count as missing, until a record is put or it is shown again."""
+        self._hidden.add(_digest_of(key))
+
+    def show(self, key: str) -> bool:
+        """Undo `hide`; whether `key` was still hidden."""
+        digest = _digest_of(key)
+        was_hidden = digest in self._hidden
+        self._hidden.discard(digest)
+        return was_hidden
+
+    def number_of(self, part: str) -> int:
+        """Return the number of a part, which it is given when it is first named."""
+        if part not in self._numbers:
+            self._numbers[part] = len(self.parts)
+            self.parts.append(part)
+        return self._numbers[part]
+
+    def _bucket_of(self, high: int) -> int:
+        return high >> 56 if len(self._buckets) > 1 else 0
+
+    def _stored(self, digest: bytes) -> _Spot | None:
+        high, low = int.from_bytes(digest[:8]), int.from_bytes(digest[8:])
+        rows = self._buckets[self._bucket_of(high)]
+        i = int(rows.high.searchsorted(np.uint64(high)))
+        while i < rows.size and rows.high[i] == high:
+            if rows.low[i] == low:
+                return int(rows.part[i]), int(rows.row[i]), int(rows.code[i])
+            i += 1
+        return None
+
+    # --------------------------------------------------------------------- all records
+
+    def __len__(self) -> int:
+        self.fold()
+        return sum(rows.size for rows in self._buckets) - len(self._hidden)
+
+    def keys(self) -> Iterator[str]:
+        """Every key, in no order that means anything."""
+        self.fold()
+        for rows in list(self._buckets):
+            halves = np.stack([rows.high, rows.low], axis=1).astype(">u8")
+            data = halves.tobytes()
+            for i in range(0, len(data), 16):
+                digest = data[i : i + 16]
+                if digest not in self._hidden:
+                    yield self._names.get(digest) or digest.hex()
+
+    def statuses(self) -> Counter[RecordStatus]:
+        """How many records ended how."""
+        self.fold()
+        counts = np.zeros(_MOST_STATUSES, np.int64)
+        for rows in self._buckets:
+            counts += np.bincount(rows.code, minlength=_MOST_STATUSES)
+        for digest in self._hidden:
+            counts[(self._stored(digest) or (0, 0, 0))[2]] -= 1
+        known = enumerate(self.codes.statuses)
+        return Counter({status: int(counts[i]) for i, status in known if counts[i] > 0})
+
+    # ----------------------------------------------------------------------- many rows
+
+    def append(self, part: str, first: int, digests: KeyDigests, codes: Array) -> None:
+        """Add rows of a part, from row `first`; they are found once `settle` was called."""
+        count = len(digests.high)
+        number = np.full(count, self.number_of(part), np.uint32)
+        row = np.arange(first, first + count, dtype=np.uint32)
+        self._names |= digests.names
+        self._staged.append(Rows(digests.high, digests.low, number, row, codes))
+        self._staged_rows += count
+        if self._staged_rows >= _STAGED_ROWS:
+            self._spread()
+
+    def settle(self, weigh: Weighing) -> None:
+        """Sort what was appended; of each key keep one record.
+
+        A final record that was known before stays. Else the settled one that was made
+        first, and where none is settled the last one that was made, as `weigh` tells.
+        """
+        self.fold()
+        self._spread()
+        rivals: list[_Rivals] = []
+        for bucket, added in enumerate(self._added):
+            if any(rows.size for rows in added):
+                found = self._sort(bucket, added)
+                rivals += [found] if found is not None else []
+            self._added[bucket] = []
+        self._note_size()
+        if rivals:
+            self._choose(rivals, weigh)
+
+    def fold(self) -> None:
+        """Move what was added one by one into the arrays."""
+        if not self._recent:
+            return
+        recent, self._recent = self._recent, {}
+        halves = np.frombuffer(b"".join(recent), ">u8").reshape(-1, 2).astype(np.uint64)
+        spots = np.array(list(recent.values()), np.uint32)
+        part, row, code = spots[:, 0], spots[:, 1], spots[:, 2].astype(np.uint8)
+        rows = Rows(halves[:, 0], halves[:, 1], part, row, code)
+        new = np.ones(rows.size, bool)
+        for bucket, chosen, position in self._located(rows.high, rows.low):
+            there = position >= 0
+            old, here = self._buckets[bucket], position[there]
+            old.part[here] = rows.part[chosen[there]]
+            old.row[here] = rows.row[chosen[there]]
+            old.code[here] = rows.code[chosen[there]]
+            new[chosen[there]] = False
+        rows = rows.at(new)
+        self._make_room(rows.size)
+        for bucket, chosen in self._groups(rows.high):
+            self._sort(bucket, [rows.at(chosen)])
+        self._note_size()
+
+    def are_current(self, part: str, first: int, digests: KeyDigests) -> Array:
+        """Whether rows of a part, from row `first`, are the records of their keys."""
+        self.fold()
+        current = np.zeros(len(digests.high), bool)
+        number = self._numbers.get(part, -1)
+        for bucket, chosen, position in self._located(digests.high, digests.low):
+            rows = self._buckets[bucket]
+            there = position >= 0
+            at, which = position[there], chosen[there]
+            same = (rows.part[at] == number) & (rows.row[at] == first + which)
+            current[which] = same
+        if self._hidden:
+            halves = np.stack([digests.high, digests.low], axis=1).astype(">u8").tobytes()
+            for i in current.nonzero()[0].tolist():
+                current[i] = halves[16 * i : 16 * i + 16] not in self._hidden
+        return current
+
+    def move(
+        self, former: str, rows: Array, digests: KeyDigests, to: str, row: int
+    ) -> None:
+        """Note that `rows` of part `former` are now in `to`, from `row`."""
+        self.fold()
+        number, new = self._numbers.get(former, -1), self.number_of(to)
+        for bucket, chosen, position in self._located(digests.high, digests.low):
+            here = self._buckets[bucket]
+            there = position >= 0
+            at, which = position[there], chosen[there]
+            same = (here.part[at] == number) & (here.row[at] == rows[which])
+            here.part[at[same]] = new
+            here.row[at[same]] = row + which[same]
+
+    def forget(self, parts: Collection[str]) -> None:
+        """Remove all records of some parts."""
+        self.fold()
+        self.whole -= set(parts)
+        gone = [self._numbers.pop(part) for part in parts if part in self._numbers]
+        numbers = np.array(gone, np.uint32)
+        for i, rows in enumerate(self._buckets):
+            lost = np.isin(rows.part, numbers)
+            if lost.any():
+                self._buckets[i] = rows.at(~lost)
+        self._hidden = {digest for digest in self._hidden if self._stored(digest)}
+
+    # ----------------------------------------------------------------------- internals
+
+    def _located(self, high: Array, low: Array) -> Iterator[tuple[int, Array, Array]]:
+        """By bucket: which of the keys are for it, and their positions there or -1."""
+        for bucket, chosen in self._groups(high):
+            yield (
+                bucket,
+                chosen,
+                _positions(self._buckets[bucket], high[chosen], low[chosen]),
+            )
+
+    def _groups(self, high: Array) -> Iterable[tuple[int, Array]]:
+        """The buckets of keys, and which are for each."""
+        if len(self._buckets) == 1:
+            return [(0, np.arange(len(high)))]
+        return _by_first_byte(high)
+
+    def _spread(self) -> None:
+        """Hand what is staged to its buckets."""
+        if not self._staged:
+            return
+        rows = Rows.joined(self._staged)
+        self._staged, self._staged_rows = [], 0
+        self._make_room(rows.size)
+        for bucket, chosen in self._groups(rows.high):
+            self._added[bucket].append(rows.at(chosen))
+
+    def _make_room(self, more: int) -> None:
+        """Have many buckets, where there is one and it becomes too full."""
+        if len(self._buckets) > 1:
+            return
+        (former,), (waiting,) = self._buckets, self._added
+        if former.size + sum(rows.size for rows in waiting) + more <= _ONE_BUCKET_ROWS:
+            return
+        self._buckets = [Rows.none() for _ in range(_BUCKETS)]
+        self._added = [[] for _ in range(_BUCKETS)]
+        for bucket, chosen in _by_first_byte(former.high):
+            self._buckets[bucket] = former.at(chosen)
+        for rows in waiting:
+            for bucket, chosen in _by_first_byte(rows.high):
+                self._added[bucket].append(rows.at(chosen))
+
+    def _note_size(self) -> None:
+        stored = sum(rows.size for rows in self._buckets)
+        self._most_recent = max(_LEAST_RECENT, stored // _RECENT_SHARE)
+
+    def _choose(self, rivals: Sequence[_Rivals], weigh: Weighing) -> None:
+        """Keep one record of each key that has several."""
+        rows = Rows.joined([r.rows for r in rivals])
+        settled, at = weigh(rows)
+        offsets = np.cumsum([0, *(int(r.group[-1]) + 1 for r in rivals)])
+        group = np.concatenate([r.group + o for r, o in zip(rivals, offsets, strict=False)])
+        known = np.concatenate([r.known for r in rivals])
+        stays = known & self.codes.are_final(rows.code)
+        made = np.where(settled, at, -at)
+        order = np.lexsort((np.arange(rows.size), made, ~settled, ~stays, group))
+        best = np.ones(rows.size, bool)
+        best[order[1:]] = group[order][1:] != group[order][:-1]
+        first = 0
+        for r in rivals:
+            lost = r.position[~best[first : first + len(r.position)]]
+            keep = np.ones(self._buckets[r.bucket].size, bool)
+            keep[lost] = False
+            self._buckets[r.bucket] = self._buckets[r.bucket].at(keep)
+            first += len(r.position)
+
+    def _sort(self, bucket: int, added: list[Rows]) -> _Rivals | None:
+        """Sort rows into a bucket; the records of keys that have several."""
+        former = self._buckets[bucket].size
+        rows = Rows.joined([self._buckets[bucket], *added])
+        order = np.argsort(rows.high, kind="stable")
+        high = rows.high[order]
+        same = high[1:] == high[:-1]
+        if same.any():
+            order = np.lexsort((rows.low, rows.high))
+            high, low = rows.high[order], rows.low[order]
+            same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+        self._buckets[bucket] = sorted_rows = rows.at(order)
+        if not same.any():
+            return None
+        several = np.zeros(len(order), bool)
+        several[1:] |= same
+        several[:-1] |= same
+        position = several.nonzero()[0]
+        group = np.cumsum(np.concatenate([[True], ~same]))[position]
+        _, group = np.unique(group, return_inverse=True)
+        known = order[position] < former
+        return _Rivals(bucket, position, group, known, sorted_rows.at(position))
+
+
+def _by_first_byte(high: Array) -> Iterator[tuple[int, Array]]:
+    """The first bytes that occur, and where."""
+    first = (high >> np.uint64(56)).astype(np.uint8)
+    order = np.argsort(first, kind="stable")
+    ends = np.cumsum(np.bincount(first, minlength=_BUCKETS))
+    start = 0
+    for byte, end in enumerate(ends.tolist()):
+        if end > start:
+            yield byte, order[start:end]
+        start = end
+
+
+def _positions(rows: Rows, high: Array, low: Array) -> Array:
+    """Where keys are in a sorted bucket; -1 for those that are not."""
+    if not rows.size:
+        return np.full(len(high), -1)
+    position = np.minimum(rows.high.searchsorted(high), rows.size - 1)
+    alike = rows.high[position] == high
+    found = alike & (rows.low[position] == low)
+    result = np.where(found, position, -1)
+    for i in (alike & ~found).nonzero()[0].tolist():  # as rare as equal halves of a digest
+        j = int(position[i]) + 1
+        while j < rows.size and rows.high[j] == high[i]:
+            if rows.low[j] == low[i]:
+                result[i] = j
+            j += 1
+    return result
