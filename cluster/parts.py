@@ -57,6 +57,20 @@ class DamagedPart(StoreError):
         )
 
 
+class MissingPart(DamagedPart):
+    """A part is gone in which records were."""
+
+    def __init__(self, part: str, reason: str = "it is gone") -> None:
+        super().__init__(part, reason)
+
+    def __str__(self) -> str:
+        return (
+            f"part {self.part} is gone: somebody has removed it, or another command has "
+            "joined it with others meanwhile; try again. `plait run` makes records that "
+            "are in no part"
+        )
+
+
 def write_part(folder: AnyPath, table: pa.Table) -> AnyPath:
     """Commit `table` as one new part of `folder`; StoreError when the disk refuses."""
     # About 1 MiB each: reading one image reads its whole group.
@@ -114,6 +128,19 @@ def reading(part: str) -> Iterator[None]:
         raise DamagedPart(part, _first_line(error)) from error
 
 
+@contextmanager
+def reading_record(part: str) -> Iterator[None]:
+    """`reading`, of a part in which a record is known to be: MissingPart where it is gone.
+
+    Whoever reads all parts of a stage looks for them again instead.
+    """
+    try:
+        with reading(part):
+            yield
+    except FileNotFoundError:
+        raise MissingPart(part) from None
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -167,24 +194,18 @@ _opened = lru_cache(maxsize=64)(open_part)
 def read_cell(part: str, row: int, column: str) -> Any:
     """Return one value of a part, reading only its row group of its column.
 
-    Raises DamagedPart, and StoreError for a part that is gone or cannot be read.
+    Raises DamagedPart, MissingPart, and StoreError for one that cannot be read.
     """
-    try:
-        with _one_reader, reading(part):
-            file, first = _opened(part), 0
-            for group in range(file.metadata.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                if row < first + rows:
-                    table = file.read_row_group(group, columns=[column])
-                    value = table.column(0)[row - first].as_py()
-                    return value[column.partition(".")[2]] if "." in column else value
-                first += rows
-            raise StoreError(f"part {part} has no row {row}")
-    except FileNotFoundError:
-        raise StoreError(
-            f"part {part} is gone: another command has changed the run meanwhile; run the "
-            "same command again"
-        ) from None
+    with _one_reader, reading_record(part):
+        file, first = _opened(part), 0
+        for group in range(file.metadata.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if row < first + rows:
+                table = file.read_row_group(group, columns=[column])
+                value = table.column(0)[row - first].as_py()
+                return value[column.partition(".")[2]] if "." in column else value
+            first += rows
+        raise StoreError(f"part {part} has no row {row}")
 
 
 def forget_open_parts() -> None:

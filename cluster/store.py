@@ -22,8 +22,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from plait.cluster.ledger import PartLedger, missing_parts, notices_of_missing
 from plait.cluster.parts import (
     DamagedPart,
+    MissingPart,
     StoreError,
     forget_open_parts,
     parts_in,
@@ -31,6 +33,7 @@ from plait.cluster.parts import (
     read_part,
     read_parts,
     reading,
+    reading_record,
     stage_folders,
     write_part,
 )
@@ -116,13 +119,13 @@ def _told(part: str) -> pa.Table:
 
 def notes_of(row: RecordRow) -> dict[str, Any]:
     """Return what a stage noted about one record: the exact prompt, truncation, ..."""
-    with reading(row.part):
+    with reading_record(row.part):
         return json.loads(_told(row.part)["notes"][row.row].as_py() or "{}")  # type: ignore[no-any-return]
 
 
 def usage_of(row: RecordRow) -> dict[str, float]:
     """What one record used: tokens, images, ..., and its busy `seconds`."""
-    with reading(row.part):
+    with reading_record(row.part):
         part = _told(row.part)
         usage = json.loads(part["usage"][row.row].as_py() or "{}")
         seconds = part["seconds"][row.row].as_py() or 0.0
@@ -156,6 +159,8 @@ class Store:
         """Parts that a worker reported damaged."""
         self._indices: dict[str, _Index] = {}
         """By the stage's digest."""
+        self._ledger: PartLedger | None = None
+        """Of the driver that works on the run."""
 
     def folder(self, spec: StageSpec) -> AnyPath:
         """Return where the parts of `spec` are kept."""
@@ -167,6 +172,7 @@ class Store:
 
     def _index(self, spec: StageSpec) -> _Index:
         if spec.digest not in self._indices:
+            self._notice_missing()
             self._look(spec)
         return self._indices[spec.digest]
 
@@ -182,6 +188,8 @@ class Store:
     def add(self, spec: StageSpec, rows: Mapping[str, RecordRow]) -> None:
         """Index records that a worker or the driver has just committed."""
         self._index(spec).merge(rows)
+        if self._ledger is not None:
+            self._ledger.add({row.part for row in rows.values()})
 
     @contextlib.contextmanager
     def without(self, jobs: Iterable[Job]) -> Iterator[None]:
@@ -249,7 +257,7 @@ class Store:
 
     def go_on_without(self, damage: DamagedPart, what: str) -> None:
         """Note damage and `what` follows from it; raise it in a store that does not."""
-        if self.strict or self.repairs:
+        if self.repairs or (self.strict and not isinstance(damage, MissingPart)):
             raise damage
         self.damage.setdefault(damage.part, damage)
         self._notice(f"{damage}. {what}")
@@ -298,12 +306,41 @@ class Store:
             f"part {part} is damaged ({damage}); it was set aside as {aside.name} and its "
             "records are made again"
         )
-        # They are read again when they are needed.
+        self._forget_read()
+        return True
+
+    def _forget_read(self) -> None:
+        """Have all parts read again when they are needed."""
         self._indices.clear()
         self.suspects.clear()
         forget_open_parts()
         _told.cache_clear()
-        return True
+
+    @contextlib.contextmanager
+    def noting_parts(self, shard_folder: AnyPath | None) -> Iterator[None]:
+        """Within, a driver that holds the lock notes which parts there are."""
+        self._ledger = PartLedger(self.root, shard_folder)
+        try:
+            self.forget_missing()
+            yield
+        finally:
+            self._ledger.save()
+
+    def forget_missing(self) -> bool:
+        """Have records made again whose parts are gone; whether any are."""
+        gone = [] if self._ledger is None else self._ledger.take_missing()
+        for text in notices_of_missing(self.root, gone, "Their records are made again."):
+            self._notice(text)
+        if gone:
+            self._forget_read()
+        return bool(gone)
+
+    def _notice_missing(self) -> None:
+        """Say once which parts are gone, where no driver does."""
+        if self._ledger is None and not self._indices:
+            what = "Their records count as missing here; `plait run` makes them again."
+            for text in notices_of_missing(self.root, missing_parts(self.root), what):
+                self._notice(text)
 
     def parts(self, spec: StageSpec) -> list[AnyPath]:
         """Return the parts of `spec`, in all folders with its digest."""
@@ -315,7 +352,9 @@ class Store:
         """The named columns (and `key`) of every record that is not superseded."""
         rows = self.rows(spec)
         for part, read in read_parts(self.parts(spec), ["key", *names]):
-            for i, record in enumerate(read().to_pylist()):
+            with reading_record(str(part)):
+                table = read()
+            for i, record in enumerate(table.to_pylist()):
                 row = rows.get(record["key"])
                 if row is not None and (row.part, row.row) == (str(part), i):
                     yield record
@@ -356,9 +395,8 @@ class Store:
         index = self._index(spec)
         tables = []
         for part, read in read_parts(parts):
-            table = read()
-            with reading(str(part)):
-                table = as_current(spec.kind, table)
+            with reading_record(str(part)):
+                table = as_current(spec.kind, read())
             keys = table.column("key").to_pylist()
             live = [i for i, k in enumerate(keys) if index.rows[k][-2:] == (str(part), i)]
             whole = len(live) == len(keys)
@@ -370,6 +408,9 @@ class Store:
         # Equal content has an equal name: the joined part may be one of them.
         former = [part for part in parts if part != joined]
         index.parts -= set(map(str, former))
+        if self._ledger is not None:
+            self._ledger.add([str(joined)])
+            self._ledger.remove(map(str, former))
         unlink_all(former)
 
 
