@@ -67,6 +67,20 @@ class DamagedPart(StoreError):
         )
 
 
+class MissingPart(DamagedPart):
+    """A part is gone in which records were."""
+
+    def __init__(self, part: str, reason: str = "it is gone") -> None:
+        super().__init__(part, reason)
+
+    def __str__(self) -> str:
+        return (
+            f"part {self.part} is gone: somebody has removed it, or another command has "
+            "joined it with others meanwhile; try again. `plait run` makes records that "
+            "are in no part"
+        )
+
+
 def write_part(folder: AnyPath, table: pa.Table) -> AnyPath:
     """Commit `table` as one new part of `folder`; StoreError when the disk refuses."""
     # About 1 MiB each: reading one image reads its whole group.
@@ -180,6 +194,19 @@ def reading(part: str) -> Iterator[None]:
     except (pa.ArrowException, ValueError, LookupError) as error:
         forget_open_parts()
         raise DamagedPart(part, _first_line(error)) from error
+
+
+@contextmanager
+def reading_record(part: str) -> Iterator[None]:
+    """`reading`, of a part in which a record is known to be: MissingPart where it is gone.
+
+    Whoever reads all parts of a stage looks for them again instead.
+    """
+    try:
+        with reading(part):
+            yield
+    except FileNotFoundError:
+        raise MissingPart(part) from None
 
 
 def _first_line(error: Exception) -> str:
@@ -328,27 +355,16 @@ _opened = lru_cache(maxsize=64)(OpenPart.of)
 def read_cell(part: str, row: int, column: str) -> Any:
     """Return one value of a part, reading only its row group of its column.
 
-    Raises DamagedPart, and StoreError for a part that is gone or cannot be read.
+    Raises DamagedPart, MissingPart, and StoreError for one that cannot be read.
     """
-    try:
-        with _one_reader, reading(part):
-            opened = _opened(part)
-            group = opened.group_of(row)
-            if not 0 <= row < opened.starts[-1]:
-                raise StoreError(f"part {part} has no row {row}")
-            table = opened.file.read_row_group(group, columns=[column])
-            value = table.column(0)[row - int(opened.starts[group])].as_py()
-            return value[column.partition(".")[2]] if "." in column else value
-    except FileNotFoundError:
-        raise gone(part) from None
-
-
-def gone(part: str) -> StoreError:
-    """Return the error for a part that is no longer there."""
-    return StoreError(
-        f"part {part} is gone: another command has changed the run meanwhile; run the "
-        "same command again"
-    )
+    with _one_reader, reading_record(part):
+        opened = _opened(part)
+        group = opened.group_of(row)
+        if not 0 <= row < opened.starts[-1]:
+            raise StoreError(f"part {part} has no row {row}")
+        table = opened.file.read_row_group(group, columns=[column])
+        value = table.column(0)[row - int(opened.starts[group])].as_py()
+        return value[column.partition(".")[2]] if "." in column else value
 
 
 @dataclass(frozen=True, slots=True)

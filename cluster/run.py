@@ -161,6 +161,7 @@ def execute(
         RunLock(root, shard, str(about.get(RUN_DIGEST))) as lock,
         RunLog(own, watcher) as log,
         SpanJournal(own) as journal,
+        ExitStack() as stack,
     ):
         store = Store(
             root,
@@ -170,6 +171,8 @@ def execute(
             former=None if counted is None else counted.store,
         )
         store.sweep()
+        if options.makes:
+            stack.enter_context(store.noting_parts(own if shard else None))
         known = read_entries(root / MANIFEST)
         if known.get(RUN_DIGEST, "") not in ("", options.joins, about.get(RUN_DIGEST)):
             raise RunInUse(f"{root} has changed since this command began; run it again")
@@ -315,7 +318,7 @@ class _Work:
 
     def _repaired(self, *damaged: str) -> bool:
         if not self.store.set_aside([*damaged, *self.store.suspects]):
-            return False
+            return self.store.forget_missing()
         # Damage is seldom limited to one part, and each would cost another pass.
         self.watcher.notice("all other parts of the run are being checked")
         self.store.check_all(self.plan.stages)

@@ -24,9 +24,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from plait.cluster.ledger import PartLedger, missing_parts, notices_of_missing
 from plait.cluster.parts import (
     Blocks,
     DamagedPart,
+    MissingPart,
     StoreError,
     ValueCache,
     forget_open_parts,
@@ -35,6 +37,7 @@ from plait.cluster.parts import (
     read_parts,
     read_rows,
     reading,
+    reading_record,
     stage_folders,
     write_joined,
     write_part,
@@ -152,15 +155,15 @@ class _Stored(Protocol):
 
 def notes_of(row: _Stored) -> dict[str, Any]:
     """Return what a stage noted about one record: the exact prompt, truncation, ..."""
-    notes, _, _ = _NOTED.read(row.part, row.row, _TOLD)
-    with reading(row.part):
+    with reading_record(row.part):
+        notes, _, _ = _NOTED.read(row.part, row.row, _TOLD)
         return json.loads(notes or "{}")  # type: ignore[no-any-return]
 
 
 def usage_of(row: _Stored) -> dict[str, float]:
     """What one record used: tokens, images, ..., and its busy `seconds`."""
-    _, usage, seconds = _NOTED.read(row.part, row.row, _TOLD)
-    with reading(row.part):
+    with reading_record(row.part):
+        _, usage, seconds = _NOTED.read(row.part, row.row, _TOLD)
         return {**json.loads(usage or "{}"), "seconds": round(seconds or 0.0, 3)}
 
 
@@ -251,6 +254,8 @@ class Store:
         """By the stage's digest."""
         self._values = ValueCache(_VALUES_BYTES)
         self._fresh = _Fresh(_FRESH_BYTES)
+        self._ledger: PartLedger | None = None
+        """Of the driver that works on the run."""
 
     def folder(self, spec: StageSpec) -> AnyPath:
         """Return where the parts of `spec` are kept."""
@@ -266,6 +271,7 @@ class Store:
 
     def _index(self, spec: StageSpec) -> RecordIndex:
         if spec.digest not in self._indices:
+            self._notice_missing()
             self._look(spec)
         return self._indices[spec.digest]
 
@@ -345,6 +351,8 @@ class Store:
                     continue
             index.put(key, row.part, row.row, row.outcome, row.fault)
             self._fresh.add(spec.digest, key, row)
+        if self._ledger is not None:
+            self._ledger.add({row.part for row in rows.values()})
 
     @contextlib.contextmanager
     def without(self, jobs: Iterable[Job]) -> Iterator[None]:
@@ -462,7 +470,7 @@ class Store:
 
     def go_on_without(self, damage: DamagedPart, what: str) -> None:
         """Note damage and `what` follows from it; raise it in a store that does not."""
-        if self.strict or self.repairs:
+        if self.repairs or (self.strict and not isinstance(damage, MissingPart)):
             raise damage
         self.damage.setdefault(damage.part, damage)
         self._notice(f"{damage}. {what}")
@@ -511,13 +519,42 @@ class Store:
             f"part {part} is damaged ({damage}); it was set aside as {aside.name} and its "
             "records are made again"
         )
-        # They are read again when they are needed.
+        self._forget_read()
+        return True
+
+    def _forget_read(self) -> None:
+        """Have all parts read again when they are needed."""
         self._indices.clear()
         self.suspects.clear()
         forget_open_parts()
         self._values.clear()
         _NOTED.clear()
-        return True
+
+    @contextlib.contextmanager
+    def noting_parts(self, shard_folder: AnyPath | None) -> Iterator[None]:
+        """Within, a driver that holds the lock notes which parts there are."""
+        self._ledger = PartLedger(self.root, shard_folder)
+        try:
+            self.forget_missing()
+            yield
+        finally:
+            self._ledger.save()
+
+    def forget_missing(self) -> bool:
+        """Have records made again whose parts are gone; whether any are."""
+        gone = [] if self._ledger is None else self._ledger.take_missing()
+        for text in notices_of_missing(self.root, gone, "Their records are made again."):
+            self._notice(text)
+        if gone:
+            self._forget_read()
+        return bool(gone)
+
+    def _notice_missing(self) -> None:
+        """Say once which parts are gone, where no driver does."""
+        if self._ledger is None and not self._indices:
+            what = "Their records count as missing here; `plait run` makes them again."
+            for text in notices_of_missing(self.root, missing_parts(self.root), what):
+                self._notice(text)
 
     def parts(self, spec: StageSpec) -> list[AnyPath]:
         """Return the parts of `spec`, in all folders with its digest."""
@@ -552,7 +589,7 @@ class Store:
     ) -> Iterator[tuple[Array, pa.Table]]:
         """The records of a part that are not superseded, with their rows, in pieces."""
         index = self._index(spec)
-        with reading(str(part)):
+        with reading_record(str(part)):
             for first, table in read():
                 digests = KeyDigests.of(table.column("key").combine_chunks())
                 current = index.are_current(str(part), first, digests)
@@ -615,6 +652,9 @@ class Store:
         # Equal content has an equal name: the joined part may be one of them.
         former = [part for part in parts if part != joined]
         index.forget([str(part) for part in former])
+        if self._ledger is not None:
+            self._ledger.add([str(joined)])
+            self._ledger.remove(map(str, former))
         unlink_all(former)
 
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from plait.cluster.ledger import missing_parts
 from plait.cluster.parts import (
     DamagedPart,
     named_digest,
@@ -142,6 +143,8 @@ class StageCheck:
     checks: Sequence[PartCheck]
     noted: int = 0
     """Records that it had at the end of a run; 0 where that was not noted."""
+    gone: Sequence[AnyPath] = ()
+    """Parts that somebody has removed."""
 
     @property
     def records(self) -> int:
@@ -197,16 +200,18 @@ def verify(root: AnyPath, noted: Mapping[str, int] | None = None) -> Iterator[St
     `noted` is how many records the folder of each stage had at the end of a run.
     """
     noted = noted or {}
+    missing = [root / "stages" / name for name in missing_parts(root)]
     stages: dict[str, dict[str, AnyPath]] = defaultdict(dict)
-    gone = [root / "stages" / name for name in noted]
-    for folder in (*stage_folders(root), *gone):
+    had = [*(root / "stages" / name for name in noted), *(p.parent for p in missing)]
+    for folder in (*stage_folders(root), *had):
         # A stage that was renamed has its records in several folders.
         stages[folder.name.rpartition("-")[2]].setdefault(folder.name, folder)
     for folders in stages.values():
         most = max(noted.get(name, 0) for name in folders)
+        gone = [part for part in missing if part.parent.name in folders]
         checks = _checks([*folders.values()])
-        if checks or most:
-            yield StageCheck(next(iter(folders)), checks, most)
+        if checks or most or gone:
+            yield StageCheck(next(iter(folders)), checks, most, gone)
 
 
 def _parts_of(folders: Sequence[AnyPath]) -> Iterator[AnyPath]:

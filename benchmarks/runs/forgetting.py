@@ -29,6 +29,7 @@ from plait.benchmarks.runs.run_directory import (
     refuse_pack,
 )
 from plait.cluster.counts import totals_of
+from plait.cluster.ledger import PartLedger
 from plait.cluster.lock import RunLock
 from plait.cluster.manifest import RECORDS, read_entries, write_json
 from plait.cluster.parts import open_part, parts_in, stage_folders
@@ -269,6 +270,7 @@ def _prune(store: AnyPath, folders: Iterable[AnyPath]) -> PrunedRecords:
         if folder.name in noted.get(RECORDS, {}):
             noted[RECORDS] = _without_keys(noted[RECORDS], {folder.name})
             write_json(store / MANIFEST, noted)
+        PartLedger(store).remove_stage(folder.name)
         if isinstance(folder, Path):
             shutil.rmtree(folder)
         else:

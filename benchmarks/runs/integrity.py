@@ -55,7 +55,7 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
     if packed and not lost:
         console.print("All files of the pack are as they were written.")
     wrong = [c for stage in stages for c in stage.checks if c.damage or c.undecodable]
-    missing = any(stage.missing for stage in stages)
+    missing = any(stage.missing or stage.gone for stage in stages)
     left = missing or lost or any(c.part.exists() for c in wrong)
     return DAMAGED if left else INTACT
 
@@ -103,6 +103,12 @@ def _remarks(
     for stage in stages:
         for check in stage.damaged:
             yield Text.assemble(("damaged", "red"), f" {check.part}: {check.damage}")
+        for part in stage.gone:
+            text = (
+                f" {part}: somebody has removed it; running the command of the run again "
+                "makes its records"
+            )
+            yield Text.assemble(("gone", "red"), text)
         if stage.missing:
             text = (
                 f" {stage.missing:,} of {stage.noted:,} records of {stage.name}, in "
@@ -125,7 +131,8 @@ def _remarks(
             "shows what is missing."
         )
     if not any(stage.damaged for stage in stages):
-        yield "No part is damaged."
+        there = " that is there" if any(stage.gone for stage in stages) else ""
+        yield f"No part{there} is damaged."
         return
     lost = sum(stage.lost for stage in stages)
     uncounted = sum(stage.uncounted for stage in stages)

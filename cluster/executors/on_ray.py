@@ -23,9 +23,11 @@ os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed"
 
 import psutil  # type: ignore[import-untyped]
 import ray
+from ray.util import get_node_ip_address
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from plait.cluster.executors.base import ClusterError, Executor, HostLost, Ref
+from plait.cluster.executors.exits import LocalExits, reason_of
 from plait.cluster.executors.node_watch import NodeWatch
 from plait.cluster.executors.probe import (
     has_token,
@@ -34,6 +36,7 @@ from plait.cluster.executors.probe import (
     locate,
     unreachable,
 )
+from plait.cluster.lock import self_description
 from plait.cluster.manifest import PACKAGE
 from plait.cluster.placement import Node, Resources
 from plait.cluster.worker import Worker, in_background
@@ -58,7 +61,16 @@ _QUIET = {
 }
 """Environment of all workers."""
 
-_actor_class = ray.remote(concurrency_groups={"control": 2})(Worker)
+
+class _RayWorker(Worker):
+    """A worker that says which process it is."""
+
+    def process(self) -> tuple[str, dict[str, Any]]:
+        """Return its id as an actor, and what tells its process from all others."""
+        return ray.get_runtime_context().get_actor_id(), self_description()
+
+
+_actor_class = ray.remote(concurrency_groups={"control": 2})(_RayWorker)
 
 
 @dataclass
@@ -95,6 +107,7 @@ class RayExecutor(Executor):
             self._head = Node(head, Resources(), host.strip("[]"), int(port))
         self._nodes: list[Node] = []
         self._asked: Future[list[Node]] | None = None
+        self._exits = LocalExits()
 
     def nodes(self) -> list[Node]:
         """Return those that Ray takes to be alive; ClusterError where its head is gone."""
@@ -127,7 +140,7 @@ class RayExecutor(Executor):
         if placement.memory_gib:
             options["memory"] = int(placement.memory_gib * 2**30)
         try:
-            return RayHost(_actor_class.options(**options).remote(*given), node)
+            host = RayHost(_actor_class.options(**options).remote(*given), node)
         except (TypeError, PicklingError) as error:
             # Of `given`, only what a user gave from Python may be of any type.
             spec: StageSpec = given[0]
@@ -137,6 +150,12 @@ class RayExecutor(Executor):
                 "which each worker then makes for itself, or use --executor local (from "
                 "Python, executor='local')"
             ) from error
+        if node.address == get_node_ip_address():
+            in_background(self._follow, host)
+        return host
+
+    def _follow(self, host: RayHost) -> None:
+        self._exits.follow(*ray.get(host.call("process", control=True)))
 
     def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
         """Return those that are ready."""
@@ -158,7 +177,12 @@ class RayExecutor(Executor):
         try:
             return ray.get(ref)
         except ray.exceptions.RayError as error:
-            raise host_lost(error) from error
+            raise host_lost(error, self._exits) from error
+
+    def close(self) -> None:
+        """Watch no node and no process any more."""
+        super().close()
+        self._exits.close()
 
 
 def _living_nodes() -> list[Node]:
@@ -174,12 +198,14 @@ def _living_nodes() -> list[Node]:
     ]
 
 
-def host_lost(error: Exception) -> HostLost:
-    """Return what an error of Ray's says of a host."""
+def host_lost(error: Exception, exits: LocalExits | None = None) -> HostLost:
+    """Return what an error of Ray's says of a host; `exits` may know more of its end."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     refused = isinstance(error, ray.exceptions.RuntimeEnvSetupError)
     if refused or _RAISED_BY_INIT in str(error):
         return HostLost(lines[-1], refused=True)
+    if reason := reason_of(str(error), exits):
+        return HostLost(reason)
     words = ("killed", "exit", "died", "memory", "disconnect", "dead")
     causes = (x for x in lines[1:] if any(word in x.lower() for word in words))
     reason = next(causes, lines[0] if lines else "no reason given")

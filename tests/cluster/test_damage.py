@@ -8,29 +8,48 @@ import logging
 import os
 import random
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from store_helpers import SPEC, damage, draft_table, drafted, flip, without_checksums
-from trial import CONDITIONER, Measuring, Witness, board, painter, plan_of, run, sample
+from trial import (
+    CONDITIONER,
+    LIGHT,
+    Measuring,
+    Witness,
+    board,
+    drive,
+    painter,
+    plan_of,
+    run,
+    sample,
+    writer,
+)
 
 from plait.cluster import run as runs
+from plait.cluster.ledger import LEDGER, PartLedger, expected_parts, missing_parts
+from plait.cluster.parts import MissingPart, read_cell
 from plait.cluster.plan import EngineOptions, Plan
-from plait.cluster.records import Item, decode, encode
+from plait.cluster.records import Item, RecordRow, decode, encode
 from plait.cluster.run import execute
+from plait.cluster.shard import Shard
 from plait.cluster.store import (
     DamagedPart,
     Store,
     StoreError,
     notes_of,
     read_blob,
+    usage_of,
     write_part,
 )
-from plait.cluster.verify import check_part
+from plait.cluster.verify import check_part, verify
+from plait.cluster.watcher import RunProgress
 from plait.generators.base import Kind, Result, Skip, StageSpec
+from plait.generators.buckets import AnyPath
 from plait.generators.document import Draft, Image, ImageRequest, Payload, Text
 from plait.generators.images import encode as as_png
 
@@ -345,3 +364,134 @@ def test_a_disk_that_damages_what_is_made_ends_the_command(
     monkeypatch.setattr(runs._Work, "_make_missing", made_and_damaged)
     with pytest.raises(StoreError, match="check the disk"):
         run(plan, tmp_path)
+
+
+# ------------------------------------------------------------------ parts that are gone
+
+
+class Removing(Witness):
+    """Removes the first part of a stage as soon as a run has committed one."""
+
+    def __init__(self, root: Path, stage: str) -> None:
+        super().__init__()
+        self.root, self.stage = root, stage
+        self.removed: list[Path] = []
+
+    def turn(self, progress: RunProgress) -> None:
+        super().turn(progress)
+        for part in sorted(self.root.glob(f"stages/{self.stage}-*/part-*.parquet")):
+            if not self.removed:
+                part.unlink()
+                self.removed.append(part)
+
+
+@pytest.mark.parametrize("stage", ["writer", "painter0", "measure"])
+def test_a_part_that_is_removed_while_a_run_works_is_named_and_made_again(
+    tmp_path: Path, stage: str
+) -> None:
+    """Also one that nothing reads any more, such as one of scores."""
+    one, root = replace(LIGHT, batch_size=1), tmp_path / "run"
+    plan = plan_of(
+        [sample(i) for i in range(6)],
+        write=writer(one),
+        paint=[painter(0, one)],
+        measure=one,
+    )
+    run(plan, tmp_path / "calm")
+    witness = Removing(root, stage)
+    result = run(plan, root, witness)
+    (part,) = witness.removed
+    assert (result.counts["scored"], result.failed) == (6, 0)
+    assert board(plan, root) == board(plan, tmp_path / "calm")
+    assert any(part.name in notice for notice in witness.notices)
+    counts = json.loads((root / "manifest.json").read_text())["records"]
+    checks = list(verify(root, counts))
+    assert [(c.missing, c.gone, c.records) for c in checks] == [(0, [], 6)] * 3
+
+
+def test_a_part_that_was_removed_is_missed_until_its_records_are_made_again(
+    root: AnyPath,
+) -> None:
+    """Also where no run has ended, so that no number of records was noted."""
+    plan = plan_of([sample(i) for i in range(3)], paint=[painter(0)])
+    drive(plan, root)
+    spec = plan.systems[0].stages[-1]
+    (part,) = Store(root).parts(spec)
+    part.unlink()
+    assert {c.name: [*c.gone] for c in verify(root) if c.gone} == {spec.folder: [part]}
+    said: list[str] = []
+    reading = Store(root, on_notice=said.append)
+    assert not reading.rows(spec)
+    assert reading.rows(plan.scorers[0].stages[0])
+    assert [str(part) in text for text in said] == [True]
+
+    assert drive(plan, root).made == 3
+    assert not any(check.gone for check in verify(root))
+
+
+def test_what_plait_takes_away_is_not_missed(tmp_path: Path) -> None:
+    root = tmp_path / "run"
+    store = Store(root, repairs=True)
+    with store.noting_parts(None):
+        for key in "abc":
+            store.commit(SPEC, draft_table((key, drafted(key))))
+        store.compact(SPEC)
+        store.commit(SPEC, draft_table(("d", drafted("d"))))
+    broken = store.rows(SPEC)["d"].part
+    damage(Path(broken), "text")
+    assert store.set_aside([broken]) == 1
+    assert missing_parts(root) == []
+    assert store.forget_missing() is False
+    moved = root.rename(tmp_path / "moved")
+    assert missing_parts(moved) == []
+    (joined,) = Store(moved).parts(SPEC)
+    joined.unlink()
+    assert missing_parts(moved) == [f"{SPEC.folder}/{joined.name}"]
+
+
+def test_parts_of_shards_are_noted_and_taken_over(tmp_path: Path) -> None:
+    plan = plan_of([sample(i) for i in range(8)], paint=[painter(0)])
+    for number in (1, 2):
+        drive(plan, tmp_path, Shard(number, 2))
+    parts = {str(p) for spec in plan.stages for p in Store(tmp_path).parts(spec)}
+    held = {str(tmp_path / "stages" / name) for name in expected_parts(tmp_path)}
+    assert held == parts
+    victim = Path(sorted(parts)[0])
+    victim.unlink()
+    (gone,) = missing_parts(tmp_path)
+    assert gone == f"{victim.parent.name}/{victim.name}"
+    drive(plan, tmp_path)
+    assert missing_parts(tmp_path) == []
+    assert not list(tmp_path.glob(f"shards/*/{LEDGER}"))
+    assert len(expected_parts(tmp_path)) == 3
+
+
+def test_a_line_that_a_crash_cut_short_is_no_part(tmp_path: Path) -> None:
+    names = [f"writer-0/part-{digit * 64}.parquet" for digit in "ab"]
+    (tmp_path / LEDGER).write_text(f"+ {names[0]}\n+ {names[1][:40]}")
+    assert expected_parts(tmp_path) == {names[0]}
+    shard = tmp_path / "shards" / "1-of-2"
+    shard.mkdir(parents=True)
+    (shard / LEDGER).write_text("+ writer-0/part-aa")
+    PartLedger(tmp_path, shard).add([names[1]])
+    ledger = PartLedger(tmp_path, shard)
+    ledger.add([f"/any/stages/{names[1]}"])
+    ledger.save()
+    assert expected_parts(tmp_path) == set(names)
+
+
+@pytest.mark.parametrize(
+    "read", [notes_of, usage_of, lambda row: read_cell(row.part, 0, "text")]
+)
+def test_what_is_read_of_a_part_that_is_gone_names_it(
+    tmp_path: Path, read: Callable[[RecordRow], object]
+) -> None:
+    store = Store(tmp_path)
+    store.commit(SPEC, draft_table(("a", drafted())))
+    row = store.rows(SPEC)["a"]
+    Path(row.part).unlink()
+    with pytest.raises(MissingPart, match="is gone") as stopped:
+        read(row)
+    assert (stopped.value.part, "\n" in str(stopped.value)) == (row.part, False)
+    for strict in (False, True):
+        assert Store(tmp_path, strict=strict).told(row) == ({}, {})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import threading
@@ -31,8 +32,9 @@ from trial import (
     writer,
 )
 
-from plait.cluster.executors import on_ray, probe
+from plait.cluster.executors import exits, on_ray, probe
 from plait.cluster.executors.base import ClusterError
+from plait.cluster.lock import self_description
 from plait.cluster.plan import EngineOptions, Evaluation, Plan, evaluations
 from plait.cluster.run import execute
 from plait.cluster.store import Store, StoreError
@@ -151,6 +153,9 @@ def test_a_record_that_kills_or_hangs_its_process_is_set_aside_and_all_is_logged
     (session, _) = read_sessions(tmp_path)
     lost = [d for w in session.workers for d in w.did if d.name == "lost"]
     assert len(lost) >= 6
+    killed = {f.reason for f in witness.failures if f.kind == "died"}
+    known = "the worker was killed (signal 9)" if kernel_tells() else exits.UNKNOWN
+    assert killed == {f"worker died: {known}"}
 
 
 NO_ENVIRONMENT = RuntimeEnvSetupError("Could not create the actor.\nTypeError: no path")
@@ -163,17 +168,87 @@ KILLED = RayError(
 )
 
 
+def of_end(detail: str, actor: str = "") -> RayError:
+    """As Ray 2.60 says it."""
+    return RayError(
+        "The actor died unexpectedly before finishing this task.\n\tclass_name: A\n"
+        f"\tactor_id: {actor}\n\tpid: 1\n\tip: 192.0.2.2\n"
+        "The actor is dead because its worker process has died. "
+        f"Worker exit type: SYSTEM_ERROR Worker exit detail: {detail}"
+    )
+
+
+def silent(actor: str) -> RayError:
+    return of_end(
+        "Worker unexpectedly exits with a connection error code 2. End of file. Some "
+        "common causes include: (1) the process was killed by the OOM killer",
+        actor,
+    )
+
+
+TERMINATED = of_end(
+    "Worker exits unexpectedly. Worker exits with an exit code 1. The process receives a "
+    "SIGTERM."
+)
+ENDED = of_end("Worker exits unexpectedly. Worker exits with an exit code 3.")
+NO_MEMORY = RayError(
+    "1 worker(s) were killed due to the node running low on memory. Memory on the node "
+    "(IP: 192.0.2.2, ID: 52) was 5.20GB used / 23.54GB limit (0.221038)\n"
+    "OOM kill reason: Memory usage 5578588160B exceeded threshold of 5560830464B"
+)
+
+
 @pytest.mark.parametrize(
     ("error", "reason", "refused"),
     [
         (NO_ENVIRONMENT, "TypeError: no path", True),
         (NO_IMPORT, "ImportError: no module", True),
         (KILLED, "Worker killed by SIGKILL.", False),
+        (silent("a1"), exits.UNKNOWN, False),
+        (TERMINATED, "the worker was killed (signal 15)", False),
+        (ENDED, "the worker's process ended itself (exit status 3)", False),
+        (
+            NO_MEMORY,
+            "Ray has killed the worker because memory was short: "
+            "5.20GB used / 23.54GB limit",
+            False,
+        ),
     ],
 )
 def test_what_ray_says_of_a_lost_host(error: Exception, reason: str, refused: bool) -> None:
     lost = on_ray.host_lost(error)
     assert (str(lost), lost.refused) == (reason, refused)
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("kill -9 $$", "the worker was killed (signal 9)"),
+        ("kill -11 $$", "the worker was killed (signal 11)"),
+        ("exit 4", "the worker's process ended itself (exit status 4)"),
+    ],
+)
+def test_the_kernel_knows_how_a_process_ended(command: str, reason: str) -> None:
+    if not kernel_tells():
+        pytest.skip("Linux 6.15 and later tell how a process ended")
+    watched = exits.LocalExits()
+    words = ["sh", "-c", f"read word; {command}"]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE)
+    watched.follow("a1", {**self_description(), "pid": process.pid})
+    process.communicate(b"go\n")
+    assert str(on_ray.host_lost(silent("a1"), watched)) == reason
+    assert str(on_ray.host_lost(silent("a1"), watched)) == exits.UNKNOWN
+
+
+def test_a_process_of_another_system_is_not_asked_about() -> None:
+    watched = exits.LocalExits()
+    watched.follow("a1", {**self_description(), "namespace": "pid:[1]"})
+    assert watched.status("a1") is None
+
+
+def kernel_tells() -> bool:
+    release = tuple(map(int, platform.release().split("-")[0].split(".")[:2]))
+    return platform.system() == "Linux" and release >= (6, 15)
 
 
 def test_a_ray_that_a_run_starts_for_itself_never_grows(

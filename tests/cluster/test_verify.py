@@ -157,6 +157,16 @@ def test_a_damaged_part_is_named_and_what_only_it_holds_is_counted(
     assert command.exit_code == DAMAGED
 
 
+def test_a_part_that_was_removed_is_named(finished: Path) -> None:
+    with Store(finished).noting_parts(None):
+        (part,) = Store(finished).parts(painter())
+    part.unlink()
+    status, text = verified(finished)
+    assert (status, str(part) in text) == (DAMAGED, True)
+    (stage,) = (s for s in verify(finished) if s.gone)
+    assert (stage.name, [*stage.gone]) == (painter().folder, [part])
+
+
 def test_repair_sets_damaged_parts_aside_for_the_next_run(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
