@@ -76,7 +76,7 @@ class StageForecast(StageWork):
         rates = self.rates
         return {
             "jobs": round(self.jobs, 2),
-            "at_most": self.bound,
+            "expected_by": list(self.grounds),
             "seconds_per_record": rates.seconds and asdict(rates.seconds),
             "load_seconds": rates.load_s and asdict(rates.load_s),
             "workers": self.workers,
@@ -91,7 +91,7 @@ class StageForecast(StageWork):
         *tokens, disk, money = map(self.used, _TOTALS)
         return [
             self.spec.name,
-            f"{'at most ' if self.bound else ''}{self.jobs:,.0f}",
+            f"{'about ' if self.grounds else ''}{self.jobs:,.0f}",
             _figure(rates.seconds),
             _figure(rates.load_s),
             str(self.workers) if rates.seconds else "?",
@@ -262,10 +262,14 @@ class Forecast:
 def _notes(
     stages: Sequence[StageForecast], sources: Sources, run: Simulated
 ) -> Iterator[str]:
-    if names := [stage.spec.name for stage in stages if stage.bound]:
+    expected: dict[Sequence[str], list[str]] = {}
+    for stage in stages:
+        if stage.grounds:
+            expected.setdefault(stage.grounds, []).append(stage.spec.name)
+    for grounds, names in expected.items():
         yield (
-            f"How many records {', '.join(names)} will need depends on answers that do not "
-            "exist yet; the forecast assumes the maximum"
+            f"Expected records of {', '.join(names)}, which follow answers that do not "
+            f"exist yet: {'; '.join(grounds)}"
         )
     if sources.address is not None and not sources.machine.described:
         yield (
