@@ -44,6 +44,7 @@ from plait.benchmarks.runs.forecast.forecast import (
     Forecast,
     StageForecast,
     concluded,
+    kept_forecast,
 )
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Batches, Origin, Sources, StageRates
@@ -57,6 +58,7 @@ from plait.benchmarks.runs.planning import ForecastOptions, RunPlan, over_budget
 from plait.benchmarks.tasks.task_set import limited
 from plait.cluster.counts import count
 from plait.cluster.executors.simulated import Speeds, World
+from plait.cluster.manifest import other_work
 from plait.cluster.placement import Node, Resources
 from plait.cluster.plan import Plan
 from plait.cluster.records import encode
@@ -159,6 +161,58 @@ def test_machines_are_described(text: str, machine: Machine | None) -> None:
             Machine.of(text)
     else:
         assert Machine.of(text) == machine
+
+
+def test_what_was_measured_beside_other_work_is_taken_last_and_said(runs: Path) -> None:
+    measured(runs / "busy", WRITE, [(4, 8.0)], other_work={"cpus": 0.6})
+    plan = writing(WRITE, 8)
+
+    def forecast() -> Forecast:
+        return forecast_of(plan, runs / "new")
+
+    rates = forecast().stages[0].rates
+    assert (rates.seconds, rates.other_work, rates.disturbed) == (
+        at(2.0).seconds,
+        0.6,
+        True,
+    )
+    (note,) = (note for note in forecast().notes if WRITE.name in note)
+    assert "60%" in note
+    measured(runs / "old", WRITE, [(4, 6.0)])
+    rates = forecast().stages[0].rates
+    assert (rates.seconds, rates.other_work) == (at(1.5).seconds, None)
+    assert any(WRITE.name in note for note in forecast().notes)
+    measured(runs / "free", WRITE, [(4, 4.0)], other_work={"cpus": 0.05})
+    rates = forecast().stages[0].rates
+    assert (rates.seconds, rates.disturbed) == (at(1.0).seconds, False)
+    assert not any(WRITE.name in note for note in forecast().notes)
+
+
+def test_a_run_keeps_the_most_other_work_that_its_commands_found(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"cpus": 0.3}
+    module = "plait.benchmarks.runs.forecast.forecast.other_work"
+    monkeypatch.setattr(module, lambda: dict(found))
+    measured(runs / "a", WRITE, [(1, 1.0)])
+    made = forecast_of(writing(WRITE, 8), runs / "new")
+    assert kept_forecast(made, runs / "new")["other_work"] == {"cpus": 0.3}
+    write_manifest(runs / "new", [WRITE], forecast={}, other_work={"cpus": 0.5})
+    assert kept_forecast(made, runs / "new")["other_work"] == {"cpus": 0.5}
+    # Of records that were made before it was noted, nothing is known.
+    write_manifest(runs / "new", [WRITE], forecast={})
+    assert "other_work" not in kept_forecast(made, runs / "new")
+
+
+def test_other_work_is_what_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    # user, nice, system, idle, waiting for a disk, interrupts, soft ones, stolen
+    ticks = iter([[10, 0, 10, 100, 20, 0, 0, 0], [40, 0, 20, 150, 30, 0, 0, 0]])
+    monkeypatch.setattr("plait.cluster.manifest._cpu_ticks", lambda: next(ticks))
+    monkeypatch.setattr("plait.cluster.manifest._said", lambda *command: "0\n37\n[N/A]\n")
+    assert other_work(0.0) == {"cpus": 0.4, "gpus": 0.37}
+    monkeypatch.setattr("plait.cluster.manifest._cpu_ticks", list)
+    monkeypatch.setattr("plait.cluster.manifest._said", lambda *command: None)
+    assert other_work(0.0) == {}
 
 
 # -------------------------------------------------------------------------------- work
