@@ -72,7 +72,7 @@ of which Qwen2-VL (28 pixels a side for a token) makes 334 to 1369 tokens. The q
 `plait bench stage` have 450 (benchmarks/speed/measured/h100/qwen2-vl-7b.md)."""
 LONGEST_PROMPT = 4200
 """Tokens of three such images and a text."""
-_ANSWER = FigureRange.between(115, 330)
+ANSWER_TOKENS = FigureRange.between(115, 330)
 """Mean tokens of answers: 99 to 121 where they had a limit of 128 (VisionArena: vllm
 #15748, #25337), 190 in Chatbot Arena and 215 in LMSYS-Chat-1M (arXiv:2309.11998, table 1),
 338 in ShareGPT (arXiv:2309.06180, figure 11)."""
@@ -120,7 +120,7 @@ class Work:
 
 def answer_tokens(most: int) -> FigureRange:
     """Return the mean length of answers that may have up to `most` tokens."""
-    return FigureRange(*(min(most, getattr(_ANSWER, end)) for end in get_args(RangeEnd)))
+    return FigureRange(*(min(most, ANSWER_TOKENS.at(end)) for end in get_args(RangeEnd)))
 
 
 def thought_tokens(most: int) -> FigureRange:

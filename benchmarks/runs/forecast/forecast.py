@@ -304,13 +304,13 @@ def _notes(
 
 
 def _notes_on_other_work(stages: Sequence[StageForecast]) -> Iterator[str]:
-    for stage in stages:
-        if stage.rates.disturbed:
-            yield (
-                f"{stage.spec.name} was measured while other programs took "
-                f"{stage.rates.other_work:.0%} of what it runs on: on a free machine it "
-                "may be faster"
-            )
+    if disturbed := [stage for stage in stages if stage.rates.disturbed]:
+        most = max(stage.rates.other_work or 0.0 for stage in disturbed)
+        yield (
+            f"Measured while other programs took up to {most:.0%} of the CPUs or of a GPU, "
+            "so that a free machine may be faster: "
+            f"{', '.join(stage.spec.name for stage in disturbed)}"
+        )
     if unknown := [s.spec.name for s in stages if s.rates.other_work is None]:
         yield (
             "Whether other programs ran meanwhile was not recorded when these were "

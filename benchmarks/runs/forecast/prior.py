@@ -13,7 +13,14 @@ from typing import NamedTuple, get_args
 
 from plait.benchmarks.runs.forecast.machines import Machine, same_gpu
 from plait.generators.base import StageSpec
-from plait.generators.work import NOTHING, PROMPT_TOKENS, FigureRange, RangeEnd, Work
+from plait.generators.work import (
+    ANSWER_TOKENS,
+    NOTHING,
+    PROMPT_TOKENS,
+    FigureRange,
+    RangeEnd,
+    Work,
+)
 
 
 class Gpu(NamedTuple):
@@ -72,7 +79,8 @@ PROCESS_S = FigureRange.between(8.0, 45.0)
 """Seconds until a process has started and imported its libraries; of Ray's nodes, too."""
 ASSUMED = (
     "not measured, but computed from model sizes, the GPU's published peak and the host's "
-    f"time per call, step and token, right within a factor of {SPREAD:g}; for prompts of "
+    f"time per call, step and token, right within a factor of {SPREAD:g}; for answers of "
+    f"{ANSWER_TOKENS.low:,.0f} to {ANSWER_TOKENS.high:,.0f} tokens on average, prompts of "
     f"{PROMPT_TOKENS.low:,.0f} to {PROMPT_TOKENS.high:,.0f} tokens, and weights loaded at "
     f"{DISK_BYTES.low / 1e9:g} to {DISK_BYTES.high / 1e9:g} GB/s"
 )

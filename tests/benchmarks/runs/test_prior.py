@@ -19,6 +19,8 @@ from forecast_helpers import TWO_CPUS, forecast_of, measured, writing
 from paths import CHECKOUT
 from torch.utils.flop_counter import FlopCounterMode
 
+from plait.benchmarks.runs.config import load_config
+from plait.benchmarks.runs.experiment import open_experiment
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.prior import (
     BYTES_REACHED,
@@ -37,6 +39,7 @@ from plait.generators.diffusion.builds import empty_module
 from plait.generators.diffusion.designs import DESIGNS
 from plait.generators.diffusion.designs import PUBLISHED as PUBLISHED_AS
 from plait.generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL, evaluation_flops
+from plait.generators.document import Query
 from plait.generators.natives import NATIVE, native
 from plait.generators.work import NOTHING, PROMPT_TOKENS, FigureRange, Work
 from plait.pipelines.presets import LVLMS, T2IS, GlmImagePriorSettings
@@ -465,6 +468,27 @@ def test_what_was_measured_goes_before_the_prior(tmp_path: Path) -> None:
     assert rates.usage["disk_bytes"].low == rates.usage["disk_bytes"].high
     unknown = Sources.at(tmp_path / "other", Machine.of("8xB300")).rates(spec, 9)
     assert (unknown.origin, unknown.seconds) == (Origin.UNKNOWN, None)
+
+
+SIX = (
+    *("qwen2-vl-7b+sdxl-turbo", "qwen2-vl-7b+openjourney@outline", "llava-34b+flux"),
+    *("anole", "janus-pro-1b", "minigpt5"),
+)
+
+
+@pytest.mark.parametrize("queries", [4, 40, 1000])
+def test_a_forecast_of_six_systems_is_at_most_a_factor_of_six_wide(
+    tmp_path: Path, queries: int
+) -> None:
+    about: dict[str, Any] = {"data": "sample", "systems": SIX, "weights": "dummy"}
+    about |= {"scorers": ("judge:mmie-score", "clipscore"), "out": tmp_path / "new"}
+    plan = open_experiment(load_config(None, about)).plan
+    asked = [q for q in plan.samples if isinstance(q, Query)]
+    many = [replace(asked[i % len(asked)], id=f"q{i}") for i in range(queries)]
+    made = forecast_of(replace(plan, samples=many), tmp_path / "new", Machine.of("8xH100"))
+    assert not made.missing
+    for span in (made.seconds, made.gpu_hours, made.total("disk_bytes")[0]):
+        assert span.low < span.mean < span.high <= 6 * span.low
 
 
 def test_a_forecast_without_measurements_has_ranges_of_hours_disk_and_money(
