@@ -62,6 +62,37 @@ def hardware() -> dict[str, Any]:
     return {"cpus": os.cpu_count(), "gpus": gpus}
 
 
+def other_work(seconds: float = 0.2) -> dict[str, float]:
+    """Shares of CPUs and of the busiest GPU that other processes keep busy now.
+
+    This process waits for `seconds` meanwhile. What the machine does not tell is left out.
+    """
+    before = _cpu_ticks()
+    time.sleep(seconds)
+    after, shares = _cpu_ticks(), dict[str, float]()
+    if before and after and (total := sum(after) - sum(before)) > 0:
+        idle = sum(after[_IDLE]) - sum(before[_IDLE])
+        shares["cpus"] = round(1 - idle / total, 3)
+    query = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
+    told = (_said("nvidia-smi", *query) or "").split()
+    if used := [int(percent) for percent in told if percent.isdecimal()]:
+        shares["gpus"] = max(used) / 100
+    return shares
+
+
+_IDLE = slice(3, 5)
+"""Of the ticks in /proc/stat: idle, and waiting for a disk."""
+
+
+def _cpu_ticks() -> list[int]:
+    """Return ticks of all CPUs by what they did; nothing on other systems than Linux."""
+    try:
+        first = Path("/proc/stat").read_text().partition("\n")[0]
+    except OSError:
+        return []
+    return [int(ticks) for ticks in first.split()[1:9]]
+
+
 def version_of(package: str) -> str:
     """Return the version that is installed; empty where it runs from a copied folder."""
     try:

@@ -248,19 +248,24 @@ class ModelSettings(StageSettings):
         read: FigureRange,
         answer: FigureRange,
         *,
+        most: float = math.inf,
         streams: int = 1,
+        blocks: int = 0,
         payload_bytes: float = 0.0,
     ) -> Work:
         """Return the work of reading a prompt and decoding an answer, in tokens.
 
         Every parameter multiplies and adds once for a token. On average, the caches of a
-        record are half full.
+        record are half full. An answer is cut at `most` tokens; `blocks` are the layers
+        of a model whose kernels the host launches one by one.
         """
         each = 2e9 * (self.params_b or 0.0)
         return Work(
             weight_bytes=self.weight_bytes,
             flops=read * (each * streams),
             steps=answer,
+            most_steps=most,
+            blocks=blocks,
             step_flops=each * streams,
             cache_bytes=self.per_record_gib() * 2**30 / 2,
             usage=written(read, answer, payload_bytes),

@@ -145,6 +145,21 @@ class System:
         most = self.max_images * self.rounds * len(sample.openings)
         return AnswerForm(text=self.draft is not None, images=most)
 
+    def expected_images(self, sample: Query) -> int:
+        """Return how many images an answer to `sample` is expected to hold.
+
+        None where none are wanted, and one a turn where the protocol draws one. Where it
+        sets a limit alone, as many as the reference holds, else half as many as the limit.
+        """
+        if not sample.wants_images:
+            return 0
+        turns = len(sample.openings)
+        most = self.max_images * self.rounds * turns
+        if most <= turns:
+            return most
+        named = len(sample.reference.images) if sample.reference else 0
+        return min(most, named or most // 2)
+
     @property
     def opening(self) -> tuple[Any, ...]:
         """Equal for systems whose answers to any query begin with the same job."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 RangeEnd = Literal["mean", "low", "high"]
 
@@ -46,16 +46,40 @@ class FigureRange:
             self.mean + other.mean, self.low + other.low, self.high + other.high
         )
 
+    def times(self, other: FigureRange) -> FigureRange:
+        """Return the product with an independent figure, all ends above 0.
+
+        Both are hardly ever at the same end: factors from the means to the ends add up as
+        the squares of their logarithms do.
+        """
+
+        def together(one: float, two: float) -> float:
+            return math.exp(math.hypot(math.log(one), math.log(two)))
+
+        mean = self.mean * other.mean
+        below = together(self.mean / self.low, other.mean / other.low)
+        above = together(self.high / self.mean, other.high / other.mean)
+        return FigureRange(mean, mean / below, mean * above)
+
     def __mul__(self, factor: float) -> FigureRange:
         return FigureRange(self.mean * factor, self.low * factor, self.high * factor)
 
 
 NOTHING = FigureRange.exact(0.0)
-PROMPT_TOKENS = FigureRange(1000, 100, 4200)
-"""From a line of text to three images of 1024 x 1024 pixels, of which Qwen2-VL (28 pixels
-a side for a token) makes 1369 tokens each; on average one image of that size or less."""
-_SHORT_ANSWER = 99
-"""Tokens of the mean answer to VisionArena: 864 a second in 8.74 requests (vllm #15748)."""
+PROMPT_TOKENS = FigureRange.between(300, 1200)
+"""Mean over a task set: a text, and for most queries an image of 512 to 1024 pixels a side,
+of which Qwen2-VL (28 pixels a side for a token) makes 334 to 1369 tokens. The queries of
+`plait bench stage` have 450 (benchmarks/speed/measured/h100/qwen2-vl-7b.md)."""
+LONGEST_PROMPT = 4200
+"""Tokens of three such images and a text."""
+ANSWER_TOKENS = FigureRange.between(115, 330)
+"""Mean tokens of answers: 99 to 121 where they had a limit of 128 (VisionArena: vllm
+#15748, #25337), 190 in Chatbot Arena and 215 in LMSYS-Chat-1M (arXiv:2309.11998, table 1),
+338 in ShareGPT (arXiv:2309.06180, figure 11)."""
+_SHORTEST_THOUGHT = 99
+DRAWN_S = FigureRange.between(0.05, 0.2)
+"""Seconds of the host for an image that was drawn, to fetch, convert and encode it: what
+sdxl's and sdxl-turbo's calls take besides denoising on an H100 (measured/h100)."""
 _TOKEN_BYTES = 4.0
 _PIXEL_BYTES = FigureRange.between(0.5, 2.5)
 """Of an image in PNG, from flat colours to film grain; 1.6 in Kodak's 24 photographs."""
@@ -72,8 +96,16 @@ class Work:
     """Loaded, and read by every step of decoding."""
     flops: FigureRange = NOTHING
     """Floating-point operations on what is known at once: prompts, noise, images."""
+    passes: int = 0
+    """How often the layers are gone through for it, one pass after another: the steps of
+    denoising."""
+    blocks: int = 0
+    """Blocks of layers in a pass, and in a step of decoding, whose kernels the host
+    launches one by one; 0 in decoding where those of a step are launched together."""
     steps: FigureRange = NOTHING
     """Tokens that are decoded, one after another."""
+    most_steps: float = math.inf
+    """At which an answer is cut."""
     step_flops: float = 0.0
     """Operations of a step."""
     cache_bytes: float = 0.0
@@ -87,8 +119,16 @@ class Work:
 
 
 def answer_tokens(most: int) -> FigureRange:
-    """Return the length of answers that may have up to `most` tokens."""
-    return FigureRange.between(min(_SHORT_ANSWER, most), most)
+    """Return the mean length of answers that may have up to `most` tokens."""
+    return FigureRange(*(min(most, ANSWER_TOKENS.at(end)) for end in get_args(RangeEnd)))
+
+
+def thought_tokens(most: int) -> FigureRange:
+    """Return the mean length of answers with thoughts, up to `most` tokens together.
+
+    No published mean was found: anything up to the limit.
+    """
+    return FigureRange.between(min(_SHORTEST_THOUGHT, most), most)
 
 
 def written(
@@ -100,5 +140,5 @@ def written(
 
 
 def drawn(pixels: float) -> dict[str, FigureRange]:
-    """Return the usage of a record that is an image."""
+    """Return the usage of a record that is an image of so many pixels."""
     return {"images": FigureRange.exact(1.0), "disk_bytes": _PIXEL_BYTES * pixels}

@@ -236,6 +236,10 @@ class GlmImageSettings(TextToImageSettings):
     width: int | None = Field(default=1024, ge=32, multiple_of=32)
 
 
+_GLM_LAYERS = 40
+"""Of GLM-4-9B, which `generate` of transformers runs layer by layer."""
+
+
 class GlmImagePriorSettings(ModelSettings):
     """GLM-Image's first stage: it writes the codes of an image."""
 
@@ -270,7 +274,8 @@ class GlmImagePriorSettings(ModelSettings):
         """A code is a step, of a preview of about 256 codes too."""
         steps = FigureRange.exact(256 + self.height * self.width / 1024)
         payload_bytes = 8 * self.height * self.width / 256
-        return self._decoding(PROMPT_TOKENS, steps, payload_bytes=payload_bytes)
+        sizes: Any = {"blocks": _GLM_LAYERS, "payload_bytes": payload_bytes}
+        return self._decoding(PROMPT_TOKENS, steps, **sizes)
 
 
 _KINDS: Mapping[str, type[TextToImageSettings]] = {"glm-image": GlmImageSettings}

@@ -99,7 +99,7 @@ class AestheticHeadSettings(ModelSettings):
 
     def _work(self) -> Work:
         """Measured: 0.01 ms on a CPU core, since the head is read once."""
-        return Work(cpu_s=FigureRange.between(1e-5, 1e-3), usage=EMBEDDED)
+        return Work(cpu_s=FigureRange.between(5e-6, 2e-5), usage=EMBEDDED)
 
 
 class ImageRewardSettings(ImageModelSettings):

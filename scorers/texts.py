@@ -144,11 +144,11 @@ class BertScoreSettings(SmallModelSettings):
         return super().keyed(weights) | {"layer": self.reads}
 
     def _work(self) -> Work:
-        """Two texts of up to 512 tokens meet the layers, most of the parameters."""
+        """Two texts as long as most answers meet the layers, most of the parameters."""
         flops = 2e9 * (self.params_b or 0.0) * 2
         return Work(
             weight_bytes=self.weight_bytes,
-            flops=FigureRange.between(64 * flops, 512 * flops),
+            flops=FigureRange.between(115 * flops, 330 * flops),
             usage=SCORED,
         )
 

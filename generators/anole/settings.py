@@ -17,7 +17,14 @@ from plait.generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
 from plait.generators.natives import assembled
 from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.system import System
-from plait.generators.work import PROMPT_TOKENS, FigureRange, Work, drawn
+from plait.generators.work import (
+    DRAWN_S,
+    PROMPT_TOKENS,
+    FigureRange,
+    Work,
+    answer_tokens,
+    drawn,
+)
 
 PUBLISHED = "leloy/Anole-7b-v0.1-hf"
 _IMAGE_TOKENS = 1024
@@ -65,10 +72,13 @@ class AnoleDraftSettings(ModelSettings):
         return 3 * cache_gib("anole")
 
     def _work(self) -> Work:
-        """From a short text with one image to a full context; images take three streams."""
+        """From a short text with one image to one with all; images take three streams."""
         most = self.context or stored("anole")["language"]["max_position_embeddings"]
-        least = min(_IMAGE_TOKENS * min(self.max_images, 1) + 99, most)
-        return self._decoding(PROMPT_TOKENS, FigureRange.between(least, most), streams=3)
+        text = answer_tokens(self.max_text_tokens)
+        least = min(_IMAGE_TOKENS * min(self.max_images, 1) + text.low, most)
+        longest = min(_IMAGE_TOKENS * self.max_images + text.high, most)
+        answer = FigureRange.between(least, longest)
+        return self._decoding(PROMPT_TOKENS, answer, most=most, streams=3)
 
 
 class AnoleRenderSettings(ModelSettings):
@@ -93,7 +103,12 @@ class AnoleRenderSettings(ModelSettings):
         """Its decoder has the widths of Stable Diffusion's, likewise in float32."""
         pixels = stored("anole")["vq"]["resolution"] ** 2
         flops = FigureRange.exact(2 * pixels * DECODER_FLOPS_PER_PIXEL)
-        return Work(weight_bytes=self.weight_bytes, flops=flops, usage=drawn(pixels))
+        return Work(
+            weight_bytes=self.weight_bytes,
+            flops=flops,
+            cpu_s=DRAWN_S,
+            usage=drawn(pixels),
+        )
 
 
 def anole(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:

@@ -6,7 +6,7 @@ as torch's FlopCounterMode counts them on the modules themselves. Imports no tor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from plait.generators.diffusion.designs import PipelineDesign
@@ -29,6 +29,17 @@ def evaluation_flops(design: PipelineDesign, pixels: int, text_tokens: int) -> f
     return _transformer(config, pixels / side**2 + read * bool(joint))
 
 
+def block_count(design: PipelineDesign) -> int:
+    """Return the blocks of layers, residual or of attention, of an evaluation."""
+    if "unet" not in design.modules:
+        return _blocks(design.config("transformer", tiny=False))
+    config = design.config("unet", tiny=False)
+    levels = len(config["block_out_channels"])
+    kinds, depths = _levels(config)
+    attended = [d for k, d in zip(kinds, depths, strict=False) if "CrossAttn" in k]
+    return 5 * levels + 2 + 5 * sum(attended) + int(depths[-1])
+
+
 def is_guided(design: PipelineDesign, guidance: float | None) -> bool:
     """Return whether each step evaluates the denoiser a second time, without the prompt."""
     transformer = "transformer" in design.modules
@@ -38,22 +49,33 @@ def is_guided(design: PipelineDesign, guidance: float | None) -> bool:
 
 def _transformer(config: Mapping[str, Any], tokens: float) -> float:
     """A block has 12 matrices of width x width: four of attention, eight of the MLP."""
-    if "dim" in config:
-        width, layers = config["dim"], config["n_layers"] + config["n_refiner_layers"]
-    elif "num_hidden_layers" in config:
-        width, layers = config["hidden_size"], config["num_hidden_layers"]
-    else:
+    width = config.get("dim") or config.get("hidden_size")
+    if width is None:
         width = config["attention_head_dim"] * config["num_attention_heads"]
-        layers = config["num_layers"] + config.get("num_single_layers", 0)
-    return float(2 * layers * tokens * width * (12 * width + 2 * tokens))
+    return float(2 * _blocks(config) * tokens * width * (12 * width + 2 * tokens))
+
+
+def _blocks(config: Mapping[str, Any]) -> int:
+    """Return the blocks of a transformer."""
+    if "dim" in config:
+        return int(config["n_layers"] + config["n_refiner_layers"])
+    if "num_hidden_layers" in config:
+        return int(config["num_hidden_layers"])
+    return int(config["num_layers"] + config.get("num_single_layers", 0))
+
+
+def _levels(config: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[int]]:
+    """Return the kinds of a UNet's levels, and how many blocks of attention each has."""
+    widths = config["block_out_channels"]
+    kinds = config.get("down_block_types", ["CrossAttn"] * (len(widths) - 1) + ["Down"])
+    return kinds, config.get("transformer_layers_per_block", [1] * len(widths))
 
 
 def _unet(config: Mapping[str, Any], latents: float) -> float:
     """A UNet2DConditionModel: two residual blocks a level on the way down, three up."""
     widths = config["block_out_channels"]
     last = len(widths) - 1
-    kinds = config.get("down_block_types", ["CrossAttn"] * last + ["Down"])
-    depths = config.get("transformer_layers_per_block", [1] * len(widths))
+    kinds, depths = _levels(config)
 
     def residual(read: float, width: float) -> float:
         return 9 * width * (read + width) + (read * width if read != width else 0)

@@ -11,12 +11,13 @@ from plait.generators.base import Kind, Weights
 from plait.generators.diffusion.designs import DESIGNS, PUBLISHED, Architecture
 from plait.generators.diffusion.flops import (
     DECODER_FLOPS_PER_PIXEL,
+    block_count,
     evaluation_flops,
     is_guided,
 )
 from plait.generators.errors import CheckpointError
 from plait.generators.settings import ModelSettings, unkeyed
-from plait.generators.work import FigureRange, Work, drawn
+from plait.generators.work import DRAWN_S, FigureRange, Work, drawn
 
 TINY_SIDE = 64
 """Tiny weights draw at most this many pixels a side, in at most TINY_STEPS steps."""
@@ -155,6 +156,9 @@ class DiffusionSettings(ModelSettings):
         return Work(
             weight_bytes=self.weight_bytes,
             flops=FigureRange.exact(flops),
+            passes=self.steps,
+            blocks=block_count(design),
+            cpu_s=DRAWN_S,
             compiled=self.compile,
             usage=drawn(pixels),
         )

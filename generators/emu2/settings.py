@@ -125,7 +125,9 @@ class Emu2DraftSettings(Emu2Settings):
 
     def _work(self) -> Work:
         answer = answer_tokens(self.max_new_tokens)
-        return self._decoding(PROMPT_TOKENS, answer, streams=self.num_beams)
+        # `generate` of transformers searches, and launches layer by layer.
+        sizes = {"streams": self.num_beams, "blocks": _LANGUAGE["num_hidden_layers"]}
+        return self._decoding(PROMPT_TOKENS, answer, **sizes)
 
 
 class Emu2ConditionSettings(Emu2Settings):

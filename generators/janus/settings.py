@@ -21,7 +21,15 @@ from plait.generators.natives import assembled
 from plait.generators.rounds import Continuation, Rounds
 from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.system import System
-from plait.generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens, drawn
+from plait.generators.work import (
+    DRAWN_S,
+    LONGEST_PROMPT,
+    PROMPT_TOKENS,
+    FigureRange,
+    Work,
+    answer_tokens,
+    drawn,
+)
 
 ARCHITECTURES: Mapping[str, str] = {
     "deepseek-community/Janus-Pro-1B": "janus-pro-1b",
@@ -79,11 +87,12 @@ class JanusDraftSettings(JanusSettings):
 
     def per_record_gib(self) -> float:
         """Return the size of the cache of a prompt of three images, and its answer."""
-        most = int(PROMPT_TOKENS.high) + self.max_new_tokens
+        most = LONGEST_PROMPT + self.max_new_tokens
         return self.caches_gib(min(most, self.context or most))
 
     def _work(self) -> Work:
-        return self._decoding(PROMPT_TOKENS, answer_tokens(self.max_new_tokens))
+        most = self.max_new_tokens
+        return self._decoding(PROMPT_TOKENS, answer_tokens(most), most=most)
 
 
 class JanusConditionSettings(JanusSettings):
@@ -147,7 +156,12 @@ class JanusRenderSettings(JanusSettings):
         """Its decoder has the widths of Stable Diffusion's, likewise in float32."""
         pixels = self.sizes["vision_config"]["image_size"] ** 2
         flops = FigureRange.exact(2 * pixels * DECODER_FLOPS_PER_PIXEL)
-        return Work(weight_bytes=self.weight_bytes, flops=flops, usage=drawn(pixels))
+        return Work(
+            weight_bytes=self.weight_bytes,
+            flops=flops,
+            cpu_s=DRAWN_S,
+            usage=drawn(pixels),
+        )
 
 
 def janus_pro_1b(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:

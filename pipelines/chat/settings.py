@@ -13,7 +13,13 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from plait.generators.base import Kind, Placement, StageSpec, Weights
 from plait.generators.extras import Extra
 from plait.generators.settings import ModelSettings, StageSettings, unkeyed
-from plait.generators.work import PROMPT_TOKENS, Work, answer_tokens, written
+from plait.generators.work import (
+    PROMPT_TOKENS,
+    Work,
+    answer_tokens,
+    thought_tokens,
+    written,
+)
 from plait.pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -92,7 +98,8 @@ class ChatSettings(EngineModelSettings):
         return self.temperature > 0
 
     def _work(self) -> Work:
-        return self._decoding(PROMPT_TOKENS, answer_tokens(self.new_tokens("pretrained")))
+        most = self.new_tokens("pretrained")
+        return self._decoding(PROMPT_TOKENS, answer_tokens(most), most=most)
 
 
 class GeneratedImagesSettings(ModelSettings):
@@ -317,7 +324,9 @@ class EndpointSettings(ConversationSettings):
         """Return the tokens of a request and its answer, where those have a limit."""
         if self.max_tokens is None:
             return None
-        answer = answer_tokens(self.max_tokens)
+        # Servers of models that think refuse a temperature or ignore it.
+        thinks = self.temperature is None
+        answer = (thought_tokens if thinks else answer_tokens)(self.max_tokens)
         return Work(steps=answer, usage=written(PROMPT_TOKENS, answer))
 
 

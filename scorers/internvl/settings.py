@@ -92,4 +92,5 @@ class MmieScoreSettings(ModelSettings):
         """Its images get as many tiles as the context has room for."""
         most = max(1, self.context - self.reply_room)
         read = FigureRange.between(most / 4, most)
-        return self._decoding(read, answer_tokens(self.new_tokens("pretrained")))
+        reply = self.new_tokens("pretrained")
+        return self._decoding(read, answer_tokens(reply), most=reply)

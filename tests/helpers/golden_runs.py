@@ -49,7 +49,7 @@ _MADE_BY_READING = (
 )
 _LEFT_OUT = (
     *("argv", "forecast", "forecast_outcome", "git", "hardware", "platform", "python"),
-    *("timing", "trace"),
+    *("other_work", "timing", "trace"),
 )
 """Of manifests: hosts, versions and durations."""
 _MOMENT = "2026-01-02T03:04:05Z"

@@ -16,7 +16,13 @@ from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import USD, is_run
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.prior import ASSUMED, GPUS, gpu_of
-from plait.benchmarks.runs.forecast.rates import IMAGES, Origin, Sources, StageRates
+from plait.benchmarks.runs.forecast.rates import (
+    IMAGES,
+    OTHER_WORK,
+    Origin,
+    Sources,
+    StageRates,
+)
 from plait.benchmarks.runs.forecast.simulation import (
     Simulated,
     StageWork,
@@ -25,7 +31,7 @@ from plait.benchmarks.runs.forecast.simulation import (
 )
 from plait.benchmarks.runs.run_directory import read_manifest
 from plait.cluster.counts import StageCount
-from plait.cluster.manifest import write_json
+from plait.cluster.manifest import other_work, write_json
 from plait.cluster.plan import Plan
 from plait.cluster.run import MANIFEST, RunResult
 from plait.generators.base import StageSpec
@@ -76,11 +82,12 @@ class StageForecast(StageWork):
         rates = self.rates
         return {
             "jobs": round(self.jobs, 2),
-            "at_most": self.bound,
+            "expected_by": list(self.grounds),
             "seconds_per_record": rates.seconds and asdict(rates.seconds),
             "load_seconds": rates.load_s and asdict(rates.load_s),
             "workers": self.workers,
             "origin": rates.origin.value,
+            "other_work": rates.other_work,
             "detail": rates.detail,
         }
 
@@ -91,7 +98,7 @@ class StageForecast(StageWork):
         *tokens, disk, money = map(self.used, _TOTALS)
         return [
             self.spec.name,
-            f"{'at most ' if self.bound else ''}{self.jobs:,.0f}",
+            f"{'about ' if self.grounds else ''}{self.jobs:,.0f}",
             _figure(rates.seconds),
             _figure(rates.load_s),
             str(self.workers) if rates.seconds else "?",
@@ -262,11 +269,16 @@ class Forecast:
 def _notes(
     stages: Sequence[StageForecast], sources: Sources, run: Simulated
 ) -> Iterator[str]:
-    if names := [stage.spec.name for stage in stages if stage.bound]:
+    expected: dict[Sequence[str], list[str]] = {}
+    for stage in stages:
+        if stage.grounds:
+            expected.setdefault(stage.grounds, []).append(stage.spec.name)
+    for grounds, names in expected.items():
         yield (
-            f"How many records {', '.join(names)} will need depends on answers that do not "
-            "exist yet; the forecast assumes the maximum"
+            f"Expected records of {', '.join(names)}, which follow answers that do not "
+            f"exist yet: {'; '.join(grounds)}"
         )
+    yield from _notes_on_other_work(stages)
     if sources.address is not None and not sources.machine.described:
         yield (
             f"The size of the cluster at {sources.address} is not known, so this forecast "
@@ -289,6 +301,21 @@ def _notes(
             )
     for name in run.unplaced:
         yield f"{name} fits on no node of {sources.machine} and is not included"
+
+
+def _notes_on_other_work(stages: Sequence[StageForecast]) -> Iterator[str]:
+    if disturbed := [stage for stage in stages if stage.rates.disturbed]:
+        most = max(stage.rates.other_work or 0.0 for stage in disturbed)
+        yield (
+            f"Measured while other programs took up to {most:.0%} of the CPUs or of a GPU, "
+            "so that a free machine may be faster: "
+            f"{', '.join(stage.spec.name for stage in disturbed)}"
+        )
+    if unknown := [s.spec.name for s in stages if s.rates.other_work is None]:
+        yield (
+            "Whether other programs ran meanwhile was not recorded when these were "
+            f"measured: {', '.join(unknown)}"
+        )
 
 
 def _notes_on_costs(
@@ -318,13 +345,21 @@ def _notes_on_costs(
 def kept_forecast(forecast: Forecast | None, root: AnyPath) -> dict[str, Any]:
     """Return the manifest's entries at the start of a command, which may have none.
 
-    Those of the last command that made something stay where there is nothing to make.
+    Those of the last command that made something stay where there is nothing to make. Of
+    other work on the machine, the most that any command found.
     """
     former = read_manifest(root) if is_run(root) else {}
     making = forecast is not None and forecast.stages
-    names = (IMAGES,) if making else (IMAGES, FORECAST, OUTCOME)
+    names = (IMAGES,) if making else (IMAGES, FORECAST, OUTCOME, OTHER_WORK)
     kept = {name: former[name] for name in names if name in former}
-    return kept | ({FORECAST: forecast.as_json} if forecast and making else {})
+    if forecast is None or not making:
+        return kept
+    kept |= {FORECAST: forecast.as_json}
+    if FORECAST in former and OTHER_WORK not in former:
+        return kept  # what else ran while its records were made is not known
+    earlier = former.get(OTHER_WORK) or {}
+    most = {n: max(share, earlier.get(n, 0.0)) for n, share in other_work().items()}
+    return kept | {OTHER_WORK: most}
 
 
 def concluded(root: AnyPath, forecast: Forecast, result: RunResult, board: Board) -> str:

@@ -32,6 +32,10 @@ from plait.generators.work import FigureRange
 
 IMAGES = "pictures_per_document"
 """The manifest's entry."""
+OTHER_WORK = "other_work"
+"""The manifest's entry on what else the machine did when the run began."""
+_MOST_OTHER = 0.2
+"""Share of CPUs or of a GPU from which a run was measured beside other work."""
 _MOST_RUNS, _MOST_POOLED, _MOST_RECORDS = 40, 5, 5000
 """Runs beside the planned one that are looked at, the latest ones; of these, runs whose
 records of one stage are taken together; records of one stage and run that are read."""
@@ -64,12 +68,20 @@ class StageRates:
     """Of `seconds`."""
     detail: str = ""
     """The source in words: how many records of which runs."""
+    other_work: float | None = 0.0
+    """Share of the CPUs, or of the busiest GPU, that other work took when the runs that
+    `seconds` are from began; None where they do not say it."""
     load_s: FigureRange | None = None
     """Seconds from the start of a worker's process until it is ready."""
     takeover_s: FigureRange | None = None
     """The same where the process has hosted another stage; None for as long."""
     usage: Mapping[str, FigureRange] = field(default_factory=dict)
     """By name of `_USED`, what one record uses on average, as far as it is known."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether `seconds` were measured beside other work."""
+        return _is_much(self.other_work)
 
     @classmethod
     def prior(cls, spec: StageSpec, machine: Machine) -> Self:
@@ -176,6 +188,16 @@ class MeasuredRun:
         counts = self.entry("counts")
         return int(counts.get("planned", 0)) - int(counts.get("missing", 0))
 
+    def other_work(self, spec: StageSpec) -> float | None:
+        """Return the share of what a stage runs on that other work took; None if unknown.
+
+        An endpoint's is its provider's affair.
+        """
+        if spec.placement.remote:
+            return 0.0
+        share = self.entry(OTHER_WORK).get("gpus" if spec.placement.num_gpus else "cpus")
+        return None if share is None else float(share)
+
     def loads(self, spec: StageSpec, name: str) -> list[float]:
         """Return seconds until workers were ready, by a name of `_LOADING`."""
         times = self.entry(TIMING).get(name) or {}
@@ -241,6 +263,20 @@ def _sums(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
     for row in rows:
         total.update(row)
     return dict(total)
+
+
+def _by_other_work(shares: Mapping[MeasuredRun, float | None]) -> list[list[MeasuredRun]]:
+    """Group runs: those that had the machine, of which it is unknown, beside other work."""
+    free = [
+        run for run, share in shares.items() if share is not None and not _is_much(share)
+    ]
+    unknown = [run for run, share in shares.items() if share is None]
+    beside = [run for run, share in shares.items() if _is_much(share)]
+    return [group for group in (free, unknown, beside) if group]
+
+
+def _is_much(share: float | None) -> bool:
+    return share is not None and share >= _MOST_OTHER
 
 
 # ------------------------------------------------------------------------------ sources
@@ -309,8 +345,13 @@ class Sources:
             each = {n: used / known.records.sum() for n, used in known.usage.items()}
             exact = {name: FigureRange.exact(used) for name, used in each.items()}
             rates = replace(rates, usage=exact)
-        named = ((r.root.name, b) for r in alike if (b := r.batches(spec)))
-        timed = dict(islice(named, _MOST_POOLED))
+        shares = {run: run.other_work(spec) for run in alike if run.batches(spec)}
+        timed = dict[str, Batches]()
+        other = None
+        for apart in _by_other_work(shares)[:1]:
+            named = ((r.root.name, b) for r in apart if (b := r.batches(spec)))
+            timed = dict(islice(named, _MOST_POOLED))
+            other = max((s for r in apart if (s := shares[r]) is not None), default=None)
         if not timed:
             return rates
         first, *others = timed
@@ -320,6 +361,7 @@ class Sources:
             rates,
             seconds=together.predicted(new / max(spec.placement.batch_size, 1)),
             origin=origin,
+            other_work=other,
             detail=f"{together.records.sum():,.0f} records of {first}{more}",
         )
 

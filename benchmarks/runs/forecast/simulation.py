@@ -12,9 +12,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from plait.benchmarks.runs.forecast.rates import Sources, StageRates
 from plait.cluster.counts import StageCount
@@ -28,13 +30,17 @@ from plait.cluster.stage_queue import FailedJobs, StageQueue
 from plait.cluster.walks import Walker
 from plait.cluster.worker import Receipt, WorkerInfo
 from plait.generators.base import Job, Outcome, OutcomeName, Skip, StageSpec, Walk
-from plait.generators.document import Request
+from plait.generators.document import Query, Request
+from plait.generators.system import System
 from plait.generators.work import FigureRange, RangeEnd
+from plait.scorers.base import Scorer
 
 _LEAST_JOBS = 400
 """A stage with no more records is simulated record by record."""
 _JOBS_PER_WORKER = 24
 """More than the engine wants to wait for a worker before it starts another."""
+_MOST_QUERIES = 1000
+"""Queries that expected numbers are means over."""
 _TICK = 0.001
 """Of the run: how closely idle workers are looked at."""
 _COUNTED = RecordRow(OutcomeName.SKIPPED, None, "only counted", 0, (), "", 0)
@@ -51,8 +57,8 @@ class StageWork:
     """Jobs that appear while another stage works, evenly over its jobs, by its digest."""
     feeders: frozenset[str] = frozenset()
     """Digests of the stages that may give it more work."""
-    bound: bool = False
-    """Whether `flows` are upper bounds, since no run tells how many there will be."""
+    grounds: Sequence[str] = ()
+    """What the numbers in `flows` rest on, where no run tells how many there will be."""
 
     @property
     def jobs(self) -> float:
@@ -63,43 +69,124 @@ class StageWork:
 def work_of(
     plan: Plan, counts: Sequence[StageCount], sources: Sources
 ) -> tuple[StageWork, ...]:
-    """Return the work of every stage that has some, as far as runs before tell it."""
-    work, feeders = [], plan.feeders
+    """Return the work of every stage that has some, as many records as are expected.
+
+    Runs before tell how many images and judgements an answer has; else the protocol, the
+    references and what the scorers can score (`Share`).
+    """
+    expected, work, feeders = _Expected(plan, sources), [], plan.feeders
     for tally in counts:
         flows: dict[str, float] = {}
-        bound = False
+        grounds: dict[str, None] = {}
         for (system, feeder), jobs in tally.later_of.items():
-            share = _share(plan, tally.spec, system, sources)
-            bound = bound or share is None
-            expected = jobs if share is None else jobs * share
-            flows[feeder] = flows.get(feeder, 0.0) + expected
+            share = expected.share(tally.spec, system)
+            flows[feeder] = flows.get(feeder, 0.0) + jobs * share.part
+            if share.ground:
+                grounds[share.ground] = None
         work.append(
             StageWork(
                 spec=tally.spec,
                 known=float(tally.distinct - tally.done),
                 flows=flows,
                 feeders=frozenset(feeders.get(tally.spec.digest, ())),
-                bound=bound,
+                grounds=tuple(grounds),
             )
         )
     return tuple(w for w in work if w.jobs > 0)
 
 
-def _share(plan: Plan, spec: StageSpec, system: str, sources: Sources) -> float | None:
-    """Return which part of an upper bound is to be expected; None where no run tells."""
-    digest = spec.digest
-    if system and any(digest == s.digest for y in plan.systems for s in y.stages[1:]):
-        own = next(s for s in plan.systems if s.name == system)
-        images = sources.images(system)
-        # Nor does a run's table tell how often a critic has an image drawn again.
-        if images is None or own.review is not None:
-            return None
-        return min(1.0, images / (own.rounds * max(own.max_images, 1)))
-    asked = sum(r.rounds for r in plan.scorers for s in r.stages if s.digest == digest)
-    if system and asked:
-        judged = sources.judged(spec)
-        return None if judged is None else min(1.0, judged / asked)
-    return 1.0
+class Share(NamedTuple):
+    """The part of an upper bound of jobs that is expected."""
+
+    part: float
+    ground: str = ""
+    """Why, where no run tells and not all are certain."""
+
+
+_ALL = Share(1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Expected:
+    """How many of the jobs that follow others are expected."""
+
+    plan: Plan
+    sources: Sources
+    _images: dict[str, Share] = field(default_factory=dict)
+    """By system."""
+
+    @cached_property
+    def queries(self) -> Sequence[Query]:
+        """So many that means are near those of all, at even distances."""
+        step = max(1, len(self.plan.samples) // _MOST_QUERIES)
+        some = islice(self.plan.samples, 0, None, step)
+        return [query for query in some if isinstance(query, Query)]
+
+    def share(self, spec: StageSpec, system: str) -> Share:
+        """Return the share of a stage's jobs that follow drafts of `system`."""
+        own = next((s for s in self.plan.systems if s.name == system), None)
+        if own is None:
+            return _ALL
+        drawing = (s for other in self.plan.systems for s in other.stages[1:])
+        if any(spec.digest == stage.digest for stage in drawing):
+            if system not in self._images:
+                self._images[system] = self._drawn(own)
+            return self._images[system]
+        scorers = [r for r in self.plan.scorers if spec.digest in _digests(r.stages)]
+        return self._judged(spec, own, scorers) if scorers else _ALL
+
+    def _drawn(self, system: System) -> Share:
+        """Return the share of the images that answers may hold."""
+        tries = 1 if system.review is None else system.review.tries
+        redrawn = (1 + tries) / (2 * tries)
+        again = f", and half of the {tries - 1} redraws" if tries > 1 else ""
+        measured = self.sources.images(system.name)
+        if measured is not None:
+            most = system.rounds * max(system.max_images, 1)
+            ground = f"images of earlier runs{again}" if again else ""
+            return Share(min(1.0, measured / most) * redrawn, ground)
+        asking = [query for query in self.queries if query.wants_images]
+        turns = sum(len(query.openings) for query in self.queries)
+        most = system.max_images * system.rounds * turns
+        images = sum(system.expected_images(query) for query in asking)
+        if not most:
+            return _ALL
+        ground = _ground_of_images(system, asking)
+        return Share(images / most * redrawn, f"{ground}{again}")
+
+    def _judged(self, spec: StageSpec, system: System, scorers: Sequence[Scorer]) -> Share:
+        """Return the share of a judging stage's jobs."""
+        measured = self.sources.judged(spec)
+        if measured is not None:
+            return Share(min(1.0, measured / sum(scorer.rounds for scorer in scorers)))
+        systems, expected, most = self.plan.systems, 0, 0
+        for query in self.queries:
+            turns, form = len(query.openings), system.answer_form(query)
+            images = system.expected_images(query)
+            allowed = max(s.max_images * s.rounds * turns for s in systems)
+            for scorer in scorers:
+                most += scorer.rounds * scorer.jobs(query, allowed)
+                if form is not None and scorer.refusal(query, form) is None:
+                    expected += scorer.jobs(query, images)  # no reply is asked for again
+        return Share(expected / most, _JUDGED) if most else _ALL
+
+
+_JUDGED = "each answer that can be scored, once, with the images expected of it"
+_REFERENCES = "as many images as the references hold"
+_HALF = "half of the images that are allowed"
+
+
+def _digests(stages: Iterable[StageSpec]) -> set[str]:
+    return {stage.digest for stage in stages}
+
+
+def _ground_of_images(system: System, asking: Sequence[Query]) -> str:
+    if system.max_images * system.rounds <= 1:
+        return "one image an answer that should hold any, as its protocol draws"
+    told = sum(bool(q.reference and q.reference.images) for q in asking)
+    if told == len(asking):
+        return _REFERENCES
+    return f"{_REFERENCES}, else {_HALF}" if told else _HALF
 
 
 @dataclass(frozen=True, kw_only=True)

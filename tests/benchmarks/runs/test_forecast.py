@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contents import document
 from forecast_helpers import (
     TWO_CPUS,
     drafts,
@@ -21,9 +22,20 @@ from forecast_helpers import (
     write_manifest,
     writing,
 )
+from picture_helpers import smooth
 from report_helpers import board_of
 from scipy import stats
-from trial import Witness, filled, painter, plan_of, reviewed, run, sample, writer
+from trial import (
+    Measuring,
+    Witness,
+    filled,
+    painter,
+    plan_of,
+    reviewed,
+    run,
+    sample,
+    writer,
+)
 
 from plait.benchmarks.runs import planning
 from plait.benchmarks.runs.config import load_config
@@ -32,6 +44,7 @@ from plait.benchmarks.runs.forecast.forecast import (
     Forecast,
     StageForecast,
     concluded,
+    kept_forecast,
 )
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Batches, Origin, Sources, StageRates
@@ -45,6 +58,7 @@ from plait.benchmarks.runs.planning import ForecastOptions, RunPlan, over_budget
 from plait.benchmarks.tasks.task_set import limited
 from plait.cluster.counts import count
 from plait.cluster.executors.simulated import Speeds, World
+from plait.cluster.manifest import other_work
 from plait.cluster.placement import Node, Resources
 from plait.cluster.plan import Plan
 from plait.cluster.records import encode
@@ -52,6 +66,7 @@ from plait.cluster.run import RunResult
 from plait.cluster.store import Store
 from plait.cluster.watcher import RunProgress
 from plait.generators.base import Failure, Kind, Placement, StageSpec
+from plait.generators.document import Query
 from plait.generators.errors import UsageError
 from plait.generators.work import FigureRange
 
@@ -148,6 +163,58 @@ def test_machines_are_described(text: str, machine: Machine | None) -> None:
         assert Machine.of(text) == machine
 
 
+def test_what_was_measured_beside_other_work_is_taken_last_and_said(runs: Path) -> None:
+    measured(runs / "busy", WRITE, [(4, 8.0)], other_work={"cpus": 0.6})
+    plan = writing(WRITE, 8)
+
+    def forecast() -> Forecast:
+        return forecast_of(plan, runs / "new")
+
+    rates = forecast().stages[0].rates
+    assert (rates.seconds, rates.other_work, rates.disturbed) == (
+        at(2.0).seconds,
+        0.6,
+        True,
+    )
+    (note,) = (note for note in forecast().notes if WRITE.name in note)
+    assert "60%" in note
+    measured(runs / "old", WRITE, [(4, 6.0)])
+    rates = forecast().stages[0].rates
+    assert (rates.seconds, rates.other_work) == (at(1.5).seconds, None)
+    assert any(WRITE.name in note for note in forecast().notes)
+    measured(runs / "free", WRITE, [(4, 4.0)], other_work={"cpus": 0.05})
+    rates = forecast().stages[0].rates
+    assert (rates.seconds, rates.disturbed) == (at(1.0).seconds, False)
+    assert not any(WRITE.name in note for note in forecast().notes)
+
+
+def test_a_run_keeps_the_most_other_work_that_its_commands_found(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"cpus": 0.3}
+    module = "plait.benchmarks.runs.forecast.forecast.other_work"
+    monkeypatch.setattr(module, lambda: dict(found))
+    measured(runs / "a", WRITE, [(1, 1.0)])
+    made = forecast_of(writing(WRITE, 8), runs / "new")
+    assert kept_forecast(made, runs / "new")["other_work"] == {"cpus": 0.3}
+    write_manifest(runs / "new", [WRITE], forecast={}, other_work={"cpus": 0.5})
+    assert kept_forecast(made, runs / "new")["other_work"] == {"cpus": 0.5}
+    # Of records that were made before it was noted, nothing is known.
+    write_manifest(runs / "new", [WRITE], forecast={})
+    assert "other_work" not in kept_forecast(made, runs / "new")
+
+
+def test_other_work_is_what_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    # user, nice, system, idle, waiting for a disk, interrupts, soft ones, stolen
+    ticks = iter([[10, 0, 10, 100, 20, 0, 0, 0], [40, 0, 20, 150, 30, 0, 0, 0]])
+    monkeypatch.setattr("plait.cluster.manifest._cpu_ticks", lambda: next(ticks))
+    monkeypatch.setattr("plait.cluster.manifest._said", lambda *command: "0\n37\n[N/A]\n")
+    assert other_work(0.0) == {"cpus": 0.4, "gpus": 0.37}
+    monkeypatch.setattr("plait.cluster.manifest._cpu_ticks", list)
+    monkeypatch.setattr("plait.cluster.manifest._said", lambda *command: None)
+    assert other_work(0.0) == {}
+
+
 # -------------------------------------------------------------------------------- work
 
 
@@ -162,16 +229,71 @@ def left(of: Plan, root: Path) -> dict[str, StageWork]:
     return {w.spec.name: w for w in work_of(of, counts, Sources.at(root, TWO_CPUS))}
 
 
-def test_without_earlier_runs_the_most_is_counted_and_said(runs: Path) -> None:
+def test_without_earlier_runs_half_of_the_images_allowed_are_expected(runs: Path) -> None:
     of = left(drawing(6), runs / "new")
-    assert [(w.known, w.jobs, w.bound) for w in of.values()] == [
-        (6, 6, False),
-        (0, 24, True),
-        (0, 6, True),
+    assert [(w.known, w.jobs, len(w.grounds)) for w in of.values()] == [
+        (6, 6, 0),
+        (0, 12, 1),
+        (0, 6, 1),
     ]
     write, paint, measure = (w.spec for w in of.values())
-    assert of[paint.name].flows == {write.digest: 24.0}
+    assert of[paint.name].flows == {write.digest: 12.0}
     assert of[measure.name].flows == {paint.digest: 6.0}
+
+
+PICTURE = smooth()
+
+
+@pytest.mark.parametrize(
+    ("most", "references", "wanting", "tries", "images"),
+    [
+        (1, 3, 6, 1, 6.0),  # one each, as the protocol draws, whatever references hold
+        (4, 3, 6, 1, 18.0),
+        (2, 3, 6, 1, 12.0),
+        (4, 3, 4, 1, 12.0),  # none where none are wanted
+        (4, 0, 6, 1, 12.0),
+        (4, 3, 6, 3, 36.0),  # half of the two redraws of each
+        (0, 3, 6, 1, 0.0),
+    ],
+)
+def test_images_are_expected_as_protocol_and_references_have_them(
+    runs: Path, most: int, references: int, wanting: int, tries: int, images: float
+) -> None:
+    plan = drawing(6, most)
+    if tries > 1:
+        system = reviewed(plan.systems[0], tries=tries)
+        plan = replace(plan, systems=[replace(system, max_images=most)])
+    truth = document("words", *[PICTURE] * references)
+    queries = [
+        replace(q, reference=truth, wants_images=i < wanting)
+        for i, q in enumerate(plan.samples)
+        if isinstance(q, Query)
+    ]
+    of = left(replace(plan, samples=queries), runs / "new")
+    found = of["painter0"].jobs if "painter0" in of else 0.0
+    assert found == pytest.approx(images)
+
+
+class AskedAgain(Measuring):
+    """Asks once more after a reply that cannot be read."""
+
+    @property
+    def rounds(self) -> int:
+        return 2
+
+
+def test_judgements_are_expected_of_what_can_be_scored_without_second_replies(
+    runs: Path,
+) -> None:
+    plan = drawing(6)
+    asked = [
+        replace(q, wants_images=i < 4)
+        for i, q in enumerate(plan.samples)
+        if isinstance(q, Query)
+    ]
+    picky = AskedAgain(images_only=True)
+    of = left(replace(plan, samples=asked, scorers=[picky]), runs / "new")
+    assert of["measure"].jobs == pytest.approx(4.0)
 
 
 def test_earlier_runs_tell_how_many_images_and_judgements_follow(runs: Path) -> None:
@@ -185,11 +307,11 @@ def test_earlier_runs_tell_how_many_images_and_judgements_follow(runs: Path) -> 
     of = left(drawing(6), runs / "new")
     assert of["painter0"].jobs == pytest.approx(9.0)
     assert of["measure"].jobs == pytest.approx(3.0)  # four judged of eight documents
-    assert not any(w.bound for w in of.values())
-    # Nothing tells how many images a critic has drawn again.
+    assert not any(w.grounds for w in of.values())
+    # Nothing tells how many images a critic has drawn again: half of those it may.
     judged = replace(drawing(6), systems=[reviewed(drawing(6).systems[0], tries=2)])
     painting = left(judged, runs / "new")["painter0"]
-    assert (painting.jobs, painting.bound) == (6 * 4 * 2, True)
+    assert (painting.jobs, len(painting.grounds)) == (6 * 1.5 * 1.5, 1)
     # What the run has made since then is read too.
     filled(drawing(8), runs / "before")
     counts = {"planned": 16, "missing": 0}
