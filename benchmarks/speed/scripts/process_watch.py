@@ -80,7 +80,7 @@ class ProcessWatch(CpuClock):
         super()._look_at(process)
         self._resident[process.pid] = process.memory_info().rss
         if process == self._root:
-            self.driver_bytes = max(self.driver_bytes, _peak_bytes(process))
+            self.driver_bytes = max(self.driver_bytes, peak_bytes(process.pid))
 
     def _role(self, process: psutil.Process) -> Role:
         if process == self._root:
@@ -93,13 +93,13 @@ class ProcessWatch(CpuClock):
         return "Ray" if "/ray/" in line else "other"
 
 
-def _peak_bytes(process: psutil.Process) -> int:
+def peak_bytes(pid: int) -> int:
     """Return the high-water mark of resident memory; without /proc, what is resident."""
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return 1024 * int(line.split()[1])
-    return int(process.memory_info().rss)
+    return int(psutil.Process(pid).memory_info().rss)
 
 
 def _part_counts(root: Path) -> list[int]:
