@@ -12,7 +12,8 @@ that are there and for some that are not, and says what it took. Memory is the h
 mark of that process, beside what it held before the store was opened. Files come from the
 page cache where the machine has room for it.
 
-With `--folder`, runs are kept there, and those that are there already are opened again.
+With `--folder`, runs are kept there, and those that are there already are opened again;
+with `--make` too, they are only made.
 """
 
 from __future__ import annotations
@@ -221,13 +222,20 @@ def row_of(about: Mapping[str, Any], kind: str, taken: Opened) -> list[str]:
     ]
 
 
+def make_unless_there(
+    root: Path, kind: MadeKind, records: int, part_rows: int
+) -> float | None:
+    """Make the records; return how many seconds that took, None where they are there."""
+    if (root / "made.json").exists():
+        return None
+    began = time.perf_counter()
+    make_records(root, kind, records, part_rows)
+    return time.perf_counter() - began
+
+
 def measure(root: Path, kind: MadeKind, records: int, part_rows: int) -> dict[str, Any]:
     """Make the records unless they are there, and open them in a process of its own."""
-    made_s = None
-    if not (root / "made.json").exists():
-        began = time.perf_counter()
-        make_records(root, kind, records, part_rows)
-        made_s = time.perf_counter() - began
+    made_s = make_unless_there(root, kind, records, part_rows)
     about = {"made_s": made_s, "bytes": _size(root)}
     module = "plait.benchmarks.speed.scripts.large_index"
     command = [sys.executable, "-m", module, "--kind", kind, "--open", str(root)]
@@ -242,6 +250,7 @@ def main(words: Sequence[str] | None = None) -> int:
     script.parser.add_argument("--kind", default="score", choices=["score", "draft"])
     script.parser.add_argument("--part-rows", type=int, default=1_000_000)
     script.parser.add_argument("--folder", type=Path)
+    script.parser.add_argument("--make", action="store_true")
     script.parser.add_argument("--open", type=Path)
     options = script.options()
     if options.open:
@@ -252,7 +261,12 @@ def main(words: Sequence[str] | None = None) -> int:
         folder = (options.folder or Path(temporary)).absolute()
         for records in numbers:
             root = folder / f"made-{options.kind}-{records}"
+            if options.make:
+                make_unless_there(root, options.kind, records, options.part_rows)
+                continue
             taken.append(measure(root, options.kind, records, options.part_rows))
+    if options.make:
+        return 0
     cells = [row_of(about, options.kind, Opened(**about["opened"])) for about in taken]
     title = f"The index of one stage, {options.part_rows:,} records to a part"
     table = ResultTable.of(title, HEAD, cells)
