@@ -68,7 +68,7 @@ class Actor:
         file = io.BytesIO()
         colour = (number % 256, number // 256 % 256, 7)
         Image.new("RGB", (32, 32), colour).save(file, "PNG")
-        said = f"An answer: {asked[:200]}"
+        said = f"An answer: {asked[-(100 + number % 100) :]}"
         return {"id": query["id"], "system": system, "text": said, "image": file.getvalue()}
 
     def _scores(self, text: str) -> Row:

@@ -12,7 +12,7 @@ from plait import Candidate, Draft, Image, Request, Result, Score, Text
 
 
 class Instant:
-    """Answers with the question and a one-coloured picture of 32 x 32 pixels."""
+    """Answers with the end of the question and a one-coloured picture of 32 x 32 pixels."""
 
     kind, version, seeded = "draft", 1, False
     which = 0
@@ -29,7 +29,7 @@ class Instant:
         file = io.BytesIO()
         colour = (number % 256, number // 256 % 256, 7)
         Pillow.new("RGB", (32, 32), colour).save(file, "PNG")
-        said = Text(f"An answer: {asked[:200]}")
+        said = Text(f"An answer: {asked[-(100 + number % 100) :]}")
         return Result(Draft((said, Image.of(file.getvalue()))))
 
 
