@@ -15,8 +15,9 @@ round in the reverse order of the one before, each as whole processes on a Ray o
 Phases are `run`; `resume`, the same command with nothing missing; `plan`, what `plait plan`
 takes beside a run that is complete. A run is divided at the end of `making records` in its
 own trace, `spans.jsonl`: what comes before is the start and all commits, what comes after
-is compaction, reading back, tables and page. A record is an answer or a score. Ratios are
-taken round by round, to the pool of one call.
+is compaction, reading back, tables and page. A record is an answer or a score. How the
+driver grows is seen in the second half of the time in which records are made, after
+everything has been loaded. Ratios are taken round by round, to the pool of one call.
 
 With `--folder` runs are kept there, and phases without `run` take those that they find.
 `--command "plait run x.toml"` measures only that command, in the folder.
@@ -34,7 +35,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from PIL import Image
 
@@ -68,7 +69,8 @@ STAGES = "instant_stages"
 """The module of the stages, which is written beside the data."""
 HEAD = [
     *("batch", "variant", "phase", "wall s", "CPU s driver", "workers", "Ray", "other"),
-    *("driver ms/record", "driver MiB", "all MiB", "files", "of a stage"),
+    *("driver ms/record", "driver MiB", "all MiB", "driver grows B/record"),
+    *("files", "of a stage"),
     *("x wall", "x CPU", "x driver CPU", "else on machine CPU s"),
 ]
 
@@ -98,6 +100,8 @@ class Measurement:
     phase: str
     round: int
     measured: Measured
+    grown: float | None = None
+    """Bytes by which the driver grew with each record in the second half of making them."""
 
 
 # ---------------------------------------------------------------------------- the work
@@ -176,19 +180,32 @@ def measure(
     command = command_of(work, batch, variant, phase, out)
     whole, watch, said = watched(command, cwd=work.folder, parts=out)
     yield Measurement(batch, variant, phase, number, whole)
-    if phase == "run":
-        moment = _last_commit(variant, out, said)
-        for name, used in _divided(whole, watch, moment).items():
-            yield Measurement(batch, variant, name, number, replace(whole, total=used))
+    if phase != "run":
+        return
+    making = _making(variant, out, whole, said)
+    first, last = (making.begin + making.end) / 2, making.end
+    grown_mib = watch.driver_mib(last) - watch.driver_mib(first)
+    grown = grown_mib * 2**20 / (work.records / 2)
+    for name, used in _divided(whole, watch, making.end).items():
+        part = Measurement(batch, variant, name, number, replace(whole, total=used))
+        yield replace(part, grown=grown) if name == COMMITS else part
 
 
-def _last_commit(variant: str, out: Path, said: str) -> float:
-    """Return when everything was committed, in seconds since the epoch."""
+class Making(NamedTuple):
+    """When the records were made, in seconds since the epoch."""
+
+    begin: float
+    end: float
+
+
+def _making(variant: str, out: Path, whole: Measured, said: str) -> Making:
     if variant != "plait":
-        return float(json.loads(said.strip().splitlines()[-1])["committed"])
+        committed = json.loads(said.strip().splitlines()[-1])["committed"]
+        return Making(whole.began, committed)
     session = read_sessions(out)[-1]
-    end_us = max(phase.end for phase in session.phases if phase.name == MAKING)
-    return session.start_ns / 1e9 + end_us / 1e6
+    phases = [phase for phase in session.phases if phase.name == MAKING]
+    start_s = session.start_ns / 1e9
+    return Making(start_s + phases[0].begin / 1e6, start_s + phases[-1].end / 1e6)
 
 
 def _divided(whole: Measured, watch: ProcessWatch, moment: float) -> dict[str, Used]:
@@ -267,6 +284,7 @@ def _row(
         f"{1000 * driver / work.records:.3f}",
         f"{median(measured.driver_mib for measured in all_of):,.0f}",
         f"{median(measured.all_mib for measured in all_of):,.0f}",
+        _median([one.grown for one in group if one.grown is not None], ".0f"),
         f"{max(measured.files for measured in all_of):,}",
         f"{max(measured.files_of_stage for measured in all_of):,}",
         _ratio((own.wall_s, peer.wall_s) for own, peer in pairs),
@@ -276,13 +294,16 @@ def _row(
     ]
 
 
+def _median(values: Sequence[float], form: str) -> str:
+    return f"{median(values):{form}}" if values else "-"
+
+
 def _seconds(totals: Sequence[Used], role: Role) -> str:
     return f"{median(used.cpu_s[role] for used in totals):.1f}"
 
 
 def _ratio(pairs: Iterator[tuple[float, float]]) -> str:
-    ratios = [own / peer for own, peer in pairs if peer]
-    return f"{median(ratios):.2f}" if ratios else "-"
+    return _median([own / peer for own, peer in pairs if peer], ".2f")
 
 
 # ---------------------------------------------------------------------- the command

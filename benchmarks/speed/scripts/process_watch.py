@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import psutil  # type: ignore[import-untyped]
 
@@ -28,6 +28,7 @@ Role = Literal["driver", "worker", "Ray", "other"]
 """What a process of a command is."""
 ROLES: tuple[Role, ...] = get_args(Role)
 EVERY_S = 0.2
+MOMENTS = 200
 HOW = (
     f"Every {EVERY_S:g} s the process tree of the command is read from /proc: user and "
     "system time by process (of one that has ended, its last reading; of the driver, one "
@@ -39,6 +40,14 @@ HOW = (
 )
 
 
+class Resident(NamedTuple):
+    """Resident memory at a moment."""
+
+    moment: float
+    driver_mib: float
+    all_mib: float
+
+
 class ProcessWatch(CpuClock):
     """The processor time of a command by role, its memory, and the part files it keeps."""
 
@@ -47,12 +56,11 @@ class ProcessWatch(CpuClock):
         super().__init__(EVERY_S, pid)
         self.driver_bytes = 0
         """The most memory that the driver has had resident."""
-        self.all_bytes = 0
-        """The most of all processes together."""
         self.files = 0
         """The most part files at a time, of all stages."""
         self.files_of_stage = 0
         """The most of one stage."""
+        self.memory: list[Resident] = []
         self._parts = parts
         self._by_role: list[tuple[float, Mapping[Role, float]]] = []
         self._roles: dict[int, Role] = {}
@@ -62,14 +70,23 @@ class ProcessWatch(CpuClock):
         """Return the CPU seconds of `role` up to `moment`, to the sampling step."""
         return max((by[role] for when, by in self._by_role if when <= moment), default=0.0)
 
+    def driver_mib(self, moment: float) -> float:
+        """Return what the driver had resident at `moment`, in MiB."""
+        return next(
+            (r.driver_mib for r in reversed(self.memory) if r.moment <= moment), 0.0
+        )
+
     def _sample(self) -> None:
         self._resident.clear()
         super()._sample()
         used: dict[Role, float] = dict.fromkeys(ROLES, 0.0)
         for pid, seconds in self._seen.items():
             used[self._roles[pid]] += seconds
-        self._by_role.append((self.points[-1][0], used))
-        self.all_bytes = max(self.all_bytes, sum(self._resident.values()))
+        moment = self.points[-1][0]
+        self._by_role.append((moment, used))
+        if resident := self._resident.get(self._root.pid):
+            every = sum(self._resident.values())
+            self.memory.append(Resident(moment, resident / 2**20, every / 2**20))
         counts = _part_counts(self._parts)
         self.files = max(self.files, sum(counts))
         self.files_of_stage = max(self.files_of_stage, *counts)
@@ -141,6 +158,8 @@ class Measured:
     """Processes ready to run when it began, as the mean of a minute."""
     began: float
     """Seconds since the epoch."""
+    memory: Sequence[Resident]
+    """At about `MOMENTS` of its samples."""
 
 
 def watched(
@@ -178,12 +197,13 @@ def watched(
     measured = Measured(
         total,
         driver_mib=watch.driver_bytes / 2**20,
-        all_mib=watch.all_bytes / 2**20,
+        all_mib=max((resident.all_mib for resident in watch.memory), default=0.0),
         files=watch.files,
         files_of_stage=watch.files_of_stage,
         others_cpu_s=max(0.0, meanwhile - total.all_cpu_s),
         load=load,
         began=began,
+        memory=watch.memory[:: 1 + len(watch.memory) // MOMENTS],
     )
     return measured, watch, said
 

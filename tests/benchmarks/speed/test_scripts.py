@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import subprocess
 import sys
 import time
@@ -106,13 +107,14 @@ def test_a_command_is_watched_by_role(tmp_path):
     assert (measured.files, measured.files_of_stage) == (3, 2)
     assert 1 < measured.driver_mib < measured.all_mib
     assert watch.used("driver", measured.began - 1) == 0
+    assert watch.driver_mib(measured.began - 1) == 0 < watch.driver_mib(math.inf)
     with pytest.raises(RuntimeError, match="ended with 3"):
         watched([sys.executable, "-c", "exit(3)"], cwd=tmp_path, parts=tmp_path)
 
 
 def measurement_of(variant, phase, number, seconds):
     cpu_s = {"driver": seconds, "worker": seconds, "Ray": 0.0, "other": 0.0}
-    measured = Measured(Used(10 * seconds, cpu_s), 1.0, 2.0, 3, 2, 0.0, 0.0, 0.0)
+    measured = Measured(Used(10 * seconds, cpu_s), 1.0, 2.0, 3, 2, 0.0, 0.0, 0.0, [])
     return Measurement(8, variant, phase, number, measured)
 
 
