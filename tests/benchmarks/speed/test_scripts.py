@@ -92,7 +92,6 @@ pathlib.Path("out/stages/a").mkdir(parents=True)
 for name in ("stages/a/part-1", "stages/a/part-2", "part-3"):
     pathlib.Path(f"out/{name}.parquet").touch()
 exec(burn.format(0.3))
-# Its parent waits, so that its last reading is not far from its end.
 subprocess.run([sys.executable, "-c", burn.format(1.0), "default_worker.py"])
 print("said")
 """
