@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkpoint import Checkpoint
 from histories import history_of
 
 from plait.cluster.lock import RunLock
@@ -34,6 +35,24 @@ def test_a_seed_has_one_history() -> None:
     first, second = history_of(17), history_of(17)
     assert (first.faults, first.commands) == (second.faults, second.commands)
     assert first.world.now == second.world.now
+
+
+def test_a_series_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    place, found = tmp_path / "seeds.jsonl", []
+
+    def result(of: Checkpoint, seed: int) -> Any:
+        return of.result(seed, lambda: found.append(seed) or {"wrong": [seed]})
+
+    for seed in (3, 4):
+        assert result(Checkpoint(place), seed) == {"wrong": [seed]}
+    whole = place.read_text()
+    # Of the first by other code; of the next the beginning of a line.
+    place.write_text(whole.replace('"code": "', '"code": "other ', 1) + whole[:9])
+    for _ in range(2):
+        again = Checkpoint(place)
+        assert [result(again, n) for n in (3, 4)] == [{"wrong": [3]}, {"wrong": [4]}]
+    assert found == [3, 4, 3]
+    assert result(Checkpoint(None), 4) == {"wrong": [4]}
 
 
 def stopped_is_free(pool: WorkerPool) -> dict[str, Resources]:

@@ -1,7 +1,10 @@
 """Runs that are disturbed at random moments, and what must hold when they are done.
 
 python tests/helpers/faults.py --seeds 20       workers and drivers are killed
+python tests/helpers/faults.py --kills 100      until there were so many
 python tests/helpers/faults.py --machines       machines too, and cut off, as root
+
+With `--checkpoint FILE` what came of each seed is kept, and the same command goes on.
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import psutil
 import pyarrow.parquet as pq
 import typer
+from checkpoint import Checkpoint
 from paths import HELPERS, PYTHON_PATH, SOURCE
 
 DRAFTED = 35
@@ -44,6 +50,10 @@ class Disturbance:
     identical: bool
     wasted: float
     """Records computed more than once, as a share of all."""
+
+    @property
+    def kills(self) -> int:
+        return self.worker_kills + self.driver_kills
 
     @property
     def good(self) -> bool:
@@ -109,6 +119,12 @@ def disturbed(
     return _verdict(root, log, seed, commands, kills, expected)
 
 
+def _result(
+    root: Path, env: Mapping[str, str], seed: int, expected: bytes
+) -> dict[str, Any]:
+    return asdict(disturbed(root, env, seed, expected))
+
+
 def stages_given_up(root: Path) -> int:
     """How often a command on `root` ended a stage whose workers died while loading."""
     log = root / "run.log"
@@ -160,6 +176,12 @@ def _verdict(
 def main(
     seeds: Annotated[int, typer.Option(help="How many runs to disturb.")] = 20,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    kills: Annotated[
+        int, typer.Option(help="With it, as many seeds as it takes to kill so often.")
+    ] = 0,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Where what came of each seed is kept.")
+    ] = None,
     machines: Annotated[
         bool, typer.Option("--machines", help="Disturb two machines, as root.")
     ] = False,
@@ -175,23 +197,35 @@ def main(
     context = start_local(num_cpus=4)
     env = dict(os.environ, TRIAL_RAY=context.address_info["gcs_address"])
     env["PYTHONPATH"] = PYTHON_PATH
-    bad = 0
+    all_of: list[Disturbance] = []
+    known = Checkpoint(checkpoint)
     with tempfile.TemporaryDirectory() as folder:
         expected = undisturbed(Path(folder) / "calm", env)
         print(
             "seed  commands  workers killed  drivers killed  records  missing  duplicated"
             "  leaderboard  drafted again"
         )
-        for seed in range(first, first + seeds):
-            d = disturbed(Path(folder) / f"seed{seed}", env, seed, expected)
+        for seed in count(first) if kills else range(first, first + seeds):
+            root = Path(folder) / f"seed{seed}"
+            find = partial(_result, root, env, seed, expected)
+            d = Disturbance(**known.result(seed, find))
+            all_of.append(d)
             same = "identical" if d.identical else "DIFFERS"
-            kills = f"{d.worker_kills:14}  {d.driver_kills:14}"
+            killed = f"{d.worker_kills:14}  {d.driver_kills:14}"
             records = f"{d.records:7}  {d.missing:7}  {d.duplicated:10}"
-            line = f"{seed:4}  {d.commands:8}  {kills}  {records}  {same:>11}"
+            line = f"{seed:4}  {d.commands:8}  {killed}  {records}  {same:>11}"
             print(f"{line}  {d.wasted:12.0%}", flush=True)
-            bad += not d.good
-    print(f"{seeds - bad} of {seeds} disturbed runs ended as if undisturbed")
-    raise typer.Exit(1 if bad else 0)
+            if kills and sum(d.kills for d in all_of) >= kills:
+                break
+    good = sum(d.good for d in all_of)
+    print(
+        f"{good} of {len(all_of)} disturbed runs ended as if undisturbed; "
+        f"{sum(d.worker_kills for d in all_of)} workers and "
+        f"{sum(d.driver_kills for d in all_of)} drivers were killed, "
+        f"{sum(d.missing for d in all_of)} records are missing, "
+        f"{sum(d.duplicated for d in all_of)} are there twice"
+    )
+    raise typer.Exit(int(good < len(all_of)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python tests/helpers/histories.py --seeds 10000     each, and the seeds that failed
     python tests/helpers/histories.py --first 4711      one again
 
+With `--checkpoint FILE` what came of each seed is kept, and the same command goes on.
 The scheduler, the workers and the store are the real ones; see `executors/simulated.py`.
 """
 
@@ -28,6 +29,7 @@ import typer
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from checkpoint import Checkpoint
 from stages import Writer
 from trial import LIGHT, Witness, painter, plan_of, sample, write_board, writer
 
@@ -333,16 +335,23 @@ def history_of(seed: int) -> History:
     return history
 
 
-def main(seeds: int = 1000, first: int = 0) -> None:
+def result_of(seed: int) -> dict[str, Any]:
+    """What is counted of a seed's history."""
+    history = history_of(seed)
+    faults = {name: n for name, n in history.faults.items() if n}
+    return {"faults": faults, "wrong": history.wrong}
+
+
+def main(seeds: int = 1000, first: int = 0, checkpoint: Path | None = None) -> None:
     """Live through one history a seed; 1 where one ended wrong."""
     faults: Counter[str] = Counter()
-    bad = []
+    known, bad = Checkpoint(checkpoint), []
     for seed in range(first, first + seeds):
-        history = history_of(seed)
-        faults += history.faults
-        if history.wrong:
+        result = known.result(seed, partial(result_of, seed))
+        faults.update(result["faults"])
+        if result["wrong"]:
             bad.append(seed)
-            print(f"seed {seed}: {'; '.join(history.wrong)}", flush=True)
+            print(f"seed {seed}: {'; '.join(result['wrong'])}", flush=True)
     print(f"{seeds} histories with {dict(faults)}; wrong: {bad or 'none'}")
     raise typer.Exit(bool(bad))
 

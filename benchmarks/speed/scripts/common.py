@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil  # type: ignore[import-untyped]
 
@@ -34,27 +34,34 @@ class Script:
         check_outs(options.out)
         return options
 
-    def report(self, title: str, table: ResultTable, about: Mapping[str, Any]) -> None:
-        """Print the table, and write it with its origin."""
+    def report(
+        self, title: str, table: ResultTable, about: Mapping[str, Any], **more: Any
+    ) -> None:
+        """Print the table, and write it with its origin; `more` goes to .json files."""
         command = " ".join([self._command, *self._words])
         page = markdown_page(title, [command, provenance_line(about)], [table])
         head = [column.heading for column in table.columns]
         rows = [dict(zip(head, (c.full for c in r), strict=True)) for r in table.rows]
         console().print(table.rich)
-        write_outs(self.options().out, lambda: {"about": about, "rows": rows}, lambda: page)
+        data = {"about": about, "rows": rows, **more}
+        write_outs(self.options().out, lambda: data, lambda: page)
 
 
 class CpuClock:
-    """Processor time of this process and all its descendants, sampled in a thread."""
+    """Processor time of a process and all its descendants, sampled in a thread.
 
-    def __init__(self, every_s: float = 0.05) -> None:
+    By default of this process.
+    """
+
+    def __init__(self, every_s: float = 0.05, pid: int | None = None) -> None:
         self.points: list[tuple[float, float]] = []
+        self._root = psutil.Process(pid)
         self._every_s = every_s
         self._seen: dict[int, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> CpuClock:
+    def __enter__(self) -> Self:
         self._sample()
         self._thread.start()
         return self
@@ -73,10 +80,17 @@ class CpuClock:
             self._sample()
 
     def _sample(self) -> None:
-        own = psutil.Process()
-        for process in (own, *own.children(recursive=True)):
+        for process in self._tree():
             with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                # A process that has ended keeps its last reading.
-                self._seen[process.pid] = times.user + times.system
+                self._look_at(process)
         self.points.append((time.time(), sum(self._seen.values())))
+
+    def _tree(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            return [self._root, *self._root.children(recursive=True)]
+        return [self._root]
+
+    def _look_at(self, process: psutil.Process) -> None:
+        times = process.cpu_times()
+        # A process that has ended keeps its last reading.
+        self._seen[process.pid] = times.user + times.system

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import subprocess
 import sys
 import time
@@ -17,8 +18,17 @@ from paths import CHECKOUT
 from typer.testing import CliRunner
 
 from plait.benchmarks.speed import command, measurement
-from plait.benchmarks.speed.scripts import many_gpus, orchestration, series, small_jobs
+from plait.benchmarks.speed.scripts import (
+    engine_cost,
+    large_index,
+    many_gpus,
+    orchestration,
+    series,
+    small_jobs,
+)
 from plait.benchmarks.speed.scripts.common import CpuClock
+from plait.benchmarks.speed.scripts.engine_cost import COMMITS, TABLES, Measurement, Work
+from plait.benchmarks.speed.scripts.process_watch import Measured, Used, watched
 from plait.benchmarks.tasks.task_set import load
 from plait.cli import app
 from plait.cluster.stage_queue import StageQueue
@@ -32,7 +42,7 @@ def rows_of(path):
 
 
 def test_other_files_are_refused_before_measuring():
-    for script in (many_gpus, orchestration, small_jobs):
+    for script in (engine_cost, large_index, many_gpus, orchestration, small_jobs):
         with pytest.raises(UsageError, match=r"'x\.csv' must end in \.json or \.md"):
             script.main(["--out", "x.csv"])
 
@@ -73,6 +83,94 @@ def test_the_clock_counts_this_process_and_its_children():
             time.sleep(0.01)
         child.communicate(b"\n")
     assert 0.2 <= clock.at(time.time()) < 5.0
+
+
+PARENT = """
+import pathlib, subprocess, sys, time
+burn = "import time\\nwhile time.process_time() < {}: pass\\n"
+pathlib.Path("out/stages/a").mkdir(parents=True)
+for name in ("stages/a/part-1", "stages/a/part-2", "part-3"):
+    pathlib.Path(f"out/{name}.parquet").touch()
+exec(burn.format(0.3))
+subprocess.run([sys.executable, "-c", burn.format(1.0), "default_worker.py"])
+print("said")
+"""
+
+
+def test_a_command_is_watched_by_role(tmp_path):
+    command = [sys.executable, "-c", PARENT]
+    measured, watch, said = watched(command, cwd=tmp_path, parts=tmp_path / "out")
+    assert said == "said\n"
+    assert 0.2 <= measured.total.cpu_s["driver"] < measured.total.cpu_s["worker"]
+    assert measured.total.cpu_s["Ray"] == measured.total.cpu_s["other"] == 0
+    assert (measured.files, measured.files_of_stage) == (3, 2)
+    assert 1 < measured.driver_mib < measured.all_mib
+    assert watch.used("driver", measured.began - 1) == 0
+    assert watch.driver_mib(measured.began - 1) == 0 < watch.driver_mib(math.inf)
+    with pytest.raises(RuntimeError, match="ended with 3"):
+        watched([sys.executable, "-c", "exit(3)"], cwd=tmp_path, parts=tmp_path)
+
+
+def measurement_of(variant, phase, number, seconds):
+    cpu_s = {"driver": seconds, "worker": seconds, "Ray": 0.0, "other": 0.0}
+    measured = Measured(Used(10 * seconds, cpu_s), 1.0, 2.0, 3, 2, 0.0, 0.0, 0.0, [])
+    return Measurement(8, variant, phase, number, measured)
+
+
+def test_the_engine_is_compared_round_by_round_with_the_pool_at_the_same_phase(tmp_path):
+    seconds = {"plait": (4, 9, 4), "pool": (1, 3, 4)}
+    taken = [
+        measurement_of(variant, phase, number, times * value)
+        for variant, values in seconds.items()
+        for number, value in enumerate(values)
+        for phase, times in (("run", 1), (COMMITS, 2))
+    ]
+    table = engine_cost.table_of(taken, Work(tmp_path, 1000, 2, 1, "ray"))
+    head = [column.heading for column in table.columns]
+    rows = [dict(zip(head, (c.text for c in row), strict=True)) for row in table.rows]
+    assert [(row["variant"], row["phase"]) for row in rows] == [
+        (variant, phase) for variant in seconds for phase in ("run", COMMITS)
+    ]
+    assert [row["x wall"] for row in rows] == ["3.00", "3.00", "1.00", "1.00"]
+    assert rows[1]["driver ms/record"] == "2.000"  # 8 s, 4,000 records
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_the_engine_and_the_pool_do_the_same_work(tmp_path):
+    words = ["--queries", "9", "--systems", "2", "--scorers", "2", "--batches", "4"]
+    out = tmp_path / "cost.json"
+    words += ["--repeats", "1", "--folder", str(tmp_path), "--out", str(out)]
+    assert engine_cost.main(words) == 0
+    found = json.loads(out.read_text())
+    phases = {(one["variant"], one["phase"]) for one in found["measurements"]}
+    each = {"run", COMMITS, TABLES, "resume"}
+    assert phases == {
+        (variant, phase)
+        for variant in engine_cost.VARIANTS
+        for phase in each | ({"plan"} if variant == "plait" else set())
+    }
+    board = json.loads((tmp_path / "plait-4-0" / "leaderboard.json").read_text())
+    assert [(row["done"], row["scored"]) for row in board] == [(9, 18)] * 2
+    for variant in ("pool", "pool-2"):
+        work, out = Work(tmp_path, 9, 2, 2, "ray"), tmp_path / f"{variant}-4-0"
+        again = engine_cost.command_of(work, 4, variant, "resume", out)
+        said = subprocess.run(again, cwd=tmp_path, capture_output=True, check=True).stdout
+        assert json.loads(said)["answers"] == 18
+
+
+def test_made_records_are_all_in_the_index(tmp_path):
+    out = tmp_path / "index.json"
+    for kind in ("score", "draft"):
+        words = ["--records", "2500", "--part-rows", "1000", "--kind", kind]
+        assert large_index.main([*words, "--out", str(out)]) == 0
+        (found,) = json.loads(out.read_text())["measurements"]
+        assert found["opened"]["records"] == 2500
+        assert found["bytes"] > 40 * 2500
+    keys = large_index.keys_of(3, 5)
+    assert keys.validate(full=True) is None
+    assert len(set(keys.to_pylist())) == 5
+    assert {len(key) for key in keys.to_pylist()} == {large_index.KEY_DIGITS}
 
 
 def answers(text="a cat", grey=7, score=0.5):
