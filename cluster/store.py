@@ -249,8 +249,8 @@ class Store:
         """By part, the damage that readers went on without."""
         self.suspects: set[str] = set()
         """Parts that a worker reported damaged."""
-        unread = former is None or former.damage
-        self._indices: dict[str, RecordIndex] = {} if unread else former._indices
+        intact = former if former is not None and not former.damage else None
+        self._indices: dict[str, RecordIndex] = intact._indices if intact else {}
         """By the stage's digest."""
         self._values = ValueCache(_VALUES_BYTES)
         self._fresh = _Fresh(_FRESH_BYTES)
