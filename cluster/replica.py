@@ -22,7 +22,7 @@ State = Literal["starting", "loading", "ready", "stopping"]
 
 _IN_FLIGHT = 2
 """Messages per worker: batches of one are computed while inputs of the next are read."""
-_MESSAGE_S = 0.1
+_MESSAGE_S = 0.2
 """How much work a message holds at least, where batches are short: each costs the driver
 and the worker a millisecond or two, and the worker an fsync."""
 _MOST_BATCHES = 32

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate, pairwise
 from typing import Any, Literal, Self, TypeVar
 
@@ -22,6 +22,29 @@ from plait.generators.thoughts import Reply, holds_thought, separate
 Role = Literal["system", "user", "assistant"]
 
 
+C = TypeVar("C")
+
+
+def _pickle_as_call(kind: type[C]) -> type[C]:
+    """Have values of a frozen data class pickled as the call that makes them.
+
+    A message to a worker holds thousands of values, and what such a class does by itself
+    looks its fields up anew for each: that takes three times as long.
+    """
+    fields_ = dataclasses.fields(kind)  # type: ignore[arg-type]
+    names = [f.name for f in fields_ if not f.kw_only]
+    others = [f.name for f in fields_ if f.kw_only]
+
+    def reduce(self: C) -> tuple[Any, ...]:
+        values = tuple([getattr(self, name) for name in names])
+        named = {n: v for n in others if (v := getattr(self, n)) is not None}
+        return (partial(kind, **named) if named else kind), values
+
+    kind.__reduce__ = reduce  # type: ignore[method-assign,assignment]
+    return kind
+
+
+@_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class Text:
     """A run of text."""
@@ -60,11 +83,13 @@ class Blob:
         return self.data
 
 
+@_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class Image(Blob):
     """An encoded image (PNG, JPEG, WebP, ...); `plait.generators.images` decodes it."""
 
 
+@_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class Payload(Blob):
     """Named tensors as safetensors bytes: VQ codes, hidden states, conditioning."""
@@ -77,6 +102,7 @@ Content = tuple[Text | Image, ...]
 """Ordered text and images, as a question, an answer or a conversation turn."""
 
 
+@_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
     """An image that a draft asks for, by prompt or by payload."""
@@ -91,6 +117,7 @@ class ImageRequest:
     """Seed of the image's noise; None until the draft's requests have their seeds."""
 
 
+@_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class Draft:
     """An answer: text, requests for images, and images that are drawn already."""
@@ -136,6 +163,7 @@ class AnswerForm:
     """How many images it holds; infinite where no upper bound is known."""
 
 
+@_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class Document:
     """An interleaved answer: text and images in order."""
@@ -178,6 +206,7 @@ class Document:
         return AnswerForm(text=bool(self.text.strip()), images=len(self.images))
 
 
+@_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One turn of a conversation."""
@@ -186,6 +215,7 @@ class Turn:
     content: Content
 
 
+@_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a drafting stage answers: a conversation that ends with the user's turn."""
@@ -210,6 +240,7 @@ class Request:
         return tuple(s for t in self.turns for s in t.content if isinstance(s, Image))
 
 
+@_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """What a scoring stage reads of an answer; scorers fill in only what they need."""
