@@ -73,9 +73,8 @@ of which Qwen2-VL (28 pixels a side for a token) makes 334 to 1369 tokens. The q
 LONGEST_PROMPT = 4200
 """Tokens of three such images and a text."""
 ANSWER_TOKENS = FigureRange.between(115, 330)
-"""Mean tokens of answers: 99 to 121 where they had a limit of 128 (VisionArena: vllm
-#15748, #25337), 190 in Chatbot Arena and 215 in LMSYS-Chat-1M (arXiv:2309.11998, table 1),
-338 in ShareGPT (arXiv:2309.06180, figure 11)."""
+"""Mean tokens of answers: 99 and 121 to VisionArena (vllm #15748, #25337), 215 in
+LMSYS-Chat-1M (arXiv:2309.11998), 338 in ShareGPT (arXiv:2309.06180, figure 11)."""
 _SHORTEST_THOUGHT = 99
 DRAWN_S = FigureRange.between(0.05, 0.2)
 """Seconds of the host for an image that was drawn, to fetch, convert and encode it: what

@@ -266,12 +266,10 @@ def _sums(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _by_other_work(shares: Mapping[MeasuredRun, float | None]) -> list[list[MeasuredRun]]:
-    """Group runs: those that had the machine, of which it is unknown, beside other work."""
-    free = [
-        run for run, share in shares.items() if share is not None and not _is_much(share)
-    ]
+    """Group runs, the best first: that had the machine, that do not say, that shared it."""
     unknown = [run for run, share in shares.items() if share is None]
     beside = [run for run, share in shares.items() if _is_much(share)]
+    free = [run for run in shares if run not in unknown and run not in beside]
     return [group for group in (free, unknown, beside) if group]
 
 
@@ -346,12 +344,10 @@ class Sources:
             exact = {name: FigureRange.exact(used) for name, used in each.items()}
             rates = replace(rates, usage=exact)
         shares = {run: run.other_work(spec) for run in alike if run.batches(spec)}
-        timed = dict[str, Batches]()
-        other = None
-        for apart in _by_other_work(shares)[:1]:
-            named = ((r.root.name, b) for r in apart if (b := r.batches(spec)))
-            timed = dict(islice(named, _MOST_POOLED))
-            other = max((s for r in apart if (s := shares[r]) is not None), default=None)
+        best = next(iter(_by_other_work(shares)), [])
+        named = ((r.root.name, b) for r in best if (b := r.batches(spec)))
+        timed = dict(islice(named, _MOST_POOLED))
+        other = max((s for r in best if (s := shares[r]) is not None), default=None)
         if not timed:
             return rates
         first, *others = timed
