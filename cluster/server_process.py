@@ -7,7 +7,6 @@ worker however the worker ends.
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import socket
@@ -15,8 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -232,12 +229,15 @@ def reported_version(base: str, software: str) -> str | None:
 
 def _got(url: str) -> bytes | None:
     """What a path of this machine answers with a status of 2xx; no proxy is asked."""
+    import http.client
+    import urllib.request
+
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=_HEALTH_TIMEOUT_S) as reply:
             content: bytes = reply.read()
             return content
-    except (urllib.error.URLError, http.client.HTTPException, OSError):
+    except (http.client.HTTPException, OSError):
         return None
 
 

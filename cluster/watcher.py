@@ -17,15 +17,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from plait.cluster.counts import StageCount
-from plait.cluster.lock import RunInUse
 from plait.cluster.manifest import LOADS, TAKEOVERS, now
 from plait.generators.buckets import AnyPath
 from plait.generators.files import AppendedFile, safe_name
 from plait.generators.secrets import MaskedStream, without_known_keys
 from plait.generators.visible import visible
+
+if TYPE_CHECKING:  # plans need all scorers, and a worker writes to the log without any
+    from plait.cluster.counts import StageCount
 
 FailureKind = Literal["died", "timed out", "lost with its node"]
 RunPhase = Literal["running", "paused", "stopping"]
@@ -179,6 +180,8 @@ class RunLog(Watcher):
         self._stop.set()
         self._thread.join()
         # A driver that took the run over has workers that still write.
+        from plait.cluster.lock import RunInUse
+
         self._gather(last=not isinstance(error, RunInUse))
         self._write("run ended" if error is None else f"run ended: {error!r}")
         with contextlib.suppress(OSError):

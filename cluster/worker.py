@@ -53,7 +53,6 @@ from plait.generators.images import ImageError
 from plait.generators.returned import VALID, outcome_of
 from plait.generators.secrets import know, print_error, without_keys_in
 from plait.generators.source import place_of
-from plait.scorers.own_parts import with_scores
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""
@@ -157,6 +156,8 @@ class _TimedCall:
         with self.spans.phase("compute"):
             returned = self.stage(self.inputs)
             if self.spec.kind is Kind.SCORE:
+                from plait.scorers.own_parts import with_scores
+
                 returned = with_scores(self.stage, returned)
         self.busy_s = time.perf_counter() - began
         outcomes = without_keys_in(_one_for_each(self, returned))

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache, partial
@@ -375,6 +375,26 @@ def changed(value: V, kind: type, change: Callable[[Any], Any]) -> V:
         if after is not before:
             new[name] = after
     return replace(value, **new) if new else value  # type: ignore[type-var]
+
+
+def parts_of(value: Any, kind: type) -> Iterator[Any]:
+    """Yield the parts of a `kind` that `changed` would replace, in no certain order."""
+    left: list[Iterable[Any]] = [(value,)]
+    while left:
+        for part in left.pop():
+            if isinstance(part, kind) and not isinstance(part, Enum):
+                yield part
+            elif type(part) not in _WITHOUT_PARTS:
+                left.append(_parts(part))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, tuple | list):
+        return value
+    cls: type = type(value)
+    if names := _field_names(cls):
+        return [getattr(value, name) for name in names]
+    return [*value.keys(), *value.values()] if isinstance(value, Mapping) else ()
 
 
 @cache

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from types import UnionType
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from plait.generators.errors import UnknownName, UsageError
 
-M = TypeVar("M", bound=BaseModel)
+if TYPE_CHECKING:  # a worker has names to check, and mostly no settings
+    from pydantic import BaseModel
+
+M = TypeVar("M", bound="BaseModel")
 _MOST_SHOWN = 30
 
 
@@ -28,6 +29,8 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> UnknownName:
 
 def validated(model: type[M], values: Mapping[str, Any], where: str) -> M:
     """Return `values` as `model`; UsageError names each wrong key or value and the rule."""
+    from pydantic import ValidationError
+
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -76,6 +79,8 @@ class _Found(NamedTuple):
 
 def _model_in(annotation: Any) -> _Found | None:
     """Return the first model in an annotation, such as `Mapping[str, Model] | None`."""
+    from pydantic import BaseModel
+
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return _Found(annotation, held=False)
     holds = get_origin(annotation) not in (Union, UnionType)

@@ -23,7 +23,7 @@ REPLACED = "replaced_characters"
 
 def trouble(text: str) -> str | None:
     """Return what is wrong with a text; None where it is valid."""
-    lone = _LONE.search(text)
+    lone = None if text.isascii() else _LONE.search(text)
     if lone is None:
         return None
     byte = ord(lone[0]) - _ESCAPED

@@ -24,7 +24,7 @@ from plait.benchmarks.tasks.reading.rules import (
 )
 from plait.benchmarks.tasks.reading.sources import Located, digest_of
 from plait.generators.base import Failure, Fault, Skip
-from plait.generators.document import Document, Malformed, Query, Turn, changed
+from plait.generators.document import Document, Malformed, Query, Turn, changed, parts_of
 from plait.generators.names import unknown
 from plait.generators.system import Prompter, System, Variant
 from plait.generators.unicode import trouble
@@ -245,6 +245,8 @@ def unicode_only(query: Query | Malformed, row: int) -> Query | Malformed:
             raise RowError(Rule.NOT_UNICODE, f"{shown(text)} has {wrong}")
         return text
 
+    if not any(map(trouble, parts_of(query, str))):
+        return query
     try:
         changed(query, str, check)
     except RowError as error:

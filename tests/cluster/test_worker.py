@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -311,3 +312,13 @@ def test_records_share_the_energy_of_a_worker_with_whole_gpus(
     assert receipt.usage["tokens"] == 6.0
     assert receipt.usage.get("joules") == (pytest.approx(5.0) if metered else None)
     assert receipt.joules == (5.0 if metered else None)
+
+
+def test_a_worker_imports_no_scorers_settings_or_displays() -> None:
+    code = (
+        "import sys, plait.cluster.worker\n"
+        "unneeded = {'plait.scorers', 'plait.cluster.plan', 'pydantic', 'rich', 'typer',\n"
+        "            'httpx2', 'pandas', 'pyarrow.dataset', 'pyarrow.compute', 'torch'}\n"
+        "sys.exit(str(unneeded & set(sys.modules)) if unneeded & set(sys.modules) else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -22,6 +22,8 @@ from plait.generators.document import (
     Request,
     Text,
     Turn,
+    changed,
+    parts_of,
     with_blobs,
 )
 from plait.generators.keys import canonical_text, derived_seed, digest
@@ -152,6 +154,14 @@ def test_the_text_of_a_value_is_that_of_its_plain_form(value: Any) -> None:
     plain = json.dumps(plain_form(value), sort_keys=True, separators=(",", ":"))
     assert canonical_text(value) == plain
     assert canonical_text(value) == plain  # where it is kept, too
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(INPUTS)
+def test_parts_are_found_where_they_are_changed(value: Any) -> None:
+    seen: list[str] = []
+    changed(value, str, lambda text: seen.append(text) or text)
+    assert sorted(parts_of(value, str)) == sorted(seen)
 
 
 def test_a_payload_is_named_by_where_it_comes_from() -> None:

@@ -14,7 +14,7 @@ text `criteria` besides, and the `benchmark` that it is from if that is not MMIE
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,8 @@ def load(
     root = sources.unpacked(folder / ARCHIVE, cache) if packed else folder
     rows, digest = sources.load_rows(path)
     images = ImageFolder(root, cache, found.also)
-    images.check_all(image_paths(rows), on_progress)
+    benchmarks = set[str]()
+    images.check_all(image_paths(_noting(rows, benchmarks)), on_progress)
     return task_set(
         "mmie-sample" if bundled else "mmie",
         data,
@@ -128,11 +129,18 @@ def load(
         lambda value: _query(Row.of(value), images),
         group_of,
         prompt=prompt,
-        categories=weights_of(map(benchmark_of, rows)),
+        categories=weights_of(benchmarks),
         fields=FIELDS,
         digest=digest,
         prompts=prompt.digest,
     )
+
+
+def _noting(rows: Iterable[Any], benchmarks: set[str]) -> Iterator[Any]:
+    """Yield the rows, and add the benchmark that each names; every pass decodes them."""
+    for row in rows:
+        benchmarks.add(benchmark_of(row))
+        yield row
 
 
 def group_of(value: Any) -> RowGroup:
@@ -207,7 +215,7 @@ def content(row: Row, key: str, images: ImageFolder) -> Content:
     """
     parts: list[Text | Image] = []
     for item in row.rows(key):
-        if not item.values.keys() & {"text", "image"}:
+        if "text" not in item.values and "image" not in item.values:
             detail = f"{item.where} has neither 'text' nor 'image'"
             raise RowError(Rule.MISSING_KEY, detail)
         if item.values.get("text") is not None:

@@ -10,7 +10,6 @@ or a URL of a host that the user has listed.
 from __future__ import annotations
 
 import ast
-import asyncio
 import hashlib
 import json
 import re
@@ -31,7 +30,6 @@ from plait.benchmarks.tasks.reading.images import (
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
 from plait.generators.document import Content, Image, Role, Text, Turn
 from plait.generators.files import write_whole
-from plait.pipelines.endpoints.media import Media, MediaError, MediaReader
 
 ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("user", "human"), "user"),
@@ -196,6 +194,8 @@ class ContentReader:
 
     def _fetched(self, url: str) -> Image:
         """Return the image at a URL, which is fetched once for all commands."""
+        from plait.pipelines.endpoints.media import MediaError
+
         if not self.hosts:
             raise RowError(
                 Rule.NOT_FOUND,
@@ -217,6 +217,10 @@ class ContentReader:
 
     def _keep(self, url: str, named: Path) -> Image:
         """Fetch an image, and say in the file `named` which one it is; MediaError."""
+        import asyncio
+
+        from plait.pipelines.endpoints.media import Media, MediaReader
+
         with ThreadPoolExecutor(1) as pool:  # in a notebook this thread has a loop already
             reading = MediaReader(self.hosts).read(Media(url))
             fetched = pool.submit(asyncio.run, reading).result()

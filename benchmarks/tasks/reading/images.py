@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path, PureWindowsPath
 from stat import S_ISREG
 from typing import Any, NamedTuple
@@ -56,19 +57,24 @@ def default_folder() -> Path:
 
 def image_paths(rows: Iterable[Any]) -> Iterator[str]:
     """Yield every path of an image in rows of plain JSON data, valid ones or not."""
-    stack: list[tuple[str, Any]] = []
+    stack: list[tuple[str, dict[str, Any] | list[Any]]] = []
     for row in rows:
-        stack.append(("", row))
+        stack.append(("", [row]))
         while stack:
-            key, value = stack.pop()
-            if isinstance(value, dict):
-                stack.extend(value.items())
-            elif isinstance(value, list):
-                stack.extend((key, item) for item in value)
-            elif isinstance(value, str) and (
-                key in _KEYS or value[-5:].lower().endswith(IMAGE_SUFFIXES)
-            ):
-                yield value
+            key, holder = stack.pop()
+            named: Iterable[tuple[str, Any]]
+            named = zip(repeat(key), holder) if isinstance(holder, list) else holder.items()
+            for name, value in named:
+                if isinstance(value, str):
+                    if name in _KEYS or _ends_as_image(value):
+                        yield value
+                elif isinstance(value, dict | list):
+                    stack.append((name, value))
+
+
+def _ends_as_image(text: str) -> bool:
+    end = text[-5:]
+    return "." in end and end.lower().endswith(IMAGE_SUFFIXES)
 
 
 class ImageCheck(NamedTuple):

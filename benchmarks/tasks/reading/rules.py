@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from plait.generators.document import Query
 from plait.generators.errors import PlaitError
@@ -79,8 +78,7 @@ def id_text(value: Any, numbers: bool = False) -> Any:
     return str(value) if whole else value
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A row, or an object in it. What it should hold and does not is a RowError."""
 
     values: Mapping[str, Any]
@@ -90,7 +88,9 @@ class Row:
     @classmethod
     def of(cls, value: Any, where: str = "") -> Row:
         """Return an object at `where`; RowError where `value` is none."""
-        return cls(of_type(value, dict, where or "the row"), where)
+        if not isinstance(value, dict):
+            of_type(value, dict, where or "the row")
+        return cls(value, where)
 
     def path(self, key: str) -> str:
         """Return the path of a value, for messages."""
@@ -136,5 +136,6 @@ class Row:
 
     def rows(self, key: str) -> Iterator[Row]:
         """Yield the objects of a list."""
+        path = self.path(key)
         for i, value in enumerate(self.list(key)):
-            yield Row.of(value, f"{self.path(key)}[{i}]")
+            yield Row.of(value, f"{path}[{i}]")
