@@ -411,8 +411,8 @@ class ValueCache:
         return self._read(part, row, columns)
 
     def _read(self, part: str, row: int, columns: tuple[str, ...]) -> _Block:
-        with _one_reader:
-            opened = _opened(part)
+        opened = OpenPart.of(part)
+        with opened.file:
             blocks = opened.blocks(columns)
             starts = [int(opened.starts[groups.start]) for groups in blocks]
             number = bisect_right(starts, row) - 1
@@ -422,14 +422,13 @@ class ValueCache:
         arrays = tuple(table.column(name).chunk(0) for name in columns)
         end = starts[number] + table.num_rows
         block = _Block(starts[number], end, arrays, table.nbytes + _BLOCK_OVERHEAD)
+        former = self._blocks.pop((part, columns, number), None)
         self._blocks[part, columns, number] = block
         self._starts[part, columns] = starts
-        self.held_bytes += block.size
+        self.held_bytes += block.size - (0 if former is None else former.size)
         while self.held_bytes > self.most_bytes and len(self._blocks) > 1:
-            (former, names, _), dropped = self._blocks.popitem(last=False)
+            _, dropped = self._blocks.popitem(last=False)
             self.held_bytes -= dropped.size
-            if len(self._starts[former, names]) == 1:
-                del self._starts[former, names]
         while len(self._starts) > _MOST_PARTS_HELD:
             self._starts.popitem(last=False)
         return block
