@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -79,6 +79,16 @@ def digest(*values: Any) -> str:
 def digest_of_texts(*texts: str) -> str:
     """Return the digest of the values that have these canonical texts."""
     return hashlib.sha256(f"[{','.join(texts)}]".encode()).hexdigest()[:32]
+
+
+def digest_of_items(items: Iterable[tuple[str, str]]) -> str:
+    """Return the `digest` of a mapping of texts, given its items in the order of names."""
+    state, before = hashlib.sha256(b"[{"), ""
+    for name, value in items:
+        state.update(f"{before}{_ENCODER.encode(name)}:{_ENCODER.encode(value)}".encode())
+        before = ","
+    state.update(b"}]")
+    return state.hexdigest()[:32]
 
 
 def derived_seed(run_seed: int, sample_id: str, repeat: int, position: int) -> int:
